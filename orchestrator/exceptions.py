@@ -1,0 +1,68 @@
+"""The errors of the orchestrator: each carries a code for machines and a sentence for people."""
+
+from collections.abc import Mapping, Sequence
+
+
+class OrchestratorError(Exception):
+    """Something a user or operator can act on; ``str(error)`` is the sentence shown to them.
+
+    Args:
+        sentence: what happened, where, and what to do.
+        fields: messages by the name of the field they belong to, for a form or a 4xx body.
+    """
+
+    code = "error"
+    status = 500
+
+    def __init__(self, sentence: str, *, fields: Mapping[str, Sequence[str]] | None = None) -> None:
+        super().__init__(sentence)
+        self.fields = {name: list(messages) for name, messages in (fields or {}).items()}
+
+
+class Malformed(OrchestratorError):
+    """What was sent cannot be read or breaks a rule of its format."""
+
+    code = "malformed"
+    status = 400
+
+
+class Impossible(OrchestratorError):
+    """Well-formed, but can never be carried out here (more devices than the pool has, ...)."""
+
+    code = "impossible"
+    status = 422
+
+
+class TooLarge(OrchestratorError):
+    """A body, file or archive is above its limit."""
+
+    code = "too_large"
+    status = 413
+
+
+class Forbidden(OrchestratorError):
+    """The caller may see this but not change it."""
+
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(OrchestratorError):
+    """It does not exist, or the caller may not know that it does."""
+
+    code = "not_found"
+    status = 404
+
+
+class Conflict(OrchestratorError):
+    """Not legal in the present state."""
+
+    code = "conflict"
+    status = 409
+
+
+class Unavailable(OrchestratorError):
+    """A part that is needed for this does not answer; trying again later may work."""
+
+    code = "unavailable"
+    status = 503

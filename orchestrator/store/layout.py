@@ -1,0 +1,84 @@
+"""Where everything lies under ``BERTH_HOME``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.supervisor.folder import AttemptFolder
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """``jobs/<job id>/``: one for all attempts of a job."""
+
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        """The working folder, a writable copy of the bundle, at the same path in every attempt."""
+        return self.root / "work"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output"
+
+    @property
+    def generations(self) -> Path:
+        """What Berth keeps of the checkpoints; not visible to the run."""
+        return self.root / "generations"
+
+    @property
+    def metrics(self) -> Path:
+        """Metric columns: a folder an attempt, and the journal that maps seq to positions."""
+        return self.root / "metrics"
+
+    def attempt(self, number: int) -> AttemptFolder:
+        return AttemptFolder(self.root / "attempts" / str(number))
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder that holds all of Berth's state."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "db.sqlite3"
+
+    @property
+    def redis(self) -> Path:
+        return self.root / "redis"
+
+    @property
+    def secret_key(self) -> Path:
+        return self.root / "secret_key"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of Berth's own processes."""
+        return self.root / "logs"
+
+    @property
+    def bundles(self) -> Path:
+        return self.root / "bundles"
+
+    @property
+    def uploads(self) -> Path:
+        """Files on their way in; anything older than an hour is rubbish."""
+        return self.root / "uploads"
+
+    @property
+    def readings(self) -> Path:
+        """``now.json``, the newest reading of every device, and their history."""
+        return self.root / "readings"
+
+    @property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
+
+    def job(self, job_id: object) -> JobFolder:
+        return JobFolder(self.jobs / str(job_id))

@@ -1,0 +1,1 @@
+"""What owns one attempt: a detached process that needs the standard library only."""

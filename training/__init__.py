@@ -1,0 +1,1 @@
+"""The library that runs under torchrun; importable without torch."""
