@@ -1,0 +1,8 @@
+"""The app that owns the models."""
+
+from django.apps import AppConfig
+
+
+class OrchestratorConfig(AppConfig):
+    name = "orchestrator"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,1 @@
+"""Settings, urls, asgi, celery: the only place that names everything."""

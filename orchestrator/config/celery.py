@@ -1,0 +1,40 @@
+"""The Celery application: it carries wake-ups only, so a lost message costs a moment, never a job."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.config.settings")
+
+from django.conf import settings  # after the module's name is set
+
+environment = settings.ENVIRONMENT
+# Celery's transport spells unix sockets its own way.
+broker_url = environment.redis_url.replace("unix://", "redis+socket://", 1)
+
+app = Celery("berth")
+app.conf.update(
+    broker_url=broker_url,
+    broker_connection_retry_on_startup=True,
+    broker_connection_timeout=1,
+    broker_transport_options={
+        "socket_timeout": 1,  # a hanging Redis must not hang a request (F34)
+        "socket_connect_timeout": 1,
+        "socket_keepalive": True,
+        "max_retries": 0,
+        "visibility_timeout": 120,
+    },
+    task_publish_retry=False,  # the outbox is swept; a request never waits for the broker
+    task_ignore_result=True,
+    task_serializer="json",
+    accept_content=["json"],
+    worker_prefetch_multiplier=1,
+    worker_concurrency=2,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    worker_hijack_root_logger=False,
+    task_acks_late=False,
+    task_time_limit=60,
+    task_default_queue="berth",
+    timezone="UTC",
+)
+app.autodiscover_tasks(["orchestrator"])

@@ -1,0 +1,135 @@
+"""The choices of a deployment, read from the environment once; a wrong one stops the start with a sentence."""
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from orchestrator.store.layout import Home
+
+LONGEST_SOCKET_PATH_BYTES = 100  # the kernel refuses 108 and more; leave room for temporary names
+_DEVICES = re.compile(r"auto|nvml|cpu:\d{1,4}|sim:\d{1,4}x\d{1,5}GiB")
+
+
+class WrongSetting(Exception):
+    """A setting has a value that cannot work; the text names it, what was given and what would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the operator chose."""
+
+    home: Home
+    port: int
+    devices: str
+    redis_url: str
+    own_redis: bool  # ours to start and stop
+    database: Mapping[str, object]  # as Django wants it
+    debug: bool
+    allowed_hosts: tuple[str, ...]
+
+    @property
+    def redis_socket(self) -> Path:
+        """The socket of our own Redis."""
+        return redis_socket(self.home)
+
+
+def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
+    """Read and check every ``BERTH_*`` variable and ``DATABASE_URL``.
+
+    Raises:
+        WrongSetting: with one sentence for the terminal.
+    """
+    home = Home(_read_home(variables))
+    redis_url = variables.get("BERTH_REDIS_URL", "")
+    if redis_url and not redis_url.startswith(("redis://", "rediss://", "unix://")):
+        raise WrongSetting(
+            f"BERTH_REDIS_URL is {redis_url!r}; give redis://host:port/0 or unix:///path/to/redis.sock."
+        )
+    return Environment(
+        home=home,
+        port=_read_port(variables),
+        devices=_read_devices(variables),
+        redis_url=redis_url or f"unix://{redis_socket(home)}",
+        own_redis=not redis_url,
+        database=_read_database(variables, home),
+        debug=_read_switch(variables, "BERTH_DEBUG"),
+        allowed_hosts=tuple(
+            host.strip() for host in variables.get("BERTH_ALLOWED_HOSTS", "").split(",") if host.strip()
+        ),
+    )
+
+
+def redis_socket(home: Home) -> Path:
+    """The path of our Redis socket; for a long home it lies in a hashed folder of the user's runtime directory."""
+    plain = home.redis / "redis.sock"
+    if len(bytes(plain)) <= LONGEST_SOCKET_PATH_BYTES:
+        return plain
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    digest = hashlib.sha256(bytes(home.root)).hexdigest()[:16]
+    return runtime / f"berth-{os.getuid()}-{digest}" / "redis.sock"
+
+
+def _read_home(variables: Mapping[str, str]) -> Path:
+    text = variables.get("BERTH_HOME", "~/.berth")
+    home = Path(text).expanduser()
+    if not home.is_absolute():
+        raise WrongSetting(f"BERTH_HOME is {text!r}; give an absolute path, such as ~/.berth.")
+    if home.exists() and not home.is_dir():
+        raise WrongSetting(f"BERTH_HOME is {text!r}, which is a file; give a folder.")
+    return home.resolve()
+
+
+def _read_port(variables: Mapping[str, str]) -> int:
+    text = variables.get("BERTH_PORT", "8265")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise WrongSetting(f"BERTH_PORT is {text!r}; give a number from 1 to 65535.")
+    return int(text)
+
+
+def _read_devices(variables: Mapping[str, str]) -> str:
+    text = variables.get("BERTH_DEVICES", "auto")
+    if not _DEVICES.fullmatch(text):
+        raise WrongSetting(f"BERTH_DEVICES is {text!r}; give auto, nvml, cpu:4 or sim:8x80GiB.")
+    return text
+
+
+def _read_switch(variables: Mapping[str, str], name: str) -> bool:
+    text = variables.get(name, "0")
+    if text not in {"0", "1"}:
+        raise WrongSetting(f"{name} is {text!r}; give 1 or 0.")
+    return text == "1"
+
+
+def _read_database(variables: Mapping[str, str], home: Home) -> dict[str, object]:
+    url = variables.get("DATABASE_URL", "")
+    if not url:
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": str(home.database),
+            "CONN_MAX_AGE": 0,
+            "OPTIONS": {
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 5,
+                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16000;",
+            },
+        }
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgres", "postgresql"} or not parts.path.strip("/"):
+        raise WrongSetting(
+            "DATABASE_URL must be postgresql://user:password@host:port/name (unset it to use SQLite in BERTH_HOME)."
+        )
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.strip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": unquote(parts.hostname or ""),
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+    }

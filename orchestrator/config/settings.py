@@ -1,0 +1,125 @@
+"""Django's settings; what an operator may choose comes from ``environment.py``."""
+
+import secrets
+from pathlib import Path
+
+from orchestrator.config.environment import WrongSetting, read_environment
+
+try:
+    ENVIRONMENT = read_environment()
+except WrongSetting as error:
+    raise SystemExit(f"Berth cannot start: {error}") from None
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+HOME = ENVIRONMENT.home
+
+
+def _secret_key(path: Path) -> str:
+    """The installation's own key, made at first use; readable by its owner alone."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        pass
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    part.touch(mode=0o600)
+    part.write_text(secrets.token_urlsafe(64))
+    try:
+        path.hardlink_to(part)  # unlike a rename, this leaves the key of a process that was first
+    except FileExistsError:
+        pass
+    finally:
+        part.unlink()
+    return path.read_text()
+
+
+HOME.uploads.mkdir(parents=True, exist_ok=True)
+SECRET_KEY = _secret_key(HOME.secret_key)
+DEBUG = ENVIRONMENT.debug
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *ENVIRONMENT.allowed_hosts]
+
+INSTALLED_APPS = [
+    "orchestrator",
+    "dashboard",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "ninja",
+    "django_htmx",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "orchestrator.config.middleware.content_security_policy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "orchestrator.config.urls"
+ASGI_APPLICATION = "orchestrator.config.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "dashboard.context.shell",
+            ]
+        },
+    }
+]
+DATABASES = {"default": dict(ENVIRONMENT.database)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "overview"
+LOGOUT_REDIRECT_URL = "login"
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_NAME = "berth_session"
+CSRF_COOKIE_NAME = "berth_csrf"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = HOME.root / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "orchestrator.config.static.HashedStaticFiles"},
+}
+FILE_UPLOAD_TEMP_DIR = str(HOME.uploads)
+FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024 * 1024  # JSON bodies; files stream to disk
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
+DATA_UPLOAD_MAX_NUMBER_FILES = 8
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {"orchestrator": {"level": "INFO"}, "dashboard": {"level": "INFO"}},
+}

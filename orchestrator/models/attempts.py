@@ -1,0 +1,128 @@
+"""Attempts: each launch of a job; the devices it holds and the checkpoints it left."""
+
+from typing import ClassVar, Self
+
+from django.db import models
+
+from orchestrator.models.jobs import Job
+from orchestrator.models.pools import Device
+
+
+class AttemptState(models.TextChoices):
+    CREATED = "created"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class ExitKind(models.TextChoices):
+    OK = "ok"
+    USER_ERROR = "user_error"
+    OOM_GPU = "oom_gpu"
+    OOM_CPU = "oom_cpu"
+    SIGNAL = "signal"
+    HANG = "hang"
+    LOST = "lost"
+    GPU_FAULT = "gpu_fault"
+    INFRA = "infra"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    PREEMPTED = "preempted"
+
+
+class AttemptQuerySet(models.QuerySet["Attempt"]):
+    def live(self) -> Self:
+        return self.exclude(state=AttemptState.ENDED)
+
+
+class Attempt(models.Model):
+    """One launch of a job; its ``number`` fences everything that speaks for it."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    nonce = models.CharField(max_length=32)
+    state = models.CharField(max_length=16, choices=AttemptState, default=AttemptState.CREATED)
+    kind = models.CharField(max_length=16, choices=ExitKind, blank=True)
+    exit_detail = models.CharField(max_length=1000, blank=True)
+    ranks = models.JSONField(default=list)  # as in exit.json: rank, code, signal, finished
+    first_failure = models.JSONField(null=True)
+    log_tail = models.TextField(blank=True)  # the failing rank's last lines
+    sandbox_level = models.PositiveSmallIntegerField(null=True)
+    created_at = models.DateTimeField()
+    launched_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    run_s = models.FloatField(default=0)
+    peak_memory_bytes = models.BigIntegerField(null=True)
+    dropped_log_bytes = models.BigIntegerField(default=0)
+    resumed_from_step = models.BigIntegerField(null=True)
+    resumed_from = models.CharField(max_length=300, blank=True)  # generation, for people
+    last_step = models.BigIntegerField(null=True)
+    # Where the agent's reading of this attempt's files stands; committed together with what it derived.
+    followed = models.JSONField(default=dict)
+
+    objects = AttemptQuerySet.as_manager()
+    leases: "models.Manager[Lease]"
+
+    class Meta:
+        ordering: ClassVar = ["job", "number"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["job", "number"], name="attempt_number_once"),
+            models.UniqueConstraint(
+                fields=["job"], condition=~models.Q(state="ended"), name="one_live_attempt_a_job"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id}:{self.number}"
+
+
+class LeaseQuerySet(models.QuerySet["Lease"]):
+    def active(self) -> Self:
+        return self.filter(ended_at=None)
+
+
+class Lease(models.Model):
+    """A device, or a part of its memory, held by an attempt."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="leases")
+    device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="leases")
+    rank = models.PositiveIntegerField()
+    memory_bytes = models.PositiveBigIntegerField(null=True)  # null holds the whole device
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    objects = LeaseQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["attempt", "rank"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["device"],
+                condition=models.Q(ended_at=None, memory_bytes=None),
+                name="one_whole_lease_a_device",
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["device", "ended_at"])]
+
+    def __str__(self) -> str:
+        return f"{self.attempt} on {self.device_id}"
+
+
+class Checkpoint(models.Model):
+    """A generation that was verified when it was taken; the manifest on disk is the truth."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="checkpoints")
+    attempt_number = models.PositiveIntegerField()
+    step = models.BigIntegerField(null=True)
+    name = models.CharField(max_length=200)  # of the generation, unique in its job
+    source = models.CharField(max_length=8)  # script, library
+    size_bytes = models.PositiveBigIntegerField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["job", "created_at"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["job", "name"], name="checkpoint_name_once")]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} step {self.step}"

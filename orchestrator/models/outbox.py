@@ -1,0 +1,47 @@
+"""What must be told to a worker: written with the fact itself, published after the commit."""
+
+from typing import ClassVar, Self
+
+from django.db import models
+
+from orchestrator.models.jobs import Job
+
+
+class Errand(models.TextChoices):
+    SCHEDULE = "schedule"
+    LAUNCH = "launch"
+
+
+class OutboxQuerySet(models.QuerySet["Outbox"]):
+    def open(self) -> Self:
+        return self.filter(done_at=None)
+
+
+class Outbox(models.Model):
+    """One errand; done when its effect is seen in the database, whoever carried it out."""
+
+    errand = models.CharField(max_length=16, choices=Errand)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="errands")
+    number = models.PositiveIntegerField(default=0)  # of the attempt, for a launch
+    created_at = models.DateTimeField()
+    published_at = models.DateTimeField(null=True)
+    deliveries = models.PositiveIntegerField(default=0)
+    done_at = models.DateTimeField(null=True)
+
+    objects = OutboxQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["id"]
+        indexes: ClassVar = [models.Index(fields=["done_at", "created_at"])]
+
+    def __str__(self) -> str:
+        return f"{self.errand} {self.job_id}:{self.number}"
+
+
+class SchedulerTerm(models.Model):
+    """One row: a pass takes the next term under the row's lock, and places nothing under an old one."""
+
+    term = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return str(self.term)

@@ -1,0 +1,86 @@
+"""Pools and their devices."""
+
+from typing import Any, ClassVar
+
+from django.db import models
+
+
+class Network(models.TextChoices):
+    HOST = "host", "the server's network"
+    NONE = "none", "no network"
+
+
+class Pool(models.Model):
+    """A set of devices that jobs are placed on together."""
+
+    name = models.SlugField(primary_key=True, max_length=64)
+    description = models.CharField(max_length=200, blank=True)
+    network = models.CharField(max_length=8, choices=Network, default=Network.HOST)
+    pythons = models.JSONField(
+        default=dict, blank=True, help_text="Interpreters jobs may name: {name: absolute path}"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AdminState(models.TextChoices):
+    ENABLED = "enabled"
+    DRAINING = "draining"
+    DISABLED = "disabled"
+
+
+class Health(models.TextChoices):
+    OK = "ok"
+    FENCED = "fenced"
+    FAULTY = "faulty"
+    MISSING = "missing"
+
+
+class Device(models.Model):
+    """A GPU, a MIG slice, a CPU slot or a simulated GPU; what it holds is the sum of its leases."""
+
+    id = models.CharField(primary_key=True, max_length=96)
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="devices")
+    index = models.PositiveIntegerField()
+    kind = models.CharField(max_length=8)  # gpu, cpu, sim
+    name = models.CharField(max_length=120)
+    node = models.CharField(max_length=64, default="local")
+    memory_bytes = models.PositiveBigIntegerField()
+    numa_node = models.IntegerField(null=True, blank=True)
+    nvlink = models.JSONField(default=list, blank=True)
+    mig_parent = models.CharField(max_length=96, blank=True)
+    mig_profile = models.CharField(max_length=32, blank=True)
+    nodes = models.JSONField(default=list, blank=True, help_text="Device files a job needs")
+    driver = models.CharField(max_length=64, blank=True)
+    admin_state = models.CharField(max_length=8, choices=AdminState, default=AdminState.ENABLED)
+    health = models.CharField(max_length=8, choices=Health, default=Health.OK)
+    health_reason = models.CharField(max_length=300, blank=True)
+    added_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["index", "id"]
+
+    def __str__(self) -> str:
+        return self.label
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if self.health == Health.OK:
+            self.health_reason = ""
+        super().save(*args, **kwargs)
+
+    @property
+    def label(self) -> str:
+        """What people call it: GPU 3, CPU slot 0, simulated GPU 2."""
+        return {"gpu": "GPU", "cpu": "CPU slot", "sim": "simulated GPU"}.get(
+            self.kind, self.kind
+        ) + f" {self.index}"
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything may be placed on it."""
+        return self.admin_state == AdminState.ENABLED and self.health == Health.OK

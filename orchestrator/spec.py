@@ -1,0 +1,181 @@
+"""What a job is: one model for the form, REST, the queue and later the command line."""
+
+import re
+import unicodedata
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+GIB = 1024**3
+YEAR_S = 366 * 24 * 3600
+DATASET_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?")
+PLACEHOLDER = re.compile(r"\{(?:checkpoint_dir|checkpoint|output_dir|dataset:([A-Za-z0-9._-]+))\}")
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+# What steers the loader, the interpreter or our own launch is not a job's to set.
+_REFUSED_NAMES = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "RANK",
+        "LOCAL_RANK",
+        "GROUP_RANK",
+        "ROLE_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "PYTHONINSPECT",
+        "BASH_ENV",
+        "ENV",
+        "IFS",
+        "SHELLOPTS",
+        "NCCL_DEBUG_FILE",
+        "GCONV_PATH",
+    ]
+)
+_REFUSED_PREFIXES = ("LD_", "BERTH_", "TORCHELASTIC_", "DYLD_", "GLIBC_")
+
+
+def clean_text(text: str) -> str:
+    """Normalise to NFC and refuse characters that would break or disguise a line (B27, B41)."""
+    text = unicodedata.normalize("NFC", text).strip()
+    for character in text:
+        if unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\u200d\ufe0f":
+            raise ValueError(f"has the character U+{ord(character):04X}, which cannot be shown; leave it out")
+    return text
+
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not (value == value and abs(value) != float("inf")):
+        raise ValueError("give a finite number")
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("give a number")  # pydantic turns ValueError into a field's message
+    return value
+
+
+def _no_nul(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("has a NUL character, which no program can be given")
+    return value
+
+
+def _relative_path(value: str) -> str:
+    parts = value.split("/")
+    if value.startswith("/") or ".." in parts or "\\" in value or "\n" in value:
+        raise ValueError("give a path inside the uploaded files, such as train.py or src/train.py")
+    return _no_nul(value)
+
+
+Name = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=200)]
+Tag = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=64)]
+Argument = Annotated[StrictStr, AfterValidator(_no_nul), Field(max_length=8192)]
+Gib = Annotated[
+    float, BeforeValidator(_number), AfterValidator(_finite), Field(gt=0, le=1_000_000, allow_inf_nan=False)
+]
+Seconds = Annotated[
+    float, BeforeValidator(_number), AfterValidator(_finite), Field(gt=0, le=YEAR_S, allow_inf_nan=False)
+]
+RelativePath = Annotated[StrictStr, AfterValidator(_relative_path), Field(min_length=1, max_length=1024)]
+
+
+class Source(BaseModel):
+    """Code given without a file part: a script's text, or the hash of an earlier upload."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: StrictStr | None = None
+    bundle: Annotated[StrictStr, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.text is None) == (self.bundle is None):
+            raise ValueError("give either text or bundle")
+        return self
+
+
+class JobSpec(BaseModel):
+    """A job as people write it; see docs/reference/api.md for each field."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name | None = None
+    kind: Literal["script", "model"] = "script"
+    entrypoint: RelativePath = "train.py"
+    args: list[Argument] = Field(default_factory=list, max_length=1000)
+    resume_args: list[Argument] = Field(default_factory=list, max_length=100)
+    datasets: list[StrictStr] = Field(default_factory=list, max_length=32)
+    pool: Annotated[StrictStr, Field(min_length=1, max_length=64)] = "default"
+    gpus: Annotated[StrictInt, Field(ge=1, le=100_000)] = 1
+    gpu_memory_gib: Gib | None = None
+    cpus: Annotated[StrictInt, Field(ge=1, le=4096)] | None = None
+    memory_gib: Gib | None = None
+    priority: Annotated[StrictInt, Field(ge=0, le=100)] = 50
+    time_limit_s: Seconds | None = None
+    max_retries: Annotated[StrictInt, Field(ge=0, le=100)] = 3
+    env: dict[StrictStr, Annotated[StrictStr, AfterValidator(_no_nul), Field(max_length=32_768)]] = Field(
+        default_factory=dict, max_length=200
+    )
+    secrets: list[StrictStr] = Field(default_factory=list, max_length=50)
+    tags: list[Tag] = Field(default_factory=list, max_length=20)
+    depends_on: list[StrictStr] = Field(default_factory=list, max_length=100)
+    total_steps: Annotated[StrictInt, Field(ge=1, le=10**15)] | None = None
+    grace_period_s: Annotated[float, BeforeValidator(_number), Field(ge=0, le=3600, allow_inf_nan=False)] = 30
+    preemptible: StrictBool = False
+    checkpoint_glob: Annotated[RelativePath, Field(max_length=256)] | None = None
+    python: Annotated[StrictStr, Field(max_length=64)] | None = None
+    hang_timeout_s: Seconds | None = None
+    launcher: Literal["torchrun", "direct"] = "torchrun"
+    source: Source | None = None
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        for name in self.env:
+            if not _ENVIRONMENT_NAME.fullmatch(name):
+                raise ValueError(
+                    f"env: {name[:40]!r} is not a variable's name; use letters, digits and underscores"
+                )
+            if name in _REFUSED_NAMES or name.startswith(_REFUSED_PREFIXES):
+                raise ValueError(f"env: {name} is set by Berth or steers its launch; choose another name")
+        for reference in self.datasets:
+            if not DATASET_REFERENCE.fullmatch(reference):
+                raise ValueError(
+                    f"datasets: {reference[:80]!r} is not a dataset; give name or name@version of a registered one"
+                )
+        return self
+
+    @property
+    def gpu_memory_bytes(self) -> int | None:
+        """The claim on each device; None claims the whole device."""
+        return None if self.gpu_memory_gib is None else round(self.gpu_memory_gib * GIB)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return None if self.memory_gib is None else round(self.memory_gib * GIB)
+
+
+def fill_placeholders(arguments: list[str], values: dict[str, str]) -> list[str]:
+    """Replace the placeholders of api.md by paths; everything else in braces stays as it is (B34).
+
+    Args:
+        values: by the text between the braces, such as ``checkpoint`` or ``dataset:digits``.
+    """
+    return [PLACEHOLDER.sub(lambda hit: values.get(hit[0][1:-1], hit[0]), argument) for argument in arguments]
