@@ -1,0 +1,1 @@
+"""The devices of this host: what there is and what each shows."""

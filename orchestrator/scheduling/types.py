@@ -1,0 +1,224 @@
+"""What ``decide`` is given and what it answers.
+
+All times are seconds on one clock of the caller's choice (``now`` included), all memory is bytes.
+Every class is frozen, so a state may be shared between a pass, an explanation and a simulation.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device as the scheduler sees it.
+
+    Nothing is placed on a device unless ``admin_state`` is "enabled" and ``health`` is "ok".
+    """
+
+    id: str
+    node: str
+    pool: str
+    total_bytes: int
+    kind: str = "gpu"  # gpu, cpu or sim
+    index: int = 0  # number shown to people: "GPU 3"
+    used_bytes: int = 0  # measured, all processes
+    foreign_bytes: int = 0  # measured, held by processes that are not Berth's
+    admin_state: str = "enabled"  # enabled, draining, disabled
+    health: str = "ok"  # ok, fenced, faulty, missing
+    numa_node: int | None = None
+    nvlink: tuple[str, ...] = ()  # ids of directly linked devices
+    mig_parent: str | None = None
+    mig_profile: str | None = None
+
+    @property
+    def offered(self) -> bool:
+        return self.admin_state == "enabled" and self.health == "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Part of a device for one rank."""
+
+    device_id: str
+    memory_bytes: int | None = None  # None: the whole device, alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """Where a job may run; empty tuples allow everything."""
+
+    only_devices: tuple[str, ...] = ()
+    avoid_devices: tuple[str, ...] = ()  # for example where an earlier attempt met a fault
+    only_nodes: tuple[str, ...] = ()
+    mig_profile: str | None = None
+
+
+ANYWHERE = Constraints()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is known about a job, queued or running."""
+
+    id: str
+    owner: str
+    pool: str
+    gpus: int = 1
+    name: str = ""  # for sentences; the end of the id where empty
+    memory_bytes: int | None = None  # on each of the devices; None: whole devices
+    priority: int = 50
+    submitted: float = 0.0
+    time_limit_s: float | None = None  # of running time over all attempts
+    grace_s: float = 30.0  # between SIGTERM and the end of the sandbox
+    ran_s: float = 0.0  # over all attempts, the present one included
+    attained_gpu_s: float = 0.0
+    progress_done: float | None = None  # in steps, as the job itself reports them
+    progress_total: float | None = None
+    step_s: float | None = None
+    checkpoint_age_s: float | None = None  # None: there is no checkpoint
+    restart_cost_s: float | None = None
+    preemptible: bool = True
+    constraints: Constraints = ANYWHERE
+    peak_bytes: int | None = None  # learned from earlier runs, for each device
+    peak_spread_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob(Job):
+    """A job that waits for devices."""
+
+    not_before: float | None = None
+    waits_for: tuple[str, ...] = ()  # jobs it depends on that have not succeeded yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJob(Job):
+    """A job that holds devices: starting, running, stopping or unknown."""
+
+    shares: tuple[Share, ...]
+    started: float  # this attempt
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerUsage:
+    """What an owner used and may use."""
+
+    owner: str
+    decayed_gpu_s: float = 0.0
+    weight: float = 1.0
+    max_devices: int | None = None  # at the same time; None: no limit
+    max_running: int | None = None  # jobs at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Devices that an earlier pass decided to keep for a job."""
+
+    job_id: str
+    device_ids: tuple[str, ...]
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeCount:
+    """How often a request of this shape was seen lately."""
+
+    gpus: int
+    memory_bytes: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolProblem:
+    """Why nothing can start in a pool now; the sentence is shown to people as it is."""
+
+    pool: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The snapshot that one pass works on; the order inside the tuples has no meaning."""
+
+    now: float
+    devices: tuple[Device, ...] = ()
+    queued: tuple[QueuedJob, ...] = ()
+    running: tuple[RunningJob, ...] = ()
+    usage: tuple[OwnerUsage, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    recent_shapes: tuple[ShapeCount, ...] = ()
+    problems: tuple[PoolProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What an operator may set."""
+
+    foreign_allowed_bytes: int = 64 * 2**20  # a display server does not make a GPU unusable
+    estimate_error: float = 0.15  # half width of a range predicted from progress
+    predicted_jobs: int = 16  # waiting jobs of each pool that get a predicted start
+
+
+class WaitCode(StrEnum):
+    """Why a job waits, for machines."""
+
+    DEVICES = "devices"  # too few are free
+    MEMORY = "memory"  # none has so much memory free
+    HELD = "held"  # enough are free, but held for a job ahead
+    UNAVAILABLE = "unavailable"  # too few are enabled, healthy and free of foreign processes
+    NO_DEVICES = "no_devices"  # the pool is empty
+    POOL = "pool"  # the pool has a problem
+    DEPENDS = "depends"
+    NOT_BEFORE = "not_before"
+    QUOTA = "quota"
+    IMPOSSIBLE = "impossible"  # the pool can never fit it
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a job now: one share for every rank, in the order of the ranks."""
+
+    job_id: str
+    devices: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Stop a running job so that another can start."""
+
+    job_id: str
+    for_job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Keep these devices for a job until it starts; give it back as a ``Reservation``."""
+
+    job_id: str
+    device_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a job does not start now."""
+
+    job_id: str
+    code: WaitCode
+    sentence: str
+    position: int  # among the waiting jobs of its pool; 1 is the next
+    blocked_by: tuple[str, ...] = ()  # jobs that hold what it needs
+    ahead: tuple[str, ...] = ()  # the first few waiting jobs that come before it
+    start_earliest: float | None = None  # None: not known
+    start_latest: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """The answer of a pass; every queued job is in ``start`` or in ``wait``."""
+
+    start: tuple[Start, ...] = ()
+    preempt: tuple[Preempt, ...] = ()
+    reserve: tuple[Reserve, ...] = ()
+    wait: tuple[Wait, ...] = ()  # in the order in which the jobs are served
+    next_wake: float | None = None  # call again then even if nothing changed
