@@ -1,0 +1,164 @@
+"""The one sentence that tells people why a job waits."""
+
+from collections.abc import Sequence
+from math import ceil, floor
+
+from orchestrator.scheduling.forecast import Prospect
+from orchestrator.scheduling.quota import Quotas
+from orchestrator.scheduling.room import NOWHERE, Room, allows
+from orchestrator.scheduling.types import Device, Job, QueuedJob
+
+_GIB = 2**30
+_NOUNS = {
+    "gpu": ("GPU", "GPUs"),
+    "cpu": ("CPU slot", "CPU slots"),
+    "sim": ("simulated GPU", "simulated GPUs"),
+}
+_LADDER = ((90, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h"), (float("inf"), 86400, "days"))
+
+
+def called(job: Job) -> str:
+    """What people call a job: its name, else the short form of its id."""
+    return job.name or job.id[-8:]
+
+
+def noun(devices: Sequence[Device], count: int) -> str:
+    """The word for devices like these: a mixed or empty pool has plain devices."""
+    kinds = {device.kind for device in devices}
+    one, many = _NOUNS.get(kinds.pop(), ("device", "devices")) if len(kinds) == 1 else ("device", "devices")
+    return one if count == 1 else many
+
+
+def lasting(seconds: float) -> str:
+    """A duration in the largest unit that still says something: "50 s", "6 min", "3 h"."""
+    unit, word = _unit(seconds)
+    return f"{max(1, round(seconds / unit))} {word}"
+
+
+def within(earliest_s: float, latest_s: float) -> str:
+    """A range of durations from now: "in 6 to 9 min", "within 50 s"."""
+    unit, word = _unit(latest_s)
+    low, high = floor(max(0.0, earliest_s) / unit), max(1, ceil(latest_s / unit))
+    if low == 0:
+        return f"within {high} {word}"
+    return f"in about {high} {word}" if low == high else f"in {low} to {high} {word}"
+
+
+def _unit(seconds: float) -> tuple[int, str]:
+    return next((unit, word) for limit, unit, word in _LADDER if seconds < limit)
+
+
+def gib(memory_bytes: int) -> str:
+    return f"{memory_bytes / _GIB:.3g} GiB"
+
+
+def impossible(room: Room, job: Job) -> str:
+    """Why the pool can never fit a job."""
+    most = room.most_possible_bytes(job.gpus, job.constraints)
+    things = noun(room.devices, job.gpus)
+    if most != NOWHERE:
+        return (
+            f"Needs {job.gpus} {things} with {gib(job.memory_bytes or 0)} each, but pool {job.pool} "
+            f"has only {gib(most)}. Ask for less memory or choose another pool."
+        )
+    there = sum(allows(job.constraints, device) for device in room.devices)
+    if there >= job.gpus:
+        return (
+            f"Needs {job.gpus} {things} on one server, but no server of pool {job.pool} has so many. "
+            f"Ask for fewer or choose another pool."
+        )
+    which = "" if there == len(room.devices) else " that this job allows"
+    return (
+        f"Needs {job.gpus} {things}, but pool {job.pool} has {there}{which}. "
+        f"Ask for fewer or choose another pool."
+    )
+
+
+def unavailable(room: Room, job: Job) -> str:
+    """Why too few devices could be used even if no job of ours ran."""
+    whole, need = job.memory_bytes is None, job.memory_bytes or 0
+    fitting = [device for device in room.devices if allows(job.constraints, device)]
+    able = [device for device in fitting if room.capacity_bytes(device, whole=whole) >= need]
+    causes = [_cause(room, device) for device in fitting if device not in able]
+    said = "; ".join(causes[:3]) + ("; ..." if len(causes) > 3 else "")
+    return (
+        f"Waits for {job.gpus} {noun(room.devices, job.gpus)}; "
+        f"{len(able)} of {len(fitting)} can be used now ({said})."
+    )
+
+
+def _cause(room: Room, device: Device) -> str:
+    name = f"{noun([device], 1)} {device.index}"
+    if device.admin_state != "enabled":
+        return f"{name} is {device.admin_state}"
+    if device.health == "fenced":
+        return f"{name} is fenced until its last job is proven dead"
+    if device.health != "ok":
+        return f"{name} is {device.health}"
+    if device.foreign_bytes > 0:
+        return f"{name} is in use outside Berth, {gib(device.foreign_bytes)}"
+    return f"{name} is cut into slices"
+
+
+def too_few(room: Room, job: QueuedJob, held: frozenset[str], ahead: Sequence[Job], more_ahead: int) -> str:
+    """What is needed and what is free, and who comes first."""
+    things = noun(room.devices, job.gpus)
+    wanted = f"{job.gpus} {things}"
+    free = room.count_free(job.constraints, job.memory_bytes, held)
+    state = "none is free" if free == 0 else f"{free} is free" if free == 1 else f"{free} are free"
+    if job.memory_bytes is not None:
+        wanted += f" with {gib(job.memory_bytes)}" + (" each" if job.gpus > 1 else "") + " free"
+        state = "there is none" if free == 0 else f"there is {free}" if free == 1 else f"there are {free}"
+    if free >= job.gpus:
+        wanted, state = f"{wanted} on one server", f"{state}, on different servers"
+    return f"Waits for {wanted}; {state}.{_queue(ahead, more_ahead)}"
+
+
+def held_for(room: Room, job: QueuedJob, head: Job) -> str:
+    """Enough is free, but it is kept for the head of the queue."""
+    free = room.count_free(job.constraints, job.memory_bytes, frozenset())
+    verb = "is" if free == 1 else "are"
+    return (
+        f"Waits for {job.gpus} {noun(room.devices, job.gpus)}; "
+        f"{free} {verb} free but kept for {called(head)}, which is ahead."
+    )
+
+
+def _queue(ahead: Sequence[Job], more: int) -> str:
+    if not ahead:
+        return ""
+    if more == 0:
+        return f" {called(ahead[0])} is ahead."
+    return f" {called(ahead[0])} and {more} more are ahead."
+
+
+def expected(prospect: Prospect, now: float) -> str:
+    """The sentence after the reason: when it may start, or why nobody knows."""
+    if prospect.earliest is not None and prospect.latest is not None:
+        return f" Expected {within(prospect.earliest - now, prospect.latest - now)}."
+    names = [called(job) for job in prospect.blocked_by]
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f" {names[0]} holds what it needs; when that ends is not known."
+    return f" {names[0]} and {len(names) - 1} more hold what it needs; when they end is not known."
+
+
+def depends(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"Waits for {names[0]} to succeed."
+    return (
+        f"Waits for {len(names)} jobs to succeed: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}."
+    )
+
+
+def over_quota(room: Room, job: QueuedJob, quotas: Quotas) -> str:
+    """The owner's limit that holds a job back."""
+    limit = quotas.limits[job.owner]
+    jobs, devices = quotas.jobs[job.owner], quotas.devices[job.owner]
+    if limit.max_running is not None and jobs >= limit.max_running:
+        return f"Limit of {job.owner}: {jobs} of {limit.max_running} jobs run."
+    return (
+        f"Limit of {job.owner}: {devices} of {limit.max_devices} {noun(room.devices, 2)} in use; "
+        f"this job needs {job.gpus}."
+    )

@@ -1,0 +1,88 @@
+"""One pass over the queue of one pool."""
+
+from collections.abc import Mapping
+
+from orchestrator.scheduling.estimate import End, end_of, limit_end
+from orchestrator.scheduling.packing import place
+from orchestrator.scheduling.quota import Quotas
+from orchestrator.scheduling.reservation import Slot, soonest
+from orchestrator.scheduling.room import Room
+from orchestrator.scheduling.types import Policy, QueuedJob, Share, WaitCode
+
+
+class PoolPass:
+    """Serves jobs in the order in which they are given, all or none of their devices each.
+
+    The first job that has to wait for devices becomes the head: the devices of its slot are held,
+    and later jobs get them only if their time limit ends them before the head could start.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        kept: Mapping[str, frozenset[str]],
+        ends: dict[str, End],
+        quotas: Quotas,
+        now: float,
+        policy: Policy,
+        *,
+        problem: bool,
+    ) -> None:
+        self.room = room
+        self.head: QueuedJob | None = None
+        self.slot: Slot | None = None
+        self.held: frozenset[str] = frozenset()
+        self.quotas = quotas
+        self._kept = kept
+        self._ends = ends
+        self._now = now
+        self._policy = policy
+        self._problem = problem
+
+    def serve(self, job: QueuedJob) -> tuple[Share, ...] | WaitCode:
+        """The devices of a job that starts now, or why it waits."""
+        if code := self._barred(job):
+            return code
+        shares = place(self.room, job, self.held)
+        if shares is None and self._ends_before_head(job):
+            shares = place(self.room, job)
+        if shares is None:
+            return self._postpone(job)
+        self.room.take(job, shares)
+        self.quotas.add(job, len(shares))
+        self._ends[job.id] = end_of(job, self._now, self._policy)
+        return shares
+
+    def _barred(self, job: QueuedJob) -> WaitCode | None:
+        """Reasons that more free devices would not change."""
+        if self._problem:
+            return WaitCode.POOL
+        if not self.room.devices:
+            return WaitCode.NO_DEVICES
+        if self.room.most_possible_bytes(job.gpus, job.constraints) < (job.memory_bytes or 0):
+            return WaitCode.IMPOSSIBLE
+        if job.waits_for:
+            return WaitCode.DEPENDS
+        if job.not_before is not None and job.not_before > self._now:
+            return WaitCode.NOT_BEFORE
+        if self.quotas.exceeded(job):
+            return WaitCode.QUOTA
+        return None
+
+    def _ends_before_head(self, job: QueuedJob) -> bool:
+        end = limit_end(job, self._now)
+        return self.slot is not None and end is not None and end <= self.slot.shadow
+
+    def _postpone(self, job: QueuedJob) -> WaitCode:
+        whole, need = job.memory_bytes is None, job.memory_bytes or 0
+        if self.room.most_capacity_bytes(job.gpus, job.constraints, whole=whole) < need:
+            return WaitCode.UNAVAILABLE
+        short = WaitCode.DEVICES if whole else WaitCode.MEMORY
+        if self.head is None:
+            kept = self._kept.get(job.id, frozenset())
+            self.slot = soonest(self.room, job, self._ends, self._now, kept)
+            if self.slot is not None:
+                self.head, self.held = job, frozenset(self.slot.device_ids)
+            return short
+        free = self.room.most_free_bytes(job.gpus, job.constraints, whole=whole)
+        return short if free < need else WaitCode.HELD
