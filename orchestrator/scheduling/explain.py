@@ -1,6 +1,6 @@
 """The one sentence that tells people why a job waits."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import ceil, floor
 
 from orchestrator.scheduling.forecast import Prospect
@@ -22,10 +22,10 @@ def called(job: Job) -> str:
     return job.name or job.id[-8:]
 
 
-def noun(devices: Sequence[Device], count: int) -> str:
-    """The word for devices like these: a mixed or empty pool has plain devices."""
-    kinds = {device.kind for device in devices}
-    one, many = _NOUNS.get(kinds.pop(), ("device", "devices")) if len(kinds) == 1 else ("device", "devices")
+def noun(kinds: Collection[str], count: int) -> str:
+    """The word for devices of these kinds: a mixed or empty pool has plain devices."""
+    plain = ("device", "devices")
+    one, many = _NOUNS.get(next(iter(kinds)), plain) if len(kinds) == 1 else plain
     return one if count == 1 else many
 
 
@@ -55,7 +55,7 @@ def gib(memory_bytes: int) -> str:
 def impossible(room: Room, job: Job) -> str:
     """Why the pool can never fit a job."""
     most = room.most_possible_bytes(job.gpus, job.constraints)
-    things = noun(room.devices, job.gpus)
+    things = noun(room.kinds, job.gpus)
     if most != NOWHERE:
         return (
             f"Needs {job.gpus} {things} with {gib(job.memory_bytes or 0)} each, but pool {job.pool} "
@@ -82,13 +82,13 @@ def unavailable(room: Room, job: Job) -> str:
     causes = [_cause(room, device) for device in fitting if device not in able]
     said = "; ".join(causes[:3]) + ("; ..." if len(causes) > 3 else "")
     return (
-        f"Waits for {job.gpus} {noun(room.devices, job.gpus)}; "
+        f"Waits for {job.gpus} {noun(room.kinds, job.gpus)}; "
         f"{len(able)} of {len(fitting)} can be used now ({said})."
     )
 
 
 def _cause(room: Room, device: Device) -> str:
-    name = f"{noun([device], 1)} {device.index}"
+    name = f"{noun([device.kind], 1)} {device.index}"
     if device.admin_state != "enabled":
         return f"{name} is {device.admin_state}"
     if device.health == "fenced":
@@ -100,18 +100,20 @@ def _cause(room: Room, device: Device) -> str:
     return f"{name} is cut into slices"
 
 
-def too_few(room: Room, job: QueuedJob, held: frozenset[str], ahead: Sequence[Job], more_ahead: int) -> str:
-    """What is needed and what is free, and who comes first."""
-    things = noun(room.devices, job.gpus)
-    wanted = f"{job.gpus} {things}"
+def too_few(room: Room, job: QueuedJob, held: frozenset[str], head: Job | None) -> str:
+    """What is needed, what is free, and what is free but kept for the head."""
+    wanted = f"{job.gpus} {noun(room.kinds, job.gpus)}"
     free = room.count_free(job.constraints, job.memory_bytes, held)
     state = "none is free" if free == 0 else f"{free} is free" if free == 1 else f"{free} are free"
     if job.memory_bytes is not None:
-        wanted += f" with {gib(job.memory_bytes)}" + (" each" if job.gpus > 1 else "") + " free"
+        wanted += f" with {gib(job.memory_bytes)} free" + (" on each" if job.gpus > 1 else "")
         state = "there is none" if free == 0 else f"there is {free}" if free == 1 else f"there are {free}"
     if free >= job.gpus:
         wanted, state = f"{wanted} on one server", f"{state}, on different servers"
-    return f"Waits for {wanted}; {state}.{_queue(ahead, more_ahead)}"
+    kept = room.count_free(job.constraints, job.memory_bytes, frozenset()) - free
+    if kept and head is not None:
+        state += f", {kept} {'is' if kept == 1 else 'are'} kept for {called(head)}"
+    return f"Waits for {wanted}; {state}."
 
 
 def held_for(room: Room, job: QueuedJob, head: Job) -> str:
@@ -119,29 +121,26 @@ def held_for(room: Room, job: QueuedJob, head: Job) -> str:
     free = room.count_free(job.constraints, job.memory_bytes, frozenset())
     verb = "is" if free == 1 else "are"
     return (
-        f"Waits for {job.gpus} {noun(room.devices, job.gpus)}; "
-        f"{free} {verb} free but kept for {called(head)}, which is ahead."
+        f"Waits for {job.gpus} {noun(room.kinds, job.gpus)}; {free} {verb} free but kept for {called(head)}."
     )
 
 
-def _queue(ahead: Sequence[Job], more: int) -> str:
-    if not ahead:
+def in_front(first: Sequence[Job], length: int) -> str:
+    """Who is served before it."""
+    if length == 0:
         return ""
-    if more == 0:
-        return f" {called(ahead[0])} is ahead."
-    return f" {called(ahead[0])} and {more} more are ahead."
+    if length == 1:
+        return f" {called(first[0])} is ahead."
+    return f" {called(first[0])} and {length - 1} more are ahead."
 
 
 def expected(prospect: Prospect, now: float) -> str:
-    """The sentence after the reason: when it may start, or why nobody knows."""
+    """When it may start, or why nobody knows."""
     if prospect.earliest is not None and prospect.latest is not None:
         return f" Expected {within(prospect.earliest - now, prospect.latest - now)}."
-    names = [called(job) for job in prospect.blocked_by]
-    if not names:
+    if prospect.unknown is None:
         return ""
-    if len(names) == 1:
-        return f" {names[0]} holds what it needs; when that ends is not known."
-    return f" {names[0]} and {len(names) - 1} more hold what it needs; when they end is not known."
+    return f" When is not known: {called(prospect.unknown)} has no time limit and reports no progress."
 
 
 def depends(names: Sequence[str]) -> str:
@@ -152,6 +151,14 @@ def depends(names: Sequence[str]) -> str:
     )
 
 
+def not_before(seconds: float) -> str:
+    return f"Starts in {lasting(seconds)} at the earliest, as asked."
+
+
+def no_devices(job: Job) -> str:
+    return f"Pool {job.pool} has no devices now; an administrator can add some."
+
+
 def over_quota(room: Room, job: QueuedJob, quotas: Quotas) -> str:
     """The owner's limit that holds a job back."""
     limit = quotas.limits[job.owner]
@@ -159,6 +166,6 @@ def over_quota(room: Room, job: QueuedJob, quotas: Quotas) -> str:
     if limit.max_running is not None and jobs >= limit.max_running:
         return f"Limit of {job.owner}: {jobs} of {limit.max_running} jobs run."
     return (
-        f"Limit of {job.owner}: {devices} of {limit.max_devices} {noun(room.devices, 2)} in use; "
+        f"Limit of {job.owner}: {devices} of {limit.max_devices} {noun(room.kinds, 2)} in use; "
         f"this job needs {job.gpus}."
     )

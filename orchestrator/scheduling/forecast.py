@@ -20,16 +20,18 @@ class Prospect:
 
     earliest: float | None
     latest: float | None
-    blocked_by: tuple[Job, ...]
+    blocked_by: tuple[Job, ...]  # running jobs
+    unknown: Job | None = None  # whose end is not known, so that the start is not either
 
 
 @dataclass(slots=True)
 class _Booking:
-    """Until when a device is taken, and by which jobs."""
+    """Until when a device is taken, and by which running jobs."""
 
     earliest: float
     latest: float | None
     by: tuple[Job, ...]
+    unknown: Job | None
 
 
 def foresee(
@@ -41,7 +43,8 @@ def foresee(
     for number, job in enumerate(waiting):
         if number == 0 and head is not None:
             chosen = list(head.device_ids)
-            prospect = Prospect(head.earliest, head.latest, head.blocked_by)
+            unknown = next((held for held in head.blocked_by if ends[held.id].latest is None), None)
+            prospect = Prospect(head.earliest, head.latest, head.blocked_by, unknown)
         elif job.memory_bytes is not None:
             continue  # a share of a device: nobody knows beside whom
         else:
@@ -57,7 +60,7 @@ def foresee(
 def _honest(prospect: Prospect) -> Prospect:
     """Without a latest start there is no range: then the earliest says nothing either."""
     if prospect.latest is None:
-        return Prospect(None, None, prospect.blocked_by)
+        return Prospect(None, None, prospect.blocked_by, prospect.unknown)
     return prospect
 
 
@@ -68,7 +71,8 @@ def _booking(room: Room, device_id: str, ends: Mapping[str, End], now: float) ->
     for end in found:
         latest = None if latest is None or end.latest is None else max(latest, end.latest)
     earliest = max((end.earliest for end in found), default=now)
-    return _Booking(earliest, latest, tuple(tenant.job for tenant in tenants))
+    unknown = next((tenant.job for tenant in tenants if ends[tenant.job.id].latest is None), None)
+    return _Booking(earliest, latest, tuple(tenant.job for tenant in tenants), unknown)
 
 
 def _first_free(room: Room, job: Job, bookings: Mapping[str, _Booking]) -> list[str]:
@@ -91,7 +95,8 @@ def _prospect(bookings: list[_Booking]) -> Prospect:
         latest = None if latest is None or booking.latest is None else max(latest, booking.latest)
     blocking = {job.id: job for booking in bookings for job in booking.by}
     earliest = max(booking.earliest for booking in bookings)
-    return Prospect(earliest, latest, tuple(blocking[id_] for id_ in sorted(blocking)))
+    unknown = next((booking.unknown for booking in bookings if booking.unknown), None)
+    return Prospect(earliest, latest, tuple(blocking[id_] for id_ in sorted(blocking)), unknown)
 
 
 def _book(
@@ -100,5 +105,6 @@ def _book(
     run = end_of(job, now, policy)  # only its length counts: it is moved to the start
     earliest = (start.earliest or now) + run.earliest - now
     latest = None if start.latest is None or run.latest is None else start.latest + run.latest - now
+    unknown = start.unknown or (job if run.latest is None else None)
     for id_ in chosen:
-        bookings[id_] = _Booking(earliest, latest, (job,))
+        bookings[id_] = _Booking(earliest, latest, (), unknown)

@@ -7,7 +7,23 @@ from orchestrator.scheduling.packing import place
 from orchestrator.scheduling.quota import Quotas
 from orchestrator.scheduling.reservation import Slot, soonest
 from orchestrator.scheduling.room import Room
-from orchestrator.scheduling.types import Policy, QueuedJob, Share, WaitCode
+from orchestrator.scheduling.types import (
+    ANYWHERE,
+    Constraints,
+    Job,
+    Policy,
+    QueuedJob,
+    Share,
+    WaitCode,
+)
+
+Shape = tuple[int, int | None, Constraints | None]
+
+
+def shape_of(job: Job) -> Shape:
+    """What two jobs have in common that fit the same devices."""
+    # Hashing the usual constraints 10,000 times would cost more than placing.
+    return (job.gpus, job.memory_bytes, None if job.constraints is ANYWHERE else job.constraints)
 
 
 class PoolPass:
@@ -38,28 +54,36 @@ class PoolPass:
         self._now = now
         self._policy = policy
         self._problem = problem
+        self._possible: dict[Shape, bool] = {}
+        self._full: dict[Shape, WaitCode] = {}  # shapes that fit nowhere any more: skipped at once
 
     def serve(self, job: QueuedJob) -> tuple[Share, ...] | WaitCode:
         """The devices of a job that starts now, or why it waits."""
-        if code := self._barred(job):
+        shape = shape_of(job)
+        if code := self._barred(job, shape):
             return code
-        shares = place(self.room, job, self.held)
+        code = self._full.get(shape)
+        shares = None if code else place(self.room, job, self.held)
         if shares is None and self._ends_before_head(job):
             shares = place(self.room, job)
         if shares is None:
-            return self._postpone(job)
+            return code or self._postpone(job, shape)
         self.room.take(job, shares)
         self.quotas.add(job, len(shares))
         self._ends[job.id] = end_of(job, self._now, self._policy)
+        self._full.clear()  # for what is held may now be taken
         return shares
 
-    def _barred(self, job: QueuedJob) -> WaitCode | None:
+    def _barred(self, job: QueuedJob, shape: Shape) -> WaitCode | None:
         """Reasons that more free devices would not change."""
         if self._problem:
             return WaitCode.POOL
         if not self.room.devices:
             return WaitCode.NO_DEVICES
-        if self.room.most_possible_bytes(job.gpus, job.constraints) < (job.memory_bytes or 0):
+        if shape not in self._possible:
+            most = self.room.most_possible_bytes(job.gpus, job.constraints)
+            self._possible[shape] = most >= (job.memory_bytes or 0)
+        if not self._possible[shape]:
             return WaitCode.IMPOSSIBLE
         if job.waits_for:
             return WaitCode.DEPENDS
@@ -70,12 +94,16 @@ class PoolPass:
         return None
 
     def _ends_before_head(self, job: QueuedJob) -> bool:
+        if self.slot is None or job.time_limit_s is None:
+            return False
         end = limit_end(job, self._now)
-        return self.slot is not None and end is not None and end <= self.slot.shadow
+        return end is not None and end <= self.slot.shadow
 
-    def _postpone(self, job: QueuedJob) -> WaitCode:
+    def _postpone(self, job: QueuedJob, shape: Shape) -> WaitCode:
+        """Make it the head if there is none; every later job of its shape waits for the same reason."""
         whole, need = job.memory_bytes is None, job.memory_bytes or 0
         if self.room.most_capacity_bytes(job.gpus, job.constraints, whole=whole) < need:
+            self._full[shape] = WaitCode.UNAVAILABLE
             return WaitCode.UNAVAILABLE
         short = WaitCode.DEVICES if whole else WaitCode.MEMORY
         if self.head is None:
@@ -85,4 +113,5 @@ class PoolPass:
                 self.head, self.held = job, frozenset(self.slot.device_ids)
             return short
         free = self.room.most_free_bytes(job.gpus, job.constraints, whole=whole)
-        return short if free < need else WaitCode.HELD
+        self._full[shape] = short if free < need else WaitCode.HELD
+        return self._full[shape]

@@ -35,6 +35,7 @@ class Room:
         self._policy = policy
         # A GPU that is cut into slices is used through its slices only.
         self._parents = {device.mig_parent for device in self.devices if device.mig_parent}
+        self.kinds = frozenset(device.kind for device in self.devices)
         self.usable = {d.id: d for d in self.devices if d.offered and d.id not in self._parents}
         self.tenants: dict[str, list[Tenant]] = defaultdict(list)
         for job in sorted(running, key=lambda job: job.id):

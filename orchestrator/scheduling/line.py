@@ -1,0 +1,91 @@
+"""The line in front of one pool: what each waiting job is told."""
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.scheduling import explain
+from orchestrator.scheduling.estimate import End
+from orchestrator.scheduling.forecast import Prospect, foresee
+from orchestrator.scheduling.pool_pass import PoolPass, Shape, shape_of
+from orchestrator.scheduling.types import Policy, QueuedJob, Wait, WaitCode
+
+IN_LINE = frozenset({WaitCode.DEVICES, WaitCode.MEMORY, WaitCode.HELD})  # the others are not ahead of anyone
+_SHOWN_AHEAD = 3
+_UNKNOWN = Prospect(None, None, ())
+
+
+class Line:
+    """Walked through once, in the order in which the jobs are served, after the pass is over."""
+
+    def __init__(
+        self,
+        part: PoolPass,
+        waiting: Sequence[QueuedJob],
+        ends: Mapping[str, End],
+        names: Mapping[str, str],
+        problem: str,
+        now: float,
+        policy: Policy,
+    ) -> None:
+        """``waiting``: the jobs in line; ``names``: what jobs are called, by id."""
+        self._part = part
+        self._names = names
+        self._problem = problem
+        self._now = now
+        self._length = 0
+        self._first: tuple[QueuedJob, ...] = ()
+        self._first_ids: tuple[str, ...] = ()
+        self._reasons: dict[tuple[Shape, WaitCode], str] = {}
+        foreseen = [job for job in waiting[: policy.predicted_jobs] if job is not part.head]
+        if part.head is not None:
+            foreseen.insert(0, part.head)
+        self._prospects = foresee(part.room, foreseen, part.slot, ends, now, policy)
+
+    def step(self, job: QueuedJob, code: WaitCode) -> Wait:
+        """What the next job is told."""
+        if code not in IN_LINE:
+            sentence = self._barred(job, code)
+            blocked_by = tuple(sorted(job.waits_for)) if code is WaitCode.DEPENDS else ()
+            return Wait(job.id, code, sentence, self._length + 1, blocked_by, self._first_ids)
+        prospect = self._prospects.get(job.id, _UNKNOWN)
+        sentence = self._reason(job, code)
+        if code is not WaitCode.HELD:  # that one names the head already
+            sentence += explain.in_front(self._first, self._length)
+        sentence += explain.expected(prospect, self._now)
+        blocked_by = tuple([blocking.id for blocking in prospect.blocked_by])
+        if code is WaitCode.HELD and self._part.head is not None:
+            blocked_by = (self._part.head.id,)
+        ahead, self._length = self._first_ids, self._length + 1
+        if self._length <= _SHOWN_AHEAD:
+            self._first, self._first_ids = (*self._first, job), (*ahead, job.id)
+        earliest, latest = prospect.earliest, prospect.latest
+        return Wait(job.id, code, sentence, self._length, blocked_by, ahead, earliest, latest)
+
+    def _reason(self, job: QueuedJob, code: WaitCode) -> str:
+        """Equal for equal shapes, except for the head, for which the devices are held."""
+        part = self._part
+        if job is part.head:
+            return explain.too_few(part.room, job, frozenset(), None)
+        key = (shape_of(job), code)
+        if key not in self._reasons:
+            if code is WaitCode.HELD and part.head is not None:
+                self._reasons[key] = explain.held_for(part.room, job, part.head)
+            else:
+                self._reasons[key] = explain.too_few(part.room, job, part.held, part.head)
+        return self._reasons[key]
+
+    def _barred(self, job: QueuedJob, code: WaitCode) -> str:
+        match code:
+            case WaitCode.POOL:
+                return self._problem
+            case WaitCode.UNAVAILABLE:
+                return explain.unavailable(self._part.room, job)
+            case WaitCode.IMPOSSIBLE:
+                return explain.impossible(self._part.room, job)
+            case WaitCode.DEPENDS:
+                return explain.depends([self._names.get(id_, id_[-8:]) for id_ in sorted(job.waits_for)])
+            case WaitCode.NOT_BEFORE:
+                return explain.not_before((job.not_before or self._now) - self._now)
+            case WaitCode.QUOTA:
+                return explain.over_quota(self._part.room, job, self._part.quotas)
+            case _:
+                return explain.no_devices(job)
