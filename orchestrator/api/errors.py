@@ -1,0 +1,116 @@
+"""Every failure leaves the API here, as ``application/problem+json`` (RFC 9457)."""
+
+import logging
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+import orjson
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
+from ninja.errors import HttpError, ValidationError
+
+from orchestrator.exceptions import (
+    Forbidden,
+    Malformed,
+    NotFound,
+    OrchestratorError,
+    TooLarge,
+    Unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 2
+
+
+class Unauthenticated(OrchestratorError):
+    """Nobody is logged in, and no valid token came with the request."""
+
+    code = "unauthenticated"
+    status = 401
+
+
+class WrongMethod(OrchestratorError):
+    """The address is there, but does not answer to this method."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class Unexpected(OrchestratorError):
+    """Our own mistake; the log has the details under the number in the sentence."""
+
+    code = "internal_error"
+    status = 500
+
+
+def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
+    """The answer to a request that raised ``error``; never more than its sentence and its fields."""
+    known = _translate(request, error)
+    headers = {}
+    if known.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Token"
+    wait_s = getattr(known, "retry_after_s", RETRY_AFTER_S if isinstance(known, Unavailable) else None)
+    if wait_s is not None:
+        headers["Retry-After"] = str(math.ceil(wait_s))
+    return problem(known, headers)
+
+
+def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    body = {
+        "type": f"urn:berth:problem:{error.code}",
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "code": error.code,
+        "detail": str(error),
+        "errors": error.fields,
+    }
+    return HttpResponse(
+        orjson.dumps(body), status=error.status, content_type="application/problem+json", headers=headers
+    )
+
+
+def _translate(request: HttpRequest, error: Exception) -> OrchestratorError:
+    """What one of Django's, ninja's or Python's errors means to the caller."""
+    match error:
+        case OrchestratorError():
+            return error
+        case ValidationError():
+            return Malformed(_first_sentence(fields := _fields(error)), fields=fields)
+        case HttpError() if isinstance(error.__cause__, OrchestratorError):
+            return error.__cause__  # ninja wraps what our parser raises
+        case Http404():
+            return NotFound("There is nothing at this address, or it is not yours to see.")
+        case RequestDataTooBig():
+            return TooLarge("The body is too large; send code as a file part of a multipart form.")
+        case MultiPartParserError() | SuspiciousOperation() | UnreadablePostError():
+            return Malformed(
+                "The form cannot be read; check its boundary, its length and its number of parts."
+            )
+        case PermissionDenied():
+            return Forbidden("You may not do this.")
+        case OperationalError() | InterfaceError():
+            logger.warning("The database did not answer %s %s: %s", request.method, request.path, error)
+            return Unavailable("The database does not answer just now; try again in a moment.")
+    number = secrets.token_hex(4)
+    logger.error("Error %s at %s %s", number, request.method, request.path, exc_info=error)
+    return Unexpected(
+        f"Something went wrong here, not with your request. Quote {number} to the operator; the log names the cause."
+    )
+
+
+def _fields(error: ValidationError) -> dict[str, list[str]]:
+    fields: dict[str, list[str]] = {}
+    for entry in error.errors:
+        name = ".".join(str(part) for part in entry["loc"][1:]) or str(entry["loc"][0])
+        fields.setdefault(name, []).append(str(entry["msg"]).removeprefix("Value error, "))
+    return fields
+
+
+def _first_sentence(fields: Mapping[str, Sequence[str]]) -> str:
+    name, messages = next(iter(fields.items()))
+    return f"{name}: {messages[0]}"

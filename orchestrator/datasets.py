@@ -1,0 +1,199 @@
+"""Datasets: registered under a root that an operator allows, checked again each time one is used."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
+from orchestrator.models import Dataset, DatasetRoot
+from orchestrator.spec import DATASET_REFERENCE, clean_text
+
+HASHED_BYTES = 64 * 1024**2  # above this the caller would wait too long for the checksum
+COUNTED_FILES = 10_000
+_CHUNK_BYTES = 1024**2
+
+
+def register(
+    user: User, *, name: str, root: str, path: str, version: str = "1", description: str = ""
+) -> Dataset:
+    """Make ``name@version`` stand for a file or folder under a root.
+
+    Size and checksum are taken now where the data is small; they stay empty for large data.
+
+    Raises:
+        Malformed: a name, version or path that is not of its form, or a path that leaves the root (B35).
+        Impossible: no such root, or nothing there.
+        Conflict: this version is registered already.
+        Forbidden: another person's name.
+    """
+    _check_reference(name, version)
+    description = _check_description(description)
+    found_root = DatasetRoot.objects.filter(pk=root).first()
+    if found_root is None:
+        known = ", ".join(DatasetRoot.objects.values_list("name", flat=True)) or "none yet"
+        raise _impossible("root", f"There is no dataset root {root[:64]!r}; known: {known}.")
+    _check_owner(user, name)
+    dataset = Dataset(
+        name=name, version=version, root=found_root, path=_relative(path), description=description, owner=user
+    )
+    dataset.size_bytes, dataset.sha256 = measure(checked_path(dataset))
+    try:
+        with transaction.atomic():
+            dataset.save(force_insert=True)
+    except IntegrityError as error:
+        raise Conflict(
+            f"The dataset {name}@{version} is registered already; choose another version."
+        ) from error
+    return dataset
+
+
+def resolve(reference: str) -> Dataset:
+    """The dataset that ``name@version`` or ``name`` (its newest version) stands for.
+
+    Raises:
+        Malformed: not of this form (B35).
+        Impossible: not registered.
+    """
+    if not DATASET_REFERENCE.fullmatch(reference):
+        sentence = f"{reference[:80]!r} is not a dataset; give name or name@version of a registered one."
+        raise Malformed(sentence, fields={"datasets": [sentence]})
+    name, _, version = reference.partition("@")
+    rows = Dataset.objects.select_related("root").filter(name=name).order_by("-created_at", "-pk")
+    dataset = (rows.filter(version=version) if version else rows).first()
+    if dataset is None:
+        known = ", ".join(f"{name}@{each}" for each in rows.values_list("version", flat=True)[:5])
+        raise _impossible(
+            "datasets",
+            f"There is no dataset {reference!r}; {f'there is {known}' if known else 'register it first'}.",
+        )
+    return dataset
+
+
+def checked_path(dataset: Dataset) -> Path:
+    """The real path of a dataset, free of links, for use right now; call it at each launch (B36).
+
+    Raises:
+        Malformed: it lies outside its root, by a link for example.
+        Impossible: nothing is there, or neither a file nor a folder.
+        Unavailable: the root itself is gone, an unmounted disk for example.
+    """
+    root = Path(os.path.realpath(dataset.root.path))
+    if not root.is_dir():
+        raise Unavailable(
+            f"The folder of dataset root {dataset.root_id} is not there now; tell the operator (is a disk unmounted?)."
+        )
+    path = Path(os.path.realpath(root / _relative(dataset.path)))
+    if not path.is_relative_to(root):
+        raise _malformed("path", f"The dataset {dataset.reference} leads out of its root {dataset.root_id}.")
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise _impossible(
+            "path",
+            f"The dataset {dataset.reference} is not there: root {dataset.root_id}, path {dataset.path}.",
+        ) from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise _impossible("path", f"The dataset {dataset.reference} is neither a file nor a folder.")
+    return path
+
+
+def measure(path: Path) -> tuple[int | None, str]:
+    """Size and SHA-256 of a file or folder.
+
+    A folder's checksum covers the paths and contents of its regular files. Beyond ``COUNTED_FILES`` files
+    the size is None; beyond ``HASHED_BYTES`` bytes the checksum is empty. Links are not followed.
+    """
+    files = []
+    size = 0
+    for relative, file_size in _walk(path):
+        files.append(relative)
+        size += file_size
+        if len(files) > COUNTED_FILES:
+            return None, ""
+    if size > HASHED_BYTES:
+        return size, ""
+    return size, _sha256_file(path) if path.is_file() else _sha256_folder(path, sorted(files))
+
+
+def _walk(path: Path) -> Iterator[tuple[str, int]]:
+    if path.is_file():
+        yield path.name, path.stat().st_size
+        return
+    for folder, _, names in os.walk(path):  # does not follow links to folders
+        for name in names:
+            file = Path(folder, name)
+            entry = file.lstat()
+            if stat.S_ISREG(entry.st_mode):
+                yield str(file.relative_to(path)), entry.st_size
+
+
+def _sha256_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _sha256_folder(path: Path, files: list[str]) -> str:
+    listing = "".join(f"{_sha256_file(path / file)} {file!r}\n" for file in files)
+    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _relative(path: str) -> str:
+    """The path in its plain form; refused when it could mean anything outside a root (B35)."""
+    pure = PurePosixPath(path)
+    if (
+        not path
+        or pure.is_absolute()
+        or ".." in pure.parts
+        or "://" in path
+        or "\\" in path
+        or any(ord(character) < 32 for character in path)
+        or len(path) > 1024
+    ):
+        raise _malformed(
+            "path",
+            "Give a path relative to the root, without '..', for example digits or text/shakespeare.txt.",
+        )
+    return str(pure)
+
+
+def _check_reference(name: str, version: str) -> None:
+    for field, value in (("name", name), ("version", version)):
+        if "@" in value or not DATASET_REFERENCE.fullmatch(f"{name}@{version}"):
+            raise _malformed(
+                field,
+                "A dataset's name and version have letters, digits, '.', '_' and '-', at most 64 and 32 of them, "
+                "and begin with a letter or digit.",
+            )
+
+
+def _check_description(text: str) -> str:
+    try:
+        text = clean_text(text)
+    except ValueError as error:
+        raise _malformed("description", f"The description {error}.") from error
+    if len(text) > 300:
+        raise _malformed("description", "The description has more than 300 characters; shorten it.")
+    return text
+
+
+def _check_owner(user: User, name: str) -> None:
+    """A name belongs to whoever registered its first version: nobody else may slip a newer one under it."""
+    first = Dataset.objects.filter(name=name).order_by("pk").select_related("owner").first()
+    if first and first.owner_id != user.pk and not user.is_staff:
+        raise Forbidden(f"The dataset {name} belongs to {first.owner.username}; choose another name.")
+
+
+def _malformed(field: str, sentence: str) -> Malformed:
+    return Malformed(sentence, fields={field: [sentence]})
+
+
+def _impossible(field: str, sentence: str) -> Impossible:
+    return Impossible(sentence, fields={field: [sentence]})

@@ -1,0 +1,111 @@
+"""API tokens: ``berth_<prefix>_<secret>``, shown once, kept as a hash."""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.utils import timezone
+
+from orchestrator.exceptions import Forbidden, Malformed
+from orchestrator.models import Scope, Token
+from orchestrator.spec import clean_text
+
+LONGEST_LIFE_S = 366 * 24 * 3600
+NAME_LENGTH = 80
+_SEEN_EVERY = timedelta(minutes=1)  # so that a busy client does not write a row with each request
+_FORM = re.compile(r"berth_([0-9a-z]{10})_([0-9A-Za-z_-]{43})")
+_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_RANK: Mapping[str, int] = {Scope.READ: 0, Scope.WRITE: 1, Scope.ADMIN: 2}
+
+
+def allows(scope: str, needed: str) -> bool:
+    """Whether a scope covers another: admin covers write, write covers read."""
+    return _RANK[scope] >= _RANK[needed]
+
+
+def issue(
+    user: User,
+    *,
+    name: str,
+    scope: str = Scope.WRITE,
+    life_s: float | None = None,
+    at_most: str = Scope.ADMIN,
+) -> tuple[Token, str]:
+    """Make a token; the second value is the only copy of its text.
+
+    Args:
+        life_s: seconds until it expires; None: never.
+        at_most: the scope of whoever asks, which a new token cannot exceed.
+
+    Raises:
+        Malformed: the name, scope or life.
+        Forbidden: a scope above the caller's.
+    """
+    _check(name := _clean_name(name), scope, life_s)
+    if not allows(at_most, scope) or (scope == Scope.ADMIN and not user.is_staff):
+        raise Forbidden(f"You cannot make a token with the scope {scope}; choose a smaller one.")
+    prefix = "".join(secrets.choice(_LETTERS) for _ in range(10))
+    text = f"berth_{prefix}_{secrets.token_urlsafe(32)}"
+    expires_at = None if life_s is None else timezone.now() + timedelta(seconds=life_s)
+    token = Token.objects.create(
+        user=user, name=name, prefix=prefix, digest=_digest(text), scope=scope, expires_at=expires_at
+    )
+    return token, text
+
+
+def authenticate(text: str, *, now: datetime | None = None) -> Token | None:
+    """The token with this text, its user loaded; None when unknown, expired, revoked or its user disabled."""
+    if not (form := _FORM.fullmatch(text)):
+        return None
+    now = now or timezone.now()
+    digest = _digest(text)
+    usable = Token.objects.select_related("user").filter(
+        Q(expires_at=None) | Q(expires_at__gt=now), prefix=form[1], revoked_at=None, user__is_active=True
+    )
+    found = next((token for token in usable if hmac.compare_digest(token.digest, digest)), None)
+    if found and (found.last_used_at is None or now - found.last_used_at >= _SEEN_EVERY):
+        Token.objects.filter(pk=found.pk).update(last_used_at=now)
+    return found
+
+
+def revoke(token: Token) -> Token:
+    """End a token now; revoking twice is harmless."""
+    if token.revoked_at is None:
+        token.revoked_at = timezone.now()
+        token.save(update_fields=["revoked_at"])
+    return token
+
+
+def _digest(text: str) -> str:
+    # 256 random bits need no slow hash: there is nothing to guess.
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _clean_name(name: str) -> str:
+    try:
+        return clean_text(name)
+    except ValueError as error:
+        raise Malformed(f"The token's name {error}.", fields={"name": [str(error)]}) from error
+
+
+def _check(name: str, scope: str, life_s: float | None) -> None:
+    if not 1 <= len(name) <= NAME_LENGTH:
+        raise Malformed(
+            f"Name the token with 1 to {NAME_LENGTH} characters, for example after the machine that uses it.",
+            fields={"name": [f"give 1 to {NAME_LENGTH} characters"]},
+        )
+    if scope not in Scope.values:
+        raise Malformed(
+            f"There is no scope {scope[:40]!r}; choose read, write or admin.",
+            fields={"scope": ["choose read, write or admin"]},
+        )
+    if life_s is not None and not 0 < life_s <= LONGEST_LIFE_S:
+        raise Malformed(
+            "A token may live for up to a year; give seconds, or nothing for one without end.",
+            fields={"expires_in_s": [f"give more than 0 and at most {LONGEST_LIFE_S}"]},
+        )
