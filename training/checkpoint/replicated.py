@@ -1,0 +1,228 @@
+"""Checkpoints of state that every rank holds alike: rank 0 writes, all ranks read."""
+
+import atexit
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import distributed
+
+from training import events
+from training.checkpoint import store
+from training.checkpoint.host_copy import HostCopy
+from training.checkpoint.store import CheckpointError
+from training.fault import StopRequest
+from training.report import event
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint that verified, loaded."""
+
+    state: dict[str, Any]
+    step: int
+    folder: Path
+
+
+class Checkpointer:
+    """Saves and loads the state of a training; what it loads is always whole.
+
+    ``folder`` defaults to ``BERTH_CHECKPOINT_DIR``, else ``checkpoints``.  Only rank 0 writes:
+    on the other ranks ``save`` returns at once.  The training waits for a copy in memory; a thread
+    writes and hashes it.  A write that fails (disk full) is a ``checkpoint_failed`` event; the
+    older checkpoints stay and the training goes on.
+    """
+
+    def __init__(
+        self, folder: Path | str | None = None, *, keep_last: int = 3, strategy: str = "single"
+    ) -> None:
+        self.folder = Path(folder or os.environ.get("BERTH_CHECKPOINT_DIR") or "checkpoints")
+        self.keep_last = keep_last
+        self.saved_step: int | None = None  # newest step that is whole on disk
+        self.stop: StopRequest | None = None
+        self._rank = int(os.environ.get("RANK", "0"))
+        self._about = {
+            "job": os.environ.get("BERTH_JOB_ID"),
+            "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+            "strategy": strategy,
+        }
+        self._attempt = self._choose_attempt()
+        self._copy = HostCopy()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="berth-checkpoint")
+        self._writing: Future[None] | None = None
+        self._asked_step: int | None = None
+        atexit.register(self.close)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether SIGTERM came since ``save_on_sigterm``."""
+        return self.stop is not None and self.stop.stop
+
+    def save_on_sigterm(self) -> None:
+        """From now on SIGTERM only sets ``stop_requested``: save at the end of the step, and leave.
+
+        A save inside the handler would catch parameters in the middle of an update.  Call it
+        from the main thread.
+        """
+        self.stop = StopRequest()
+        self.stop.listen()
+
+    def allocate(self, state: dict[str, Any]) -> None:
+        """Make the buffers for such a state in the background; the first save is faster then.
+
+        The state may change meanwhile, but its tensors must keep their shapes.
+        """
+        if self._rank == 0:
+            self.wait()
+            self._writing = self._thread.submit(self._copy.allocate, state)
+
+    def save(self, state: dict[str, Any], step: int) -> None:
+        """Copy the state now, write it in the background; waits for an unfinished write first.
+
+        Saving the same step twice in a row does nothing.
+
+        Raises:
+            CheckpointError: the state holds something that could not be loaded safely.
+        """
+        if self._rank != 0 or step == self._asked_step:
+            return
+        start_s = time.perf_counter()
+        self.wait()
+        copy = self._copy.take(state)
+        self._asked_step = step
+        stall_s = time.perf_counter() - start_s
+        self._writing = self._thread.submit(self._write, copy, step, stall_s)
+
+    def wait(self) -> None:
+        """Return when nothing is being written."""
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+
+    def close(self) -> None:
+        """Finish the write under way."""
+        self.wait()
+
+    def load_latest(self) -> Checkpoint | None:
+        """The newest checkpoint that verifies: ``BERTH_RESUME_FROM`` first, then the folder's.
+
+        Each one skipped is a ``fallback`` event.  None when there is none to use.  With several
+        ranks in a process group all must call it; rank 0 chooses for all.
+        """
+        return self._load_first(self._candidates())
+
+    def load(self, folder: Path | str) -> Checkpoint:
+        """Load the checkpoint in ``folder``, or the newest in it.
+
+        Raises:
+            CheckpointError: it does not verify.
+        """
+        path = Path(folder)
+        places = (
+            [path]
+            if (path / store.MANIFEST).exists()
+            else [place.folder for place in store.list_places(path)]
+        )
+        if not places:
+            raise CheckpointError(f"{path} holds no checkpoint; give a folder with a {store.MANIFEST}")
+        store.verify(places[0])
+        return _read(places[0])
+
+    def _load_first(self, candidates: list[Path]) -> Checkpoint | None:
+        together = (
+            distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+        )
+        if not together:
+            return self._find(candidates)
+        found = self._find(candidates) if self._rank == 0 else None
+        chosen: list[str | None] = [str(found.folder) if found else None]
+        distributed.broadcast_object_list(chosen, src=0)
+        if self._rank == 0 or chosen[0] is None:
+            return found
+        return _read(Path(chosen[0]))
+
+    def _find(self, candidates: list[Path]) -> Checkpoint | None:
+        skipped: list[tuple[Path, str]] = []
+        found = None
+        for folder in candidates:
+            try:
+                store.verify(folder)
+                found = _read(folder)
+                break
+            except CheckpointError as error:
+                skipped.append((folder, str(error)))
+        for folder, reason in skipped:
+            event(
+                events.FALLBACK_EVENT,
+                skipped=folder.name,
+                reason=reason,
+                from_step=_step_of(folder),
+                to_step=found.step if found else None,
+            )
+        if found:
+            event(events.RESUMED_EVENT, step=found.step, checkpoint=found.folder.name)
+        return found
+
+    def _candidates(self) -> list[Path]:
+        folders = [place.folder for place in store.list_places(self.folder)]
+        if named := os.environ.get("BERTH_RESUME_FROM"):
+            first = Path(named)
+            first = first.parent if first.name in (store.STATE, store.MANIFEST) else first
+            if first.resolve() != self.folder.resolve():  # else it names them all
+                inside = [place.folder for place in store.list_places(first)]
+                folders = [*(inside or [first]), *folders]
+        return list({folder.resolve(): folder for folder in folders}.values())
+
+    def _choose_attempt(self) -> int:
+        """Outside Berth each start is the next attempt, so that its checkpoints are the newest."""
+        if number := os.environ.get("BERTH_ATTEMPT"):
+            return int(number)
+        places = store.list_places(self.folder)
+        return places[0].attempt + 1 if places else 1
+
+    def _write(self, state: dict[str, Any], step: int, stall_s: float) -> None:
+        start_s = time.perf_counter()
+
+        def write_state(file: BinaryIO) -> None:
+            torch.save(state, file)
+
+        try:
+            place = store.write(self.folder, self._attempt, step, self._about, write_state)
+            manifest = store.verify(place.folder)
+            store.prune(self.folder, self.keep_last)
+        except (OSError, RuntimeError, CheckpointError) as error:  # torch wraps a failed write
+            self._asked_step = None
+            event(events.CHECKPOINT_FAILED_EVENT, step=step, reason=_cause(error))
+            return
+        self.saved_step = step
+        event(
+            events.CHECKPOINT_EVENT,
+            step=step,
+            bytes=sum(entry["size"] for entry in manifest["files"]),
+            stall_s=round(stall_s, 6),
+            write_s=round(time.perf_counter() - start_s, 6),
+        )
+
+
+def _read(folder: Path) -> Checkpoint:
+    try:
+        state = torch.load(folder / store.STATE, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise CheckpointError(f"{folder.name}/{store.STATE} cannot be loaded ({error})"[:500]) from error
+    return Checkpoint(state=state, step=store.read_manifest(folder)["step"], folder=folder)
+
+
+def _step_of(folder: Path) -> int | None:
+    step = folder.name.rpartition("-")[2]
+    return int(step) if step.isdecimal() else None
+
+
+def _cause(error: BaseException) -> str:
+    """What lies under torch's own error, as one line."""
+    while (under := error.__cause__ or error.__context__) is not None and not isinstance(error, OSError):
+        error = under
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

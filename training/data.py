@@ -1,0 +1,204 @@
+"""Which samples a rank trains on, exactly once an epoch, whatever stops and resumes in between."""
+
+import os
+import random
+from collections.abc import Iterator, Sized
+from typing import Any, Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+T = TypeVar("T")
+
+
+class DataError(Exception):
+    """The dataset cannot be used, or is not the one that the checkpoint was made with."""
+
+
+class ResumableSampler(Sampler[int]):
+    """This rank's indices of the rest of an epoch.
+
+    The order of epoch e is one permutation drawn from (seed, e), the same on all ranks.  ``position``
+    counts the samples of it that all ranks together have trained on; rank r of n takes every n-th
+    from there.  So the world size may change at any position, and every sample comes once an epoch.
+    Ranks get sizes that differ by at most one: see ``rank_count``.
+
+    Iterating does not move the position, since loaders read ahead: call ``advance`` after each step.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        *,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        shuffle: bool = True,
+    ) -> None:
+        if length < 1:
+            raise DataError("The dataset is empty; give one with at least one sample.")
+        self.length = length
+        self.seed = seed
+        self.shuffle = shuffle
+        self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+        self.world_size = int(os.environ.get("WORLD_SIZE", "1")) if world_size is None else world_size
+        self.epoch = 0
+        self.position = 0
+
+    def __iter__(self) -> Iterator[int]:
+        order = epoch_order(self.length, self.seed, self.epoch) if self.shuffle else torch.arange(self.length)
+        yield from order[self.position + self.rank :: self.world_size].tolist()
+
+    def __len__(self) -> int:
+        return self.rank_count(self.length - self.position)
+
+    @property
+    def left(self) -> int:
+        """Samples that all ranks together have yet to see in this epoch."""
+        return self.length - self.position
+
+    def rank_count(self, samples: int) -> int:
+        """How many of the next ``samples`` are this rank's."""
+        return len(range(self.rank, samples, self.world_size))
+
+    def advance(self, samples: int) -> bool:
+        """All ranks together trained on ``samples`` more; True when that ended the epoch."""
+        self.position += samples
+        if self.position < self.length:
+            return False
+        self.epoch, self.position = self.epoch + 1, 0
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "length": self.length,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "epoch": self.epoch,
+            "position": self.position,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where ``state`` stood; rank and world size stay as they are here.
+
+        Raises:
+            DataError: the dataset has another length.
+        """
+        if state["length"] != self.length:
+            raise DataError(
+                f"The checkpoint was made with {state['length']} samples, the dataset has {self.length}; "
+                "resume with the same dataset, or start anew with resume=False."
+            )
+        self.seed, self.shuffle = state["seed"], state["shuffle"]
+        self.epoch, self.position = state["epoch"], state["position"]
+
+
+def epoch_order(length: int, seed: int, epoch: int) -> Tensor:
+    """The permutation of ``range(length)`` that (seed, epoch) stand for, on every machine alike."""
+    generator = torch.Generator().manual_seed(mix_seeds(seed, epoch))
+    return torch.randperm(length, generator=generator)
+
+
+def mix_seeds(*parts: int) -> int:
+    """One seed from several numbers; near ones give unrelated seeds."""
+    return random.Random(":".join(map(str, parts))).getrandbits(63)  # noqa: S311 -- a seed, not a secret
+
+
+class _RankBatches(Sampler[list[int]]):
+    """This rank's micro-batches of the rest of an epoch, equally many on every rank.
+
+    A rank for which the last one leaves nothing repeats a sample; the loop gives it no weight.
+    """
+
+    def __init__(self, sampler: ResumableSampler, batch_size: int) -> None:
+        self._sampler = sampler
+        self._batch_size = batch_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        indices = list(self._sampler)
+        for number in range(len(self)):
+            start = number * self._batch_size
+            yield indices[start : start + self._batch_size] or [self._filler(indices)]
+
+    def __len__(self) -> int:
+        return -(-self._sampler.left // (self._batch_size * self._sampler.world_size))
+
+    def _filler(self, indices: list[int]) -> int:
+        return indices[0] if indices else 0
+
+
+class _SeededFetch(Dataset[Any]):
+    """A dataset whose random augmentation depends on (seed, epoch, batch) alone.
+
+    In a worker process the state of its generators would depend on how many batches it made
+    before, which a resumed run cannot repeat.
+    """
+
+    def __init__(self, dataset: Any, seed: int, epoch: int) -> None:
+        self._dataset = dataset
+        self._seed = seed
+        self._epoch = epoch
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        seed = mix_seeds(self._seed, self._epoch, *indices)
+        torch.manual_seed(seed)
+        random.seed(seed)
+        _seed_numpy(seed)
+        if hasattr(self._dataset, "__getitems__"):
+            return cast(list[Any], self._dataset.__getitems__(indices))
+        return [self._dataset[index] for index in indices]
+
+
+def _seed_numpy(seed: int) -> None:
+    import numpy as np
+
+    np.random.seed(seed % 2**32)
+
+
+class SizedDataset(Protocol):
+    """What can be trained on: a length, and a sample for each index below it."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def make_loader(
+    dataset: SizedDataset, sampler: ResumableSampler, batch_size: int, num_workers: int
+) -> DataLoader[Any]:
+    """Micro-batches of the rest of the sampler's epoch; make a new loader for each epoch."""
+    fetched = _SeededFetch(dataset, sampler.seed, sampler.epoch) if num_workers else dataset
+    return DataLoader(
+        cast(Dataset[Any], fetched),
+        batch_sampler=_RankBatches(sampler, batch_size),
+        num_workers=num_workers,
+        # The loader draws a seed when it starts; from the global generator, a resumed run would draw once more.
+        generator=torch.Generator().manual_seed(mix_seeds(sampler.seed, sampler.epoch)),
+        pin_memory=torch.cuda.is_available(),
+    )
+
+
+def measure_length(dataset: object) -> int:
+    """How many samples there are.
+
+    Raises:
+        DataError: the dataset does not say, as an IterableDataset does not.
+    """
+    if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+        raise DataError(
+            f"{type(dataset).__name__} has no length or no access by index; exact resume needs both. "
+            "Give a dataset with __len__ and __getitem__."
+        )
+    return len(dataset)
+
+
+def move_to(batch: T, device: torch.device) -> T:
+    """The batch with every tensor in it on ``device``; the copy does not wait."""
+    if isinstance(batch, Tensor):
+        return cast(T, batch.to(device, non_blocking=True))
+    if isinstance(batch, dict):
+        return cast(T, {name: move_to(value, device) for name, value in batch.items()})
+    if isinstance(batch, list | tuple) and not hasattr(batch, "_fields"):
+        return cast(T, type(batch)(move_to(value, device) for value in batch))
+    return batch

@@ -1,0 +1,69 @@
+"""What a run tells Berth: JSON lines appended to the file that ``BERTH_METRICS_FILE`` names.
+
+Each line is one JSON object of one of four kinds, told apart by its key:
+
+``{"step": 10, "time": 1718000000.123, "loss": 0.5, "total_steps": 1000}``
+    Values at a step.  ``step`` counts optimizer updates from 0 or 1 on; ``time`` is the wall
+    clock in seconds; ``total_steps``, where given, is where the run will end.  Every other key
+    is a metric.  NaN and infinities are the tokens ``NaN``, ``Infinity``, ``-Infinity``, as
+    Python's ``json`` writes and reads them; strict parsers must expect them.
+``{"heartbeat": 1718000000.1}``
+    The training thread was alive at this wall time (seconds), though no step has ended.
+``{"total_steps": 1000}``
+    Where the run will end, told alone.
+``{"event": "fallback", "time": 1718000000.1, ...}``
+    Something that happened; the other keys depend on the kind (the ``*_EVENT`` names below).
+
+Lines are ASCII and end in one newline.  Readers skip what they do not know.  No torch here:
+the server imports this module.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Final
+
+METRICS_FILE_VARIABLE: Final = "BERTH_METRICS_FILE"
+
+STEP: Final = "step"
+TIME: Final = "time"
+TOTAL_STEPS: Final = "total_steps"
+HEARTBEAT: Final = "heartbeat"
+EVENT: Final = "event"
+RESERVED: Final = frozenset({STEP, TIME, TOTAL_STEPS, HEARTBEAT, EVENT})
+"""Keys that are not names of metrics."""
+
+FALLBACK_EVENT: Final = "fallback"
+"""A checkpoint did not verify: ``skipped`` (folder), ``reason``, ``from_step``, ``to_step`` (null: none left)."""
+RESUMED_EVENT: Final = "resumed"
+"""The run continues: ``step``, ``checkpoint`` (folder)."""
+CHECKPOINT_EVENT: Final = "checkpoint"
+"""A checkpoint is whole on disk: ``step``, ``bytes``, ``stall_s``, ``write_s``."""
+CHECKPOINT_FAILED_EVENT: Final = "checkpoint_failed"
+"""A checkpoint could not be written; the older ones stay: ``step``, ``reason``."""
+DROPPED_EVENT: Final = "dropped"
+"""Lines that never reached the file: ``lines``, ``reason``."""
+UNREADABLE_EVENT: Final = "unreadable_value"
+"""A reported value that is not one number: ``name``, ``reason``; said once for each name."""
+
+Value = int | float | str | bool | None
+
+
+def metric_line(step: int, time_s: float, values: Mapping[str, int | float]) -> bytes:
+    return _line({STEP: step, TIME: round(time_s, 3), **values})
+
+
+def heartbeat_line(time_s: float) -> bytes:
+    return _line({HEARTBEAT: round(time_s, 3)})
+
+
+def total_steps_line(total_steps: int) -> bytes:
+    return _line({TOTAL_STEPS: total_steps})
+
+
+def event_line(kind: str, fields: Mapping[str, Value]) -> bytes:
+    return _line({EVENT: kind, TIME: round(time.time(), 3), **fields})
+
+
+def _line(record: Mapping[str, Value]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"

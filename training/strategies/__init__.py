@@ -1,0 +1,1 @@
+"""How a step is spread over ranks: one strategy, one file, the same method names."""
