@@ -1,0 +1,245 @@
+"""Reading metric columns: whole series in buckets, what came since a seq, and the last values."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.store.buckets import Floats, Ints, Series, nullable, reduce_series
+from orchestrator.store.journal import (
+    COLUMN,
+    Names,
+    column_path,
+    cut_records,
+    last_seq,
+    lengths_after,
+    read_names,
+    read_records,
+    read_state,
+)
+
+POINTS_A_FRAME = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class LastValue:
+    step: int
+    time_s: float
+    value: float  # may be NaN or infinite
+
+
+@dataclass(frozen=True, slots=True)
+class PointsPage:
+    """What was stored after a seq.
+
+    ``seq`` is where the next page begins.  ``gap`` says that ``after_seq`` lies beyond what there is (the
+    columns were cut back): read the series anew.  Where ``reduced``, points are buckets.
+    """
+
+    seq: int
+    points: dict[str, dict[str, Any]]
+    reduced: bool = False
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Points of one attempt in stored order."""
+
+    attempt: int
+    step: Ints
+    ms: Ints  # since 1970
+    value: Floats
+
+
+def read_series(
+    folder: Path,
+    names: Collection[str] | None = None,
+    x: Literal["step", "time"] = "step",
+    start: float | None = None,
+    end: float | None = None,
+    max_points: int = 500,
+    *,
+    until_seq: int | None = None,
+) -> dict[str, Series]:
+    """The series of a job, each in at most ``max_points`` buckets; unknown names are left out.
+
+    Args:
+        folder: the job's metrics folder.
+        x: ``time`` is seconds since 1970, and leaves the time between two attempts visible.
+        start, end: the window, both included, in the unit of x.
+
+    Steps that an attempt repeated after a resume appear once, from the newest attempt.  Steps that go
+    back within an attempt stay in their order.
+    """
+    known, records = read_state(folder, until_seq=until_seq)
+    lengths = lengths_after(records, known)
+    found = {}
+    for number, name in enumerate(known.series):
+        if names is not None and name not in names:
+            continue
+        parts = _parts(folder, known, number, lengths)
+        if parts:
+            found[name] = _one_series(parts, x, start, end, max_points)
+    return found
+
+
+def series_names(folder: Path) -> list[str]:
+    """In the order of their first appearance."""
+    return read_names(folder).series
+
+
+def last_values(folder: Path, *, until_seq: int | None = None) -> dict[str, LastValue]:
+    """The newest point of every series."""
+    known, records = read_state(folder, until_seq=until_seq)
+    lengths = lengths_after(records, known)
+    newest: dict[int, int] = {}
+    for attempt, series in lengths:
+        newest[series] = max(attempt, newest.get(series, 0))
+    found = {}
+    for series, attempt in newest.items():
+        count = lengths[attempt, series]
+        step, ms, value = _read(folder, known, attempt, series, count - 1, count)
+        if len(step):
+            found[known.series[series]] = LastValue(int(step[0]), int(ms[0]) / 1000, float(value[0]))
+    return found
+
+
+def stored_seq(folder: Path) -> int:
+    """How many points the job has stored."""
+    return last_seq(read_records(folder))
+
+
+def read_since(
+    folder: Path, after_seq: int, limit: int = POINTS_A_FRAME, *, until_seq: int | None = None
+) -> PointsPage:
+    """Every point stored after ``after_seq``, exactly once over all pages; buckets where there are over ``limit``.
+
+    ``points`` has, by name, ``x`` (step), ``t`` (seconds since 1970) and ``y`` in stored order (null where
+    not a number); reduced ones have ``y_min``, ``y_max``, ``n`` and ``nonfinite`` besides.
+    """
+    known, records = read_state(folder, until_seq=until_seq)
+    seq = last_seq(records)
+    if after_seq >= seq:
+        return PointsPage(seq, {}, gap=after_seq > seq)
+    before = lengths_after(cut_records(records, after_seq), known)
+    spans = {
+        place: (before.get(place, 0), count)
+        for place, count in sorted(lengths_after(records, known).items())
+        if count > before.get(place, 0)
+    }
+    reduced = seq - max(0, after_seq) > limit
+    each = max(1, limit // len({series for _, series in spans}))
+    points: dict[str, dict[str, Any]] = {}
+    for (attempt, series), (first, last) in spans.items():
+        step, ms, value = _read(folder, known, attempt, series, first, last)
+        part = _reduced_points(step, ms, value, each) if reduced else _plain_points(step, ms, value)
+        _extend(points.setdefault(known.series[series], {}), part)
+    return PointsPage(seq, points, reduced=reduced)
+
+
+def _plain_points(step: Ints, ms: Ints, value: Floats) -> dict[str, Any]:
+    part: dict[str, Any] = {"x": step.tolist(), "t": (ms / 1000).tolist(), "y": nullable(value)}
+    if (odd := _reported(step, value)) is not None:
+        part["nonfinite"] = odd
+    return part
+
+
+def _reported(step: Ints, value: Floats) -> list[list[Any]] | None:
+    at = np.flatnonzero(~np.isfinite(value))
+    if not len(at):
+        return None
+    return [[int(step[i]), "nan" if np.isnan(value[i]) else "inf" if value[i] > 0 else "-inf"] for i in at]
+
+
+def _reduced_points(step: Ints, ms: Ints, value: Floats, max_points: int) -> dict[str, Any]:
+    part = reduce_series(step, value, max_points).as_json()
+    del part["bucket"], part["total"]
+    at = np.searchsorted(step, part["x"]) if np.all(step[1:] >= step[:-1]) else np.zeros(len(part["x"]), int)
+    part["t"] = (ms[np.minimum(at, len(ms) - 1)] / 1000).tolist()
+    return part
+
+
+def _extend(points: dict[str, Any], part: dict[str, Any]) -> None:
+    for key, values in part.items():
+        points.setdefault(key, []).extend(values)
+
+
+def _parts(folder: Path, known: Names, series: int, lengths: dict[tuple[int, int], int]) -> list[_Part]:
+    return [
+        _Part(attempt, *_read(folder, known, attempt, series, 0, count))
+        for (attempt, number), count in sorted(lengths.items())
+        if number == series and count
+    ]
+
+
+def _read(
+    folder: Path, known: Names, attempt: int, series: int, first: int, last: int
+) -> tuple[Ints, Ints, Floats]:
+    """Steps, milliseconds since 1970 and values of the points ``[first, last)`` of one column."""
+    steps, times, values = [], [], []
+    started_ms = round(known.started_at.get(attempt, 0.0) * 1000)
+    for segment, (base_step, base_ms) in enumerate(known.bases(attempt, series)):
+        records = _map(column_path(folder, attempt, series, segment))
+        taken = records[min(first, len(records)) : max(0, last)]
+        steps.append(taken["step"].astype(np.int64) + base_step)
+        times.append(taken["ms"].astype(np.int64) + (base_ms + started_ms))
+        values.append(taken["value"].astype(np.float64))
+        first, last = max(0, first - len(records)), last - len(records)
+    return _joined(steps), _joined(times), _joined(values)
+
+
+def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _map(path: Path) -> NDArray[np.void]:
+    try:
+        count = path.stat().st_size // COLUMN.itemsize
+        return np.memmap(path, COLUMN, "r", shape=(count,)) if count else np.empty(0, COLUMN)
+    except FileNotFoundError:
+        return np.empty(0, COLUMN)
+
+
+def _one_series(
+    parts: list[_Part], x: Literal["step", "time"], start: float | None, end: float | None, max_points: int
+) -> Series:
+    if x == "step":
+        place, value = _by_step(parts)
+        unit = 1.0
+    else:
+        place = np.concatenate([part.ms for part in parts]) if len(parts) > 1 else parts[0].ms
+        value = np.concatenate([part.value for part in parts]) if len(parts) > 1 else parts[0].value
+        unit = 0.001
+    if start is not None or end is not None:
+        low = -np.inf if start is None else start / unit
+        high = np.inf if end is None else end / unit
+        inside = (place >= low) & (place <= high)
+        place, value = place[inside], value[inside]
+    return reduce_series(place, value, max_points, unit=unit)
+
+
+def _by_step(parts: list[_Part]) -> tuple[Ints, Floats]:
+    """Points of all attempts by step; what a later attempt repeated is taken from it alone."""
+    if len(parts) == 1:
+        return parts[0].step, parts[0].value
+    kept: list[tuple[Ints, Floats]] = []
+    repeated: list[tuple[int, int]] = []
+    rising = True
+    for part in reversed(parts):
+        fresh = np.ones(len(part.step), bool)
+        for first, last in repeated:
+            fresh &= (part.step < first) | (part.step > last)
+        kept.append((part.step[fresh], part.value[fresh]))
+        repeated.append((int(part.step.min()), int(part.step.max())))
+        rising = rising and bool(np.all(part.step[1:] >= part.step[:-1]))
+    step = np.concatenate([step for step, _ in reversed(kept)])
+    value = np.concatenate([value for _, value in reversed(kept)])
+    if rising:
+        # The tail of an attempt that the next one has not reached yet comes after it.
+        order = np.argsort(step, kind="stable")
+        step, value = step[order], value[order]
+    return step, value
