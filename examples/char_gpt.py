@@ -60,7 +60,8 @@ class Block(nn.Module):
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # each (B, heads, T, C / heads)
         attention = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.attended(attention.transpose(1, 2).flatten(-2))
-        return x + self.think(x)
+        thought: Tensor = self.think(x)
+        return x + thought
 
 
 class Gpt(nn.Module):
@@ -75,7 +76,8 @@ class Gpt(nn.Module):
 
     def forward(self, numbers: Tensor) -> Tensor:
         places = torch.arange(numbers.shape[1], device=numbers.device)
-        return self.scores(self.blocks(self.characters(numbers) + self.positions(places)))
+        scores: Tensor = self.scores(self.blocks(self.characters(numbers) + self.positions(places)))
+        return scores
 
     @torch.no_grad()
     def write(self, start: str, length: int) -> str:

@@ -11,6 +11,7 @@ import gzip
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -95,7 +96,9 @@ def test(model: nn.Module, dataset: TensorDataset, device: torch.device) -> floa
 def train(arguments: argparse.Namespace, rank: int, ranks: int, device: torch.device) -> None:
     torch.manual_seed(arguments.seed)
     train_digits, test_digits = load_digits(arguments.data)
-    sampler = DistributedSampler(train_digits, ranks, rank, seed=arguments.seed, drop_last=True)
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        train_digits, ranks, rank, seed=arguments.seed, drop_last=True
+    )
     loader = DataLoader(train_digits, arguments.batch_size, sampler=sampler, drop_last=True)
     model = build_model().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.lr)
