@@ -3,15 +3,26 @@
 The rules for each file are in docs/protocol.md. Standard library only: the supervisor reads this too.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True)
 class AttemptFolder:
     """``jobs/<job id>/attempts/<number>/``."""
 
-    root: Path
+    # Not a dataclass: importing dataclasses would be a quarter of the supervisor's start.
+    __slots__ = ("root",)
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AttemptFolder) and self.root == other.root
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def __repr__(self) -> str:
+        return f"AttemptFolder({self.root!r})"
 
     @property
     def launch(self) -> Path:
@@ -50,6 +61,15 @@ class AttemptFolder:
         return self.logs / f"rank{rank}.idx"
 
     @property
+    def launcher_log(self) -> Path:
+        """What bubblewrap and torchrun themselves print."""
+        return self.logs / "launcher.log"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.logs / "supervisor.log"
+
+    @property
     def metrics(self) -> Path:
         """JSON lines that the run appends."""
         return self.root / "metrics.jsonl"
@@ -64,6 +84,10 @@ class AttemptFolder:
     @property
     def finished(self) -> Path:
         return self.root / "finished"
+
+    def finished_marker(self, rank: int) -> Path:
+        """Holds the exit code of a script whose code returned."""
+        return self.finished / f"rank{rank}"
 
     @property
     def exit(self) -> Path:

@@ -1,0 +1,33 @@
+"""Runs the supervisor of one attempt: ``PYTHON -I -S .../orchestrator/supervisor [--detach] ATTEMPT_FOLDER``.
+
+Secrets come as one JSON object on the standard input.
+"""
+
+import os
+import sys
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--detach"]:
+        # Before anything is imported: whoever started us waits for this process only, and never has a zombie.
+        if os.fork() > 0:
+            os._exit(0)
+        os.setsid()
+        arguments = arguments[1:]
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m orchestrator.supervisor [--detach] ATTEMPT_FOLDER\n")
+        return 2
+    here = os.path.abspath(__file__)  # noqa: PTH100 -- before pathlib is loaded
+    sys.path.insert(0, here.rsplit("/", 3)[0])  # started by path and with -I, nothing of ours can be imported
+
+    from pathlib import Path
+
+    from orchestrator.supervisor.folder import AttemptFolder
+    from orchestrator.supervisor.supervise import supervise
+
+    supervise(AttemptFolder(Path(arguments[0]).absolute()), secrets_fd=0)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

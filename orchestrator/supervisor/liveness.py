@@ -1,0 +1,135 @@
+"""What became of an attempt, from its folder alone (docs/protocol.md, rule 5)."""
+
+import enum
+import fcntl
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.heartbeat import heartbeat_age_s
+from orchestrator.supervisor.processes import (
+    ProcessId,
+    boot_id,
+    from_record,
+    identify,
+    is_alive,
+    send_signal,
+    with_nonce,
+)
+from orchestrator.supervisor.records import read_record
+
+STALE_HEARTBEAT_S = 30.0
+
+
+class Liveness(enum.StrEnum):
+    NEVER_STARTED = "never_started"  # no supervisor took the lock and wrote who it is
+    ALIVE = "alive"
+    UNKNOWN = "unknown"  # the lock is held, the heartbeat old: stopped, or its host hangs
+    ENDED = "ended"  # with an exit record of this attempt; all its processes are gone
+    DYING = "dying"  # the supervisor is gone, processes of the run are not (yet)
+    LOST = "lost"  # proven dead, without a record
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the folder and the process table show at one moment."""
+
+    has_exit_record: bool  # with this attempt's number and nonce
+    lock_held: bool
+    has_identity: bool  # supervisor.json was written
+    same_boot: bool  # the identity is of this boot of the machine
+    heartbeat_age_s: float | None
+    processes_left: bool
+
+
+def judge(evidence: Evidence) -> Liveness:
+    if evidence.has_exit_record:
+        return Liveness.ENDED
+    if evidence.lock_held:
+        stale = evidence.heartbeat_age_s is not None and evidence.heartbeat_age_s > STALE_HEARTBEAT_S
+        return Liveness.UNKNOWN if stale else Liveness.ALIVE
+    if not evidence.has_identity:
+        return Liveness.NEVER_STARTED
+    return Liveness.DYING if evidence.same_boot and evidence.processes_left else Liveness.LOST
+
+
+def liveness(folder: AttemptFolder) -> Liveness:
+    """What became of the attempt in ``folder``; costs 0.1 ms while it lives, a scan of all processes when it is gone."""
+    return judge(_gather(folder))
+
+
+def end_leftovers(folder: AttemptFolder) -> int:
+    """SIGKILL what a dead supervisor left behind; how many processes were there.
+
+    Only for an attempt that is DYING: while a supervisor lives, it alone signals.
+    """
+    record = read_record(folder.supervisor) or {}
+    found = [process for pid in _of_nonce(record) if (process := identify(pid)) is not None]
+    init = _init(folder, record)
+    if init is not None and is_alive(init):
+        found.insert(0, init)
+    return sum(send_signal(process, signal.SIGKILL) for process in found)
+
+
+def _gather(folder: AttemptFolder) -> Evidence:
+    held = _lock_is_held(folder)  # before the record: it is written before the lock gets free
+    launch, identity = read_record(folder.launch) or {}, read_record(folder.supervisor)
+    ended = _is_of(read_record(folder.exit), launch)
+    supervisor = from_record(identity)
+    same_boot = supervisor is not None and supervisor.boot_id == boot_id()
+    look = same_boot and not held and not ended and identity is not None
+    return Evidence(
+        has_exit_record=ended,
+        lock_held=held,
+        has_identity=identity is not None,
+        same_boot=same_boot,
+        heartbeat_age_s=_silence_s(folder) if held else None,
+        processes_left=look and _has_processes(folder, identity or {}),
+    )
+
+
+def _is_of(record: dict[str, object] | None, launch: dict[str, object]) -> bool:
+    return record is not None and all(record.get(name) == launch.get(name) for name in ("number", "nonce"))
+
+
+def _lock_is_held(folder: AttemptFolder) -> bool:
+    """Tests the lock by taking it for an instant; a supervisor that starts just then tries again."""
+    try:
+        fd = os.open(folder.lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _silence_s(folder: AttemptFolder) -> float | None:
+    """Since the last heartbeat, or since the lock file was made where there was none yet."""
+    age_s = heartbeat_age_s(folder)
+    if age_s is not None:
+        return age_s
+    try:
+        return max(0.0, time.time() - folder.lock.stat().st_mtime)
+    except FileNotFoundError:
+        return None
+
+
+def _has_processes(folder: AttemptFolder, identity: dict[str, object]) -> bool:
+    init = _init(folder, identity)
+    return (init is not None and is_alive(init)) or bool(_of_nonce(identity))
+
+
+def _init(folder: AttemptFolder, identity: dict[str, object]) -> ProcessId | None:
+    row = (read_record(folder.sandbox) or {}).get("init")
+    return from_record({"boot_id": identity.get("boot_id"), **row}) if isinstance(row, dict) else None
+
+
+def _of_nonce(identity: dict[str, object]) -> list[int]:
+    nonce = identity.get("nonce")
+    return with_nonce(nonce) if isinstance(nonce, str) and nonce else []

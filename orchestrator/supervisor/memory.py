@@ -1,0 +1,53 @@
+"""How much main memory an attempt uses, and whether the kernel is killing for lack of it."""
+
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.supervisor.processes import memory_bytes
+
+_VMSTAT = Path("/proc/vmstat")
+_OOM_KILL_ECHO_S = 5.0
+
+
+class MemoryWatch:
+    def __init__(self, limit_bytes: int | None) -> None:
+        self._limit_bytes = limit_bytes
+        self._peak_bytes = 0
+        self._oom_kills = _oom_kills()
+        self._oom_seen_s: float | None = None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The largest sum seen; for a run too short to be looked at, the largest single process."""
+        largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        return self._peak_bytes or largest or None
+
+    def check(self, members: Sequence[int], now_s: float) -> str | None:
+        """Look once; a sentence if the attempt is over its limit."""
+        used_bytes = memory_bytes(members)
+        self._peak_bytes = max(self._peak_bytes, used_bytes)
+        self._look_for_oom_kills(now_s)
+        if self._limit_bytes is None or used_bytes <= self._limit_bytes:
+            return None
+        return (
+            f"The run used {used_bytes / 2**30:.2f} GiB of main memory, more than its limit of "
+            f"{self._limit_bytes / 2**30:.2f} GiB. Ask for more, or use fewer data-loader workers."
+        )
+
+    def kernel_was_killing(self, now_s: float) -> bool:
+        """Whether the out-of-memory killer was at work within the last seconds."""
+        self._look_for_oom_kills(now_s)
+        return self._oom_seen_s is not None and now_s - self._oom_seen_s <= _OOM_KILL_ECHO_S
+
+    def _look_for_oom_kills(self, now_s: float) -> None:
+        kills = _oom_kills()
+        if kills > self._oom_kills:
+            self._oom_kills, self._oom_seen_s = kills, now_s
+
+
+def _oom_kills() -> int:
+    for line in _VMSTAT.read_text().splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return 0

@@ -1,0 +1,152 @@
+"""The processes of one attempt: how they start, who is which rank, how all of them end."""
+
+import json
+import os
+import select
+import signal
+import time
+
+from orchestrator.supervisor import sandbox
+from orchestrator.supervisor.child import start_child
+from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.launch import Launch
+from orchestrator.supervisor.processes import (
+    ProcessId,
+    children,
+    descendants,
+    environ,
+    identify,
+    is_alive,
+    rank_of,
+    send_signal,
+)
+from orchestrator.supervisor.records import write_record
+from orchestrator.supervisor.run_command import run_command
+
+_INFO_DEADLINE_S = 10.0  # bubblewrap needs about 5 ms; a machine that swaps may take long
+
+
+class Run:
+    """What was started, and who of it is a rank."""
+
+    def __init__(self, launch: Launch, child: ProcessId, init: ProcessId | None) -> None:
+        self.child = child  # bubblewrap; at level 0 the only rank, torchrun or the starter
+        self.init = init  # of the sandbox, in the host's pids; None at level 0
+        self._launch = launch
+        self._ranks: dict[int, ProcessId] = {}
+
+    def ranks(self) -> dict[int, ProcessId]:
+        """The living ranks seen so far; looks for those not seen yet.
+
+        A rank is the top process itself where there is one rank, else a child of torchrun or of the starter.
+        Data-loader workers carry RANK too, but hang below a rank.
+        """
+        if len(self._ranks) < self._launch.ranks:
+            self._find_ranks()
+        return {rank: process for rank, process in self._ranks.items() if is_alive(process)}
+
+    def members(self) -> list[int]:
+        """Every process of the attempt; orphans come back to us, the subreaper."""
+        return descendants(os.getpid())
+
+    def kill(self) -> None:
+        """SIGKILL everything; the caller reaps, and calls again until nothing is left."""
+        if self.init is not None and send_signal(self.init, signal.SIGKILL):
+            return  # the kernel ends the whole namespace with it
+        for pid in self.members():
+            process = identify(pid)
+            if process is not None:
+                send_signal(process, signal.SIGKILL)
+
+    def _find_ranks(self) -> None:
+        top = self._top()
+        if top is None:
+            return
+        candidates = [top] if self._launch.ranks == 1 else children(top)
+        nonce = f"BERTH_NONCE={self._launch.nonce}".encode()
+        for pid in candidates:
+            rank, process = rank_of(pid), identify(pid)
+            if rank is not None and process is not None and nonce in environ(pid):
+                self._ranks.setdefault(rank, process)
+
+    def _top(self) -> int | None:
+        if self.init is None:
+            return None if self._launch.level else self.child.pid
+        inside = children(self.init.pid)
+        return min(inside) if inside else None
+
+
+def start(launch: Launch, folder: AttemptFolder, environment: dict[str, str]) -> Run:
+    """Start the ranks and write ``sandbox.json``.
+
+    Raises:
+        OSError: bubblewrap or the interpreter cannot be executed.
+    """
+    run = (
+        _start_in_sandbox(launch, folder, environment)
+        if launch.level
+        else _start_bare(launch, folder, environment)
+    )
+    write_record(
+        folder.sandbox,
+        {
+            "level": launch.level,
+            "bwrap": _row(run.child) if launch.level else None,
+            "init": _row(run.init) if launch.level and run.init else _row(run.child),
+        },
+    )
+    return run
+
+
+def _start_bare(launch: Launch, folder: AttemptFolder, environment: dict[str, str]) -> Run:
+    pid = start_child(
+        run_command(launch),
+        environment,
+        folder=launch.work,
+        log=folder.launcher_log,
+        open_files=launch.open_files,
+    )
+    return Run(launch, _identify_child(pid), None)
+
+
+def _start_in_sandbox(launch: Launch, folder: AttemptFolder, environment: dict[str, str]) -> Run:
+    info, tell = os.pipe()
+    try:
+        pid = start_child(
+            sandbox.command(launch, folder, run_command(launch), tell),
+            environment,
+            folder=launch.work,
+            log=folder.launcher_log,
+            open_files=launch.open_files,
+            keep_fds=(tell,),
+        )
+        os.close(tell)
+        init = _read_init(info)
+    finally:
+        os.close(info)
+    return Run(launch, _identify_child(pid), init)
+
+
+def _identify_child(pid: int) -> ProcessId:
+    # Our own child that we have not reaped has its pid for sure, even as a zombie.
+    from orchestrator.supervisor.processes import boot_id
+
+    return identify(pid) or ProcessId(boot_id(), pid, 0)
+
+
+def _read_init(info: int) -> ProcessId | None:
+    """Who bubblewrap says is the sandbox's init; read to its end, so that it never writes into a closed pipe."""
+    data, deadline_s = b"", time.monotonic() + _INFO_DEADLINE_S
+    while select.select([info], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+        chunk = os.read(info, 4096)
+        if not chunk:
+            break
+        data += chunk
+    try:
+        return identify(int(json.loads(data)["child-pid"]))
+    except (ValueError, KeyError, TypeError):
+        return None  # it failed; its words are in the launcher's log
+
+
+def _row(process: ProcessId) -> dict[str, object]:
+    return {"pid": process.pid, "start_ticks": process.start_ticks}

@@ -1,0 +1,91 @@
+"""The walls around a run: bubblewrap at level 1, only a session of its own at level 0."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.launch import Launch
+
+_OWN_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
+# A host name that cannot be resolved hangs torchrun's rendezvous for minutes.
+_IDENTITY = ("--hostname", "localhost", "--cap-drop", "ALL", "--die-with-parent", "--new-session")
+# Below the user's home: what no training run should be able to read.
+_PRIVATE = (".ssh", ".gnupg", ".aws", ".kube", ".docker", ".config/gcloud", ".netrc", ".pgpass")
+_ROOT_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
+
+
+def detect() -> int:
+    """The highest sandbox level that works on this machine, found by starting one; takes about 10 ms."""
+    import subprocess
+
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return 0
+    command = [bwrap, *_OWN_NAMESPACES, *_IDENTITY, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    try:
+        tried = subprocess.run([*command, "--", "/bin/true"], capture_output=True, timeout=10, check=False)  # noqa: S603 -- a fixed command
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return 1 if tried.returncode == 0 else 0
+
+
+def command(launch: Launch, folder: AttemptFolder, run: Sequence[str], info_fd: int) -> list[str]:
+    """``run`` inside bubblewrap, which tells ``info_fd`` the pid of the sandbox's init.
+
+    Raises:
+        FileNotFoundError: bubblewrap is not installed.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise FileNotFoundError("bubblewrap (bwrap) is not installed, but the job asks for sandbox level 1")
+    network = ["--unshare-net"] if launch.own_network else []
+    return [
+        *(bwrap, *_OWN_NAMESPACES, *network, *_IDENTITY, "--info-fd", str(info_fd)),
+        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+        *("--tmpfs", "/dev/shm"),  # noqa: S108 -- the sandbox's own
+        *_view(launch),
+        *_writable(launch, folder),
+        *(word for node in launch.device_nodes for word in ("--dev-bind", str(node), str(node))),
+        *("--chdir", str(launch.work), "--", *run),
+    ]
+
+
+def _view(launch: Launch) -> list[str]:
+    """Hide Berth's state and others' files, then show again what the run needs.
+
+    Parents come before what lies in them, whichever it is: a data set above the home must not uncover it,
+    and a virtual environment below a hidden folder must stay visible.
+    """
+    hidden = _hidden(launch)
+    shown = [path.resolve() for path in launch.read_only]
+    shown += [path for path in _needed(launch) if any(path.is_relative_to(folder) for folder in hidden)]
+    steps = [(path, 1, _hide(path)) for path in hidden]
+    steps += [(path, 0, ["--ro-bind", str(path), str(path)]) for path in shown]
+    steps.sort(key=lambda step: (len(step[0].parts), step[1]))
+    return [word for _, _, words in steps for word in words]
+
+
+def _hide(path: Path) -> list[str]:
+    return ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+
+
+def _hidden(launch: Launch) -> list[Path]:
+    user = Path(os.path.expanduser("~"))  # noqa: PTH111 -- unlike Path.home it never fails
+    paths = [launch.home, Path("/tmp"), Path(f"/run/user/{os.getuid()}")]  # noqa: S108 -- hidden, not used
+    paths += [user / name for name in _PRIVATE] + [Path(name) for name in _ROOT_SOCKETS]
+    return list(dict.fromkeys(path.resolve() for path in paths if path.exists()))
+
+
+def _needed(launch: Launch) -> list[Path]:
+    """Where the interpreter, its packages and the rank entry are; ``python`` may be a link out of a venv."""
+    interpreter = launch.python.resolve()
+    roots = [launch.python.parent.parent, interpreter.parent.parent, launch.entry.parent.parent]
+    return list(dict.fromkeys(path.resolve() for path in roots))
+
+
+def _writable(launch: Launch, folder: AttemptFolder) -> list[str]:
+    paths = [launch.work, launch.checkpoints, launch.output]
+    paths += [folder.logs, folder.finished, folder.errors, folder.metrics]
+    return [word for path in paths for word in ("--bind", str(path.resolve()), str(path.resolve()))]

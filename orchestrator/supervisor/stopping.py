@@ -1,0 +1,58 @@
+"""Carries out a stop: one signal to each rank, the grace, then the end of the sandbox."""
+
+import signal
+
+from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.orders import StopOrder
+from orchestrator.supervisor.processes import ProcessId, handles, send_signal
+from orchestrator.supervisor.run import Run
+
+_RESCAN_S = 0.2  # for ranks that started after the first look
+
+
+class Stopping:
+    """One stop under way.  Later orders can only shorten the grace; the first reason stays."""
+
+    def __init__(self, order: StopOrder, now_s: float) -> None:
+        self.reason = order.reason
+        self.heard = False  # a rank whose script had not returned catches SIGTERM: it knows
+        self._deadline_s = now_s + order.grace_s
+        self._signalled: set[ProcessId] = set()
+        self._next_scan_s = now_s
+
+    def hurry(self, order: StopOrder, now_s: float) -> None:
+        self._deadline_s = min(self._deadline_s, now_s + order.grace_s)
+
+    def step(self, run: Run, folder: AttemptFolder, now_s: float) -> None:
+        """Signal ranks not signalled yet; end the sandbox where there is nothing to wait for (any more)."""
+        if now_s >= self._deadline_s:
+            run.kill()
+            return
+        if now_s < self._next_scan_s:
+            return
+        self._next_scan_s = now_s + _RESCAN_S
+        for rank, process in run.ranks().items():
+            if process not in self._signalled:
+                self._signal(rank, process, folder)
+        if not self._signalled:
+            run.kill()  # still starting: no script could save anything
+
+    def _signal(self, rank: int, process: ProcessId, folder: AttemptFolder) -> None:
+        catches = handles(process.pid, signal.SIGTERM)
+        if send_signal(process, signal.SIGTERM) and catches and not folder.finished_marker(rank).exists():
+            self.heard = True
+        self._signalled.add(process)
+
+
+def ask_for_checkpoint(run: Run) -> None:
+    """SIGUSR1 to the ranks that catch it; the others would die of it."""
+    for process in run.ranks().values():
+        if handles(process.pid, signal.SIGUSR1):
+            send_signal(process, signal.SIGUSR1)
+
+
+def ask_for_stacks(run: Run) -> None:
+    """Have the ranks' entry print all stacks into their logs."""
+    for process in run.ranks().values():
+        if handles(process.pid, signal.SIGUSR2):
+            send_signal(process, signal.SIGUSR2)

@@ -1,0 +1,283 @@
+"""The life of a supervisor: lock, identity, start, watch, exit record."""
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.supervisor import orders, rank_reports
+from orchestrator.supervisor.child import IGNORED_BY_SUPERVISOR
+from orchestrator.supervisor.environment import run_environment
+from orchestrator.supervisor.exit_record import Ending, classify, first_failure, rank_rows
+from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.hang import HangWatch
+from orchestrator.supervisor.heartbeat import Heartbeat
+from orchestrator.supervisor.kernel import become_subreaper
+from orchestrator.supervisor.launch import BadLaunch, Launch, read_launch
+from orchestrator.supervisor.log_caps import LogCap
+from orchestrator.supervisor.memory import MemoryWatch
+from orchestrator.supervisor.processes import identify
+from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.run import Run, start
+from orchestrator.supervisor.stopping import Stopping, ask_for_checkpoint, ask_for_stacks
+
+_TICK_S = 0.1
+_LOCK_PATIENCE_S = 0.1  # a reader that tests the lock holds it for microseconds
+_STACKS_S = 1.0  # for the ranks to print their stacks before they are killed
+_TAIL_BYTES = 8192
+
+
+def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
+    """Run the attempt in ``folder`` to its exit record; does nothing where it was ever started before.
+
+    The secrets read from ``secrets_fd`` go to the environment of the ranks and nowhere else.
+    """
+    _ignore_signals()
+    lock = _take_lock(folder)
+    if lock is None or folder.supervisor.exists() or folder.exit.exists():
+        return
+    become_subreaper()
+    _make_folders(folder)
+    supervision = Supervision(folder)
+    try:
+        supervision.run(secrets_fd)
+    except BaseException as error:  # noqa: BLE001 -- whatever happens ends in a record
+        traceback.print_exc()
+        supervision.give_up(error)
+    os.close(lock)
+
+
+class Supervision:
+    """One attempt from its identity to its exit record."""
+
+    def __init__(self, folder: AttemptFolder) -> None:
+        self._folder = folder
+        self._launch: Launch | None = None
+        self._run: Run | None = None
+        self._book = orders.OrderBook(folder)
+        self._heartbeat = Heartbeat(folder)
+        self._heartbeat.beat()
+        self._top: int | None = None  # exit code of what we started; negative: a signal
+        self._stopping: Stopping | None = None
+        self._stop_row: dict[str, object] | None = None
+        self._over_memory: str | None = None
+        self._hang: str | None = None
+        self._kill_at_s: float | None = None
+        self._started_at, self._started_s = time.time(), time.monotonic()
+
+    def run(self, secrets_fd: int) -> None:
+        """Start and watch the ranks until none of their processes is left, then write the record."""
+        self._launch = launch = read_launch(self._folder)
+        self._memory = MemoryWatch(launch.memory_bytes)
+        self._caps = _log_caps(self._folder, launch)
+        self._hang_watch = _hang_watch(self._folder, launch, self._started_s)
+        me = identify(os.getpid())
+        assert me is not None  # noqa: S101 -- we are alive
+        write_record(
+            self._folder.supervisor, {**me.to_record(), "nonce": launch.nonce, "number": launch.number}
+        )
+        secrets = _read_secrets(secrets_fd)
+        self._obey()
+        if self._stop_row is None:
+            self._run = start(launch, self._folder, run_environment(launch, self._folder, secrets))
+            self._watch(self._run)
+        self._write_exit(None)
+
+    def give_up(self, error: BaseException) -> None:
+        """End everything after an error of ours or of the launch, and say so in the record."""
+        sentence = str(error) if isinstance(error, BadLaunch) else f"The run could not be supervised: {error}"
+        if isinstance(error, OSError) and self._run is None:
+            sentence = f"The run could not be started: {error}"
+        deadline_s = time.monotonic() + 60
+        while self._reap() and time.monotonic() < deadline_s:
+            if self._run is not None:
+                self._run.kill()
+            time.sleep(_TICK_S)
+        try:
+            self._write_exit(sentence)
+        except OSError:
+            traceback.print_exc()  # the lock gets free: the agent will see that we are lost
+
+    def _watch(self, run: Run) -> None:
+        next_look_s = 0.0
+        while self._reap():
+            now_s = time.monotonic()
+            if self._top is not None or (self._kill_at_s is not None and now_s >= self._kill_at_s):
+                run.kill()  # what the ranks left behind
+            self._obey()
+            if self._stopping is not None:
+                self._stopping.step(run, self._folder, now_s)
+            if now_s >= next_look_s:
+                next_look_s = now_s + 1.0
+                self._look(run, now_s)
+            signal.sigtimedwait({signal.SIGCHLD}, _TICK_S)
+
+    def _reap(self) -> bool:
+        """Collect ended children; False once there is none left at all."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if self._run is not None and pid == self._run.child.pid:
+                self._top = os.waitstatus_to_exitcode(status)
+
+    def _obey(self) -> None:
+        for order in self._book.new():
+            if isinstance(order, orders.CheckpointOrder):
+                if self._run is not None:
+                    ask_for_checkpoint(self._run)
+            elif self._stopping is not None:
+                self._stopping.hurry(order, time.monotonic())
+            elif self._top is None:
+                self._stopping = Stopping(order, time.monotonic())
+                self._stop_row = {"reason": order.reason, "at": time.time()}
+
+    def _look(self, run: Run, now_s: float) -> None:
+        """Each second; what fails here must not end a training."""
+        try:
+            self._heartbeat.beat()
+            for cap in self._caps.values():
+                cap.enforce()
+            over = self._memory.check(run.members(), now_s)
+            hang = self._hang_watch.check(now_s) if self._hang_watch else None
+        except OSError:
+            traceback.print_exc()
+            return
+        if self._stopping is not None or self._kill_at_s is not None:
+            return
+        if over:
+            self._over_memory, self._kill_at_s = over, now_s
+        elif hang:
+            self._hang, self._kill_at_s = hang, now_s + _STACKS_S
+            ask_for_stacks(run)
+
+    def _write_exit(self, infra: str | None) -> None:
+        launch, ended_s = self._launch, time.monotonic()
+        ending = self._ending(launch, infra, ended_s) if launch else Ending(0, infra=infra)
+        named: Mapping[str, object] = read_record(self._folder.launch) or {}
+        verdict = classify(ending)
+        write_record(
+            self._folder.exit,
+            {
+                "number": named.get("number"),
+                "nonce": named.get("nonce"),
+                "kind": verdict.kind,
+                "detail": verdict.detail,
+                "ranks": rank_rows(ending),
+                "first_failure": first_failure(ending, verdict),
+                "stop": self._stop_row,
+                "started_at": self._started_at,
+                "ended_at": time.time(),
+                "run_s": ended_s - self._started_s,
+                "peak_memory_bytes": self._memory.peak_bytes if launch else None,
+                "dropped_bytes": _dropped_bytes(self._caps) if launch else {},
+            },
+        )
+
+    def _ending(self, launch: Launch, infra: str | None, now_s: float) -> Ending:
+        folder, ranks = self._folder, range(launch.ranks)
+        finished = rank_reports.read_finished(folder, launch.ranks)
+        return Ending(
+            launch.ranks,
+            top=_top_code(self._top, launch, finished),
+            torchrun=launch.torchrun,
+            finished=finished,
+            errors=rank_reports.read_errors(folder, launch.ranks),
+            codes=rank_reports.read_exit_codes(folder) if launch.ranks > 1 else {},
+            stop_reason=self._stopping.reason if self._stopping else None,
+            stop_heard=self._stopping.heard if self._stopping else False,
+            infra=infra,
+            over_memory=self._over_memory,
+            hang=self._hang,
+            oom_killed=self._memory.kernel_was_killing(now_s),
+            started_ranks=sum(folder.log(rank).exists() for rank in ranks),
+            tails={rank: rank_reports.read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks},
+            launcher_tail=rank_reports.read_tail(folder.launcher_log, _TAIL_BYTES),
+        )
+
+
+def _top_code(code: int | None, launch: Launch, finished: Mapping[int, int]) -> int | None:
+    """bubblewrap tells a signal of what it ran as 128 + n, like a shell; a script may also exit with that code."""
+    if code is None or launch.level == 0 or code <= 128:
+        return code
+    return code if launch.ranks == 1 and finished.get(0) == code else 128 - code
+
+
+def _ignore_signals() -> None:
+    """Orders are the only way to end us: a restart of Berth's services must not end trainings."""
+    for number in IGNORED_BY_SUPERVISOR:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGCHLD})  # taken by sigtimedwait
+
+
+def _take_lock(folder: AttemptFolder) -> int | None:
+    """The descriptor that holds the attempt's lock; None where another supervisor has it."""
+    lock = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline_s = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                raise
+            if time.monotonic() >= deadline_s:
+                os.close(lock)
+                return None
+            time.sleep(0.01)
+        else:
+            return lock
+
+
+def _make_folders(folder: AttemptFolder) -> None:
+    for path in (folder.orders, folder.logs, folder.errors, folder.finished):
+        path.mkdir(mode=0o700, exist_ok=True)
+    folder.metrics.touch(mode=0o600, exist_ok=True)
+
+
+def _log_caps(folder: AttemptFolder, launch: Launch) -> dict[int | None, LogCap]:
+    if launch.log_bytes is None:
+        return {}
+    paths: dict[int | None, Path] = {rank: folder.log(rank) for rank in range(launch.ranks)}
+    paths[None] = folder.launcher_log
+    return {rank: LogCap(path, launch.log_bytes) for rank, path in paths.items()}
+
+
+def _dropped_bytes(caps: Mapping[int | None, LogCap]) -> dict[str, int]:
+    return {
+        str(rank): cap.dropped_bytes for rank, cap in caps.items() if rank is not None and cap.dropped_bytes
+    }
+
+
+def _hang_watch(folder: AttemptFolder, launch: Launch, now_s: float) -> HangWatch | None:
+    if launch.hang_timeout_s is None:
+        return None
+    logs = {rank: folder.log(rank) for rank in range(launch.ranks)}
+    return HangWatch(folder.metrics, logs, launch.hang_timeout_s, now_s)
+
+
+def _read_secrets(fd: int) -> dict[str, str]:
+    """The JSON object on this pipe, read to its end; empty where there is none.
+
+    Raises:
+        BadLaunch: it is something else.
+    """
+    if os.isatty(fd):
+        return {}
+    data = b""
+    while chunk := os.read(fd, 1 << 16):
+        data += chunk
+    try:
+        secrets = json.loads(data) if data.strip() else {}
+    except ValueError:
+        secrets = None
+    if not isinstance(secrets, dict) or not all(isinstance(value, str) for value in secrets.values()):
+        raise BadLaunch("the secrets handed to the supervisor are not a JSON object of texts")
+    return secrets

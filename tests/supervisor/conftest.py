@@ -1,0 +1,147 @@
+"""Real attempts: a folder, a script in it, and a real supervisor started by its file path."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.supervisor import sandbox
+from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.liveness import end_leftovers
+from orchestrator.supervisor.records import read_record, write_record
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = REPOSITORY / "orchestrator/supervisor/__main__.py"
+
+
+class Attempt:
+    """One attempt folder and the supervisors that a test started on it."""
+
+    def __init__(self, folder: AttemptFolder, work: Path, nonce: str) -> None:
+        self.folder = folder
+        self.work = work
+        self.nonce = nonce
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, given: Mapping[str, str] | None = None, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a supervisor that is our child, so that a test sees its end at once."""
+        supervisor = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(PROGRAM), str(self.folder.root)],
+            stdin=subprocess.PIPE,
+            env={"PATH": os.environ["PATH"], **environment},
+        )
+        assert supervisor.stdin is not None
+        supervisor.stdin.write(json.dumps(dict(given or {})).encode())
+        supervisor.stdin.close()
+        self._started.append(supervisor)
+        return supervisor
+
+    def run(self, given: Mapping[str, str] | None = None, **environment: str) -> dict[str, Any]:
+        """Start a supervisor, wait for its end, and return the exit record."""
+        assert self.start(given, **environment).wait(60) == 0
+        return self.record()
+
+    def finish(self) -> dict[str, Any]:
+        for supervisor in self._started:
+            supervisor.wait(60)
+        return self.record()
+
+    def record(self) -> dict[str, Any]:
+        record = read_record(self.folder.exit)
+        assert record is not None, self.everything()
+        return record
+
+    def log(self, rank: int = 0) -> str:
+        path = self.folder.log(rank)
+        return path.read_text() if path.exists() else ""
+
+    def wait_for_line(self, text: str, rank: int = 0, limit_s: float = 30) -> None:
+        wait_until(lambda: text in self.log(rank), limit_s, self.everything)
+
+    def everything(self) -> str:
+        """All logs, for the message of a test that failed."""
+        return "\n".join(
+            f"--- {path.name}\n{path.read_text()[-3000:]}" for path in self.folder.logs.glob("*.log")
+        )
+
+    def clean_up(self) -> None:
+        for supervisor in self._started:
+            supervisor.kill()
+            supervisor.wait()
+        end_leftovers(self.folder)
+
+
+@pytest.fixture
+def make_attempt(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
+    """An attempt of ``script``; keywords replace fields of the launch record, ``level`` and ``network`` too."""
+    made: list[Attempt] = []
+
+    def make(
+        script: str, *, ranks: int = 1, level: int = 0, network: str = "host", **fields: object
+    ) -> Attempt:
+        job = tmp_path / "home/jobs" / str(len(made))
+        folder = AttemptFolder(job / "attempts/1")
+        for path in (folder.root, job / "work", job / "checkpoints", job / "output"):
+            path.mkdir(parents=True)
+        (job / "work/train.py").write_text(script)
+        nonce = secrets.token_hex(16)
+        launch: dict[str, object] = {
+            "job_id": f"job-{len(made)}",
+            "number": 1,
+            "nonce": nonce,
+            "python": sys.executable,
+            "entry": str(REPOSITORY / "training/entry.py"),
+            "script": "train.py",
+            "args": [],
+            "env": {},
+            "ranks": ranks,
+            "launcher": "torchrun",
+            "home": str(tmp_path / "home"),
+            "work": str(job / "work"),
+            "checkpoints": str(job / "checkpoints"),
+            "output": str(job / "output"),
+            "read_only": [],
+            "device_nodes": [],
+            "sandbox": {"level": level, "network": network},
+            "grace_s": 5.0,
+            "limits": {"log_bytes": 1 << 20, "memory_bytes": None, "open_files": None},
+            "hang_timeout_s": None,
+            "gpu_memory_fraction": None,
+        }
+        write_record(folder.launch, launch | fields)
+        made.append(Attempt(folder, job / "work", nonce))
+        return made[-1]
+
+    yield make
+    for attempt in made:
+        attempt.clean_up()
+
+
+@pytest.fixture(scope="session")
+def needs_bwrap() -> None:
+    if sandbox.detect() < 1:
+        pytest.skip("bubblewrap does not work on this machine")
+
+
+@pytest.fixture(params=[0, 1], ids=["level0", "level1"])
+def level(request: pytest.FixtureRequest) -> int:
+    """Each sandbox level this machine has."""
+    if request.param == 1:
+        request.getfixturevalue("needs_bwrap")
+    return int(request.param)
+
+
+def wait_until(
+    condition: Callable[[], object], limit_s: float = 10, message: Callable[[], str] = lambda: ""
+) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited {limit_s} s in vain; {message()}"
+        time.sleep(0.01)

@@ -1,0 +1,252 @@
+"""What every rank starts with: ``PYTHON -u entry.py SCRIPT ARGS...``; standard library only, docs/protocol.md rule 9.
+
+It behaves like ``python SCRIPT ARGS...`` and besides opens the rank's log, records the exception that ended the
+script in torchrun's format, marks that the script's code returned, and ends without the interpreter's
+finalisation, in which torch aborts in up to two of three otherwise finished gloo runs.
+"""
+
+# Loading pathlib would double the time to the script's first line.
+# ruff: noqa: PTH100, PTH105, PTH120, PTH123
+
+import os
+import sys
+from types import CodeType, ModuleType, TracebackType
+from typing import NoReturn
+
+_FOLDER = os.environ.get("BERTH_ATTEMPT_FOLDER")
+_RANK = os.environ.get("RANK", "0")
+_PID = os.getpid()
+
+
+def main(argv: list[str]) -> NoReturn:
+    """Run the script of ``argv`` to its end; never returns."""
+    if _FOLDER is not None:
+        _open_log(f"{_FOLDER}/logs/rank{_RANK}.log")
+    _prepare()
+    script = os.path.abspath(argv[0])
+    module = _become_main(script, argv)
+    try:
+        try:
+            exec(_compile(script), module.__dict__)  # noqa: S102 -- running the user's script is what we are for
+        except SystemExit as request:
+            code = _exit_code(request)
+        else:
+            code = 0
+    except BaseException as error:  # noqa: BLE001 -- python itself catches everything here too
+        _fail(error)
+    _wind_down(code)
+    _end(code)
+
+
+def _open_log(path: str) -> None:
+    """Before anything else, so that whatever goes wrong later can be read."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def _prepare() -> None:
+    if os.environ.pop("BERTH_DIE_WITH_PARENT", None):
+        _die_with_parent()
+    if os.environ.pop("BERTH_STACKS_ON_SIGUSR2", None):
+        import faulthandler
+        import signal
+
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
+    fraction = os.environ.pop("BERTH_GPU_MEMORY_FRACTION", None)
+    if fraction is not None:
+        _limit_gpu_memory(float(fraction))
+
+
+def _die_with_parent() -> None:
+    """Without a sandbox nothing else ends a rank whose torchrun was killed."""
+    import ctypes
+    import signal
+
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _limit_gpu_memory(fraction: float) -> None:
+    """Limit torch's allocator once the script imports torch; CUDA is not touched before the script does."""
+    from collections.abc import Sequence
+    from importlib.abc import Loader, MetaPathFinder
+    from importlib.machinery import ModuleSpec, PathFinder
+
+    class _TorchFinder(MetaPathFinder):
+        def find_spec(
+            self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        ) -> ModuleSpec | None:
+            if fullname != "torch":
+                return None
+            sys.meta_path.remove(self)
+            spec = PathFinder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                _call_after_load(spec.loader)
+            return spec
+
+    def _call_after_load(loader: Loader) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            # Queued until CUDA starts: set_per_process_memory_fraction alone would start it now.
+            module.cuda._lazy_call(lambda: module.cuda.set_per_process_memory_fraction(fraction))
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader loads torch only
+
+    sys.meta_path.insert(0, _TorchFinder())
+
+
+def _become_main(script: str, argv: list[str]) -> ModuleType:
+    """A fresh ``__main__`` as ``python SCRIPT`` has it; pickle and spawned workers find the script through it."""
+    module = ModuleType("__main__")
+    module.__file__ = script
+    # A SourceFileLoader like our own; importing importlib for it would take 7 ms.
+    module.__loader__ = type(sys.modules["__main__"].__loader__)("__main__", script)  # type: ignore[misc]  # the loader of a file
+    module.__dict__["__cached__"] = None
+    module.__dict__["__builtins__"] = sys.modules["builtins"]
+    sys.modules["_berth_entry"] = sys.modules["__main__"]  # keeps our own globals alive
+    sys.modules["__main__"] = module
+    sys.argv = argv
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    # `training` for scripts that use it, behind everything else, so that a user's own modules win.
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return module
+
+
+def _compile(script: str) -> CodeType:
+    with open(script, "rb") as file:
+        return compile(file.read(), script, "exec", dont_inherit=True)
+
+
+def _exit_code(request: SystemExit) -> int:
+    """What ``sys.exit(...)`` means to python."""
+    if request.code is None:
+        return 0
+    if isinstance(request.code, int):
+        return request.code & 0xFF
+    sys.stderr.write(f"{request.code}\n")
+    return 1
+
+
+def _fail(error: BaseException) -> NoReturn:
+    """Show and record the exception as if we were not there, then end."""
+    error.__traceback__ = _without_us(error.__traceback__)
+    if os.getpid() == _PID:
+        _record(error)
+    sys.excepthook(type(error), error, error.__traceback__)
+    if isinstance(error, KeyboardInterrupt):
+        _die_of_interrupt()
+    # The process group stays as it is: to leave it in order would wait for ranks that wait for us.
+    _run_exit_handlers()
+    _end(1, finished=False)
+
+
+def _without_us(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _record(error: BaseException) -> None:
+    """Write the error record where Berth and torchrun look for it."""
+    import json
+    import time
+    import traceback
+
+    now_ns = time.time_ns()
+    text = json.dumps(
+        {
+            "message": {
+                "message": f"{type(error).__name__}: {_text_of(error)}"[:65536],
+                "extraInfo": {
+                    "py_callstack": "".join(traceback.format_exception(error))[-262144:],
+                    "timestamp": str(now_ns // 1_000_000_000),
+                    "time_ns": str(now_ns),
+                },
+            }
+        }
+    )
+    paths = [f"{_FOLDER}/errors/rank{_RANK}.json"] if _FOLDER is not None else []
+    paths += filter(None, [os.environ.get("TORCHELASTIC_ERROR_FILE")])
+    for path in paths:
+        _write_whole(path, text)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 -- a user's own __str__ may raise anything
+        return "(its message cannot be shown)"
+
+
+def _write_whole(path: str, text: str) -> None:
+    try:
+        with open(f"{path}.part", "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        os.replace(f"{path}.part", path)
+    except OSError as error:
+        sys.stderr.write(f"Berth could not write {path}: {error}\n")
+
+
+def _wind_down(code: int) -> None:
+    """What the interpreter does at its end before it takes modules apart."""
+    _run_exit_handlers()
+    if code == 0:
+        _leave_process_group()
+
+
+def _run_exit_handlers() -> None:
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()  # waits for threads that are not daemons
+    import atexit
+
+    atexit._run_exitfuncs()
+
+
+def _leave_process_group() -> None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return
+    try:
+        distributed.destroy_process_group()
+    except Exception:  # noqa: BLE001 -- the script has finished; what it did counts
+        sys.excepthook(*sys.exc_info())
+
+
+def _end(code: int, *, finished: bool = True) -> NoReturn:
+    _flush()
+    # A child that the script forked by hand comes along here too; it is not the rank.
+    if finished and _FOLDER is not None and os.getpid() == _PID:
+        _write_whole(f"{_FOLDER}/finished/rank{_RANK}", f"{code}\n")
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # the script closed or replaced it
+            continue
+
+
+def _die_of_interrupt() -> NoReturn:
+    import signal
+
+    _run_exit_handlers()
+    _flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.stderr.write("usage: python -u entry.py SCRIPT [ARGS...]\n")
+        raise SystemExit(2)
+    main(sys.argv[1:])
