@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from orchestrator.exceptions import Unavailable
+
 Kind = Literal["gpu", "cpu", "sim"]
+
+
+class DriverUnavailable(Unavailable):
+    """The driver of the devices does not answer: absent, broken, or of another version than its library."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +74,7 @@ class Holder:
 class HostReading:
     """What the host showed at one moment."""
 
-    cpu_percent: float | None  # since the previous reading; None at the first
+    cpu_percent: float  # of all cores, since the previous reading
     memory_used_bytes: int
     memory_total_bytes: int
     disk_free_bytes: int
@@ -79,8 +85,14 @@ class Devices(Protocol):
     """The devices of this host, of one kind."""
 
     kind: Kind
-    problem: str | None  # a sentence for people when something is not as it should be
-    dropped: int  # readings that were left out because they made no sense
+
+    @property
+    def problem(self) -> str | None:
+        """A sentence for people when something is not as it should be."""
+
+    @property
+    def dropped(self) -> int:
+        """How many readings were left out because they made no sense."""
 
     def inventory(self) -> list[DeviceInfo]:
         """Every device that is there now, in the order of their indices.

@@ -1,0 +1,193 @@
+"""NVIDIA GPUs, read so that a driver that hangs, fails or lies does no harm (F79-F82).
+
+Calls run in lanes, one for the driver and one for each GPU: a GPU that hangs leaves the others
+readable, and is asked again when its call has returned.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import pynvml
+
+from orchestrator.devices.deadline import Lane, Pending
+from orchestrator.devices.nvml_calls import (
+    Gpu,
+    Sample,
+    Stock,
+    driver_sentence,
+    gpu_sentence,
+    is_gone,
+    take_sample,
+    take_stock,
+)
+from orchestrator.devices.processes import ProcessTable, owning_mark
+from orchestrator.devices.types import DeviceInfo, DeviceProcess, DriverUnavailable, Holder, Kind, Reading
+
+Result = TypeVar("Result")
+
+_READ_LIMIT_S = 2.0
+_START_LIMIT_S = 20.0  # without the persistence daemon the driver wakes each GPU first
+
+
+class NvmlDevices:
+    """The NVIDIA GPUs of this host; one thread may read, any may look at ``problem``."""
+
+    kind: Kind = "gpu"
+
+    def __init__(self, limit_s: float = _READ_LIMIT_S) -> None:
+        self.problem: str | None = None
+        self.dropped = 0
+        self._limit_s = limit_s
+        self._driver = Lane("nvml")
+        self._lanes: dict[str, Lane] = {}
+        self._stock: Stock | None = None  # None: the driver is not started
+        self._gpus: dict[str, Gpu] = {}
+        self._last: dict[str, Reading] = {}
+        self._table = ProcessTable()
+
+    def inventory(self) -> list[DeviceInfo]:
+        self._take_stock()
+        return [gpu.info for gpu in self._gpus.values()]
+
+    def read(self, holders: Sequence[Holder]) -> list[Reading]:
+        """A GPU that does not answer in time shows its last reading, marked stale.
+
+        So does one whose answer makes no sense; either is left out if there is no earlier reading.
+        """
+        stock = self._stock
+        if stock is None or self._ask(pynvml.nvmlDeviceGetCount, self._limit_s) != stock.count:
+            self._take_stock()
+        deadline = time.monotonic() + self._limit_s
+        asked = [(gpu, self._start(gpu)) for gpu in self._gpus.values()]
+        readings: list[Reading] = []
+        processes: dict[str, dict[int, int]] = {}
+        for gpu, pending in asked:
+            reading, processes[gpu.info.id] = self._finish(gpu, pending, deadline)
+            if reading is not None:
+                readings.append(reading)
+        readings = self._name_processes(readings, processes, holders)
+        self._last = {reading.device_id: reading for reading in readings}
+        self._note([reading.error for reading in readings if reading.error])
+        return readings
+
+    def close(self) -> None:
+        for lane in (*self._lanes.values(), self._driver):
+            if lane is self._driver and self._stock is not None and not lane.stuck:
+                lane.start(pynvml.nvmlShutdown)
+            lane.close()
+
+    def _take_stock(self) -> None:
+        """Ask the driver what there is; a GPU known before that is lost now stays, to be seen."""
+        if self._stock is None:
+            self._ask(pynvml.nvmlInit, _START_LIMIT_S)
+        stock = self._ask(take_stock, _START_LIMIT_S)
+        gpus = {gpu.info.id: gpu for gpu in stock.gpus}
+        for id_, gpu in self._gpus.items():
+            if gpu.info.index in stock.lost:
+                gpus.setdefault(id_, gpu)
+        for id_, gpu in gpus.items():
+            if gpu.info.memory_bytes == 0 and id_ in self._gpus:
+                known = self._gpus[id_].info.memory_bytes
+                gpus[id_] = Gpu(replace(gpu.info, memory_bytes=known), gpu.handle)
+        self._stock = stock
+        self._gpus = dict(sorted(gpus.items(), key=lambda item: item[1].info.index))
+        self._note([])
+
+    def _ask(self, call: Callable[[], Result], limit_s: float) -> Result:
+        """Call the driver; after an error of the driver itself the next read starts it anew."""
+        try:
+            if self._driver.stuck:
+                raise TimeoutError
+            return self._driver.start(call).wait(limit_s)
+        except TimeoutError as error:
+            self.problem = (
+                f"The NVIDIA driver has not answered for over {limit_s:.0f} s. Its readings are paused; "
+                "if this lasts, look at dmesg and reboot the host."
+            )
+            raise DriverUnavailable(self.problem) from error
+        except pynvml.NVMLError as error:
+            self._stock = None
+            self.problem = driver_sentence(error)
+            raise DriverUnavailable(self.problem) from error
+
+    def _start(self, gpu: Gpu) -> Pending[Sample] | None:
+        lane = self._lanes.get(gpu.info.id)
+        if lane is None:
+            lane = self._lanes[gpu.info.id] = Lane(f"nvml-{gpu.info.index}")
+        return None if lane.stuck else lane.start(lambda: take_sample(gpu))
+
+    def _finish(
+        self, gpu: Gpu, pending: Pending[Sample] | None, deadline: float
+    ) -> tuple[Reading | None, dict[int, int]]:
+        """The reading of a GPU without its processes, and the memory of each process."""
+        index, id_ = gpu.info.index, gpu.info.id
+        try:
+            if pending is None:
+                raise TimeoutError
+            sample = pending.wait(deadline - time.monotonic())
+        except TimeoutError:
+            return self._stale(id_, f"GPU {index} does not answer."), {}
+        except pynvml.NVMLError as error:
+            sentence = gpu_sentence(index, error)
+            if not is_gone(error):
+                return self._stale(id_, sentence), {}
+            total = gpu.info.memory_bytes
+            gone = Reading(
+                device_id=id_,
+                taken_at=time.time(),
+                used_bytes=0,
+                total_bytes=total,
+                lost=True,
+                error=sentence,
+            )
+            return gone, {}
+        self.dropped += sample.dropped + (not sample.plausible)
+        if not sample.plausible:
+            return self._stale(id_, f"GPU {index} gave a reading that makes no sense; it is left out."), {}
+        return _reading(gpu, sample), sample.memory_by_pid
+
+    def _stale(self, id_: str, sentence: str) -> Reading | None:
+        last = self._last.get(id_)
+        return None if last is None else replace(last, stale=True, lost=False, error=sentence)
+
+    def _name_processes(
+        self, readings: list[Reading], memory: dict[str, dict[int, int]], holders: Sequence[Holder]
+    ) -> list[Reading]:
+        attempts = {holder.nonce: f"{holder.job_id}:{holder.attempt}" for holder in holders}
+        seen = self._table.look({pid for by_pid in memory.values() for pid in by_pid})
+        named: dict[int, tuple[str | None, str, str | None]] = {}
+        for pid in {pid for by_pid in memory.values() for pid in by_pid}:
+            mark = owning_mark(seen[pid], seen) if pid in seen else None
+            attempt = attempts.get(mark.nonce) if mark is not None and mark.nonce is not None else None
+            named[pid] = (self._table.user(pid), self._table.command(pid), attempt)
+        return [
+            reading
+            if reading.stale  # its processes are those of its time
+            else replace(
+                reading,
+                processes=tuple(
+                    DeviceProcess(pid, used, *named[pid])
+                    for pid, used in sorted(memory[reading.device_id].items())
+                ),
+            )
+            for reading in readings
+        ]
+
+    def _note(self, sentences: Sequence[str]) -> None:
+        """Keep one sentence that names what is wrong with single GPUs."""
+        troubles = [*sentences, *(self._stock.problems if self._stock else ())]
+        self.problem = " ".join(dict.fromkeys(troubles)) or None
+
+
+def _reading(gpu: Gpu, sample: Sample) -> Reading:
+    return Reading(
+        device_id=gpu.info.id,
+        taken_at=time.time(),
+        used_bytes=sample.used_bytes,
+        total_bytes=sample.total_bytes,
+        utilization_percent=sample.utilization_percent,
+        temperature_c=sample.temperature_c,
+        power_w=sample.power_w,
+    )

@@ -1,0 +1,213 @@
+"""The calls to NVIDIA's driver library (NVML), in our units; every one may hang or fail."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pynvml
+
+from orchestrator.devices.types import DeviceInfo
+
+Value = TypeVar("Value")
+
+_SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+_MAX_TEMPERATURE_C = 150
+_MAX_POWER_MW = 5_000_000
+
+_DRIVER_SENTENCES = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "No NVIDIA driver found on this host (library not found).",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        "The NVIDIA driver of this host is not loaded. Load its kernel module, or reboot."
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "The NVIDIA library and the loaded driver have different versions. "
+        "Reboot the host, or reload the driver."
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        "This user may not talk to the NVIDIA driver. Check the permissions of /dev/nvidiactl."
+    ),
+}
+_GONE = {
+    pynvml.NVML_ERROR_GPU_IS_LOST: "is lost: it fell off the bus. Reset it, or reboot the host.",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "needs a reset before it can be used again.",
+    pynvml.NVML_ERROR_NOT_FOUND: "is not there any more.",
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: "is not there any more.",
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: "is not there any more.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU and the driver's handle for it, an opaque pointer."""
+
+    info: DeviceInfo
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What the driver says is there."""
+
+    count: int  # as the driver counts: GPUs that cannot be opened included
+    gpus: list[Gpu] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)  # indices that could not be opened: the GPU is gone
+    problems: list[str] = field(default_factory=list)  # sentences about GPUs that are left out
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one GPU answered; None where it has no such reading."""
+
+    used_bytes: int
+    total_bytes: int
+    utilization_percent: float | None
+    temperature_c: float | None
+    power_w: float | None
+    memory_by_pid: dict[int, int]
+    dropped: int  # values that made no sense and are left out
+
+    @property
+    def plausible(self) -> bool:
+        return 0 <= self.used_bytes <= self.total_bytes and self.total_bytes > 0
+
+
+def driver_sentence(error: pynvml.NVMLError) -> str:
+    return _DRIVER_SENTENCES.get(error.value, f"The NVIDIA driver does not answer as it should ({error}).")
+
+
+def is_gone(error: pynvml.NVMLError) -> bool:
+    """Whether the driver says that the GPU cannot come back by itself."""
+    return error.value in _GONE
+
+
+def gpu_sentence(index: int, error: pynvml.NVMLError) -> str:
+    return f"GPU {index} {_GONE.get(error.value, f'could not be read ({error}).')}"
+
+
+def take_stock() -> Stock:
+    """Every GPU that can be opened; MIG slices are not offered yet, nor the GPUs that are cut."""
+    driver = _text(pynvml.nvmlSystemGetDriverVersion())
+    stock = Stock(pynvml.nvmlDeviceGetCount())
+    for index in range(stock.count):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            gpu = Gpu(_describe(handle, index, driver), handle)
+        except pynvml.NVMLError as error:
+            stock.problems.append(gpu_sentence(index, error))
+            if is_gone(error):
+                stock.lost.append(index)
+            continue
+        if (_optional(pynvml.nvmlDeviceGetMigMode, handle) or (0, 0))[0]:
+            stock.problems.append(
+                f"GPU {index} is cut into MIG slices, which are not used yet. Turn MIG off."
+            )
+        else:
+            stock.gpus.append(gpu)
+    stock.gpus[:] = [_with_links(gpu, stock.gpus) for gpu in stock.gpus]
+    return stock
+
+
+def take_sample(gpu: Gpu) -> Sample:
+    """One reading of a GPU.
+
+    Raises:
+        NVMLError: it does not even report its memory.
+    """
+    memory = pynvml.nvmlDeviceGetMemoryInfo(gpu.handle)
+    utilization = _optional(pynvml.nvmlDeviceGetUtilizationRates, gpu.handle)
+    values = {
+        "utilization": None if utilization is None else utilization.gpu,
+        "temperature": _optional(pynvml.nvmlDeviceGetTemperature, gpu.handle, pynvml.NVML_TEMPERATURE_GPU),
+        "power": _optional(pynvml.nvmlDeviceGetPowerUsage, gpu.handle),
+    }
+    limits = {"utilization": 100, "temperature": _MAX_TEMPERATURE_C, "power": _MAX_POWER_MW}
+    odd = [name for name, value in values.items() if value is not None and not 0 <= value <= limits[name]]
+    for name in odd:
+        values[name] = None
+    power_mw = values["power"]
+    return Sample(
+        used_bytes=memory.used,
+        total_bytes=memory.total,
+        utilization_percent=values["utilization"],
+        temperature_c=values["temperature"],
+        power_w=None if power_mw is None else power_mw / 1000,
+        memory_by_pid=_memory_by_pid(gpu.handle),
+        dropped=len(odd),
+    )
+
+
+def _describe(handle: Any, index: int, driver: str) -> DeviceInfo:
+    minor = _optional(pynvml.nvmlDeviceGetMinorNumber, handle)
+    nodes = (f"/dev/nvidia{index if minor is None else minor}", *_SHARED_NODES)
+    return DeviceInfo(
+        id=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        index=index,
+        kind="gpu",
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        memory_bytes=_memory_bytes(handle),
+        numa_node=_numa_node(handle),
+        nodes=tuple(node for node in nodes if Path(node).exists()),
+        driver=driver,
+    )
+
+
+def _memory_bytes(handle: Any) -> int:
+    """0 where a lost GPU cannot say it any more; it stays in the list, so that people see it."""
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except pynvml.NVMLError as error:
+        if is_gone(error):
+            return 0
+        raise
+
+
+def _numa_node(handle: Any) -> int | None:
+    pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle)
+    if pci is not None:
+        # NVML writes the domain with eight digits, the kernel with four.
+        address = _text(pci.busId).lower()[-12:]
+        try:
+            node = int(Path(f"/sys/bus/pci/devices/{address}/numa_node").read_text())
+        except (OSError, ValueError):
+            node = -1
+        if node >= 0:
+            return node
+    return _optional(pynvml.nvmlDeviceGetNumaNodeId, handle)
+
+
+def _with_links(gpu: Gpu, gpus: list[Gpu]) -> Gpu:
+    """Through an NVSwitch every GPU is a neighbour of every other."""
+    linked = tuple(
+        other.info.id
+        for other in gpus
+        if other is not gpu
+        and _optional(
+            pynvml.nvmlDeviceGetP2PStatus, gpu.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        )
+        == pynvml.NVML_P2P_STATUS_OK
+    )
+    return Gpu(replace(gpu.info, nvlink=linked), gpu.handle)
+
+
+def _memory_by_pid(handle: Any) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for ask in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
+        for process in _optional(ask, handle) or ():
+            # A process that computes and draws is in both lists with the same number.
+            found[process.pid] = max(found.get(process.pid, 0), process.usedGpuMemory or 0)
+    return found
+
+
+def _optional(call: Callable[..., Value], *arguments: Any) -> Value | None:
+    """None where this GPU or this driver has no such answer; a lost GPU still raises."""
+    try:
+        return call(*arguments)
+    except pynvml.NVMLError as error:
+        if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNINITIALIZED):
+            raise
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,50 @@
+"""From the setting ``BERTH_DEVICES`` to the devices it names."""
+
+import os
+import re
+
+from orchestrator.devices.nvml import NvmlDevices
+from orchestrator.devices.slots import SlotDevices, host_memory_bytes
+from orchestrator.devices.types import Devices, DriverUnavailable
+from orchestrator.exceptions import Malformed
+
+_CPU = re.compile(r"cpu:(\d{1,4})")
+_SIM = re.compile(r"sim:(\d{1,4})x(\d{1,5})GiB")
+_GIB = 2**30
+
+
+def open_devices(spec: str) -> Devices:
+    """The devices of ``auto``, ``nvml``, ``cpu:4`` or ``sim:8x80GiB``.
+
+    ``auto`` takes the GPUs if their driver answers with at least one, else CPU slots, at least
+    two, so that a job on two ranks fits; ``problem`` then says why.  ``nvml`` never fails here: a
+    driver that does not answer yet may answer later.
+
+    Raises:
+        Malformed: the spec is none of these.
+    """
+    if spec == "auto":
+        return _gpus_or_cpu()
+    if spec == "nvml":
+        return NvmlDevices()
+    if (match := _CPU.fullmatch(spec)) and (count := int(match[1])):
+        return SlotDevices("cpu", count, host_memory_bytes() // count)
+    if (match := _SIM.fullmatch(spec)) and (count := int(match[1])) and (each_gib := int(match[2])):
+        return SlotDevices("sim", count, each_gib * _GIB)
+    raise Malformed(
+        f'BERTH_DEVICES is "{spec}", which names no devices. Use auto, nvml, cpu:4 or sim:8x80GiB '
+        "(with your own numbers, from 1 on)."
+    )
+
+
+def _gpus_or_cpu() -> Devices:
+    gpus = NvmlDevices()
+    try:
+        if gpus.inventory():
+            return gpus
+        problem = "The NVIDIA driver found no GPU on this host."
+    except DriverUnavailable as error:
+        problem = str(error)
+    gpus.close()
+    count = max(2, os.cpu_count() or 1)
+    return SlotDevices("cpu", count, host_memory_bytes() // count, problem)
