@@ -91,6 +91,8 @@ class NvmlDevices:
             if gpu.info.memory_bytes == 0 and id_ in self._gpus:
                 known = self._gpus[id_].info.memory_bytes
                 gpus[id_] = Gpu(replace(gpu.info, memory_bytes=known), gpu.handle)
+        for id_ in self._lanes.keys() - gpus.keys():
+            self._lanes.pop(id_).close()
         self._stock = stock
         self._gpus = dict(sorted(gpus.items(), key=lambda item: item[1].info.index))
         self._note([])
