@@ -71,7 +71,7 @@ def too_many(members: int) -> TooLarge:
 
 
 def _read_zip(archive: BinaryIO, members: int, total_bytes: int) -> Iterator[Member]:
-    _count_zip_members(archive, members)
+    count_zip_members(archive, members)
     try:
         with zipfile.ZipFile(archive) as opened:
             infos = opened.infolist()
@@ -83,8 +83,13 @@ def _read_zip(archive: BinaryIO, members: int, total_bytes: int) -> Iterator[Mem
         raise Malformed(f"The zip archive is damaged: {error}. Pack it again.") from error
 
 
-def _count_zip_members(archive: BinaryIO, members: int) -> None:
-    """Count before ``zipfile`` builds an object for each: the count that the archive states may be a lie."""
+def count_zip_members(archive: BinaryIO, members: int) -> None:
+    """Count before ``zipfile`` builds an object for each: the count that the archive states may be a lie.
+
+    Raises:
+        Malformed: no zip directory at the end.
+        TooLarge: more than ``members``.
+    """
     size = archive.seek(0, os.SEEK_END)
     tail_at = max(0, size - (1 << 16) - END_OF_ZIP.size)
     archive.seek(tail_at)

@@ -16,8 +16,8 @@ STEP_WORDS = frozenset({"step", "iter", "iteration", "global_step", "it", "batch
 EPOCH_WORDS = frozenset({"epoch", "ep"})
 # Words before a number that are not measured values; "Steps: 32" is how many an epoch has.
 NOT_VALUES = frozenset(
-    "rank local_rank world_size batchsize batch_size seed pid port line device gpu steps iters v_num".split()
-)
+    {"rank", "local_rank", "world_size", "batchsize", "batch_size", "seed", "pid", "port", "line", "device"}
+) | {"gpu", "steps", "iters", "v_num"}
 INT64_LAST = (1 << 63) - 1
 
 COLOURS = re.compile(r"\x1b\[[0-9;:]{0,64}[A-Za-z]")
@@ -71,6 +71,7 @@ class LineParser:
         self.step: int | None = None
         self.epoch: float | None = None
         self._epoch_is_step = False
+        self._lines = 0
         self._first_epoch = 1  # 0 once an epoch 0 was seen
 
     def feed(self, line: str) -> LineValues | None:
@@ -96,6 +97,9 @@ class LineParser:
         step = self._step(found)
         if step is not None:
             self.step = step
+        elif self.step is None and found.values:
+            self._lines += 1  # no step was ever named: the lines themselves are counted
+            return LineValues(self._lines, None, self.epoch, found.total_epochs, found.values)
         return LineValues(self.step, found.total_steps, self.epoch, found.total_epochs, found.values)
 
     def _step(self, found: _Found) -> int | None:
