@@ -25,6 +25,7 @@ class Environment:
 
     home: Home
     port: int
+    bind: str  # address the web process listens on
     devices: str
     redis_url: str
     own_redis: bool  # ours to start and stop
@@ -53,6 +54,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     return Environment(
         home=home,
         port=_read_port(variables),
+        bind=variables.get("BERTH_BIND", "127.0.0.1"),
         devices=_read_devices(variables),
         redis_url=redis_url or f"unix://{redis_socket(home)}",
         own_redis=not redis_url,

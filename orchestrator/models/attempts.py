@@ -62,7 +62,6 @@ class Attempt(models.Model):
     followed = models.JSONField(default=dict)
 
     objects = AttemptQuerySet.as_manager()
-    leases: "models.Manager[Lease]"
 
     class Meta:
         ordering: ClassVar = ["job", "number"]

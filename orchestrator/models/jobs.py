@@ -1,7 +1,7 @@
 """Jobs: what users submit."""
 
 import uuid
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import uuid_utils.compat
 from django.conf import settings
@@ -10,9 +10,6 @@ from django.db import models
 
 from orchestrator.models.pools import Pool
 from orchestrator.spec import JobSpec
-
-if TYPE_CHECKING:
-    from orchestrator.models.attempts import Attempt
 
 SHORT_ID_LENGTH = 8
 
@@ -123,7 +120,6 @@ class Job(models.Model):
     exit_detail = models.CharField(max_length=1000, blank=True)
 
     objects = JobQuerySet.as_manager()
-    attempts: "models.Manager[Attempt]"
 
     class Meta:
         ordering: ClassVar = ["-id"]

@@ -42,6 +42,8 @@ class SchedulerTerm(models.Model):
     """One row: a pass takes the next term under the row's lock, and places nothing under an old one."""
 
     term = models.PositiveBigIntegerField(default=0)
+    # Devices the last pass keeps for a job: [{"job", "devices", "since"}]
+    reservations = models.JSONField(default=list)
 
     def __str__(self) -> str:
         return str(self.term)

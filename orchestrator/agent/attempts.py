@@ -1,0 +1,134 @@
+"""Turns what an attempt's folder shows into transitions of its job."""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from orchestrator import lifecycle
+from orchestrator.agent.checkpoints import CheckpointKeeper
+from orchestrator.agent.follow import Follower
+from orchestrator.lifecycle import Ending
+from orchestrator.models import Attempt, AttemptState, ExitKind, JobState
+from orchestrator.store.logs import display_text, read_tail
+from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
+from orchestrator.supervisor.records import read_record
+
+logger = logging.getLogger(__name__)
+
+LAUNCH_DEADLINE_S = 15.0
+TAIL_LINES = 20
+SILENT_TEXT = (
+    "Its supervisor has given no sign of life for 30 s; its devices are kept until it answers or is gone."
+)
+LOST_TEXT = "Its processes ended without a word: the supervisor was killed, or the server went down."
+
+
+class AttemptWatch:
+    """Follows one attempt until it ended: its life, its telemetry, its checkpoints."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.folder = settings.HOME.job(attempt.job_id).attempt(attempt.number)
+        self.follower: Follower | None = None
+        self.keeper = CheckpointKeeper(attempt)
+
+    def close(self) -> None:
+        self.keeper.stop()
+        if self.follower is not None:
+            self.follower.close()
+
+    def check(self, attempt: Attempt, now: datetime) -> None:
+        """Look at the folder and act on what changed; ``attempt`` is the row as it is now, with its job."""
+        self.attempt = attempt
+        if attempt.state == AttemptState.CREATED:
+            return  # nobody launched it yet; the errands' sweep does
+        match liveness(self.folder):
+            case Liveness.ENDED:
+                self._end(_ending(read_record(self.folder.exit) or {}, now))
+            case Liveness.ALIVE:
+                self._note_alive()
+            case Liveness.UNKNOWN:
+                lifecycle.lose_sight(attempt, reason=SILENT_TEXT)
+            case Liveness.DYING:
+                end_leftovers(self.folder)
+            case Liveness.LOST:
+                self._end(Ending(kind=ExitKind.LOST, detail=LOST_TEXT, at=now, run_s=self._run_s(now)))
+            case Liveness.NEVER_STARTED:
+                self._give_up_late_launch(now)
+
+    def follow(self) -> bool:
+        """Take in what the run wrote since; True when there may be more at once."""
+        if self.attempt.state == AttemptState.CREATED:
+            return False
+        if self.follower is None:
+            self.follower = Follower(self.attempt)
+        return self.follower.poll()
+
+    def _note_alive(self) -> None:
+        self.keeper.begin()
+        state = self.attempt.job.state
+        if state == JobState.STARTING:
+            lifecycle.run(self.attempt, started_at=timezone.now())
+        elif state == JobState.UNKNOWN:
+            lifecycle.regain_sight(self.attempt)
+
+    def _give_up_late_launch(self, now: datetime) -> None:
+        since = self.attempt.launched_at or self.attempt.created_at
+        if (now - since).total_seconds() > LAUNCH_DEADLINE_S:
+            detail = f"The supervisor did not start within {LAUNCH_DEADLINE_S:.0f} s."
+            self._end(Ending(kind=ExitKind.INFRA, detail=detail, at=now))
+
+    def _run_s(self, now: datetime) -> float:
+        return max(0.0, (now - self.attempt.started_at).total_seconds()) if self.attempt.started_at else 0.0
+
+    def _end(self, ending: Ending) -> None:
+        """Take in the last lines and checkpoints, then close the attempt."""
+        while self.follow():
+            pass
+        progressed = self.keeper.finish(clean=ending.kind == ExitKind.OK)
+        tail = self._log_tail(ending.first_failure) if ending.kind != ExitKind.OK else ""
+        lifecycle.end(
+            self.attempt,
+            Ending(
+                kind=ending.kind,
+                detail=ending.detail,
+                at=ending.at,
+                run_s=ending.run_s,
+                ranks=ending.ranks,
+                first_failure=ending.first_failure,
+                log_tail=tail,
+                peak_memory_bytes=ending.peak_memory_bytes,
+                dropped_log_bytes=ending.dropped_log_bytes,
+                progressed=progressed,
+            ),
+        )
+        self.close()
+
+    def _log_tail(self, first_failure: Mapping[str, Any] | None) -> str:
+        rank = first_failure.get("rank") if first_failure else 0
+        path = self.folder.log(rank if isinstance(rank, int) else 0)
+        try:
+            chunk = read_tail(path, TAIL_LINES)
+        except OSError:
+            return ""
+        return display_text(chunk.data)
+
+
+def _ending(record: Mapping[str, Any], now: datetime) -> Ending:
+    """Read an exit record; a supervisor of another version may have left fields out."""
+    kind = record.get("kind")
+    dropped = record.get("dropped_bytes") or {}
+    return Ending(
+        kind=ExitKind(kind) if kind in ExitKind.values else ExitKind.INFRA,
+        detail=str(record.get("detail") or ""),
+        at=now,
+        run_s=float(record.get("run_s") or 0.0),
+        ranks=list(record.get("ranks") or []),
+        first_failure=record.get("first_failure"),
+        peak_memory_bytes=record.get("peak_memory_bytes"),
+        dropped_log_bytes=sum(int(each) for each in dropped.values()),
+    )

@@ -1,0 +1,236 @@
+"""Takes in what a run writes: metric lines, numbers printed on stdout, growth of its logs.
+
+Every line counts once, whatever is killed: the columns are made durable first, then the offset up to which
+the file was read is committed together with everything derived from it (docs/protocol.md, rule 11).
+"""
+
+import math
+import os
+import stat
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from orchestrator import lifecycle, wakeups
+from orchestrator.models import Attempt, Job
+from orchestrator.store.logs import read_log, split_lines
+from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.telemetry.metric_lines import ParsedBatch, parse_lines
+from orchestrator.telemetry.patterns import LineParser
+from training.events import CHECKPOINT_FAILED_EVENT, EVENT, FALLBACK_EVENT, RESUMED_EVENT
+
+MOST_BYTES_A_POLL = 1 << 20
+MOST_LAST_VALUES = 200
+RATE_WINDOW_S = 30.0
+RATE_EVERY_S = 1.0
+STEPS_PER_S = "steps_per_s"
+
+
+class Follower:
+    """Reads one attempt's files from where the last commit stands; one at a time for each attempt."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.job_id = attempt.job_id
+        job_folder = settings.HOME.job(attempt.job_id)
+        self.folder = job_folder.attempt(attempt.number)
+        state: dict[str, Any] = attempt.followed
+        self.metrics_offset: int = state.get("metrics", 0)
+        self.stdout_offset: int = state.get("stdout", 0)
+        self.file_speaks: bool = state.get("file_speaks", False)  # then stdout's patterns are off
+        self.parser = LineParser()
+        self.parser.step, self.parser.epoch = state.get("parser", (None, None))
+        started = attempt.launched_at or attempt.created_at
+        self.writer = MetricWriter(
+            job_folder.metrics, attempt.number, started.timestamp(), state.get("columns")
+        )
+        self.last_step: int | None = state.get("last_step")
+        self.log_sizes: dict[int, int] = {}
+        self.rate = StepRate()
+
+    def close(self) -> None:
+        self.writer.close()
+
+    def poll(self) -> bool:
+        """Take in what is new; True when more is waiting."""
+        self._announce_logs()
+        data = _read_plain(self.folder.metrics, self.metrics_offset, MOST_BYTES_A_POLL)
+        now = time.time()
+        batch = parse_lines(data, now=now, last_step=self.last_step)
+        more = len(data) == MOST_BYTES_A_POLL and batch.consumed_bytes > 0
+        self.metrics_offset += batch.consumed_bytes
+        if batch.lines and not self.file_speaks:
+            self.file_speaks = bool(batch.points or batch.events)
+        read_stdout = 0
+        if not self.file_speaks:
+            read_stdout = self._read_stdout(batch, now)
+            more = more or read_stdout >= MOST_BYTES_A_POLL // 4
+        if batch.consumed_bytes or read_stdout:
+            self._commit(batch)
+        return more
+
+    def _read_stdout(self, batch: ParsedBatch, now: float) -> int:
+        """Numbers that rank 0 prints; returns how many bytes were read."""
+        chunk = read_log(self.folder.log(0), self.stdout_offset, MOST_BYTES_A_POLL // 4)
+        lines, carry = split_lines(chunk.data, at_returns=True)
+        if not lines:
+            return 0
+        for line in lines:
+            found = self.parser.feed(line.decode(errors="replace"))
+            if found is None:
+                continue
+            batch.total_steps = found.total_steps or batch.total_steps
+            if found.step is None:
+                continue
+            batch.last_step = found.step
+            for name, value in found.values.items():
+                if not math.isfinite(value):
+                    batch.first_nonfinite = batch.first_nonfinite or (name, found.step)
+                batch.points.append(Point(name, found.step, now, value))
+        read = chunk.next_offset - chunk.offset - len(carry)
+        self.stdout_offset = chunk.offset + read
+        return read
+
+    def _commit(self, batch: ParsedBatch) -> None:
+        if batch.last_step is not None:
+            self.last_step = batch.last_step
+        rate = self.rate.note(self.last_step, time.time(), batch.points)
+        self.writer.append(batch.points)
+        columns = self.writer.flush()
+        changes = self._changes(batch, rate, columns["seq"])
+        with transaction.atomic():
+            Attempt.objects.filter(pk=self.attempt.pk).update(
+                followed={
+                    "metrics": self.metrics_offset,
+                    "stdout": self.stdout_offset,
+                    "file_speaks": self.file_speaks,
+                    "parser": [self.parser.step, self.parser.epoch],
+                    "columns": columns,
+                    "last_step": self.last_step,
+                },
+                last_step=self.last_step,
+            )
+            Job.objects.filter(pk=self.job_id).update(**changes)
+            self._remark(batch)
+            wakeups.publish(f"metrics:{self.job_id}", columns["seq"])
+            wakeups.publish(f"job:{self.job_id}")
+            wakeups.publish("jobs")
+
+    def _changes(self, batch: ParsedBatch, rate: float | None, seq: int) -> dict[str, Any]:
+        """The job's columns that follow from a batch."""
+        job = Job.objects.only("last_values", "diverged_step", "spec_fields").get(pk=self.job_id)
+        changes: dict[str, Any] = {"metric_seq": seq, "last_report_at": timezone.now()}
+        if self.last_step is not None:
+            changes["step"] = self.last_step
+        if batch.total_steps is not None and not job.spec_fields.get("total_steps"):
+            changes["total_steps"] = batch.total_steps
+        if rate is not None:
+            changes["steps_per_s"] = rate
+        if batch.points:
+            values = job.last_values
+            for point in batch.points:
+                if point.name in values or len(values) < MOST_LAST_VALUES:
+                    values[point.name] = storable(point.value)
+            changes["last_values"] = values
+        if batch.first_nonfinite and job.diverged_step is None and "loss" in batch.first_nonfinite[0].lower():
+            changes["diverged_step"] = batch.first_nonfinite[1]
+        return changes
+
+    def _remark(self, batch: ParsedBatch) -> None:
+        """What the run says of itself that belongs into the job's history."""
+        for event in batch.events[:20]:
+            text = remark_of(event)
+            if text:
+                lifecycle.remark(self.attempt.job, text, actor=f"attempt {self.attempt.number}")
+            if event.get(EVENT) == RESUMED_EVENT and isinstance(event.get("step"), int):
+                Attempt.objects.filter(pk=self.attempt.pk).update(resumed_from_step=event["step"])
+        if batch.first_nonfinite and "loss" in batch.first_nonfinite[0].lower():
+            name, step = batch.first_nonfinite
+            changed = Job.objects.filter(pk=self.job_id, diverged_step=step).exists()
+            said = self.attempt.job.events.filter(reason__startswith=f"{name} became").exists()
+            if changed and not said:
+                text = f"{name} became NaN or infinite at step {step:,}: the training diverged."
+                lifecycle.remark(self.attempt.job, text, actor="agent")
+
+    def _announce_logs(self) -> None:
+        """Wake the viewers of logs that grew."""
+        try:
+            entries = list(os.scandir(self.folder.logs))
+        except OSError:
+            return
+        for entry in entries:
+            name = entry.name
+            if not (name.startswith("rank") and name.endswith(".log") and name[4:-4].isdigit()):
+                continue
+            rank, size = int(name[4:-4]), entry.stat(follow_symlinks=False).st_size
+            if self.log_sizes.get(rank) != size:
+                self.log_sizes[rank] = size
+                wakeups.publish(f"log:{self.job_id}:{self.attempt.number}:{rank}", size)
+
+
+class StepRate:
+    """Steps a second over the last half minute, from the steps seen."""
+
+    def __init__(self) -> None:
+        self.seen: deque[tuple[float, int]] = deque()
+        self.told_at = 0.0
+
+    def note(self, step: int | None, now: float, points: list[Point]) -> float | None:
+        """Take the newest step; adds a point once a second unless the run reports a throughput itself."""
+        if step is None:
+            return None
+        if self.seen and step < self.seen[-1][1]:  # went back after a resume
+            self.seen.clear()
+        if not self.seen or step > self.seen[-1][1]:
+            self.seen.append((now, step))
+        while len(self.seen) > 2 and now - self.seen[0][0] > RATE_WINDOW_S:
+            self.seen.popleft()
+        (first_at, first), (last_at, last) = self.seen[0], self.seen[-1]
+        if last_at - first_at < 0.2:
+            return None
+        rate = (last - first) / (last_at - first_at)
+        if now - self.told_at >= RATE_EVERY_S and not any(point.name.endswith("_per_s") for point in points):
+            self.told_at = now
+            points.append(Point(STEPS_PER_S, step, now, rate))
+        return rate
+
+
+def storable(value: float) -> float | str:
+    """A number as the database keeps it; JSON has no word for NaN and infinities, so they become text (B47)."""
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+
+
+def remark_of(event: dict[str, Any]) -> str:
+    """The sentence for an event of the run; empty for those that need none."""
+    kind = event.get(EVENT)
+    if kind == FALLBACK_EVENT:
+        to_step = event.get("to_step")
+        to = "the beginning" if to_step is None else f"step {to_step}"
+        return f"Fell back from checkpoint step {event.get('from_step')} to {to}: {event.get('reason')}"
+    if kind == RESUMED_EVENT:
+        return f"Resumed from step {event.get('step')}."
+    if kind == CHECKPOINT_FAILED_EVENT:
+        return (
+            f"The checkpoint of step {event.get('step')} could not be written ({event.get('reason')}); "
+            "the older ones stay."
+        )
+    return ""
+
+
+def _read_plain(path: Path, offset: int, limit_bytes: int) -> bytes:
+    """Bytes of a regular file; a run that put something else in its place is not followed."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, limit_bytes, offset) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)

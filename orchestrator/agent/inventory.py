@@ -1,0 +1,99 @@
+"""Keeps the table of devices in step with what is in the server."""
+
+import logging
+import time
+
+from django.db import transaction
+
+from orchestrator import wakeups
+from orchestrator.devices.types import DeviceInfo, Reading
+from orchestrator.models import Device, Health, Lease, Pool
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_POOL = "default"
+MISSING_TEXT = "It is not there any more."
+
+
+def record_inventory(found: list[DeviceInfo]) -> None:
+    """Add new devices to the default pool, refresh known ones, and mark those that are gone.
+
+    A device that is gone for good keeps its row while anything refers to it: usage and history name it.
+    """
+    with transaction.atomic():
+        pool, _ = Pool.objects.get_or_create(name=DEFAULT_POOL)
+        known = {row.id: row for row in Device.objects.all()}
+        for info in found:
+            _record(info, known.get(info.id), pool)
+        gone = [row for row in known.values() if row.id not in {info.id for info in found}]
+        for row in gone:
+            if not Lease.objects.filter(device=row).exists() and row.kind != "gpu":
+                row.delete()  # slots and simulated devices that were never used leave no trace
+            elif row.health != Health.MISSING:
+                row.health, row.health_reason = Health.MISSING, MISSING_TEXT
+                row.save(update_fields=["health", "health_reason"])
+        wakeups.publish("devices")
+        wakeups.schedule()
+
+
+def _record(info: DeviceInfo, row: Device | None, pool: Pool) -> None:
+    facts = {
+        "index": info.index,
+        "kind": info.kind,
+        "name": info.name,
+        "memory_bytes": info.memory_bytes,
+        "numa_node": info.numa_node,
+        "nvlink": list(info.nvlink),
+        "mig_parent": info.mig_parent or "",
+        "mig_profile": info.mig_profile or "",
+        "nodes": list(info.nodes),
+        "driver": info.driver or "",
+    }
+    if row is None:
+        Device.objects.create(id=info.id, pool=pool, **facts)
+        return
+    for name, value in facts.items():
+        setattr(row, name, value)
+    if row.health == Health.MISSING:
+        row.health = Health.OK
+    row.save()
+
+
+class LostDevices:
+    """Marks devices that the driver calls lost, once each time it happens."""
+
+    def __init__(self) -> None:
+        self.lost: set[str] = set()
+
+    def note(self, readings: list[Reading]) -> None:
+        now_lost = {reading.device_id: reading.error for reading in readings if reading.lost}
+        for device_id in now_lost.keys() - self.lost:
+            reason = now_lost[device_id] or "The driver says that it is lost."
+            logger.warning("Device %s is faulty: %s", device_id, reason)
+            Device.objects.filter(pk=device_id).exclude(health=Health.FAULTY).update(
+                health=Health.FAULTY, health_reason=reason[:300]
+            )
+        for device_id in self.lost - now_lost.keys():
+            if any(reading.device_id == device_id for reading in readings):
+                Device.objects.filter(pk=device_id, health=Health.FAULTY).update(
+                    health=Health.OK, health_reason=""
+                )
+        if self.lost != now_lost.keys():
+            wakeups.schedule()
+        self.lost = set(now_lost)
+
+
+class MissingDevices:
+    """Tells when the set of devices changed, so that the inventory is read again (F82)."""
+
+    def __init__(self, present: set[str]) -> None:
+        self.present = present
+        self.changed_at: float | None = None
+
+    def changed(self, seen: set[str]) -> bool:
+        """Whether another set of devices was read for over two seconds; one odd reading changes nothing."""
+        if seen == self.present:
+            self.changed_at = None
+            return False
+        self.changed_at = self.changed_at or time.monotonic()
+        return time.monotonic() - self.changed_at > 2

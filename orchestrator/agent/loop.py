@@ -1,0 +1,118 @@
+"""The agent's main loop."""
+
+import fcntl
+import logging
+import signal
+import threading
+import time
+from types import FrameType
+
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+from django.utils import timezone
+
+from orchestrator import wakeups
+from orchestrator.agent.attempts import AttemptWatch
+from orchestrator.agent.readings import ReadingsThread
+from orchestrator.agent.sweeps import Sweeper
+from orchestrator.devices import open_devices
+from orchestrator.exceptions import Conflict
+from orchestrator.models import Attempt
+
+logger = logging.getLogger(__name__)
+
+CHECK_EVERY_S = 0.1  # lives and ends of attempts, wishes to stop
+FOLLOW_EVERY_S = 0.25  # telemetry; views get at most four frames a second
+SWEEP_EVERY_S = 1.0
+
+
+class AgentRunning(Conflict):
+    """Another agent runs on this home."""
+
+
+def run() -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        AgentRunning: one agent is enough (F31).
+    """
+    stopping = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    with (settings.HOME.root / "agent.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AgentRunning(f"An agent already runs for {settings.HOME.root}.") from None
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        devices = open_devices(settings.ENVIRONMENT.devices)
+        readings = ReadingsThread(devices, stopping)
+        readings.start()
+        Loop(stopping).run()
+        readings.join(timeout=3)
+        devices.close()
+
+
+class Loop:
+    """Checks, follows and sweeps, each at its own pace."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self.stopping = stopping
+        self.watches: dict[int, AttemptWatch] = {}
+        self.sweeper = Sweeper()
+        self.followed_at = self.swept_at = 0.0
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            began = time.monotonic()
+            try:
+                self.tick()
+            except DatabaseError as error:  # F41: trainings go on, states catch up in order
+                close_old_connections()
+                logger.warning("The agent waits for the database: %s", error)
+                self.forget()
+                self.stopping.wait(1)
+            self.stopping.wait(max(0.0, CHECK_EVERY_S - (time.monotonic() - began)))
+        self.forget()
+        wakeups.wait_until_sent()
+
+    def forget(self) -> None:
+        """Drop what is held in memory; files and database tell the same again."""
+        for watch in self.watches.values():
+            watch.close()
+        self.watches.clear()
+
+    def tick(self) -> None:
+        """One turn; every part of it may be lost at any point."""
+        now = timezone.now()
+        follow = time.monotonic() - self.followed_at >= FOLLOW_EVERY_S
+        if follow:
+            self.followed_at = time.monotonic()
+        self.sweeper.order_stops()
+        attempts = list(Attempt.objects.live().select_related("job"))
+        for attempt in attempts:
+            watch = self.watches.get(attempt.pk)
+            if watch is None:
+                watch = self.watches[attempt.pk] = AttemptWatch(attempt)
+            self._attend(watch, attempt, follow=follow)
+        for pk in self.watches.keys() - {attempt.pk for attempt in attempts}:
+            self.watches.pop(pk).close()
+        if time.monotonic() - self.swept_at >= SWEEP_EVERY_S:
+            self.swept_at = time.monotonic()
+            self.sweeper.sweep(now)
+
+    def _attend(self, watch: AttemptWatch, attempt: Attempt, *, follow: bool) -> None:
+        """One attempt's turn; what goes wrong with it must not keep the others from theirs."""
+        try:
+            if follow:
+                watch.follow()
+            watch.check(attempt, timezone.now())
+        except DatabaseError:
+            raise
+        except Exception:
+            logger.exception("Attending attempt %s failed; trying again", attempt)
+            watch.close()
+            self.watches.pop(attempt.pk, None)

@@ -1,0 +1,77 @@
+"""The example job that ``make demo`` submits and follows in the terminal."""
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.files.base import ContentFile
+
+from orchestrator import datasets, submission
+from orchestrator.exceptions import Impossible
+from orchestrator.models import Dataset, DatasetRoot, Device, Job, JobState
+from orchestrator.spec import JobSpec
+
+MOST_RANKS = 2
+FOLDER = settings.BASE_DIR / "examples"
+
+
+class ExampleJob:
+    """Submits ``examples/digits.py`` once there are devices, and tells how it goes."""
+
+    def __init__(self, tell: Callable[[str], None], address: str) -> None:
+        self.tell, self.address = tell, address
+        self.job: Job | None = None
+        self.told = ""
+        self.why = ""
+
+    def ended(self) -> bool:
+        """Look at the job once; tells what changed; True when it reached a final state."""
+        if self.job is None:
+            if Device.objects.exists():
+                self.job = submit()
+                self.tell(f"Submitted {self.job}: {self.address}jobs/{self.job.pk}")
+            return False
+        self.job.refresh_from_db()
+        self._tell_progress(self.job)
+        self.why = self.job.exit_detail or self.job.reason
+        return self.job.is_final
+
+    @property
+    def succeeded(self) -> bool:
+        return self.job is not None and self.job.state == JobState.SUCCEEDED
+
+    def _tell_progress(self, job: Job) -> None:
+        parts = [job.state]
+        if job.state == JobState.QUEUED and job.wait_sentence:
+            parts.append(job.wait_sentence)
+        if job.progress is not None and job.step is not None:
+            parts.append(f"step {job.step:,} of {job.total_steps:,} ({job.progress:.0%})")
+        if isinstance(loss := job.last_values.get("loss"), int | float):
+            parts.append(f"loss {loss:.4f}")
+        line = "  ".join(parts)
+        if line != self.told:
+            self.told = line
+            self.tell(f"  {line}")
+
+
+def submit() -> Job:
+    """Register the example dataset and submit the example job, as the first admin."""
+    admin = get_user_model().objects.filter(is_superuser=True).order_by("pk").first()
+    if admin is None:
+        raise Impossible(
+            "There is no admin to submit the example for; create one with manage.py createsuperuser."
+        )
+    DatasetRoot.objects.update_or_create(name="examples", defaults={"path": str(FOLDER / "data")})
+    if not Dataset.objects.filter(name="digits", version="1").exists():
+        datasets.register(admin, name="digits", version="1", root="examples", path="digits.csv.gz")
+    spec = JobSpec(
+        name="digits-example",
+        entrypoint="digits.py",
+        args=["--data", "{dataset:digits}", "--checkpoint-dir", "{checkpoint_dir}"],
+        resume_args=["--resume", "{checkpoint}"],
+        datasets=["digits@1"],
+        gpus=min(MOST_RANKS, Device.objects.count()),
+        tags=["example"],
+    )
+    script = ContentFile((FOLDER / "digits.py").read_bytes(), name="digits.py")
+    return submission.accept(admin, spec, script=script).job

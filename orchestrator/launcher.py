@@ -1,0 +1,270 @@
+"""Turns a placed attempt into a running supervisor: folders, code, checkpoint, launch record, spawn.
+
+The interface other engines will share: ``start(attempt)``, ``stop(attempt, grace_s)``.
+"""
+
+import functools
+import logging
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from orchestrator import datasets, lifecycle
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.lifecycle import Ending
+from orchestrator.models import Attempt, Dataset, Device, ExitKind, Job, Network
+from orchestrator.spec import JobSpec, fill_placeholders
+from orchestrator.store import bundles
+from orchestrator.store.checkpoints import GenerationStore, Skip
+from orchestrator.store.layout import JobFolder
+from orchestrator.store.manifest import Generation
+from orchestrator.store.watcher import Watcher
+from orchestrator.supervisor import sandbox
+from orchestrator.supervisor.orders import order_stop
+from orchestrator.supervisor.records import write_record
+from orchestrator.supervisor.spawn import SpawnFailed, spawn
+
+logger = logging.getLogger(__name__)
+
+LOG_BYTES_PER_RANK = 256 * 1024**2
+ENTRY = settings.BASE_DIR / "training" / "entry.py"
+MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
+
+
+class CannotLaunch(OrchestratorError):
+    """The attempt cannot be started, and trying again would not help."""
+
+    code = "cannot_launch"
+    status = 422
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The checkpoint an attempt starts from, and the path a script is told."""
+
+    generation: Generation
+    path: Path
+
+
+def start(attempt: Attempt) -> None:
+    """Launch an attempt; harmless when it was launched before."""
+    if not lifecycle.claim_launch(attempt, timezone.now()):
+        return
+    job = Job.objects.select_related("pool").get(pk=attempt.job_id)
+    if job.stop_wanted:  # cancelled before it began: nothing runs, so nothing must be stopped
+        _give_up(attempt, ExitKind.CANCELLED, "Stopped before it began.", retriable=False)
+        return
+    try:
+        _launch(job, attempt)
+    except OrchestratorError as error:
+        _give_up(attempt, ExitKind.INFRA, f"Could not start: {error}", retriable=False)
+    except SpawnFailed as error:
+        # It may still come, and only its free lock proves that it will not: the agent looks at the folder.
+        logger.warning("%s", error)
+    except OSError as error:
+        logger.exception("Launching attempt %s failed", attempt)
+        text = f"Could not prepare the job's folder: {error.strerror or error}."
+        _give_up(attempt, ExitKind.INFRA, text, retriable=True)
+
+
+def stop(attempt: Attempt, *, reason: str, grace_s: float) -> None:
+    """Hand the wish to stop to the supervisor; may be repeated until the exit record is there."""
+    folder = settings.HOME.job(attempt.job_id).attempt(attempt.number)
+    if folder.root.exists():
+        order_stop(folder, reason, grace_s)
+
+
+def _give_up(attempt: Attempt, kind: ExitKind, detail: str, *, retriable: bool) -> None:
+    lifecycle.end(attempt, Ending(kind=kind, detail=detail, at=timezone.now(), retriable=retriable))
+
+
+def _launch(job: Job, attempt: Attempt) -> None:
+    home_folder = settings.HOME.job(job.pk)
+    folder = home_folder.attempt(attempt.number)
+    _make_folders(home_folder, attempt)
+    bundles.materialise(settings.HOME.bundles, job.bundle, home_folder.work)
+    resume = _choose_checkpoint(job, attempt, home_folder)
+    level = sandbox_level()
+    record = _launch_record(job, attempt, home_folder, resume, level)
+    write_record(folder.launch, record)
+    Attempt.objects.filter(pk=attempt.pk).update(
+        sandbox_level=level,
+        resumed_from_step=resume.generation.step if resume else None,
+        resumed_from=resume.generation.name if resume else "",
+    )
+    spawn(folder, python=sys.executable, secrets={})
+    lifecycle.run(attempt, started_at=timezone.now())
+
+
+def _make_folders(job_folder: JobFolder, attempt: Attempt) -> None:
+    folder = job_folder.attempt(attempt.number)
+    for path in (
+        job_folder.checkpoints,
+        job_folder.output,
+        job_folder.generations,
+        folder.logs,
+        folder.errors,
+        folder.finished,
+        folder.orders,
+    ):
+        path.mkdir(parents=True, exist_ok=True)
+    folder.metrics.touch()
+
+
+@functools.cache
+def sandbox_level() -> int:
+    """The best level that works here; tried once a process."""
+    return sandbox.detect()
+
+
+def _choose_checkpoint(job: Job, attempt: Attempt, folder: JobFolder) -> Resume | None:
+    """The newest checkpoint that verifies, put back where the script expects it.
+
+    A newer one that does not verify is passed over, and the job's history says so (F54-F56).
+    """
+    if job.resume_job_id is not None and not GenerationStore(folder).list():
+        _copy_checkpoints(settings.HOME.job(job.resume_job_id), folder)
+    store = GenerationStore(folder)
+    passed_over: list[Skip] = []
+    generation = store.newest_verified(passed_over)
+    for each in passed_over:
+        lifecycle.remark(job, _fallback_text(each, generation), actor="launcher")
+    if generation is None:
+        _set_torn_files_aside(job, store, folder)
+        return None
+    store.put_back(generation)
+    return Resume(generation, store.resume_path(generation))
+
+
+def _fallback_text(passed_over: Skip, generation: Generation | None) -> str:
+    name = passed_over.name if passed_over.step is None else f"step {passed_over.step}"
+    if generation is None:
+        to = "the beginning"
+    else:
+        to = generation.name if generation.step is None else f"step {generation.step}"
+    return f"Fell back from {name} to {to}: {passed_over.reason}."
+
+
+def _set_torn_files_aside(job: Job, store: GenerationStore, folder: JobFolder) -> None:
+    """A script that finds half a checkpoint would fail on it; with none it starts from the beginning."""
+    watcher = Watcher(folder, job.spec_fields.get("checkpoint_glob"))
+    for path in store.torn(watcher.files()):
+        path.rename(path.with_name(f"{path.name}.torn"))
+        lifecycle.remark(job, f"{path.name} was cut short while it was written; set aside.", actor="launcher")
+
+
+def _copy_checkpoints(source: JobFolder, into: JobFolder) -> None:
+    """Give a retried job its parent's checkpoints, as its own."""
+    for name in ("generations", "checkpoints"):
+        origin, target = getattr(source, name), getattr(into, name)
+        if origin.exists() and not any(target.iterdir()):
+            shutil.copytree(origin, target, symlinks=True, dirs_exist_ok=True)
+
+
+def _launch_record(
+    job: Job, attempt: Attempt, folder: JobFolder, resume: Resume | None, level: int
+) -> dict[str, Any]:
+    spec = job.spec
+    devices = [
+        lease.device
+        for lease in attempt.leases.filter(ended_at=None).select_related("device").order_by("rank")
+    ]
+    data = {dataset.name: datasets.checked_path(dataset) for dataset in _datasets(spec)}
+    values = _placeholder_values(spec, folder, data, resume)
+    arguments = [*spec.args, *(spec.resume_args if resume and attempt_resumes(job, attempt) else [])]
+    arguments = fill_placeholders(arguments, values)
+    if spec.kind == "model":
+        script, arguments = str(MODEL_RUNNER), [spec.entrypoint, *arguments]
+    else:
+        script = spec.entrypoint
+    return {
+        "v": 1,
+        "job_id": str(job.pk),
+        "number": attempt.number,
+        "nonce": attempt.nonce,
+        "python": _interpreter(job, spec),
+        "entry": str(ENTRY),
+        "script": script,
+        "args": arguments,
+        "env": _environment(job, attempt, folder, devices, data, resume),
+        "ranks": len(devices),
+        "launcher": spec.launcher,
+        "home": str(settings.HOME.root),
+        "work": str(folder.work),
+        "checkpoints": str(folder.checkpoints),
+        "output": str(folder.output),
+        "read_only": [str(path) for path in data.values()] + ([str(resume.path)] if resume else []),
+        "device_nodes": sorted({node for device in devices for node in device.nodes}),
+        "sandbox": {"level": level, "network": "none" if job.pool.network == Network.NONE else "host"},
+        "grace_s": spec.grace_period_s,
+        "limits": {
+            "log_bytes": LOG_BYTES_PER_RANK,
+            "memory_bytes": spec.memory_bytes,
+            "open_files": None,
+        },
+        "hang_timeout_s": spec.hang_timeout_s,
+        "gpu_memory_fraction": None,
+    }
+
+
+def attempt_resumes(job: Job, attempt: Attempt) -> bool:
+    """Whether this attempt gets ``resume_args``: from the second on, and a retry that resumes its parent."""
+    return attempt.number > 1 or job.resume_job_id is not None
+
+
+def _datasets(spec: JobSpec) -> list[Dataset]:
+    return [datasets.resolve(reference) for reference in spec.datasets]
+
+
+def _placeholder_values(
+    spec: JobSpec, folder: JobFolder, data: dict[str, Path], resume: Resume | None
+) -> dict[str, str]:
+    values = {
+        "checkpoint_dir": str(folder.checkpoints),
+        "output_dir": str(folder.output),
+        **{f"dataset:{name}": str(path) for name, path in data.items()},
+    }
+    if resume:
+        values["checkpoint"] = str(resume.path)
+    return values
+
+
+def _interpreter(job: Job, spec: JobSpec) -> str:
+    """The real interpreter that runs the job; a name must be registered with the pool."""
+    if spec.python is None:
+        return sys.executable
+    path = job.pool.pythons.get(spec.python)
+    if not path or not os.access(path, os.X_OK):
+        raise CannotLaunch(f"Pool {job.pool_id}'s interpreter {spec.python!r} is not there any more.")
+    return str(path)
+
+
+def _environment(
+    job: Job,
+    attempt: Attempt,
+    folder: JobFolder,
+    devices: list[Device],
+    data: dict[str, Path],
+    resume: Resume | None,
+) -> dict[str, str]:
+    environment = {
+        **job.spec.env,
+        "BERTH_CHECKPOINT_DIR": str(folder.checkpoints),
+        "BERTH_OUTPUT_DIR": str(folder.output),
+        "BERTH_METRICS_FILE": str(folder.attempt(attempt.number).metrics),
+    }
+    for name, path in data.items():
+        environment["BERTH_DATASET_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()] = str(path)
+    if resume:
+        environment["BERTH_RESUME_FROM"] = str(resume.path)
+    gpus = [device for device in devices if device.kind == "gpu"]
+    # An empty list hides every GPU from a job on CPU slots.
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.id for device in gpus)
+    return environment

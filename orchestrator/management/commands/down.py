@@ -1,0 +1,74 @@
+"""``manage.py down``: stops Berth and ends its trainings, which resume at the next start."""
+
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from orchestrator import launcher, lifecycle
+from orchestrator.exceptions import Conflict
+from orchestrator.models import Attempt, StopReason
+from orchestrator.supervisor.liveness import Liveness, liveness
+
+WAIT_FOR_UP_S = 20.0
+
+
+class Command(BaseCommand):
+    help = "Stop Berth's processes and end all trainings (they are queued again, with their checkpoints)."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self._stop_up()
+        attempts = list(Attempt.objects.live().select_related("job"))
+        longest_s = 0.0
+        for attempt in attempts:
+            grace_s = float(attempt.job.spec_fields.get("grace_period_s", 30.0))
+            longest_s = max(longest_s, grace_s)
+            try:
+                text = "Berth was stopped; goes on at the next start."
+                lifecycle.want_stop(attempt.job, StopReason.SHUTDOWN, actor="operator", text=text)
+            except Conflict:
+                pass  # it just ended, or waits for its launch
+            launcher.stop(attempt, reason="shutdown", grace_s=grace_s)
+        if attempts:
+            self.stdout.write(f"Ending {len(attempts)} training(s), at most {longest_s:.0f} s ...")
+        deadline = time.monotonic() + longest_s + 15
+        left = attempts
+        while left and time.monotonic() < deadline:
+            left = [attempt for attempt in left if _runs(attempt)]
+            time.sleep(0.1)
+        if left:
+            self.stdout.write(f"{len(left)} training(s) still end; their supervisors go on until they did.")
+        self.stdout.write("Berth is down.")
+
+    def _stop_up(self) -> None:
+        path = settings.HOME.root / "up.lock"
+        if not _is_locked(path):
+            return
+        # The lock is held, so the pid in it is that of a living `up`.
+        os.kill(int(path.read_text()), signal.SIGTERM)
+        deadline = time.monotonic() + WAIT_FOR_UP_S
+        while _is_locked(path) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def _is_locked(path: Path) -> bool:
+    if not path.exists():
+        return False
+    with path.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def _runs(attempt: Attempt) -> bool:
+    folder = settings.HOME.job(attempt.job_id).attempt(attempt.number)
+    if not folder.root.exists():
+        return False
+    return liveness(folder) in {Liveness.ALIVE, Liveness.UNKNOWN, Liveness.DYING}

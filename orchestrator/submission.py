@@ -1,0 +1,314 @@
+"""Accepts jobs: checks, the snapshot of the code, then job, event and errand in one transaction."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, Protocol, cast
+
+import orjson
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError as InvalidValue
+from django.db import transaction
+from django.utils import timezone
+from pydantic import ValidationError
+
+from orchestrator import datasets, lifecycle
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
+from orchestrator.models import AdminState, Errand, Health, IdempotencyKey, Job, JobEvent, JobState, Pool
+from orchestrator.spec import GIB, JobSpec
+from orchestrator.store import bundles, scripts
+
+MEMBER_PRIORITY = 60  # the highest a person may set who is not staff
+KEYS_KEPT = timedelta(hours=24)
+CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s"})
+NOT_KEPT = frozenset({"source"})
+
+
+class Upload(Protocol):
+    """A file part of a request; Django's UploadedFile is one."""
+
+    name: str | None
+    size: int | None
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What became of a submit.
+
+    ``answer`` is what was answered the first time, when the key was seen before.
+    """
+
+    job: Job
+    created: bool
+    answer: dict[str, Any] | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def parse_spec(data: Any) -> JobSpec:
+    """Read a job from JSON.
+
+    Raises:
+        Malformed: ``fields`` holds the messages by field.
+    """
+    if not isinstance(data, dict):
+        raise Malformed('A job is a JSON object, such as {"entrypoint": "train.py", "gpus": 1}.')
+    try:
+        return JobSpec.model_validate(data)
+    except ValidationError as error:
+        raise _malformed(error) from None
+
+
+def _malformed(error: ValidationError) -> Malformed:
+    fields: dict[str, list[str]] = {}
+    for problem in error.errors(include_url=False, include_context=False):
+        name, message = str(problem["loc"][0]) if problem["loc"] else "", problem["msg"]
+        message = message.removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            name, message = name[:80], "unknown field; known are " + ", ".join(JobSpec.model_fields)
+        elif not name and ": " in message:  # a rule over the whole job names its field itself
+            name, message = message.split(": ", 1)
+        elif len(problem["loc"]) > 1:
+            message = f"{'.'.join(str(part)[:80] for part in problem['loc'][1:])}: {message}"
+        fields.setdefault(name or "job", []).append(message)
+    first, messages = next(iter(fields.items()))
+    return Malformed(f"The job cannot be read: {first}: {messages[0]}", fields=fields)
+
+
+def accept(
+    user: AbstractBaseUser,
+    spec: JobSpec,
+    *,
+    render: Callable[[Job], dict[str, Any]] | None = None,
+    script: Upload | None = None,
+    bundle: Upload | None = None,
+    idempotency_key: str | None = None,
+    endpoint: str = "jobs",
+) -> Accepted:
+    """Take a job in; when this returns, the job is safe.
+
+    Args:
+        render: makes the answer that a repeated request with the same key gets again.
+
+    Raises:
+        Malformed, TooLarge: the files or fields cannot be read.
+        Impossible: well-formed, but can never run here.
+        Forbidden: beyond what this person may ask for.
+    """
+    _check_rights(user, spec)
+    pool = _check_pool(spec)
+    spec = _pin_datasets(spec)
+    _check_dependencies(user, spec)
+    spec, stored, warnings = _store_code(spec, script, bundle)
+    fingerprint = _fingerprint(spec, stored.sha256)
+    with transaction.atomic():
+        if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
+            return kept
+        job = _create(user, spec, pool, stored.sha256)
+        if idempotency_key:
+            IdempotencyKey.objects.create(
+                user_id=user.pk,
+                endpoint=endpoint,
+                key=idempotency_key,
+                fingerprint=fingerprint,
+                status=201,
+                answer=render(job) if render else {"id": str(job.pk)},
+                created_at=job.submitted_at,
+            )
+    return Accepted(job, created=True, warnings=warnings)
+
+
+def _check_rights(user: AbstractBaseUser, spec: JobSpec) -> None:
+    if spec.priority > MEMBER_PRIORITY and not getattr(user, "is_staff", False):
+        raise Forbidden(
+            f"Priority {spec.priority} is for operators; you may use 0 to {MEMBER_PRIORITY}.",
+            fields={"priority": [f"you may use 0 to {MEMBER_PRIORITY}"]},
+        )
+
+
+def _check_pool(spec: JobSpec) -> Pool:
+    pool = Pool.objects.filter(pk=spec.pool).first()
+    if pool is None:
+        known = ", ".join(Pool.objects.values_list("name", flat=True)) or "none yet"
+        raise _impossible("pool", f"There is no pool {spec.pool!r}; known: {known}.")
+    there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
+    sizes = list(there.values_list("memory_bytes", flat=True))
+    if spec.gpus > len(sizes):
+        has = f"{len(sizes)} device{'' if len(sizes) == 1 else 's'}" if sizes else "no devices"
+        raise _impossible("gpus", f"Pool {pool.name} has {has}; {spec.gpus} were asked for.")
+    wanted = spec.gpu_memory_bytes
+    if wanted is not None and sum(size >= wanted for size in sizes) < spec.gpus:
+        raise _impossible(
+            "gpu_memory_gib",
+            f"Pool {pool.name} has fewer than {spec.gpus} devices with {spec.gpu_memory_gib:g} GiB; "
+            f"the largest has {max(sizes) / GIB:.1f} GiB.",
+        )
+    if spec.python is not None and spec.python not in pool.pythons:
+        known = ", ".join(sorted(pool.pythons)) or "none"
+        raise _impossible(
+            "python", f"Pool {pool.name} has no interpreter {spec.python!r}; registered: {known}."
+        )
+    if spec.secrets:
+        raise _impossible("secrets", f"There is no secret {spec.secrets[0][:80]!r}.")
+    return pool
+
+
+def _impossible(name: str, sentence: str) -> Impossible:
+    return Impossible(sentence, fields={name: [sentence]})
+
+
+def _pin_datasets(spec: JobSpec) -> JobSpec:
+    """Replace each reference by name@version, so that a later version changes nothing."""
+    pinned = [datasets.resolve(reference).reference for reference in spec.datasets]
+    return spec.model_copy(update={"datasets": pinned}) if pinned else spec
+
+
+def _check_dependencies(user: AbstractBaseUser, spec: JobSpec) -> None:
+    for job_id in spec.depends_on:
+        try:
+            found = Job.objects.visible_to(user).filter(pk=job_id).exists()
+        except InvalidValue:  # a text that is no id
+            found = False
+        if not found:
+            raise _impossible("depends_on", f"There is no job {job_id[:80]!r} to depend on.")
+
+
+def _store_code(
+    spec: JobSpec, script: Upload | None, bundle: Upload | None
+) -> tuple[JobSpec, bundles.Bundle, list[str]]:
+    given = [part for part in (script, bundle, spec.source) if part is not None]
+    if len(given) != 1:
+        raise Malformed(
+            "Give the code once: a part named script (one .py), a part named bundle (.zip or .tar.gz), or source.",
+            fields={"source": ["give exactly one of script, bundle and source"]},
+        )
+    if bundle is not None:
+        stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, bundle))
+    elif spec.source is not None and spec.source.bundle is not None:
+        stored = bundles.open_bundle(settings.HOME.bundles, spec.source.bundle)
+    else:
+        return _store_script(spec, script)
+    if spec.entrypoint not in {file.path for file in stored.files}:
+        sentence = f"The upload has no file {spec.entrypoint!r}; name the script to run as entrypoint."
+        raise Malformed(sentence, fields={"entrypoint": [sentence]})
+    return spec, stored, []
+
+
+def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundles.Bundle, list[str]]:
+    if script is None:
+        data = (spec.source.text if spec.source and spec.source.text else "").encode(errors="surrogatepass")
+    else:
+        if "entrypoint" not in spec.model_fields_set and script.name:
+            spec = spec.model_copy(update={"entrypoint": PurePosixPath(script.name).name})
+        limit = bundles.BundleLimits().script_bytes
+        data = script.read(limit + 1)
+    warnings = scripts.check_script(spec.entrypoint, data)
+    return spec, bundles.store_script(settings.HOME.bundles, spec.entrypoint, data), warnings
+
+
+def _fingerprint(spec: JobSpec, bundle: str) -> str:
+    fields = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
+    return hashlib.sha256(orjson.dumps([fields, bundle], option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _answered_before(user: AbstractBaseUser, endpoint: str, key: str, fingerprint: str) -> Accepted | None:
+    now = timezone.now()
+    kept = IdempotencyKey.objects.filter(user_id=user.pk, endpoint=endpoint, key=key).first()
+    if kept is None:
+        return None
+    if kept.created_at < now - KEYS_KEPT:
+        kept.delete()
+        return None
+    if kept.fingerprint != fingerprint:
+        raise Impossible(
+            "This Idempotency-Key was used for another body; use a new key for a new job.",
+            fields={"Idempotency-Key": ["was used for another body"]},
+        )
+    return Accepted(Job.objects.get(pk=kept.answer["id"]), created=False, answer=kept.answer)
+
+
+def _create(
+    user: AbstractBaseUser,
+    spec: JobSpec,
+    pool: Pool,
+    bundle: str,
+    *,
+    parent: Job | None = None,
+    resume: bool = False,
+) -> Job:
+    now = timezone.now()
+    job = Job.objects.create(
+        owner_id=user.pk,
+        parent=parent,
+        resume_job=parent if resume else None,
+        pool=pool,
+        name=spec.name or PurePosixPath(spec.entrypoint).stem[:200],
+        tags=spec.tags,
+        spec_fields=spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
+        bundle=bundle,
+        priority=spec.priority,
+        gpus=spec.gpus,
+        time_limit_s=spec.time_limit_s,
+        total_steps=spec.total_steps,
+        submitted_at=now,
+        queued_at=now,
+        event_count=1,
+        wait_sentence="Waits for the scheduler.",
+    )
+    JobEvent.objects.create(
+        job=job, number=1, at=now, to_state=JobState.QUEUED, actor=user.get_username(), reason="Submitted."
+    )
+    lifecycle.announce(job)
+    lifecycle.queue_errand(job, Errand.SCHEDULE, now=now)
+    return job
+
+
+def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[str, Any]) -> Job:
+    """Submit the same code again as a new job.
+
+    Args:
+        resume: start from the newest checkpoint of ``job``.
+        changes: fields of the spec that differ.
+    """
+    spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
+    _check_rights(user, spec)
+    pool = _check_pool(spec)
+    spec = _pin_datasets(spec)
+    _check_dependencies(user, spec)
+    with transaction.atomic():
+        return _create(user, spec, pool, job.bundle, parent=job, resume=resume)
+
+
+def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
+    """Change what may be changed after the submit: name, tags, priority, time limit.
+
+    Raises:
+        Malformed: another field, or a wrong value.
+        Conflict: the job has ended, and only name and tags can change.
+    """
+    if refused := sorted(set(changes) - CHANGEABLE):
+        raise Malformed(
+            f"{refused[0][:80]!r} cannot be changed; these can: {', '.join(sorted(CHANGEABLE))}.",
+            fields={name[:80]: ["cannot be changed"] for name in refused},
+        )
+    if job.is_final and set(changes) - {"name", "tags"}:
+        raise Conflict(f"The job has {job.state}; only its name and tags can still change.")
+    spec = parse_spec({**job.spec_fields, **changes})
+    if "priority" in changes:
+        _check_rights(user, spec)
+    columns: dict[str, Any] = {name: getattr(spec, name) for name in changes}
+    if columns.get("name", "") is None:
+        raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
+    with transaction.atomic():
+        job.spec_fields = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
+        Job.objects.filter(pk=job.pk).update(spec_fields=job.spec_fields, **columns)
+        text = "Changed " + ", ".join(f"{name} to {value}" for name, value in columns.items()) + "."
+        lifecycle.remark(job, text, actor=user.get_username())
+        if not job.is_final:
+            lifecycle.queue_errand(job, Errand.SCHEDULE)
+    job.refresh_from_db()
+    return job

@@ -1,0 +1,20 @@
+"""What a worker is asked to do; each task is a wake-up that may come twice, late or never."""
+
+from celery import shared_task
+
+from orchestrator import launcher, placement
+from orchestrator.models import Attempt
+
+
+@shared_task
+def schedule() -> None:
+    """Run one scheduling pass."""
+    placement.run_pass()
+
+
+@shared_task
+def launch(job_id: str, number: int) -> None:
+    """Launch a placed attempt; a message that comes twice, or after the attempt ended, finds nothing to do."""
+    attempt = Attempt.objects.live().filter(job_id=job_id, number=number).first()
+    if attempt is not None:
+        launcher.start(attempt)

@@ -1,0 +1,99 @@
+"""Sends wake-ups to workers and live views from a thread, so that no request ever waits for Redis.
+
+A wake-up may be lost: the database holds the truth, the agent's sweep and the views' own checks find what
+was missed. So nothing here raises, and nothing is queued beyond a bound.
+"""
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+import redis
+from django.conf import settings
+from django.db import transaction
+
+logger = logging.getLogger(__name__)
+
+CHANNEL = "berth:live"
+_QUEUE_LENGTH = 10_000
+
+
+class _Sender:
+    """One thread a process; made anew after a fork."""
+
+    current: ClassVar["_Sender | None"] = None
+    lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.waiting: queue.Queue[Callable[[], object]] = queue.Queue(_QUEUE_LENGTH)
+        self.last_failure = ""
+        self.redis = redis.Redis.from_url(
+            settings.ENVIRONMENT.redis_url, socket_timeout=1, socket_connect_timeout=1
+        )
+        threading.Thread(target=self._run, name="wakeups", daemon=True).start()
+
+    @classmethod
+    def get(cls) -> "_Sender":
+        with cls.lock:
+            if cls.current is None or cls.current.pid != os.getpid():
+                cls.current = cls()
+            return cls.current
+
+    def put(self, send: Callable[[], object]) -> None:
+        try:
+            self.waiting.put_nowait(send)
+        except queue.Full:
+            logger.warning("A wake-up was dropped: Redis has not taken any for a while.")
+
+    def _run(self) -> None:
+        while True:
+            send = self.waiting.get()
+            try:
+                send()
+                self.last_failure = ""
+            except Exception as error:  # noqa: BLE001  # whatever the broker's client raises, the sweep covers it
+                # Said once an outage, not once a message.
+                if self.last_failure != type(error).__name__:
+                    self.last_failure = type(error).__name__
+                    logger.warning("Redis does not take wake-ups (%s); the agent's sweep covers.", error)
+            finally:
+                self.waiting.task_done()
+
+
+def publish(topic: str, seq: int | None = None) -> None:
+    """Tell live views that ``topic`` has something new, up to ``seq``; after the open transaction, if any."""
+
+    def send() -> None:
+        sender = _Sender.get()
+        sender.put(partial(sender.redis.publish, CHANNEL, f"{topic} {'' if seq is None else seq}"))
+
+    transaction.on_commit(send)
+
+
+def schedule() -> None:
+    """Ask a worker for a scheduling pass, after the open transaction."""
+    transaction.on_commit(partial(_send_task, "orchestrator.tasks.schedule"))
+
+
+def launch(job_id: object, number: int) -> None:
+    """Ask a worker to launch an attempt, after the open transaction."""
+    transaction.on_commit(partial(_send_task, "orchestrator.tasks.launch", str(job_id), number))
+
+
+def _send_task(name: str, *arguments: object) -> None:
+    from orchestrator.config.celery import app  # late: importing it costs 60 ms that a command need not pay
+
+    _Sender.get().put(partial(app.send_task, name, args=arguments))
+
+
+def wait_until_sent(timeout_s: float = 2) -> None:
+    """Give what is queued a moment to go out; for commands that end right after."""
+    sender = _Sender.get()
+    done = threading.Thread(target=sender.waiting.join, daemon=True)
+    done.start()
+    done.join(timeout_s)
