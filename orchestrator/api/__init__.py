@@ -1,5 +1,34 @@
-"""REST's door."""
+"""REST's door (django-ninja): one file for each resource, the contract in docs/reference/api.md."""
 
-from ninja import NinjaAPI
+from django.http import Http404
+from ninja.errors import HttpError, ValidationError
 
-api = NinjaAPI(title="Berth", version="1", urls_namespace="api")
+from orchestrator.api import datasets, devices, health, job_output, jobs, pools, tokens
+from orchestrator.api.auth import SIGNED_IN
+from orchestrator.api.door import BerthAPI, only_known_parameters
+from orchestrator.api.errors import answer_error
+from orchestrator.api.reading import StrictParser
+from orchestrator.api.rendering import JsonRenderer
+
+api = BerthAPI(
+    title="Berth",
+    version="1",
+    description="Submit, watch and steer training jobs. Errors are application/problem+json (RFC 9457).",
+    urls_namespace="api",
+    auth=SIGNED_IN,  # every route; those of health say otherwise themselves
+    parser=StrictParser(),
+    renderer=JsonRenderer(),
+)
+for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja brings own answers to these
+    api.add_exception_handler(_kind, answer_error)
+api.add_decorator(only_known_parameters)
+for _prefix, _router in (
+    ("/jobs", jobs.router),
+    ("/jobs", job_output.router),
+    ("/devices", devices.router),
+    ("/pools", pools.router),
+    ("/datasets", datasets.router),
+    ("/tokens", tokens.router),
+    ("/health", health.router),
+):
+    api.add_router(_prefix, _router, tags=[_prefix[1:]])

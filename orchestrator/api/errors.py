@@ -48,7 +48,7 @@ class Unexpected(OrchestratorError):
     status = 500
 
 
-def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
+def answer_error(request: HttpRequest, error: Exception | type[Exception]) -> HttpResponse:
     """The answer to a request that raised ``error``; never more than its sentence and its fields."""
     known = _translate(request, error)
     headers = {}
@@ -74,7 +74,7 @@ def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) 
     )
 
 
-def _translate(request: HttpRequest, error: Exception) -> OrchestratorError:
+def _translate(request: HttpRequest, error: Exception | type[Exception]) -> OrchestratorError:
     """What one of Django's, ninja's or Python's errors means to the caller."""
     match error:
         case OrchestratorError():
@@ -97,7 +97,7 @@ def _translate(request: HttpRequest, error: Exception) -> OrchestratorError:
             logger.warning("The database did not answer %s %s: %s", request.method, request.path, error)
             return Unavailable("The database does not answer just now; try again in a moment.")
     number = secrets.token_hex(4)
-    logger.error("Error %s at %s %s", number, request.method, request.path, exc_info=error)
+    logger.error("Error %s at %s %s", number, request.method, request.path, exc_info=True)
     return Unexpected(
         f"Something went wrong here, not with your request. Quote {number} to the operator; the log names the cause."
     )

@@ -1,0 +1,138 @@
+"""Devices, with what they show now and who holds them."""
+
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Prefetch, QuerySet
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from orchestrator import live, wakeups
+from orchestrator.api.auth import OPERATORS, ApiRequest
+from orchestrator.api.paging import Page, Paging, page
+from orchestrator.api.schemas import DeviceChanges, DeviceOut, HistoryOut
+from orchestrator.models import Device, Lease
+from orchestrator.store.device_history import DeviceHistory
+
+router = Router()
+
+HOUR_S = 3600.0
+
+
+class DeviceFilters(Paging):
+    pool: str | None = None
+
+
+class HistoryWindow(BaseModel):
+    start: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)] | None = Field(
+        None, alias="from", description="seconds since 1970; default: an hour before the end"
+    )
+    end: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)] | None = Field(
+        None, alias="to", description="seconds since 1970; default: now"
+    )
+    max_points: Annotated[int, Field(ge=1, le=5000)] = 500
+
+
+@router.get("", response=Page[DeviceOut])
+def list_devices(request: ApiRequest, filters: Query[DeviceFilters]) -> object:
+    """Devices in the order of their indices; name and owner of what runs on them are for everybody."""
+    rows = _rows()
+    if filters.pool is not None:
+        rows = rows.filter(pool=filters.pool)
+    now = live.read_now()
+    return page(request, rows, filters, show=lambda device: show_device(device, now), ordering="index")
+
+
+@router.get("/{device_id}", response=DeviceOut)
+def get_device(request: ApiRequest, device_id: str) -> object:
+    return show_device(get_object_or_404(_rows(), pk=device_id), live.read_now())
+
+
+@router.patch("/{device_id}", response=DeviceOut, auth=OPERATORS)
+def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> object:
+    """Enable, drain (running jobs go on, nothing new starts) or disable a device."""
+    device = get_object_or_404(_rows(), pk=device_id)
+    with transaction.atomic():
+        device.admin_state = body.state
+        device.save(update_fields=["admin_state"])
+        wakeups.schedule()
+        wakeups.publish("devices")
+    return show_device(device, live.read_now())
+
+
+@router.get("/{device_id}/history", response=HistoryOut, by_alias=True)
+def read_device_history(request: ApiRequest, device_id: str, window: Query[HistoryWindow]) -> object:
+    """Memory, utilisation, temperature and power over time; x is seconds since 1970."""
+    device = get_object_or_404(Device, pk=device_id)
+    end_s = time.time() if window.end is None else window.end
+    start_s = end_s - HOUR_S if window.start is None else window.start
+    found = DeviceHistory(settings.HOME.readings / "history").read(
+        device.pk, start_s, end_s, window.max_points
+    )
+    return {"series": {name: each.as_json() for name, each in found.items()}, "from": start_s, "to": end_s}
+
+
+def show_device(device: Device, now: live.NowReadings) -> dict[str, Any]:
+    return {
+        "id": device.pk,
+        "index": device.index,
+        "label": device.label,
+        "name": device.name,
+        "kind": device.kind,
+        "pool": device.pool_id,
+        "node": device.node,
+        "memory_bytes": device.memory_bytes,
+        "state": device.admin_state,
+        "health": device.health,
+        "health_reason": device.health_reason,
+        "usable": device.usable,
+        "numa_node": device.numa_node,
+        "nvlink": device.nvlink,
+        "mig_parent": device.mig_parent or None,
+        "mig_profile": device.mig_profile or None,
+        "driver": device.driver or None,
+        "reading": _reading(now.device(device.pk), now.taken_at),
+        "holders": _holders(device.leases.all()),
+    }
+
+
+def _rows() -> QuerySet[Device]:
+    active = Lease.objects.active().select_related("attempt__job__owner").order_by("rank")
+    return Device.objects.prefetch_related(Prefetch("leases", queryset=active))
+
+
+def _reading(shown: dict[str, Any] | None, taken_at: float) -> dict[str, Any] | None:
+    if shown is None:
+        return None
+    age_s = datetime.now(tz=UTC).timestamp() - taken_at
+    return {
+        **{name: shown.get(name) for name in ("utilization_percent", "temperature_c", "power_w")},
+        "taken_at": datetime.fromtimestamp(taken_at, tz=UTC),
+        "used_bytes": shown["used_bytes"],
+        "total_bytes": shown["total_bytes"],
+        "foreign_bytes": shown.get("foreign_bytes", 0),
+        "stale": bool(shown.get("stale")) or age_s > live.STALE_AFTER_S,
+        "processes": shown.get("processes", []),
+    }
+
+
+def _holders(leases: Iterable[Lease]) -> list[dict[str, Any]]:
+    return [
+        {
+            "job": lease.attempt.job_id,
+            "short_id": lease.attempt.job.short_id,
+            "name": lease.attempt.job.name,
+            "owner": lease.attempt.job.owner.username,
+            "state": lease.attempt.job.state,
+            "rank": lease.rank,
+            "memory_bytes": lease.memory_bytes,
+            "colour": lease.attempt.job.colour,
+            "started_at": lease.started_at,
+        }
+        for lease in leases
+    ]

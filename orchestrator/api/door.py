@@ -1,0 +1,118 @@
+"""The API object: what every route has in common."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, get_args
+
+from django.contrib.auth.decorators import login_not_required
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseNotAllowed
+from django.urls import URLPattern, URLResolver, re_path
+from django.views.decorators.csrf import csrf_exempt
+from ninja import NinjaAPI
+from ninja.errors import ValidationError, ValidationErrorContext
+from ninja.operation import Operation
+from ninja.params.models import ParamModel
+from pydantic import BaseModel
+
+from orchestrator.api.errors import WrongMethod, answer_error, problem
+from orchestrator.exceptions import Malformed
+
+View = Callable[..., Any]
+
+
+class BerthAPI(NinjaAPI):
+    """ninja's API with our errors on every path, and HEAD wherever there is GET."""
+
+    @property
+    def urls(self) -> tuple[list[URLResolver | URLPattern], str, str]:
+        patterns, app, namespace = super().urls
+        opened = [
+            URLPattern(each.pattern, _open(each.callback), each.default_args, each.name)
+            for each in patterns
+            if isinstance(each, URLPattern)
+        ]
+        return [*opened, re_path("", _open(_nothing_here))], app, namespace
+
+    def get_openapi_operation_id(self, operation: Operation) -> str:
+        """The function's name, which clients made from the schema use as theirs."""
+        return operation.view_func.__name__
+
+    def validation_error_from_error_contexts(
+        self, error_contexts: list[ValidationErrorContext[Any]]
+    ) -> ValidationError:
+        """Name the accepted fields where one is unknown (B37)."""
+        error = super().validation_error_from_error_contexts(error_contexts)
+        for entry in error.errors:
+            if entry["type"] == "extra_forbidden":
+                accepted = _accepted(error_contexts, entry["loc"])
+                entry["msg"] = f"unknown field; accepted are {', '.join(accepted)}"
+        # The name of our own body parameter means nothing to the caller.
+        for entry in error.errors:
+            if entry["loc"][0] == "body" and len(entry["loc"]) > 2:
+                entry["loc"] = (entry["loc"][0], *entry["loc"][2:])
+        return error
+
+
+def only_known_parameters(view: View) -> View:
+    """Refuse query parameters that the route does not have: a misspelt filter must not list everything (B43)."""
+    known = _query_names(view)
+
+    @wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if unknown := sorted(set(request.GET) - known):
+            accepted = f"accepted are {', '.join(sorted(known))}" if known else "this address takes none"
+            raise Malformed(
+                f"There is no parameter {unknown[0][:60]!r} here; {accepted}.",
+                fields={name[:60]: [f"unknown parameter; {accepted}"] for name in unknown},
+            )
+        return view(request, *args, **kwargs)
+
+    return checked
+
+
+def _query_names(view: View) -> set[str]:
+    """Names of the fields of a view's ``Query[...]`` models; routes take query parameters in no other way."""
+    names = set()
+    for parameter in inspect.signature(view).parameters.values():
+        for part in get_args(parameter.annotation)[:1]:
+            if inspect.isclass(part) and issubclass(part, BaseModel):
+                names |= {field.alias or name for name, field in part.model_fields.items()}
+    return names
+
+
+def _accepted(contexts: list[ValidationErrorContext[Any]], location: tuple[Any, ...]) -> list[str]:
+    for context in contexts:
+        model: Any = context.model
+        if isinstance(model, type) and issubclass(model, ParamModel):
+            for part in location[1:-1]:
+                field = model.model_fields.get(part)
+                model = field.annotation if field else None
+                if not (inspect.isclass(model) and issubclass(model, BaseModel)):
+                    break
+            else:
+                return list(model.model_fields)
+    return []
+
+
+def _open(view: View) -> View:
+    """A route as Django sees it: the gate, not the session middlewares, says who may call it."""
+
+    @wraps(view, updated=())
+    def door(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.method == "HEAD":
+            request.method = "GET"  # the server leaves the body out
+        try:
+            response: HttpResponseBase = view(request, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001  # the last stop: everything becomes an answer here
+            return answer_error(request, error)
+        if isinstance(response, HttpResponseNotAllowed):
+            allowed = response.headers["Allow"]
+            return problem(WrongMethod(f"This address answers to {allowed}."), {"Allow": allowed})
+        return response
+
+    return csrf_exempt(login_not_required(door))
+
+
+def _nothing_here(request: HttpRequest) -> HttpResponseBase:
+    raise Http404

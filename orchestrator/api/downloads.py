@@ -1,0 +1,142 @@
+"""Sending files that jobs wrote: nothing outside the folder, never as a page."""
+
+import os
+import stat
+import tarfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, StreamingHttpResponse
+
+from orchestrator.exceptions import NotFound
+
+CHUNK_BYTES = 256 * 1024
+LISTED_FILES = 5_000
+DEEPEST = 32
+_TEXT = frozenset({".txt", ".log", ".csv", ".json", ".jsonl", ".md", ".py", ".yaml", ".yml", ".toml"})
+# What a job wrote must never act as a page of this server (T29).
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Cache-Control": "private, no-store",
+}
+
+
+class FileChanged(Exception):
+    """A file became shorter while it was sent; the connection ends, so that nobody takes it for whole."""
+
+
+def open_beneath(root: Path, path: str) -> BinaryIO:
+    """Open a regular file under ``root``; links are followed nowhere on the way (B58).
+
+    Raises:
+        NotFound: nothing there, a link, or no regular file.
+    """
+    parts = path.split("/")
+    missing = NotFound(f"There is no file {path[:200]!r}.")
+    if not all(parts) or any(part in {".", ".."} for part in parts) or "\0" in path or len(parts) > DEEPEST:
+        raise missing
+    try:
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise missing from error
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        # Without O_NONBLOCK a FIFO would keep the request waiting for a writer.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.open(parts[-1], flags, dir_fd=folder)
+    except OSError as error:
+        raise missing from error
+    finally:
+        os.close(folder)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise missing
+    return os.fdopen(file, "rb")
+
+
+def list_files(root: Path) -> tuple[list[tuple[str, os.stat_result]], bool]:
+    """Regular files under ``root`` by path, links left out; True where there are more than are listed."""
+    found: list[tuple[str, os.stat_result]] = []
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
+        except OSError:  # not written yet, or removed while we look
+            continue
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False) and path.count("/") < DEEPEST - 1:
+                folders.append(path)
+            elif entry.is_file(follow_symlinks=False):
+                if len(found) >= LISTED_FILES:
+                    return sorted(found), True
+                found.append((path, entry.stat(follow_symlinks=False)))
+    return sorted(found), False
+
+
+def send_file(request: HttpRequest, file: BinaryIO, name: str) -> StreamingHttpResponse:
+    """An open file as an attachment; closed when sent."""
+    size = os.fstat(file.fileno()).st_size
+    is_text = Path(name).suffix.lower() in _TEXT
+    kind = "text/plain; charset=utf-8" if is_text else "application/octet-stream"
+    return _attachment(request, _file_chunks(file, size), name.rsplit("/", 1)[-1], kind, size)
+
+
+def send_tar(request: HttpRequest, root: Path, name: str) -> StreamingHttpResponse:
+    """The regular files of a folder as a tar archive, made while it is sent."""
+    return _attachment(request, _tar_chunks(root, list_files(root)[0]), f"{name}.tar", "application/x-tar")
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, tz=UTC)
+
+
+def _attachment(
+    request: HttpRequest, chunks: Iterator[bytes], name: str, kind: str, size: int | None = None
+) -> StreamingHttpResponse:
+    # Under ASGI Django would read a plain iterator into memory first.
+    content = _pulled(chunks) if isinstance(request, ASGIRequest) else chunks
+    response = StreamingHttpResponse(content, content_type=kind, headers=_HEADERS)
+    response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    if size is not None:
+        response.headers["Content-Length"] = str(size)
+    return response
+
+
+async def _pulled(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    pull = sync_to_async(lambda: next(chunks, None), thread_sensitive=False)
+    while (chunk := await pull()) is not None:
+        yield chunk
+
+
+def _file_chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Exactly ``size`` bytes: a log that grows meanwhile does not change the answer's length."""
+    with file:
+        while size:
+            chunk = file.read(min(CHUNK_BYTES, size))
+            if not chunk:
+                raise FileChanged
+            size -= len(chunk)
+            yield chunk
+
+
+def _tar_chunks(root: Path, files: Sequence[tuple[str, os.stat_result]]) -> Iterator[bytes]:
+    for path, _ in files:
+        file = open_beneath(root, path)
+        facts = os.fstat(file.fileno())
+        entry = tarfile.TarInfo(path)
+        entry.size, entry.mtime, entry.mode = facts.st_size, int(facts.st_mtime), 0o644
+        yield entry.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
+        yield from _file_chunks(file, facts.st_size)
+        yield bytes(-facts.st_size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)

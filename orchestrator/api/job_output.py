@@ -1,0 +1,142 @@
+"""What a job wrote: logs, metrics, checkpoints and files."""
+
+import os
+from typing import Annotated, Literal
+
+from django.conf import settings
+from django.http import HttpResponse
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from orchestrator.api.auth import ApiRequest
+from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_tar
+from orchestrator.api.finding import find_job
+from orchestrator.api.job_view import show_checkpoint
+from orchestrator.api.schemas import CheckpointOut, FilesOut, MetricsOut
+from orchestrator.exceptions import NotFound
+from orchestrator.models import Attempt, Checkpoint, Job
+from orchestrator.store import logs, series
+from orchestrator.store.layout import JobFolder
+
+router = Router()
+
+MANY_POINTS = 5_000
+TEXT = {"text/plain": {"schema": {"type": "string"}}}
+Window = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class LogWindow(BaseModel):
+    attempt: Annotated[int, Field(ge=1)] | None = Field(None, description="default: the newest")
+    rank: Annotated[int, Field(ge=0, le=100_000)] = 0
+    offset: Annotated[int, Field(ge=-(2**53), le=2**53)] = Field(0, description="negative: from the end")
+    limit: Annotated[int, Field(ge=4, le=4 * 1024**2)] = 256 * 1024
+
+
+class MetricWindow(BaseModel):
+    names: str | None = Field(None, max_length=4000, description="separated by commas; default: all")
+    x: Literal["step", "time"] = "step"
+    start: Window | None = Field(None, alias="from")
+    end: Window | None = Field(None, alias="to")
+    max_points: Annotated[int, Field(ge=1, le=MANY_POINTS)] = 500
+
+
+@router.get("/{job_id}/logs", openapi_extra={"responses": {200: {"content": TEXT}}})
+def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> HttpResponse:
+    """Bytes of a log from an offset, as they were written; X-Next-Offset says where to read on."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    number = window.attempt or job.attempt_count
+    if window.attempt and not Attempt.objects.filter(job=job, number=number).exists():
+        raise NotFound(f"The job has no attempt {number}.")
+    path = _folder(job).attempt(number).log(window.rank)
+    chunk = logs.read_log(path, window.offset, window.limit)
+    headers = {
+        "X-Offset": str(chunk.offset),
+        "X-Next-Offset": str(chunk.next_offset),
+        "X-Log-Size": str(chunk.size),
+        "X-Dropped-Bytes": str(chunk.dropped_bytes),
+        "X-Attempt": str(number),
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "Cache-Control": "private, no-store",
+    }
+    return HttpResponse(chunk.data, content_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get("/{job_id}/metrics", response=MetricsOut)
+def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindow]) -> object:
+    """Down-sampled series: mean, smallest and largest of each bucket, so no spike is lost."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    names = None if window.names is None else window.names.split(",")
+    folder = _folder(job).metrics
+    seq = job.metric_seq
+    if not seq:
+        return {"series": {}, "seq": 0}
+    found = series.read_series(
+        folder, names, window.x, window.start, window.end, window.max_points, until_seq=seq
+    )
+    return {"series": {name: each.as_json() for name, each in found.items()}, "seq": seq}
+
+
+@router.get("/{job_id}/checkpoints", response=list[CheckpointOut])
+def list_checkpoints(request: ApiRequest, job_id: str) -> object:
+    """Checkpoints that are kept, oldest first."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    return [show_checkpoint(each, request.path) for each in job.checkpoints.order_by("created_at", "pk")]
+
+
+@router.get(
+    "/{job_id}/checkpoints/{step}", openapi_extra={"responses": {200: {"content": {"application/x-tar": {}}}}}
+)
+def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
+    """A checkpoint with its manifest as a tar archive, by step or by name."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    checkpoint = _find_checkpoint(job, step)
+    folder = _folder(job).generations / checkpoint.name
+    if not folder.is_dir():
+        raise NotFound(f"The checkpoint {step[:80]!r} is not on disk any more.")
+    return send_tar(request, folder, f"{job.short_id}-{step}")
+
+
+@router.get("/{job_id}/files", response=FilesOut)
+def list_job_files(request: ApiRequest, job_id: str) -> object:
+    """What the job wrote to its output folder; links are left out."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    files, truncated = list_files(_folder(job).output)
+    return {
+        "results": [
+            {
+                # A name that is not UTF-8 is shown with replacement characters.
+                "path": (shown := os.fsencode(path).decode(errors="replace")),
+                "size_bytes": facts.st_size,
+                "modified_at": moment(facts.st_mtime),
+                "download": f"{request.path}/{shown}",
+            }
+            for path, facts in files
+        ],
+        "truncated": truncated,
+    }
+
+
+@router.get(
+    "/{job_id}/files/{path:path}",
+    openapi_extra={"responses": {200: {"content": {"application/octet-stream": {}}}}},
+)
+def download_job_file(request: ApiRequest, job_id: str, path: str) -> object:
+    """One file, as an attachment."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    return send_file(request, open_beneath(_folder(job).output, path), path)
+
+
+def _folder(job: Job) -> JobFolder:
+    folder: JobFolder = settings.HOME.job(job.pk)
+    return folder
+
+
+def _find_checkpoint(job: Job, step: str) -> Checkpoint:
+    """The newest checkpoint of this step, or the one with this name."""
+    rows = job.checkpoints.order_by("-created_at", "-pk")
+    is_step = step.isascii() and step.isdigit() and len(step) <= 18
+    found = (rows.filter(step=int(step)).first() if is_step else None) or rows.filter(name=step).first()
+    if found is None:
+        raise NotFound(f"The job has no checkpoint {step[:80]!r}.")
+    return found

@@ -1,0 +1,181 @@
+"""Jobs: submit, list, look, act."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import orjson
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from orchestrator import lifecycle, submission
+from orchestrator.api.auth import ApiRequest
+from orchestrator.api.finding import JobFilters, find_job, find_jobs
+from orchestrator.api.job_view import (
+    show_attempt,
+    show_event,
+    show_explanation,
+    show_job,
+    with_attempt,
+    with_devices,
+)
+from orchestrator.api.paging import LARGEST_PAGE, Page, page
+from orchestrator.api.reading import read_object
+from orchestrator.api.schemas import AttemptOut, EventsOut, ExplainOut, JobChanges, JobOut
+from orchestrator.api.submitting import KEY_PARAMETER, REQUEST_BODY, read_idempotency_key, read_submit
+from orchestrator.exceptions import Malformed
+from orchestrator.models import Attempt, Job, JobEvent
+from orchestrator.whatif import changes_that_start
+
+router = Router()
+
+
+class EventsAfter(BaseModel):
+    after: Annotated[int, Field(ge=0, le=2**31)] = 0
+    limit: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = LARGEST_PAGE
+
+
+@router.post(
+    "",
+    response={201: JobOut},
+    openapi_extra={"requestBody": REQUEST_BODY, "parameters": [KEY_PARAMETER]},
+)
+def submit_job(request: ApiRequest) -> object:
+    """Submit a job; when the answer is 201, the job is safe."""
+    key = read_idempotency_key(request)
+    submit = read_submit(request)
+
+    def render(job: Job) -> dict[str, Any]:
+        job.owner = request.user  # known; saves a query
+        answer = JobOut.model_validate(show_job(job, request.user)).model_dump()
+        kept: dict[str, Any] = orjson.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z))
+        return kept
+
+    accepted = submission.accept(
+        request.user,
+        submission.parse_spec(submit.job),
+        render=render,
+        script=submit.script,
+        bundle=submit.bundle,
+        idempotency_key=key,
+    )
+    if accepted.answer is not None:
+        return accepted.answer
+    accepted.job.owner = request.user
+    return {**show_job(accepted.job, request.user), "warnings": accepted.warnings}
+
+
+@router.get("", response=Page[JobOut])
+def list_jobs(request: ApiRequest, filters: Query[JobFilters]) -> object:
+    """The caller's jobs; for operators everybody's."""
+    rows, ordering = find_jobs(Job.objects.visible_to(request.user), filters)
+    return page(
+        request,
+        with_attempt(rows),
+        filters,
+        show=lambda job: show_job(job, request.user),
+        ordering=ordering,
+    )
+
+
+@router.get("/{job_id}", response=JobOut)
+def get_job(request: ApiRequest, job_id: str) -> object:
+    """One job by its id, or by any unambiguous part of it."""
+    return show_job(find_job(with_attempt(Job.objects.all()), request.user, job_id), request.user)
+
+
+@router.patch(
+    "/{job_id}",
+    response=JobOut,
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": JobChanges.model_json_schema()}}}
+    },
+)
+def change_job(request: ApiRequest, job_id: str) -> object:
+    """Change name, tags, priority or time limit."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    changes = read_object(request.body)
+    if not changes:
+        raise Malformed(f"Nothing to change was given; these can be: {', '.join(JobChanges.model_fields)}.")
+    return _shown_anew(request, submission.update(request.user, job, changes))
+
+
+def _act(name: str, act: Callable[..., Job], says: str) -> None:
+    def view(request: ApiRequest, job_id: str) -> object:
+        job = find_job(Job.objects.all(), request.user, job_id)
+        return _shown_anew(request, act(job, by=request.user.get_username()))
+
+    view.__name__ = f"{name}_job"
+    view.__doc__ = says
+    router.post(f"/{{job_id}}/{name}", response=JobOut, url_name=view.__name__)(view)
+
+
+_act("cancel", lifecycle.cancel, "Ask a job to stop for good; asking twice is harmless.")
+_act("hold", lifecycle.hold, "Keep a waiting job from starting.")
+_act("release", lifecycle.release, "Let a held job wait for devices again.")
+_act("preempt", lifecycle.preempt, "Stop a running job with a checkpoint and queue it again.")
+
+
+@router.post(
+    "/{job_id}/retry",
+    response={201: JobOut},
+    openapi_extra={
+        "requestBody": {
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "properties": {"resume": {"type": "boolean", "default": False}},
+                    }
+                }
+            }
+        }
+    },
+)
+def retry_job(request: ApiRequest, job_id: str) -> object:
+    """Submit the same code again as a new job; fields given here differ from the parent's."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    changes = read_object(request.body)
+    resume = changes.pop("resume", False)
+    if not isinstance(resume, bool):
+        raise Malformed("resume is true or false.", fields={"resume": ["give true or false"]})
+    if "source" in changes:
+        raise Malformed(
+            "A retry runs the same code; submit a new job for other code.",
+            fields={"source": ["cannot be changed"]},
+        )
+    return _shown_anew(request, submission.retry(request.user, job, resume=resume, changes=changes))
+
+
+@router.get("/{job_id}/explain", response=ExplainOut)
+def explain_job(request: ApiRequest, job_id: str) -> object:
+    """Why a job waits, until when, and what would start it now."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    return {
+        **show_explanation(job),
+        "would_start_now_with": [asdict(each) for each in changes_that_start(job)],
+        "calibration": None,
+    }
+
+
+@router.get("/{job_id}/events", response=EventsOut, by_alias=True)
+def list_events(request: ApiRequest, job_id: str, read: Query[EventsAfter]) -> object:
+    """The append-only history, oldest first."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    events = list(JobEvent.objects.filter(job=job, number__gt=read.after).order_by("number")[: read.limit])
+    return {
+        "results": [show_event(event) for event in events],
+        "next_after": events[-1].number if events else read.after,
+    }
+
+
+@router.get("/{job_id}/attempts", response=list[AttemptOut])
+def list_attempts(request: ApiRequest, job_id: str) -> object:
+    """Every launch, oldest first."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    attempts = with_devices(Attempt.objects.filter(job=job)).order_by("number")
+    return [show_attempt(attempt) for attempt in attempts]
+
+
+def _shown_anew(request: ApiRequest, job: Job) -> dict[str, Any]:
+    return show_job(with_attempt(Job.objects.all()).get(pk=job.pk), request.user)

@@ -1,0 +1,83 @@
+"""Pools of devices."""
+
+from pathlib import PurePosixPath
+
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router
+
+from orchestrator import wakeups
+from orchestrator.api.auth import OPERATORS, ApiRequest
+from orchestrator.api.paging import Page, Paging, page
+from orchestrator.api.schemas import PoolChanges, PoolIn, PoolOut
+from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.models import AdminState, Device, Health, Lease, Pool
+
+router = Router()
+
+
+@router.get("", response=Page[PoolOut])
+def list_pools(request: ApiRequest, paging: Query[Paging]) -> object:
+    return page(request, _rows(), paging, show=show_pool, ordering="pk")
+
+
+@router.post("", response={201: PoolOut}, auth=OPERATORS)
+def make_pool(request: ApiRequest, body: PoolIn) -> object:
+    """Make an empty pool; devices are moved into it in the admin pages."""
+    _check_pythons(body.pythons)
+    try:
+        with transaction.atomic():
+            Pool.objects.create(**body.model_dump())
+    except IntegrityError as error:
+        raise Conflict(f"There is a pool {body.name} already; choose another name.") from error
+    return show_pool(_rows().get(pk=body.name))
+
+
+@router.patch("/{pool_id}", response=PoolOut, auth=OPERATORS)
+def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> object:
+    """Change what is given; attempts that run already keep what they started with."""
+    pool = get_object_or_404(Pool, pk=pool_id)
+    changes = {
+        name: value for name, value in body.model_dump(exclude_unset=True).items() if value is not None
+    }
+    _check_pythons(changes.get("pythons", {}))
+    for name, value in changes.items():
+        setattr(pool, name, value)
+    pool.save(update_fields=list(changes))
+    wakeups.schedule()
+    return show_pool(_rows().get(pk=pool.pk))
+
+
+def show_pool(pool: Pool) -> dict[str, object]:
+    counts = vars(pool)  # what _rows() has counted
+    return {
+        "id": pool.name,
+        "name": pool.name,
+        "description": pool.description,
+        "network": pool.network,
+        "pythons": pool.pythons,
+        "created_at": pool.created_at,
+        "device_count": counts["device_count"],
+        "usable_count": counts["usable_count"],
+        "free_count": counts["free_count"],
+    }
+
+
+def _rows() -> QuerySet[Pool]:
+    usable = Q(devices__admin_state=AdminState.ENABLED, devices__health=Health.OK)
+    held = Device.objects.filter(Exists(Lease.objects.active().filter(device=OuterRef("pk"))))
+    return Pool.objects.annotate(
+        device_count=Count("devices"),
+        usable_count=Count("devices", filter=usable),
+        free_count=Count("devices", filter=usable & ~Q(devices__in=held)),
+    )
+
+
+def _check_pythons(pythons: dict[str, str]) -> None:
+    for name, path in pythons.items():
+        if not PurePosixPath(path).is_absolute() or "\0" in path or not 1 <= len(name) <= 64:
+            raise Malformed(
+                f"The interpreter {name[:64]!r} needs an absolute path, such as /opt/venv/bin/python.",
+                fields={"pythons": [f"{name[:64]}: give an absolute path"]},
+            )

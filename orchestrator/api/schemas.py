@@ -1,0 +1,375 @@
+"""What goes in and comes out, field by field; published as OpenAPI."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from orchestrator.models import AdminState, Network, Scope
+from orchestrator.spec import Seconds
+
+Number = Annotated[int | float, Field(allow_inf_nan=False)]
+
+
+class Body(BaseModel):
+    """A request's body: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class LeaseOut(BaseModel):
+    """A device, or a part of its memory, under one rank."""
+
+    id: str
+    index: int
+    label: str
+    kind: str
+    rank: int
+    memory_bytes: int | None = Field(description="null: the whole device")
+
+
+class RankOut(BaseModel):
+    rank: int
+    code: int | None = None
+    signal: int | None = None
+    finished: bool | None = Field(None, description="the script's code returned")
+
+
+class AttemptOut(BaseModel):
+    number: int
+    state: str
+    devices: list[LeaseOut]
+    exit_kind: str | None
+    exit_detail: str
+    ranks: list[RankOut]
+    first_failure: dict[str, Any] | None
+    log_tail: str
+    sandbox_level: int | None
+    created_at: datetime
+    launched_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    run_s: float
+    peak_memory_bytes: int | None
+    dropped_log_bytes: int
+    resumed_from_step: int | None
+    resumed_from: str
+    last_step: int | None
+
+
+class ProgressOut(BaseModel):
+    step: int | None
+    total_steps: int | None
+    fraction: float | None = Field(description="0 to 1; null where the total is not known")
+    steps_per_s: float | None
+    eta_s: float | None
+
+
+class ExplanationOut(BaseModel):
+    """Why a job waits."""
+
+    sentence: str
+    reason: str = Field(description="a code for machines; empty where the job does not wait")
+    start_earliest: datetime | None
+    start_latest: datetime | None
+    blocked_by: list[str] = Field(description="ids of jobs that hold what this one needs")
+    ahead: int = Field(description="waiting jobs that come first")
+
+
+class ChangeOut(BaseModel):
+    change: str = Field(description="a field of the job")
+    value: Any
+
+
+class CalibrationOut(BaseModel):
+    inside: int
+    of: int
+
+
+class ExplainOut(ExplanationOut):
+    would_start_now_with: list[ChangeOut]
+    calibration: CalibrationOut | None = Field(
+        description="how many earlier ranges held; null: not counted yet"
+    )
+
+
+class JobLinks(BaseModel):
+    self: str
+    page: str
+    explain: str
+    events: str
+    attempts: str
+    logs: str
+    metrics: str
+    checkpoints: str
+    files: str
+
+
+class JobOut(BaseModel):
+    id: UUID
+    short_id: str
+    name: str
+    kind: str
+    owner: str
+    state: str
+    reason: str = Field(description="why it is in this state, for people")
+    stop_reason: str | None
+    parent: UUID | None
+    resume_job: UUID | None
+    pool: str
+    priority: int
+    tags: list[str]
+    gpus: int
+    gpu_memory_gib: float | None
+    cpus: int | None
+    memory_gib: float | None
+    preemptible: bool
+    time_limit_s: float | None
+    max_retries: int
+    grace_period_s: float
+    hang_timeout_s: float | None
+    entrypoint: str
+    args: list[str]
+    resume_args: list[str]
+    datasets: list[str]
+    depends_on: list[str]
+    env: dict[str, str | None] = Field(description="values are null for anyone but the owner")
+    secrets: list[str] = Field(description="names only")
+    checkpoint_glob: str | None
+    python: str | None
+    launcher: str
+    bundle: str = Field(description="SHA-256 of the code")
+    submitted_at: datetime
+    queued_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    next_try_at: datetime | None
+    run_s: float = Field(description="over all attempts")
+    attempt_count: int
+    failures: int = Field(description="since the last progress; counts against max_retries")
+    attempt: AttemptOut | None = Field(description="the newest")
+    progress: ProgressOut
+    last_values: dict[str, Number | None]
+    nonfinite: dict[str, str] = Field(description="what the nulls of last_values were: nan, inf or -inf")
+    last_report_at: datetime | None
+    metric_seq: int
+    diverged_step: int | None
+    exit_kind: str | None
+    exit_detail: str
+    explanation: ExplanationOut | None = Field(description="null unless the job waits")
+    plan: dict[str, Any] | None = Field(
+        None, description="of jobs whose training Berth plans; null for scripts"
+    )
+    warnings: list[str] = Field(
+        default_factory=list, description="about the code; in the answer to a submit only"
+    )
+    links: JobLinks
+
+
+class JobChanges(Body):
+    name: StrictStr | None = None
+    tags: list[StrictStr] | None = None
+    priority: StrictInt | None = None
+    time_limit_s: Seconds | None = None
+
+
+class EventOut(BaseModel):
+    id: int = Field(description="rises by one, for each job from 1")
+    time: datetime
+    from_state: str | None = Field(alias="from")
+    to: str
+    actor: str
+    reason: str
+
+
+class EventsOut(BaseModel):
+    results: list[EventOut]
+    next_after: int = Field(description="give this as ?after= to read on")
+
+
+class CheckpointOut(BaseModel):
+    name: str
+    step: int | None
+    attempt: int
+    source: str = Field(description="script: seen being written; library: by training.Checkpointer")
+    size_bytes: int
+    created_at: datetime
+    download: str
+
+
+class FileOut(BaseModel):
+    path: str
+    size_bytes: int
+    modified_at: datetime
+    download: str
+
+
+class FilesOut(BaseModel):
+    results: list[FileOut]
+    truncated: bool = Field(description="there are more files than are listed")
+
+
+class SeriesOut(BaseModel):
+    """One value for each bucket; ``x`` is the first in it, ``y`` the mean, null where nothing was finite."""
+
+    x: list[Number]
+    y: list[Number | None]
+    y_min: list[Number | None]
+    y_max: list[Number | None]
+    n: list[int]
+    bucket: Number
+    total: int
+    nonfinite: list[tuple[Number, str]]
+
+
+class MetricsOut(BaseModel):
+    series: dict[str, SeriesOut]
+    seq: int = Field(description="points stored when this was read")
+
+
+class ProcessOut(BaseModel):
+    pid: int
+    used_bytes: int
+    user: str | None = None
+    command: str = ""
+    job: str | None = Field(None, description="null: not Berth's")
+
+
+class HolderOut(BaseModel):
+    job: UUID
+    short_id: str
+    name: str
+    owner: str
+    state: str
+    rank: int
+    memory_bytes: int | None
+    colour: int | None
+    started_at: datetime
+
+
+class ReadingOut(BaseModel):
+    taken_at: datetime
+    used_bytes: int
+    total_bytes: int
+    utilization_percent: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    foreign_bytes: int = 0
+    stale: bool
+    processes: list[ProcessOut] = []
+
+
+class DeviceOut(BaseModel):
+    id: str
+    index: int
+    label: str
+    name: str
+    kind: str
+    pool: str
+    node: str
+    memory_bytes: int
+    state: str = Field(description="enabled, draining or disabled; operators set it")
+    health: str
+    health_reason: str
+    usable: bool
+    numa_node: int | None
+    nvlink: list[str]
+    mig_parent: str | None
+    mig_profile: str | None
+    driver: str | None
+    reading: ReadingOut | None
+    holders: list[HolderOut]
+
+
+class HistoryOut(BaseModel):
+    series: dict[str, SeriesOut]
+    start: float = Field(alias="from")
+    end: float = Field(alias="to")
+
+
+class DeviceChanges(Body):
+    state: AdminState
+
+
+class PoolOut(BaseModel):
+    id: str
+    name: str
+    description: str
+    network: str
+    pythons: dict[str, str]
+    created_at: datetime
+    device_count: int
+    usable_count: int
+    free_count: int = Field(description="usable and held by nobody")
+
+
+class PoolIn(Body):
+    name: Annotated[StrictStr, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    description: Annotated[StrictStr, Field(max_length=200)] = ""
+    network: Network = Network.HOST
+    pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)
+
+
+class PoolChanges(Body):
+    description: Annotated[StrictStr, Field(max_length=200)] | None = None
+    network: Network | None = None
+    pythons: Annotated[dict[StrictStr, StrictStr], Field(max_length=50)] | None = None
+
+
+class DatasetOut(BaseModel):
+    name: str
+    version: str
+    reference: str
+    root: str
+    path: str
+    description: str
+    sha256: str | None = Field(description="null for data too large to hash at once")
+    size_bytes: int | None
+    owner: str
+    created_at: datetime
+    available: bool = Field(description="the files are there now")
+
+
+class DatasetIn(Body):
+    name: StrictStr
+    version: StrictStr = "1"
+    root: StrictStr
+    path: StrictStr
+    description: StrictStr = ""
+
+
+class TokenOut(BaseModel):
+    id: int
+    name: str
+    prefix: str
+    scope: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    usable: bool
+
+
+class NewTokenOut(TokenOut):
+    token: str = Field(description="shown now and never again")
+
+
+class TokenIn(Body):
+    name: StrictStr
+    scope: Scope = Scope.WRITE
+    expires_in_s: Seconds | None = 90 * 24 * 3600
+
+
+class DependencyOut(BaseModel):
+    state: Literal["ok", "failing"]
+    detail: str
+
+
+class LiveOut(BaseModel):
+    status: Literal["ok"]
+
+
+class ReadyOut(BaseModel):
+    status: Literal["ready", "degraded", "not_ready"]
+    dependencies: dict[str, DependencyOut]
