@@ -15,7 +15,7 @@ from training.checkpoint import Checkpoint, Checkpointer
 from training.config import ConfigError, TrainConfig
 from training.data import ResumableSampler, SizedDataset, measure_length, mix_seeds
 from training.fault import StopRequest
-from training.report import default_reporter
+from training.report import Reporter, default_reporter
 from training.state import LossFn, TrainState, seed_rng
 from training.strategies.single import Single
 
@@ -37,9 +37,9 @@ class Trainer:
     one runs alone and under ``torchrun``.
     """
 
-    def __init__(self, config: TrainConfig | None = None) -> None:
+    def __init__(self, config: TrainConfig | None = None, *, reporter: Reporter | None = None) -> None:
         self.config = config or TrainConfig()
-        self.reporter = default_reporter()
+        self.reporter = reporter or default_reporter()
 
     def fit(
         self,
@@ -122,7 +122,9 @@ class Trainer:
 
     def _make_checkpointer(self, strategy: loop.Strategy) -> Checkpointer:
         name = type(strategy).__name__.lower()
-        return Checkpointer(self.config.checkpoint_dir, keep_last=self.config.keep_last, strategy=name)
+        return Checkpointer(
+            self.config.checkpoint_dir, keep_last=self.config.keep_last, strategy=name, reporter=self.reporter
+        )
 
     def _find_checkpoint(self, checkpointer: Checkpointer) -> Checkpoint | None:
         if not self.config.resumes:

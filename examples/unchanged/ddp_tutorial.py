@@ -1,4 +1,4 @@
-# ruff: noqa: N812, N817, PTH -- written as such scripts are
+# ruff: noqa: N812, N817, PTH110 -- written as such scripts are
 """Multi-GPU training with torchrun, in the shape that DDP tutorials teach.
 
     torchrun --standalone --nproc-per-node 2 ddp_tutorial.py 50 5

@@ -1,4 +1,4 @@
-# ruff: noqa: N812, S101, PTH -- written as such scripts are
+# ruff: noqa: N812, N817, PTH103, PTH118, PTH123, S101 -- written as such scripts are
 """A small GPT trainer in the shape of the well-known single-file ones.
 
     python small_gpt.py --max_iters=200

@@ -16,7 +16,7 @@ from training.checkpoint import store
 from training.checkpoint.host_copy import HostCopy
 from training.checkpoint.store import CheckpointError
 from training.fault import StopRequest
-from training.report import event
+from training.report import Reporter, default_reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,18 @@ class Checkpointer:
     """
 
     def __init__(
-        self, folder: Path | str | None = None, *, keep_last: int = 3, strategy: str = "single"
+        self,
+        folder: Path | str | None = None,
+        *,
+        keep_last: int = 3,
+        strategy: str = "single",
+        reporter: Reporter | None = None,
     ) -> None:
         self.folder = Path(folder or os.environ.get("BERTH_CHECKPOINT_DIR") or "checkpoints")
         self.keep_last = keep_last
         self.saved_step: int | None = None  # newest step that is whole on disk
         self.stop: StopRequest | None = None
+        self._reporter = reporter or default_reporter()
         self._rank = int(os.environ.get("RANK", "0"))
         self._about = {
             "job": os.environ.get("BERTH_JOB_ID"),
@@ -156,7 +162,7 @@ class Checkpointer:
             except CheckpointError as error:
                 skipped.append((folder, str(error)))
         for folder, reason in skipped:
-            event(
+            self._reporter.event(
                 events.FALLBACK_EVENT,
                 skipped=folder.name,
                 reason=reason,
@@ -164,7 +170,7 @@ class Checkpointer:
                 to_step=found.step if found else None,
             )
         if found:
-            event(events.RESUMED_EVENT, step=found.step, checkpoint=found.folder.name)
+            self._reporter.event(events.RESUMED_EVENT, step=found.step, checkpoint=found.folder.name)
         return found
 
     def _candidates(self) -> list[Path]:
@@ -196,10 +202,10 @@ class Checkpointer:
             store.prune(self.folder, self.keep_last)
         except (OSError, RuntimeError, CheckpointError) as error:  # torch wraps a failed write
             self._asked_step = None
-            event(events.CHECKPOINT_FAILED_EVENT, step=step, reason=_cause(error))
+            self._reporter.event(events.CHECKPOINT_FAILED_EVENT, step=step, reason=_cause(error))
             return
         self.saved_step = step
-        event(
+        self._reporter.event(
             events.CHECKPOINT_EVENT,
             step=step,
             bytes=sum(entry["size"] for entry in manifest["files"]),

@@ -1,0 +1,68 @@
+"""What the tests of the training library share."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.report import Reporter
+
+REPOSITORY = Path(__file__).parents[2]
+Lines = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture(autouse=True)
+def outside_berth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each test runs outside Berth and torchrun, in a folder of its own."""
+    for name in list(os.environ):
+        if name.startswith("BERTH_") or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def reporter(tmp_path: Path) -> Iterator[Reporter]:
+    made = Reporter(tmp_path / "metrics.jsonl")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def lines(tmp_path: Path, reporter: Reporter) -> Lines:
+    """What the reporter has written so far."""
+
+    def read() -> list[dict[str, Any]]:
+        reporter.flush()
+        file = tmp_path / "metrics.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    return read
+
+
+@pytest.fixture
+def start_python(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start Python on a source text or a file, in this test's folder; killed at the end."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(code: str | Path, *arguments: object, **environment: str) -> subprocess.Popen[str]:
+        what = [str(code)] if isinstance(code, Path) else ["-c", code]
+        process = subprocess.Popen(
+            [sys.executable, *what, *map(str, arguments)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
