@@ -103,10 +103,11 @@ def _limit_gpu_memory(fraction: float) -> None:
 
 def _become_main(script: str, argv: list[str]) -> ModuleType:
     """A fresh ``__main__`` as ``python SCRIPT`` has it; pickle and spawned workers find the script through it."""
+    from _frozen_importlib_external import SourceFileLoader  # loading importlib.machinery takes 7 ms
+
     module = ModuleType("__main__")
     module.__file__ = script
-    # A SourceFileLoader like our own; importing importlib for it would take 7 ms.
-    module.__loader__ = type(sys.modules["__main__"].__loader__)("__main__", script)  # type: ignore[misc]  # the loader of a file
+    module.__loader__ = SourceFileLoader("__main__", script)
     module.__dict__["__cached__"] = None
     module.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules["_berth_entry"] = sys.modules["__main__"]  # keeps our own globals alive

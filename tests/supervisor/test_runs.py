@@ -1,10 +1,38 @@
-"""Whole attempts under a real supervisor."""
+"""Whole attempts of one rank under a real supervisor."""
 
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
-from tests.supervisor.conftest import Attempt
+import pytest
+
+from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
+from orchestrator.supervisor.orders import order_checkpoint, order_stop
+from orchestrator.supervisor.processes import descendants, identify, is_alive, with_nonce
+from orchestrator.supervisor.records import read_record, write_record
+from tests.supervisor.conftest import REPOSITORY, Attempt, wait_until
 
 MakeAttempt = Callable[..., Attempt]
+SAVES_ON_STOP = """
+import signal, sys, time
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(60)
+"""
+IGNORES_STOP = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep({})
+"""
+WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(60)"
 
 
 def test_a_script_of_one_rank_runs_and_is_ok(make_attempt: MakeAttempt, level: int) -> None:
@@ -17,3 +45,482 @@ def test_a_script_of_one_rank_runs_and_is_ok(make_attempt: MakeAttempt, level: i
     assert record["kind"] == "ok", attempt.everything()
     assert attempt.log() == "hello 0 1\n"
     assert record["ranks"] == [{"rank": 0, "code": 0, "signal": None, "finished": True}]
+
+
+def test_a_users_error_is_named_in_the_record(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt("def load():\n    raise ValueError('no such split')\nload()", level=level)
+
+    record = attempt.run()
+
+    assert record["kind"] == "user_error"
+    assert record["detail"] == "The script raised ValueError: no such split on rank 0."
+    assert record["first_failure"] == {
+        "rank": 0,
+        "code": 1,
+        "signal": None,
+        "exception": "ValueError",
+        "message": "no such split",
+    }
+
+
+@pytest.mark.parametrize("code", [3, 137])
+def test_an_exit_code_is_the_scripts_own_even_above_128(
+    make_attempt: MakeAttempt, level: int, code: int
+) -> None:
+    record = make_attempt(f"import sys; sys.exit({code})", level=level).run()
+
+    assert record["kind"] == "user_error"
+    assert record["ranks"] == [{"rank": 0, "code": code, "signal": None, "finished": True}]
+
+
+def test_f22_a_crash_in_native_code_names_its_signal(make_attempt: MakeAttempt, level: int) -> None:
+    record = make_attempt("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", level=level).run()
+
+    assert record["kind"] == "signal"
+    assert record["first_failure"]["signal"] == signal.SIGSEGV
+    assert "SIGSEGV" in record["detail"]
+
+
+def test_a_script_may_save_when_it_is_stopped(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(SAVES_ON_STOP, level=level)
+    attempt.start()
+    attempt.wait_for_line("ready")
+
+    order_stop(attempt.folder, "preempt", 20)
+    record = attempt.finish()
+
+    assert attempt.log() == "ready\nsaved\n"
+    assert record["kind"] == "preempted"  # it returned 0 because it was asked to
+    assert record["stop"]["reason"] == "preempt"
+    assert record["ranks"][0]["code"] == 0
+
+
+def test_f25_a_script_that_ignores_the_stop_is_killed_after_the_grace(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    attempt = make_attempt(IGNORES_STOP.format(60), level=level)
+    attempt.start()
+    attempt.wait_for_line("ready")
+
+    asked_s = time.monotonic()
+    order_stop(attempt.folder, "cancel", 0.5)
+    record = attempt.finish()
+
+    assert record["kind"] == "cancelled"
+    assert record["ranks"][0]["finished"] is False
+    assert 0.5 <= time.monotonic() - asked_s < 5
+    assert with_nonce(attempt.nonce) == []
+
+
+def test_f88_what_finishes_while_a_stop_is_under_way_is_ok(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(IGNORES_STOP.format(0.4), level=level)
+    attempt.start()
+    attempt.wait_for_line("ready")
+
+    order_stop(attempt.folder, "cancel", 20)
+    record = attempt.finish()
+
+    assert record["kind"] == "ok"
+    assert record["stop"]["reason"] == "cancel"
+
+
+def test_a_stop_that_came_before_the_start_starts_nothing(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt("print('ran')", level=level)
+    order_stop(attempt.folder, "cancel", 20)
+
+    assert attempt.run()["kind"] == "cancelled"
+    assert attempt.log() == ""
+
+
+def test_a_later_stop_can_shorten_the_grace(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(IGNORES_STOP.format(60), level=level)
+    supervisor = attempt.start()
+    attempt.wait_for_line("ready")
+
+    order_stop(attempt.folder, "preempt", 60)
+    order_stop(attempt.folder, "cancel", 0)
+
+    assert supervisor.wait(5) == 0
+    assert attempt.record()["stop"]["reason"] == "preempt"
+
+
+def test_a_checkpoint_order_reaches_only_scripts_that_handle_it(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    saves = make_attempt(
+        "import signal, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('saved', flush=True))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)",
+        level=level,
+    )
+    deaf = make_attempt(WAITS, level=level)
+    for attempt in (saves, deaf):
+        attempt.start()
+        attempt.wait_for_line("ready")
+        order_checkpoint(attempt.folder)
+
+    saves.wait_for_line("saved")
+    order_stop(deaf.folder, "cancel", 5)
+
+    assert deaf.finish()["kind"] == "cancelled"  # and not "signal"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_only_orders_end_a_supervisor(make_attempt: MakeAttempt, number: signal.Signals) -> None:
+    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(0.5)")
+    supervisor = attempt.start()
+    attempt.wait_for_line("ready")
+
+    supervisor.send_signal(number)
+
+    assert attempt.finish()["kind"] == "ok"
+
+
+def test_the_rank_gets_signals_as_python_sets_them(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(
+        "import signal\n"
+        "print([signal.getsignal(n).name for n in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)])\n"
+        "print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))",
+        level=level,
+    )
+    attempt.run()
+
+    assert attempt.log() == "['SIG_DFL', 'SIG_DFL', 'SIG_DFL']\nset()\n"
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_f13_killing_the_supervisor_leaves_nobody(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt(
+        "import subprocess, time\n"
+        "subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)",
+        level=1,
+    )
+    supervisor = attempt.start()
+    attempt.wait_for_line("ready")
+    everyone = [identify(pid) for pid in descendants(supervisor.pid)]
+    assert len(everyone) == 4  # bubblewrap, its init, the rank, sleep
+    assert liveness(attempt.folder) is Liveness.ALIVE
+
+    supervisor.kill()
+    supervisor.wait()
+
+    wait_until(lambda: not any(is_alive(process) for process in everyone if process), 2)
+    assert liveness(attempt.folder) is Liveness.LOST
+    assert not attempt.folder.exit.exists()
+
+
+def test_f14_without_namespaces_the_leftovers_of_a_dead_supervisor_are_found_and_ended(
+    make_attempt: MakeAttempt,
+) -> None:
+    attempt = make_attempt(
+        "import subprocess, time\n"
+        "print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, 'ready', flush=True)\n"
+        "time.sleep(60)"
+    )
+    supervisor = attempt.start()
+    attempt.wait_for_line("ready")
+
+    supervisor.kill()
+    supervisor.wait()
+    wait_until(
+        lambda: len(with_nonce(attempt.nonce)) == 1, 2
+    )  # the rank dies with its parent, sleep does not
+
+    assert liveness(attempt.folder) is Liveness.DYING
+    assert end_leftovers(attempt.folder) == 1
+    wait_until(lambda: liveness(attempt.folder) is Liveness.LOST, 2)
+
+
+def test_f15_a_stopped_supervisor_does_not_stop_the_training(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(
+        "import time\nfor step in range(20):\n    print('step', step, flush=True)\n    time.sleep(0.02)",
+        level=level,
+    )
+    supervisor = attempt.start()
+    attempt.wait_for_line("step 0")
+
+    supervisor.send_signal(signal.SIGSTOP)
+    attempt.wait_for_line("step 19")
+    assert not attempt.folder.exit.exists()
+    supervisor.send_signal(signal.SIGCONT)
+
+    assert attempt.finish()["kind"] == "ok"
+
+
+def test_f08_a_second_supervisor_does_nothing(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(WAITS, level=level)
+    first = attempt.start()
+    attempt.wait_for_line("ready")
+
+    assert attempt.start().wait(5) == 0
+    assert first.poll() is None
+    assert read_record(attempt.folder.supervisor) is not None
+    assert attempt.log() == "ready\n"
+
+
+def test_f08_an_attempt_that_ended_is_not_started_again(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt("print('ran')", level=level)
+    first = attempt.run()
+
+    assert attempt.run() == first
+    assert attempt.log() == "ran\n"
+
+
+def test_an_attempt_whose_supervisor_was_killed_is_not_started_again(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt(WAITS)
+    supervisor = attempt.start()
+    attempt.wait_for_line("ready")
+    supervisor.kill()
+    supervisor.wait()
+
+    assert attempt.start().wait(5) == 0
+    assert attempt.log() == "ready\n"
+
+
+def test_t16_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        time.sleep(60)\n"
+        "    os._exit(0)\n"
+        "os.wait()",
+        level=level,
+    )
+
+    assert attempt.run()["kind"] == "ok"
+    assert with_nonce(attempt.nonce) == []
+
+
+def test_secrets_are_in_the_environment_and_on_no_disk(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt("import os\nprint(len(os.environ['API_KEY']), flush=True)", level=level)
+
+    attempt.run({"API_KEY": "hunter2-hunter2"})
+
+    assert attempt.log() == "15\n"
+    files = [path for path in attempt.folder.root.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"hunter2" in path.read_bytes()]
+
+
+def test_i20_nothing_of_the_servers_environment_reaches_a_run(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt("import os\nprint(sorted(os.environ))", level=level, env={"MY_SETTING": "1"})
+
+    attempt.run(DATABASE_URL="postgresql://berth", BERTH_HOME="/somewhere", CELERY_X="1")
+
+    names = set(eval(attempt.log()))  # noqa: S307 -- a list of texts that our own script printed
+    assert names == {
+        *("BERTH_ATTEMPT", "BERTH_ATTEMPT_FOLDER", "BERTH_JOB_ID", "BERTH_METRICS_FILE", "BERTH_NONCE"),
+        *("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"),
+        *(
+            "HOME",
+            "LANG",
+            "MY_SETTING",
+            "OMP_NUM_THREADS",
+            "PATH",
+            "PYTHONDONTWRITEBYTECODE",
+            "PYTHONUNBUFFERED",
+        ),
+        *(("PWD",) if level else ()),  # set by bubblewrap
+    }
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_t17_a_network_of_its_own_has_only_the_loopback(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt(
+        "import socket\n"
+        "print([name for _, name in socket.if_nameindex()], len(open('/proc/net/route').readlines()))\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "socket.create_connection(server.getsockname())\n"
+        "print('connected', socket.gethostname(), socket.gethostbyname(socket.gethostname()))",
+        level=1,
+        network="none",
+    )
+    attempt.run()
+
+    interfaces, connected = attempt.log().splitlines()
+    assert interfaces == "['lo'] 1"  # the route table holds its heading only
+    assert connected == "connected localhost 127.0.0.1"
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_t13_the_sandbox_hides_berths_state_and_is_read_only_but_for_the_jobs_folders(
+    make_attempt: MakeAttempt, tmp_path: Path
+) -> None:
+    attempt = make_attempt(
+        "import os, sys\n"
+        "home, data = sys.argv[1:]\n"
+        "print(sorted(os.listdir(home)), os.path.exists(home + '/secret_key'), os.listdir('/tmp') != [])\n"
+        "print(open(data + '/x.txt').read())\n"
+        "for path in (data + '/y', '/etc/berth-test', home + '/jobs/0/attempts/1/exit.json'):\n"
+        "    try:\n"
+        "        open(path, 'w').close()\n"
+        "        print('wrote', os.path.basename(path))\n"
+        "    except OSError as error:\n"
+        "        print(error.errno)\n"
+        "for path in ('a', '../output/b', '../checkpoints/c'):\n"
+        "    open(path, 'w').write('1')\n"
+        "print(len([p for p in os.listdir('/proc') if p.isdigit()]))\n"
+        "open(os.environ['BERTH_METRICS_FILE'], 'a').write('{}')\n",
+        level=1,
+        args=[str(tmp_path / "home"), str(tmp_path / "home/data")],
+        read_only=[str(tmp_path / "home/data")],
+    )
+    (tmp_path / "home/secret_key").write_text("secret")
+    (tmp_path / "home/data").mkdir()
+    (tmp_path / "home/data/x.txt").write_text("text")
+
+    record = attempt.run()
+
+    lines = attempt.log().splitlines()
+    assert lines[0] == "['data', 'jobs'] False True"
+    assert lines[1:3] == ["text", "30"]  # EROFS
+    assert lines[3] in ("13", "30")
+    assert record["kind"] == "ok"  # what it wrote over exit.json was in the sandbox only
+    assert int(lines[5]) == 2
+    job = attempt.work.parent
+    assert [(job / name).read_text() for name in ("work/a", "output/b", "checkpoints/c")] == ["1", "1", "1"]
+    assert attempt.folder.metrics.read_text() == "{}"
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_an_interpreter_and_entry_below_a_hidden_folder_stay_visible(
+    make_attempt: MakeAttempt, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "home/venv"], check=True)
+    (tmp_path / "clone/training").mkdir(parents=True)
+    entry = shutil.copy(REPOSITORY / "training/entry.py", tmp_path / "clone/training")
+    attempt = make_attempt(
+        "import sys\nprint(sys.prefix)", level=1, python=str(tmp_path / "home/venv/bin/python"), entry=entry
+    )
+
+    attempt.run()
+
+    assert attempt.log() == f"{tmp_path}/home/venv\n"
+
+
+@pytest.mark.slow
+def test_f90_a_log_over_its_limit_loses_its_middle(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(
+        "import time\n"
+        "print('first line')\n"
+        "for _ in range(64):\n"
+        "    print('x' * 65535)\n"
+        "print('last line', flush=True)\n"
+        "time.sleep(1.3)",
+        level=level,
+        limits={"log_bytes": 1 << 20, "memory_bytes": None, "open_files": None},
+    )
+
+    record = attempt.run()
+
+    log = attempt.folder.log(0)
+    data = log.read_bytes()
+    assert data.startswith(b"first line\n")
+    assert data.endswith(b"last line\n")
+    assert len(data) == 64 * 65536 + len("first line\nlast line\n")  # offsets stay
+    assert data.count(0) == record["dropped_bytes"]["0"] >= 3 << 20
+    assert log.stat().st_blocks * 512 <= 1 << 20
+
+
+@pytest.mark.slow
+def test_a_run_over_its_memory_limit_is_ended_and_told_so(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(
+        "import time\nkept = bytearray(200 << 20)\ntime.sleep(60)",
+        level=level,
+        limits={"log_bytes": 1 << 20, "memory_bytes": 100 << 20, "open_files": None},
+    )
+
+    record = attempt.run()
+
+    assert record["kind"] == "oom_cpu"
+    assert "limit of 0.10 GiB" in record["detail"]
+    assert record["peak_memory_bytes"] > 200 << 20
+
+
+@pytest.mark.slow
+def test_f20_a_run_that_writes_nothing_for_its_time_out_hangs_and_shows_its_stacks(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    attempt = make_attempt(
+        "import time\ndef wait_for_nobody():\n    time.sleep(60)\nwait_for_nobody()",
+        level=level,
+        hang_timeout_s=1.0,
+    )
+
+    record = attempt.run()
+
+    assert record["kind"] == "hang"
+    assert "rank 0" in record["detail"]
+    assert "wait_for_nobody" in attempt.log()
+
+
+def test_limits_of_the_rank_are_set(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(
+        "import resource\n"
+        "print(resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+        "print(open('/proc/self/oom_score_adj').read())",
+        level=level,
+        limits={"log_bytes": 1 << 20, "memory_bytes": None, "open_files": 500},
+    )
+    attempt.run()
+
+    assert attempt.log().split("\n")[:2] == ["(0, 0) (500, 500)", "500"]
+
+
+def test_an_interpreter_that_is_missing_is_an_infra_failure_with_a_sentence(
+    make_attempt: MakeAttempt,
+) -> None:
+    record = make_attempt("", python="/nowhere/python").run()
+
+    assert record["kind"] == "infra"
+    assert "/nowhere/python" in record["detail"]
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_a_sandbox_that_cannot_be_built_is_an_infra_failure_with_bubblewraps_words(
+    make_attempt: MakeAttempt, tmp_path: Path
+) -> None:
+    record = make_attempt("", level=1, read_only=[str(tmp_path / "no-such-data")]).run()
+
+    assert record["kind"] == "infra"
+    assert "no-such-data" in record["detail"]
+
+
+def test_a_launch_record_that_lacks_a_field_is_an_infra_failure(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("")
+    launch = read_record(attempt.folder.launch) or {}
+    write_record(attempt.folder.launch, {name: value for name, value in launch.items() if name != "script"})
+
+    record = attempt.run()
+
+    assert (record["kind"], record["number"]) == ("infra", 1)
+    assert "script" in record["detail"]
+    assert liveness(attempt.folder) is Liveness.ENDED
+
+
+def test_the_record_comes_after_the_last_process(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(
+        "import subprocess\nfor _ in range(20):\n    subprocess.Popen(['sleep', '60'], start_new_session=True)",
+        level=level,
+    )
+    attempt.start()
+
+    wait_until(attempt.folder.exit.exists)
+
+    assert with_nonce(attempt.nonce) == []
+
+
+def test_f58_a_folder_removed_under_a_run_ends_it(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(WAITS, level=level)
+    supervisor = attempt.start()
+    attempt.wait_for_line("ready")
+
+    attempt.folder.orders.rename(attempt.folder.root / "gone")
+
+    assert supervisor.wait(10) == 0
+    assert attempt.record()["kind"] == "infra"
+    assert with_nonce(attempt.nonce) == []

@@ -1,0 +1,221 @@
+"""The rank entry behaves like ``python script.py`` and leaves its records."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENTRY = Path(__file__).resolve().parents[2] / "training/entry.py"
+
+
+def run_entry(
+    tmp_path: Path, script: str, *args: str, rank: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``script`` through the entry in an attempt folder at ``tmp_path``; output is in its log."""
+    for name in ("logs", "errors", "finished", "work"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / "work/train.py").write_text(script)
+    return subprocess.run(
+        [sys.executable, "-u", str(ENTRY), "train.py", *args],
+        cwd=tmp_path / "work",
+        env={"BERTH_ATTEMPT_FOLDER": str(tmp_path), "RANK": str(rank), "LANG": "C.UTF-8", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def run_python(tmp_path: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-u", "train.py", *args],
+        cwd=tmp_path / "work",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def log(tmp_path: Path, rank: int = 0) -> str:
+    return (tmp_path / f"logs/rank{rank}.log").read_text()
+
+
+SCRIPTS = {
+    "names": "import sys\nprint(__name__, __file__, sys.argv, sys.path[0], __spec__, __package__)",
+    "helper next to it": "import json, sys\nprint(sys.path[0] in sys.path, '__main__' in sys.modules)",
+    "own main": "import __main__\nx = 1\nprint(__main__.x)",
+    "exit": "import sys\nsys.exit()",
+    "exit 3": "import sys\nsys.exit(3)",
+    "exit 256": "import sys\nsys.exit(256)",
+    "exit -1": "import sys\nsys.exit(-1)",
+    "exit text": "import sys\nsys.exit('that was all')",
+    "raises": "def f():\n    raise ValueError('no')\nf()",
+    "raises from": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise OSError('x') from error",
+    "own excepthook": "import sys\nsys.excepthook = lambda kind, *_: print('hook', kind.__name__)\n1 / 0",
+    "syntax error": "x = 1\ndef f(:\n",
+    "latin-1": "# -*- coding: latin-1 -*-\nprint(len('\\xe4'))",
+    "atexit": "import atexit\natexit.register(print, 'at exit')\nprint('body')",
+    "thread": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()",
+    "annotations": "x: int = 1\nprint(__annotations__)",
+    "dataclass pickle": "import pickle, dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int\n"
+    "print(pickle.loads(pickle.dumps(A(1))))",
+    "future": "from __future__ import annotations\ndef f(x: nonsense): ...\nprint(f.__annotations__)",
+    "no future of ours": "print((lambda: 0).__code__.co_flags & 0x1000000)",
+    "closed stdout": "import sys\nsys.stdout.close()",
+    "fork falls off the end": "import os\nif os.fork():\n    os.wait()\n",
+    "interrupt": "raise KeyboardInterrupt",
+    "memory error": "raise MemoryError",
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_output_and_exit_code_are_those_of_plain_python(tmp_path: Path, name: str) -> None:
+    ours = run_entry(tmp_path, SCRIPTS[name], "--lr", "1;$(x)")
+    plain = run_python(tmp_path, "--lr", "1;$(x)")
+
+    assert log(tmp_path) == plain.stdout + plain.stderr
+    assert ours.returncode == plain.returncode
+
+
+@pytest.mark.parametrize(("script", "code"), [("pass", "0"), ("import sys; sys.exit(3)", "3")])
+def test_the_marker_holds_the_code_of_a_script_that_returned(tmp_path: Path, script: str, code: str) -> None:
+    run_entry(tmp_path, script, rank=1)
+
+    assert (tmp_path / "finished/rank1").read_text().strip() == code
+    assert not (tmp_path / "errors/rank1.json").exists()
+
+
+def test_an_exception_leaves_torchruns_record_and_no_marker(tmp_path: Path) -> None:
+    torchruns = tmp_path / "torchrun.json"
+    run_entry(
+        tmp_path,
+        "def load():\n    raise ValueError('bad')\nload()",
+        rank=1,
+        TORCHELASTIC_ERROR_FILE=str(torchruns),
+    )
+
+    record = json.loads((tmp_path / "errors/rank1.json").read_text())["message"]
+    assert record["message"] == "ValueError: bad"
+    assert record["extraInfo"]["py_callstack"].count("File ") == 2  # the module and load(), nothing of ours
+    assert record["extraInfo"]["timestamp"].isdigit()
+    assert json.loads(torchruns.read_text())["message"] == record
+    assert not (tmp_path / "finished/rank1").exists()
+
+
+def test_an_exception_that_cannot_be_shown_is_recorded_all_the_same(tmp_path: Path) -> None:
+    run_entry(tmp_path, "class Odd(Exception):\n    def __str__(self): raise RuntimeError\nraise Odd")
+
+    assert json.loads((tmp_path / "errors/rank0.json").read_text())["message"]["message"].startswith("Odd: ")
+
+
+def test_a_script_that_is_not_there_is_told(tmp_path: Path) -> None:
+    for name in ("logs", "errors", "finished"):
+        (tmp_path / name).mkdir()
+    subprocess.run(
+        [sys.executable, str(ENTRY), "missing.py"],
+        env={"BERTH_ATTEMPT_FOLDER": str(tmp_path)},
+        cwd=tmp_path,
+        check=False,
+    )
+
+    assert "missing.py" in json.loads((tmp_path / "errors/rank0.json").read_text())["message"]["message"]
+
+
+def test_spawned_workers_find_what_the_script_defines(tmp_path: Path) -> None:
+    script = """
+import multiprocessing
+def square(x):
+    return x * x
+if __name__ == "__main__":
+    for method in ("spawn", "fork", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(method, pool.map(square, [3]))
+"""
+    assert run_entry(tmp_path, script).returncode == 0
+    assert log(tmp_path) == "spawn [9]\nfork [9]\nforkserver [9]\n"
+
+
+def test_a_child_forked_by_hand_does_not_mark_the_rank_as_finished(tmp_path: Path) -> None:
+    script = (
+        "import os, sys\nif os.fork() == 0:\n    sys.exit(0)\nos.wait()\nprint(os.listdir('../finished'))"
+    )
+    run_entry(tmp_path, script)
+
+    assert log(tmp_path) == "[]\n"
+
+
+def test_sigterm_does_what_it_does_to_python(tmp_path: Path) -> None:
+    ended = run_entry(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)")
+
+    assert ended.returncode == -signal.SIGTERM
+    assert list((tmp_path / "finished").iterdir()) == []
+
+
+def test_the_training_library_can_be_imported_but_never_hides_a_users_module(tmp_path: Path) -> None:
+    run_entry(tmp_path, "import training\nprint(training.__file__)")
+    assert log(tmp_path).endswith("training/__init__.py\n")
+
+    (tmp_path / "work/training.py").write_text("")
+    run_entry(tmp_path, "import training\nprint(training.__file__)")
+    assert log(tmp_path).endswith("/work/training.py\n")
+
+
+def test_by_hand_it_needs_no_attempt_folder(tmp_path: Path) -> None:
+    script = tmp_path / "x.py"
+    script.write_text("print('by hand')")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+
+    ran = subprocess.run(
+        [sys.executable, ENTRY, script], env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout == "by hand\n"
+
+
+def test_the_gpu_memory_limit_waits_for_torch_and_touches_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "work/torch").mkdir(parents=True)
+    (tmp_path / "work/torch/__init__.py").write_text("from torch import cuda")
+    (tmp_path / "work/torch/cuda.py").write_text(
+        "queued = []\n_lazy_call = queued.append\ndef set_per_process_memory_fraction(f): print('fraction', f)"
+    )
+    script = "import sys, os\nassert 'torch' not in sys.modules\nimport torch\nprint(len(torch.cuda.queued))\ntorch.cuda.queued[0]()"
+
+    run_entry(tmp_path, script, BERTH_GPU_MEMORY_FRACTION="0.5")
+
+    assert log(tmp_path) == "1\nfraction 0.5\n"
+
+
+@pytest.mark.slow
+def test_the_gpu_memory_limit_is_queued_in_the_torch_that_is_installed(tmp_path: Path) -> None:
+    script = "import torch\nprint(len(torch.cuda._queued_calls), torch.cuda.is_initialized())"
+    run_entry(tmp_path, script)
+    run_entry(tmp_path, script, BERTH_GPU_MEMORY_FRACTION="0.5")
+
+    without, limited = (int(line.split()[0]) for line in log(tmp_path).splitlines())
+    assert limited == without + 1
+
+
+@pytest.mark.slow
+def test_a_gloo_rank_leaves_its_process_group_and_ends_with_0(tmp_path: Path) -> None:
+    script = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+model(torch.ones(2, 4)).sum().backward()
+print("trained", flush=True)
+"""
+    ended = run_entry(
+        tmp_path,
+        script,
+        WORLD_SIZE="1",
+        LOCAL_RANK="0",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="0",
+        GLOO_SOCKET_IFNAME="lo",
+    )
+
+    assert ended.returncode == 0, log(tmp_path)
+    assert (tmp_path / "finished/rank0").exists()

@@ -1,0 +1,119 @@
+"""Attempts of several ranks through torchrun, and without its agent."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.supervisor.orders import order_stop
+from orchestrator.supervisor.processes import descendants, rank_of
+from tests.supervisor.conftest import Attempt, wait_until
+
+MakeAttempt = Callable[..., Attempt]
+TWO_RANKS = """
+import os, sys, time
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"], flush=True)
+if len(sys.argv) > 1:
+    time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["host", "none"])
+def test_torchrun_starts_every_rank_through_the_entry(
+    make_attempt: MakeAttempt, network: str, needs_bwrap: None
+) -> None:
+    attempt = make_attempt(TWO_RANKS, ranks=2, level=1, network=network)
+
+    record = attempt.run()
+
+    assert record["kind"] == "ok", attempt.everything()
+    assert [attempt.log(rank).split()[:4] for rank in (0, 1)] == [
+        ["rank", "0", "of", "2"],
+        ["rank", "1", "of", "2"],
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "direct"])
+def test_f17_a_killed_rank_is_the_first_failure_and_its_siblings_are_not(
+    make_attempt: MakeAttempt, level: int, launcher: str
+) -> None:
+    attempt = make_attempt(TWO_RANKS, ranks=2, level=level, launcher=launcher, args=["wait"])
+    supervisor = attempt.start()
+    attempt.wait_for_line("rank 0")
+    attempt.wait_for_line("rank 1", rank=1)
+
+    os.kill(pid_of_rank(supervisor.pid, 1), signal.SIGKILL)
+    record = attempt.finish()
+
+    assert record["kind"] == "signal", attempt.everything()
+    assert record["first_failure"]["rank"] == 1
+    assert record["first_failure"]["signal"] == signal.SIGKILL
+    assert record["ranks"][0]["signal"] == signal.SIGTERM
+
+
+@pytest.mark.slow
+def test_f16_killing_torchrun_leaves_no_rank_behind(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(TWO_RANKS, ranks=2, level=level, args=["wait"])
+    supervisor = attempt.start()
+    attempt.wait_for_line("rank 0")
+    attempt.wait_for_line("rank 1", rank=1)
+    everyone = descendants(supervisor.pid)
+
+    os.kill(parent_of(pid_of_rank(supervisor.pid, 0)), signal.SIGKILL)
+    record = attempt.finish()
+
+    assert record["kind"] == "signal", attempt.everything()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in everyone)
+
+
+@pytest.mark.slow
+def test_a_stop_reaches_each_rank_itself_and_not_torchrun(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(
+        """
+import os, signal, sys, time
+def save(*_):
+    print("saving", os.environ["RANK"], flush=True)
+    time.sleep(0.5)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(60)
+""",
+        ranks=2,
+        level=level,
+    )
+    attempt.start()
+    attempt.wait_for_line("ready")
+    attempt.wait_for_line("ready", rank=1)
+
+    order_stop(attempt.folder, "preempt", 20)
+    record = attempt.finish()
+
+    assert record["kind"] == "preempted", attempt.everything()
+    assert [row["code"] for row in record["ranks"]] == [0, 0]
+    assert attempt.log(0).count("saving") == attempt.log(1).count("saving") == 1
+
+
+@pytest.mark.slow
+def test_a_stop_before_any_rank_runs_ends_the_sandbox_at_once(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(TWO_RANKS, ranks=2, level=level, args=["wait"])
+    supervisor = attempt.start()
+    wait_until(attempt.folder.sandbox.exists)
+
+    order_stop(attempt.folder, "cancel", 20)
+
+    assert supervisor.wait(3) == 0
+    assert attempt.record()["kind"] == "cancelled"
+
+
+def pid_of_rank(supervisor: int, rank: int) -> int:
+    """The youngest process that is this rank: bubblewrap carries no RANK where torchrun starts the ranks."""
+    return max(pid for pid in descendants(supervisor) if rank_of(pid) == rank)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
