@@ -30,8 +30,8 @@ NOT_KEPT = frozenset({"source"})
 class Upload(Protocol):
     """A file part of a request; Django's UploadedFile is one."""
 
-    name: str | None
-    size: int | None
+    @property
+    def name(self) -> str | None: ...
 
     def read(self, size: int = -1, /) -> bytes: ...
 
@@ -83,7 +83,7 @@ def accept(
     user: AbstractBaseUser,
     spec: JobSpec,
     *,
-    render: Callable[[Job], dict[str, Any]] | None = None,
+    render: Callable[[Job, list[str]], dict[str, Any]] | None = None,
     script: Upload | None = None,
     bundle: Upload | None = None,
     idempotency_key: str | None = None,
@@ -116,7 +116,7 @@ def accept(
                 key=idempotency_key,
                 fingerprint=fingerprint,
                 status=201,
-                answer=render(job) if render else {"id": str(job.pk)},
+                answer=render(job, warnings) if render else {"id": str(job.pk)},
                 created_at=job.submitted_at,
             )
     return Accepted(job, created=True, warnings=warnings)

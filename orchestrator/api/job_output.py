@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
+from orchestrator import checkpoints
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_tar
 from orchestrator.api.finding import find_job
@@ -81,7 +82,8 @@ def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindo
 def list_checkpoints(request: ApiRequest, job_id: str) -> object:
     """Checkpoints that are kept, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    return [show_checkpoint(each, request.path) for each in job.checkpoints.order_by("created_at", "pk")]
+    rows = Checkpoint.objects.filter(job=job).order_by("created_at", "pk")
+    return [show_checkpoint(each, request.path) for each in rows]
 
 
 @router.get(
@@ -90,11 +92,16 @@ def list_checkpoints(request: ApiRequest, job_id: str) -> object:
 def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
     """A checkpoint with its manifest as a tar archive, by step or by name."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    checkpoint = _find_checkpoint(job, step)
-    folder = _folder(job).generations / checkpoint.name
-    if not folder.is_dir():
-        raise NotFound(f"The checkpoint {step[:80]!r} is not on disk any more.")
-    return send_tar(request, folder, f"{job.short_id}-{step}")
+    checkpoint = checkpoints.find(job, step)
+    return send_tar(request, checkpoints.folder_of(checkpoint), f"{job.short_id}-{step}")
+
+
+@router.delete("/{job_id}/checkpoints/{step}", response={204: None})
+def delete_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
+    """Delete a checkpoint for good."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    checkpoints.remove(job, checkpoints.find(job, step), by=request.user.get_username())
+    return HttpResponse(status=204)
 
 
 @router.get("/{job_id}/files", response=FilesOut)
@@ -130,13 +137,3 @@ def download_job_file(request: ApiRequest, job_id: str, path: str) -> object:
 def _folder(job: Job) -> JobFolder:
     folder: JobFolder = settings.HOME.job(job.pk)
     return folder
-
-
-def _find_checkpoint(job: Job, step: str) -> Checkpoint:
-    """The newest checkpoint of this step, or the one with this name."""
-    rows = job.checkpoints.order_by("-created_at", "-pk")
-    is_step = step.isascii() and step.isdigit() and len(step) <= 18
-    found = (rows.filter(step=int(step)).first() if is_step else None) or rows.filter(name=step).first()
-    if found is None:
-        raise NotFound(f"The job has no checkpoint {step[:80]!r}.")
-    return found

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from django.contrib.auth.models import User
 from django.db.models import F, Prefetch, QuerySet
@@ -131,7 +132,7 @@ def show_checkpoint(checkpoint: Checkpoint, address: str) -> dict[str, Any]:
         "source": checkpoint.source,
         "size_bytes": checkpoint.size_bytes,
         "created_at": checkpoint.created_at,
-        "download": f"{address}/{checkpoint.name if checkpoint.step is None else checkpoint.step}",
+        "download": f"{address}/{quote(checkpoint.name) if checkpoint.step is None else checkpoint.step}",
     }
 
 

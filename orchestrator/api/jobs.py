@@ -8,7 +8,7 @@ import orjson
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import lifecycle, submission
+from orchestrator import checkpoints, lifecycle, submission
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_job, find_jobs
 from orchestrator.api.job_view import (
@@ -45,9 +45,9 @@ def submit_job(request: ApiRequest) -> object:
     key = read_idempotency_key(request)
     submit = read_submit(request)
 
-    def render(job: Job) -> dict[str, Any]:
+    def render(job: Job, warnings: list[str]) -> dict[str, Any]:
         job.owner = request.user  # known; saves a query
-        answer = JobOut.model_validate(show_job(job, request.user)).model_dump()
+        answer = JobOut(**show_job(job, request.user), warnings=warnings).model_dump()
         kept: dict[str, Any] = orjson.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z))
         return kept
 
@@ -114,6 +114,7 @@ _act("cancel", lifecycle.cancel, "Ask a job to stop for good; asking twice is ha
 _act("hold", lifecycle.hold, "Keep a waiting job from starting.")
 _act("release", lifecycle.release, "Let a held job wait for devices again.")
 _act("preempt", lifecycle.preempt, "Stop a running job with a checkpoint and queue it again.")
+_act("checkpoint", checkpoints.order, "Ask a running job to save a checkpoint now.")
 
 
 @router.post(

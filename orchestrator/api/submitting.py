@@ -1,7 +1,7 @@
 """Reading a submit: JSON alone, or a form with the job and its files."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from django.http import HttpRequest
 
@@ -59,9 +59,9 @@ def read_submit(request: HttpRequest) -> Submit:
     if not (request.content_type or "").startswith("multipart/"):
         return Submit(read_json(request.body))
     _check_parts(request)
-    # Django's types call the name of a file a property, which no protocol with a plain name allows.
-    files = cast(dict[str, Upload], request.FILES)
-    return Submit(read_json(_job_part(request)), script=files.get("script"), bundle=files.get("bundle"))
+    return Submit(
+        read_json(_job_part(request)), script=request.FILES.get("script"), bundle=request.FILES.get("bundle")
+    )
 
 
 def read_idempotency_key(request: HttpRequest) -> str | None:

@@ -1,0 +1,76 @@
+"""What people do with a job's checkpoints: order one, fetch one, delete one."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from django.conf import settings
+
+from orchestrator import lifecycle, wakeups
+from orchestrator.exceptions import Conflict, NotFound
+from orchestrator.lifecycle import IllegalTransition
+from orchestrator.models import Checkpoint, Job, JobState
+from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.manifest import Generation
+from orchestrator.supervisor.orders import order_checkpoint
+
+
+def order(job: Job, *, by: str) -> Job:
+    """Ask a running job to save now (SIGUSR1); scripts that do not listen go on unharmed.
+
+    Raises:
+        IllegalTransition: it does not run.
+    """
+    job.refresh_from_db()
+    folder = settings.HOME.job(job.pk).attempt(job.attempt_count)
+    if job.state != JobState.RUNNING or not folder.root.is_dir():
+        raise IllegalTransition(f"The job is {job.state}; only a running job can save a checkpoint.")
+    order_checkpoint(folder)
+    lifecycle.remark(job, "A checkpoint was asked for.", actor=by)
+    return job
+
+
+def find(job: Job, step: str) -> Checkpoint:
+    """The newest checkpoint of a step, or the one with this name.
+
+    Raises:
+        NotFound: the job has none such.
+    """
+    rows = Checkpoint.objects.filter(job=job).order_by("-created_at", "-pk")
+    is_step = step.isascii() and step.isdigit() and len(step) <= 18
+    found = (rows.filter(step=int(step)).first() if is_step else None) or rows.filter(name=step).first()
+    if found is None:
+        raise NotFound(f"The job has no checkpoint {step[:80]!r}.")
+    return found
+
+
+def folder_of(checkpoint: Checkpoint) -> Path:
+    """Where a checkpoint's files and manifest lie.
+
+    Raises:
+        NotFound: it is not on disk any more.
+    """
+    return _on_disk(checkpoint).folder
+
+
+def remove(job: Job, checkpoint: Checkpoint, *, by: str) -> None:
+    """Delete a checkpoint for good.
+
+    Raises:
+        Conflict: an attempt is about to start, maybe from this one.
+    """
+    job.refresh_from_db()
+    if job.state == JobState.STARTING:
+        raise Conflict("An attempt is starting, maybe from this checkpoint; try again in a moment.")
+    with suppress(NotFound, FileNotFoundError):  # gone already; the row goes too
+        GenerationStore(settings.HOME.job(job.pk)).remove(_on_disk(checkpoint))
+    checkpoint.delete()
+    what = checkpoint.name if checkpoint.step is None else f"{checkpoint.name} (step {checkpoint.step:,})"
+    lifecycle.remark(job, f"Deleted {what}.", actor=by)
+    wakeups.publish(f"job:{job.pk}")
+
+
+def _on_disk(checkpoint: Checkpoint) -> Generation:
+    for generation in GenerationStore(settings.HOME.job(checkpoint.job_id)).list():
+        if generation.name == checkpoint.name:
+            return generation
+    raise NotFound(f"The {checkpoint.name} is not on disk any more.")
