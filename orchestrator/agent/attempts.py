@@ -40,6 +40,7 @@ class AttemptWatch:
         self.keeper.stop()
         if self.follower is not None:
             self.follower.close()
+            self.follower = None
 
     def check(self, attempt: Attempt, now: datetime) -> None:
         """Look at the folder and act on what changed; ``attempt`` is the row as it is now, with its job."""

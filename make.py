@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
+
+python3 make.py demo | up | down | test | bench | lock
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+REQUIREMENTS = ROOT / "requirements"
+TORCH = "torch>=2.10,<2.14"  # a range: the GPU machine gets its CUDA build, one without GPU its CPU build
+OLDEST = (3, 11)
+
+
+def say(text: str) -> None:
+    print(f"berth: {text}", flush=True)
+
+
+def run(*command: object, **variables: str) -> None:
+    """Run a command; its failure is ours."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env={**os.environ, **variables}, check=False
+    )
+    if done.returncode:
+        sys.exit(done.returncode if done.returncode > 0 else 128 - done.returncode)
+
+
+def install(group: str) -> None:
+    """Bring ``.venv`` in step with the lock file of a group; nothing to do takes a millisecond."""
+    lock = REQUIREMENTS / f"{group}.txt"
+    wanted = hashlib.sha256(lock.read_bytes() + TORCH.encode() + str(ROOT).encode()).hexdigest()
+    stamp = VENV / f".{group}.installed"
+    if stamp.exists() and stamp.read_text() == wanted and PYTHON.exists():
+        return
+    if not PYTHON.exists():
+        say(f"making a virtual environment in {VENV.name} ...")
+        make_environment()
+    began = time.monotonic()
+    say(f"installing {count_packages(lock)} locked packages ({group}) ...")
+    pip("install", "--require-hashes", "--requirement", lock)
+    if group != "bench":
+        say(f"installing {TORCH} (the largest part) ...")
+        pip("install", TORCH)
+    link_project()
+    stamp.write_text(wanted)
+    say(f"installed in {time.monotonic() - began:.0f} s")
+
+
+def make_environment() -> None:
+    try:
+        venv.EnvBuilder(with_pip=True).create(VENV)
+    except (subprocess.CalledProcessError, SystemExit) as error:
+        shutil.rmtree(VENV, ignore_errors=True)
+        sys.exit(
+            f"berth: the virtual environment could not be made ({error}); on Debian install python3-venv."
+        )
+
+
+def count_packages(lock: Path) -> int:
+    return sum("==" in line and not line.startswith((" ", "#")) for line in lock.read_text().splitlines())
+
+
+def pip(*arguments: object) -> None:
+    run(PYTHON, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check", "--no-input")
+
+
+def link_project() -> None:
+    """Make ``import training`` work for jobs wherever they run: one line in site-packages."""
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(VENV), "platbase": str(VENV)}))
+    (packages / "berth.pth").write_text(f"{ROOT}\n")
+
+
+def manage(*arguments: object) -> None:
+    """Become ``manage.py``, so that Ctrl-C and the exit status are its own."""
+    os.chdir(ROOT)
+    os.execv(PYTHON, [str(PYTHON), "manage.py", *map(str, arguments)])
+
+
+def demo(once: bool) -> None:
+    install("base")
+    manage("up", "--example", *(["--once"] if once else []))
+
+
+def up() -> None:
+    install("base")
+    manage("up")
+
+
+def down() -> None:
+    install("base")
+    manage("down")
+
+
+def test(arguments: list[str]) -> None:
+    """Lint, types, import rules and all tests but those that need a GPU."""
+    install("base")
+    install("test")
+    bin_folder = VENV / "bin"
+    for name, command in (
+        ("lint", ("ruff", "check", ".")),
+        ("format", ("ruff", "format", "--check", ".")),
+        ("types", ("mypy", "orchestrator", "dashboard", "training", "tests", "make.py")),
+        ("imports", ("lint-imports",)),
+        ("migrations", ("python", "manage.py", "makemigrations", "--check", "--dry-run")),
+    ):
+        began = time.monotonic()
+        run(bin_folder / command[0], *command[1:])
+        say(f"{name} ok ({time.monotonic() - began:.0f} s)")
+    os.chdir(ROOT)
+    workers = str(min(4, max(2, os.cpu_count() or 2)))
+    chosen = ["-m", "not gpu", "-n", workers, "--dist", "worksteal", "-q", *arguments]
+    os.execv(PYTHON, [str(PYTHON), "-m", "pytest", *chosen])
+
+
+def bench(name: str | None) -> None:
+    install("base")
+    install("bench")
+    os.chdir(ROOT)
+    os.execv(PYTHON, [str(PYTHON), "-m", "benchmarks", *([name] if name else [])])
+
+
+def lock() -> None:
+    """Write the lock files anew from pyproject.toml; needs uv."""
+    uv = shutil.which("uv", path=f"{VENV / 'bin'}:{os.environ['PATH']}")
+    if uv is None:
+        sys.exit("berth: locking needs uv (pip install uv).")
+    base = ("--group", "torch-needs")
+    options = "--universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q".split()
+    for name, groups in {
+        "base": base,
+        "test": (*base, "--group", "test"),
+        "bench": ("--group", "bench"),
+    }.items():
+        constraint = () if name == "base" else ("-c", REQUIREMENTS / "base.txt")
+        run(
+            uv,
+            "pip",
+            "compile",
+            *options,
+            "pyproject.toml",
+            *groups,
+            *constraint,
+            "-o",
+            REQUIREMENTS / f"{name}.txt",
+        )
+
+
+def main() -> None:
+    if sys.version_info < OLDEST:
+        sys.exit(
+            f"berth: Python {OLDEST[0]}.{OLDEST[1]} or newer is needed; this is {sys.version.split()[0]}."
+        )
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("demo", help="start everything and run the example").add_argument(
+        "--once", action="store_true", help="end when the example ended"
+    )
+    commands.add_parser("up", help="start everything")
+    commands.add_parser("down", help="stop everything, trainings too")
+    commands.add_parser("test", help="all checks and tests").add_argument("arguments", nargs="*")
+    commands.add_parser("bench", help="print the benchmarks' tables").add_argument("--name")
+    commands.add_parser("lock", help="write the lock files anew")
+    chosen = parser.parse_args()
+    match chosen.command:
+        case "demo":
+            demo(chosen.once)
+        case "up":
+            up()
+        case "down":
+            down()
+        case "test":
+            test(chosen.arguments)
+        case "bench":
+            bench(chosen.name)
+        case "lock":
+            lock()
+
+
+if __name__ == "__main__":
+    main()
