@@ -136,7 +136,15 @@ def lock() -> None:
     if uv is None:
         sys.exit("berth: locking needs uv (pip install uv).")
     base = ("--group", "torch-needs")
-    options = "--universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q".split()
+    options = [
+        "--universal",
+        "--python-version",
+        "3.11",
+        "--generate-hashes",
+        "--no-annotate",
+        "--no-header",
+        "-q",
+    ]
     for name, groups in {
         "base": base,
         "test": (*base, "--group", "test"),
