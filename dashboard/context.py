@@ -1,7 +1,22 @@
 """What every page's frame needs."""
 
+from typing import Any
+
 from django.http import HttpRequest
+
+from dashboard import problems
+from dashboard.views.account import theme_of
+from orchestrator.live import read_now
 
 
 def shell(request: HttpRequest) -> dict[str, object]:
-    return {}
+    """Theme, address book and the bands; the admin's own pages need none of it."""
+    if request.path.startswith("/admin/"):
+        return {}
+    signed_in = getattr(request, "user", None) is not None and request.user.is_authenticated
+    found: list[dict[str, Any]] = problems.current() if signed_in else []
+    return {
+        "theme": theme_of(request),
+        "problems": found,
+        "simulated": signed_in and read_now().simulated,
+    }

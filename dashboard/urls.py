@@ -1,5 +1,25 @@
 """The addresses of the pages."""
 
-from django.urls import URLPattern
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from dashboard.views import account, job, jobs, overview, queue, submit
+
+sign_in = login_not_required(LoginView.as_view(redirect_authenticated_user=True))
+
+urlpatterns = [
+    path("", overview.overview, name="overview"),
+    path("queue", queue.queue, name="queue"),
+    path("jobs", jobs.jobs, name="jobs"),
+    path("jobs/<uuid:job_id>", job.job, name="job"),
+    path("jobs/<uuid:job_id>/devices", job.device_history, name="job-devices"),
+    path("jobs/<uuid:job_id>/<slug:action>", job.act, name="job-act"),
+    path("submit", submit.submit, name="submit"),
+    path("account", account.account, name="account"),
+    path("account/tokens", account.create_token, name="token-create"),
+    path("account/tokens/<int:token_id>/revoke", account.revoke_token, name="token-revoke"),
+    path("account/theme", account.set_theme, name="theme"),
+    path("login", sign_in, name="login"),
+    path("logout", LogoutView.as_view(), name="logout"),
+]

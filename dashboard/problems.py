@@ -1,0 +1,43 @@
+"""What does not work now, in sentences for the band on top of every page."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from dashboard import feed, wall
+from orchestrator.live import read_now
+
+READINGS_STOPPED_S = 5.0
+
+
+def current() -> list[dict[str, Any]]:
+    """Each part that does not answer: part, sentence, and since when (wall clock seconds or None)."""
+    found: list[dict[str, Any]] = []
+    readings = read_now()
+    if not readings.taken_at:
+        found.append(
+            {
+                "part": "readings",
+                "since": None,
+                "sentence": "No readings yet: the agent has not reported since this server was set up. "
+                "It starts with make up.",
+            }
+        )
+    elif wall.age_s(readings) > READINGS_STOPPED_S:
+        at = datetime.fromtimestamp(readings.taken_at, tz=UTC).strftime("%H:%M:%S UTC")
+        found.append(
+            {
+                "part": "readings",
+                "since": readings.taken_at,
+                "sentence": f"Readings stopped at {at}; jobs keep running, what you see is from then.",
+            }
+        )
+    if since := feed.redis_down_since():
+        found.append(
+            {
+                "part": "redis",
+                "since": since,
+                "sentence": "Redis does not answer; jobs keep running, pages update once a second "
+                "and new jobs may start a few seconds later.",
+            }
+        )
+    return found

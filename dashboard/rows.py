@@ -1,0 +1,158 @@
+"""Jobs as pages and the websocket show them: what everybody sees, and what the owner sees."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from dashboard import words
+from orchestrator.models import LEASED_STATES, Job, JobState, Lease
+from orchestrator.models.jobs import JobQuerySet
+
+RECENT = timedelta(minutes=10)
+MOST_ROWS = 500
+LOSSES = ("train/loss", "loss", "train_loss")
+RATES = ("tokens_per_s", "samples_per_s")
+
+
+def current_jobs(now: datetime) -> JobQuerySet:
+    """Every job that has not ended, and those that ended lately; newest first, the owner joined."""
+    unfinished = Job.objects.unfinished()
+    recent = Job.objects.filter(ended_at__gte=now - RECENT)
+    return (unfinished | recent).select_related("owner", "pool").order_by("-id")
+
+
+def device_labels(job_ids: Iterable[UUID]) -> dict[UUID, list[str]]:
+    """The devices that jobs hold now, by job, in the order of their ranks."""
+    found: dict[UUID, list[str]] = defaultdict(list)
+    leases = Lease.objects.active().filter(attempt__job__in=list(job_ids)).select_related("device", "attempt")
+    for lease in leases.order_by("attempt", "rank"):
+        found[lease.attempt.job_id].append(lease.device.label)
+    return found
+
+
+def finite(number: object) -> float | None:
+    """The number if it is one that JSON and people can read."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        return None
+    return float(number)
+
+
+def main_loss(values: Mapping[str, Any]) -> tuple[str, float] | None:
+    """The loss that stands for a job, with its name."""
+    names = [*LOSSES, *sorted(name for name in values if name.endswith("loss"))]
+    for name in names:
+        if (number := finite(values.get(name))) is not None:
+            return name, number
+    return None
+
+
+def throughput(job: Job) -> str:
+    """How fast a job goes, in the best unit it reports; empty when it does not go."""
+    if job.state != JobState.RUNNING:
+        return ""
+    for name in RATES:
+        for full in (name, f"train/{name}"):
+            if (number := finite(job.last_values.get(full))) is not None:
+                return f"{words.value(number)} {name.removesuffix('_per_s')}/s"
+    return f"{words.value(job.steps_per_s)} steps/s" if job.steps_per_s else ""
+
+
+def expected_end(job: Job, now: datetime) -> datetime | None:
+    """When a running job will have done all its steps at its present rate; None when that is not known."""
+    if job.state != JobState.RUNNING or not job.total_steps or job.step is None or not job.steps_per_s:
+        return None
+    left_s = max(0, job.total_steps - job.step) / job.steps_per_s
+    if left_s > 366 * 86_400:
+        return None
+    end = (job.last_report_at or now) + timedelta(seconds=left_s)
+    return end if end > now else None
+
+
+def needs(job: Job) -> str:
+    """What a job asks for: 2 devices, 40 GiB each."""
+    memory = job.spec_fields.get("gpu_memory_gib")
+    count = words.plural(job.gpus, "device")
+    if not memory:
+        return count
+    return f"{count}, {memory:g} GiB{' each' if job.gpus > 1 else ''}"
+
+
+def sentence(job: Job) -> str:
+    """Why the job is where it is, for everybody; a failed job's reason is its owner's alone."""
+    if job.state == JobState.QUEUED:
+        return job.wait_sentence
+    if job.state == JobState.HELD:
+        return "Held; starts after it is released."
+    if job.state == JobState.BACKOFF:
+        return "Tries again after a failure."
+    return ""
+
+
+def public_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
+    """What everybody who is logged in sees of any job: no code, arguments, numbers, logs or link."""
+    end = expected_end(job, now)
+    return {
+        "id": job.short_id,
+        "name": job.name,
+        "owner": job.owner.get_username(),
+        "state": job.state,
+        "devices": devices,
+        "needs": needs(job),
+        "sentence": sentence(job),
+        "starts": words.start_range(job.start_earliest, job.start_latest, now)
+        if job.state == JobState.QUEUED
+        else "",
+        # Minutes: a row that changes with every step would wake every page.
+        "eta": None if end is None else round(end.timestamp() / 15) * 15,
+    }
+
+
+def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
+    """What the owner and staff see of a job in a list."""
+    loss = main_loss(job.last_values)
+    return {
+        **public_row(job, devices, now),
+        "job": str(job.pk),
+        "sentence": sentence(job) or job.reason,
+        "attempt": job.attempt_count,
+        "progress": percent(job),
+        "step": job.step,
+        "total_steps": job.total_steps,
+        "loss": words.value(loss[1]) if loss else "",
+        "loss_name": loss[0] if loss else "",
+        "rate": throughput(job),
+        "diverged": job.diverged_step,
+    }
+
+
+def percent(job: Job) -> int | None:
+    """Whole percent; 100 only when it is done."""
+    progress = job.progress
+    return None if progress is None else math.floor(progress * 100)
+
+
+def detail_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
+    """The head of a job's page; ``shape`` changes when more of the page than its numbers does."""
+    shape = [
+        job.version,
+        job.event_count,
+        job.attempt_count,
+        job.stop_wanted,
+        job.name,
+        job.tags,
+        job.priority,
+    ]
+    return {
+        **own_row(job, devices, now),
+        "shape": "-".join(str(part) for part in shape),
+        "stopping": job.stop_wanted,
+        "metric_seq": job.metric_seq,
+        "values": {name: finite(number) for name, number in job.last_values.items()},
+    }
+
+
+def holds_devices(job: Job) -> bool:
+    return job.state in LEASED_STATES

@@ -1,0 +1,252 @@
+"""A job's page and what can be done to the job from it."""
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.conf import settings
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard import rows, wall
+from dashboard.signing_in import signed_in
+from orchestrator import checkpoints, lifecycle, submission
+from orchestrator.api.downloads import list_files
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.models import (
+    FINAL_STATES,
+    WAITING_STATES,
+    Attempt,
+    Checkpoint,
+    Job,
+    JobEvent,
+    JobState,
+    Lease,
+)
+from orchestrator.store import logs
+from orchestrator.store.device_history import DeviceHistory, reading_json
+
+TAIL_LINES = 200
+TAIL_BYTES = 64 << 10
+MOST_FILES = 200
+MOST_EVENTS = 100
+MOST_HISTORY_POINTS = 500
+MOST_LEASES = 64
+
+EXIT_WORDS = {
+    "user_error": "The script ended with an error",
+    "oom_gpu": "It ran out of GPU memory",
+    "oom_cpu": "It ran out of memory",
+    "signal": "A signal ended it",
+    "hang": "It made no progress and was ended",
+    "lost": "Its processes were lost",
+    "gpu_fault": "A GPU failed under it",
+    "infra": "It could not be started",
+    "timeout": "It reached its time limit",
+}
+
+
+@require_GET
+def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    found = _visible(request, job_id)
+    now = timezone.now()
+    attempts = list(found.attempts.prefetch_related("leases__device").order_by("-number"))
+    labels = rows.device_labels([found.pk])[found.pk]
+    row = rows.detail_row(found, labels, now)
+    log = log_tail(found, attempts)
+    context = {
+        "nav": "jobs",
+        "job": found,
+        "row": row,
+        "attempts": attempts,
+        "offers": offers(found),
+        "answer": answer(found, attempts),
+        "checkpoints": list(Checkpoint.objects.filter(job=found).order_by("-created_at")[:20]),
+        "files": output_files(found),
+        "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
+        "command": " ".join([found.spec_fields.get("entrypoint", ""), *found.spec_fields.get("args", [])]),
+        "spec": orjson.dumps(_shown_spec(found, request), option=orjson.OPT_INDENT_2).decode(),
+        "log": log,
+        "slot": wall.slot(found.colour),
+        "data": {
+            "id": str(found.pk),
+            "row": row,
+            "attempt": found.attempt_count,
+            "log": log["from"] if log else None,
+        },
+    }
+    return render(request, "dashboard/job.html", context)
+
+
+def _visible(request: HttpRequest, job_id: UUID) -> Job:
+    """The job, or the same answer as for one that does not exist."""
+    visible = Job.objects.visible_to(request.user).select_related("owner", "pool", "parent")
+    return get_object_or_404(visible, pk=job_id)
+
+
+def _shown_spec(job: Job, request: HttpRequest) -> dict[str, Any]:
+    """What was submitted, without what is empty; values of the environment are the owner's alone."""
+    spec = {name: value for name, value in job.spec_fields.items() if value not in (None, [], {}, "")}
+    if "env" in spec and job.owner_id != request.user.pk:
+        spec["env"] = dict.fromkeys(spec["env"], "…")
+    return spec
+
+
+def offers(job: Job) -> list[dict[str, str]]:
+    """What can be done to a job in its state; ``kind`` marks what ends it."""
+    state = JobState(job.state)
+    if state in FINAL_STATES:
+        found = [{"action": "retry", "label": "Run again", "kind": "main"}]
+        if Checkpoint.objects.filter(job=job).exists():
+            found.insert(0, {"action": "resume", "label": "Resume from checkpoint", "kind": "main"})
+            found[1]["kind"] = ""
+        return found
+    found = []
+    if state == JobState.RUNNING and not job.stop_wanted:
+        found.append({"action": "checkpoint", "label": "Checkpoint now", "kind": ""})
+    if state == JobState.HELD:
+        found.append({"action": "release", "label": "Release", "kind": "main"})
+    elif state in WAITING_STATES:
+        found.append({"action": "hold", "label": "Hold", "kind": ""})
+    if not (job.stop_wanted and job.stop_reason == "cancel"):
+        found.append({"action": "cancel", "label": "Cancel", "kind": "bad"})
+    return found
+
+
+def answer(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
+    """Why the newest attempt failed, for the head of the page; None where nothing failed lately."""
+    ended = next((attempt for attempt in attempts if attempt.ended_at), None)
+    if ended is None or job.state in {JobState.RUNNING, JobState.SUCCEEDED, JobState.CANCELLED}:
+        return None
+    if ended.kind not in EXIT_WORDS:
+        return None
+    first = ended.first_failure or {}
+    return {
+        "title": EXIT_WORDS[ended.kind],
+        "kind": ended.kind,
+        "detail": ended.exit_detail,
+        "rank": first.get("rank"),
+        "attempt": ended.number,
+        "tail": logs.display_text(ended.log_tail.encode()) if ended.log_tail else "",
+        "next": job.reason,
+        "again_at": job.next_try_at if job.state == JobState.BACKOFF else None,
+    }
+
+
+def log_tail(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
+    """The end of the newest attempt's log of rank 0, and from where the socket goes on."""
+    if not attempts:
+        return None
+    number = attempts[0].number
+    chunk = logs.read_tail(settings.HOME.job(job.pk).attempt(number).log(0), TAIL_LINES, TAIL_BYTES)
+    start = chunk.next_offset - len(chunk.data) if not chunk.dropped_bytes else chunk.offset
+    return {
+        "text": logs.display_text(chunk.data),
+        "from": {"attempt": number, "rank": 0, "start": start, "next": chunk.next_offset},
+        "ranks": list(range(job.gpus)),
+    }
+
+
+def output_files(job: Job) -> list[dict[str, Any]]:
+    """What the job wrote to its output folder; links are left out (B58)."""
+    found, _ = list_files(settings.HOME.job(job.pk).output)
+    return [
+        {"path": os.fsencode(path).decode(errors="replace"), "size": facts.st_size}
+        for path, facts in found[:MOST_FILES]
+    ]
+
+
+@require_GET
+def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """Memory and utilisation of the job's devices while it held them, for the charts."""
+    found = _visible(request, job_id)
+    history = DeviceHistory(settings.HOME.readings)
+    devices: dict[str, dict[str, Any]] = {}
+    leases = Lease.objects.filter(attempt__job=found).select_related("device").order_by("-started_at")
+    for lease in leases[:MOST_LEASES]:
+        device = lease.device
+        entry = devices.setdefault(
+            device.pk,
+            {"id": device.pk, "label": device.label, "total_bytes": device.memory_bytes, "spans": []},
+        )
+        entry["spans"].append((lease.started_at, lease.ended_at or timezone.now()))
+    for entry in devices.values():
+        spans = entry.pop("spans")
+        start, end = min(first for first, _ in spans), max(last for _, last in spans)
+        entry["series"] = _series(history, entry["id"], start, end)
+    shown = sorted(devices.values(), key=lambda entry: str(entry["label"]))
+    return HttpResponse(orjson.dumps({"devices": shown}), content_type="application/json")
+
+
+def _series(history: DeviceHistory, device_id: str, start: datetime, end: datetime) -> dict[str, object]:
+    return reading_json(
+        history.read(device_id, start.timestamp(), end.timestamp(), max_points=MOST_HISTORY_POINTS)
+    )
+
+
+@require_POST
+def act(request: HttpRequest, job_id: UUID, action: str) -> HttpResponse:
+    """Carry out one of ``offers``; a script is answered in JSON, a form by a redirect."""
+    found = _visible(request, job_id)
+    do = ACTIONS.get(action)
+    if do is None:
+        raise Http404
+    quiet = request.headers.get("X-Requested-With") == "fetch"
+    try:
+        shown, sentence = do(request, found)
+    except OrchestratorError as error:
+        if quiet:
+            return JsonResponse({"detail": str(error)}, status=error.status)
+        messages.error(request, str(error))
+        return redirect("job", job_id=job_id)
+    if quiet:
+        return JsonResponse({"detail": sentence})
+    messages.success(request, sentence)
+    return redirect("job", job_id=shown.pk)
+
+
+Act = Callable[[HttpRequest, Job], tuple[Job, str]]
+
+
+def _cancel(request: HttpRequest, job: Job) -> tuple[Job, str]:
+    job = lifecycle.cancel(job, by=signed_in(request).get_username())
+    return job, "Cancelled." if job.is_final else "Stopping; its processes get time to end by themselves."
+
+
+def _hold(request: HttpRequest, job: Job) -> tuple[Job, str]:
+    return lifecycle.hold(job, by=signed_in(request).get_username()), "Held; it starts after you release it."
+
+
+def _release(request: HttpRequest, job: Job) -> tuple[Job, str]:
+    return lifecycle.release(job, by=signed_in(request).get_username()), "Back in the queue."
+
+
+def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
+    checkpoints.order(job, by=signed_in(request).get_username())
+    return job, "Asked for a checkpoint; it appears in the list when it is verified."
+
+
+def _retry(request: HttpRequest, job: Job) -> tuple[Job, str]:
+    made = submission.retry(signed_in(request), job, resume=False, changes={})
+    return made, f"Submitted again as {made.name} #{made.short_id}."
+
+
+def _resume(request: HttpRequest, job: Job) -> tuple[Job, str]:
+    made = submission.retry(signed_in(request), job, resume=True, changes={})
+    return made, f"Submitted as {made.name} #{made.short_id}; it resumes from the newest checkpoint."
+
+
+ACTIONS: dict[str, Act] = {
+    "cancel": _cancel,
+    "hold": _hold,
+    "release": _release,
+    "checkpoint": _checkpoint,
+    "retry": _retry,
+    "resume": _resume,
+}

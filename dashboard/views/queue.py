@@ -1,0 +1,63 @@
+"""The Queue: who waits and why, who runs and until when, what ended lately."""
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from dashboard import rows
+from orchestrator.models import FINAL_STATES, LEASED_STATES, Device, Job, JobState, Pool
+
+MOST_WAITING = 200
+LATELY = 10
+
+
+def queue(request: HttpRequest) -> HttpResponse:
+    now = timezone.now()
+    pool = request.GET.get("pool", "")[:64]
+    jobs = Job.objects.select_related("owner", "pool")
+    if pool:
+        jobs = jobs.filter(pool_id=pool)
+    if request.GET.get("mine"):
+        jobs = jobs.filter(owner_id=request.user.pk)
+    waiting = list(in_order(jobs))
+    leased = list(jobs.filter(state__in=LEASED_STATES).order_by("first_started_at", "id")[:MOST_WAITING])
+    ended = list(jobs.filter(state__in=FINAL_STATES).order_by("-ended_at")[:LATELY])
+    context = {
+        "nav": "queue",
+        "waiting": shown(waiting, request.user, now),
+        "leased": shown(leased, request.user, now),
+        "ended": shown(ended, request.user, now),
+        "pools": list(Pool.objects.values_list("name", flat=True)),
+        "pool": pool,
+        "mine": bool(request.GET.get("mine")),
+        "device_count": Device.objects.count(),
+    }
+    return render(request, "dashboard/queue.html", context)
+
+
+def in_order(jobs: Any) -> list[Job]:
+    """Waiting jobs in the order in which they are served; those that are held or wait out a failure last."""
+    found = jobs.filter(state__in=[JobState.QUEUED, JobState.HELD, JobState.BACKOFF])[:MOST_WAITING]
+    rank = {JobState.QUEUED: 0, JobState.BACKOFF: 1, JobState.HELD: 2}
+    return sorted(
+        found,
+        key=lambda job: (rank[JobState(job.state)], job.wait_ahead, -job.priority, job.queued_at, job.pk),
+    )
+
+
+def shown(jobs: list[Job], user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
+    """The jobs as this reader may see them; ``url`` only where they may open the page."""
+    labels = rows.device_labels([job.pk for job in jobs if rows.holds_devices(job)])
+    staff = bool(getattr(user, "is_staff", False))
+    return [
+        {
+            **rows.public_row(job, labels.get(job.pk, []), now),
+            "object": job,
+            "may_open": staff or job.owner_id == user.pk,
+        }
+        for job in jobs
+    ]

@@ -1,0 +1,154 @@
+"""The wall of devices: what each tile says."""
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from dashboard import words
+from orchestrator.live import NowReadings
+from orchestrator.models import Device
+
+FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news
+SLOTS = 8
+
+
+def slot(colour: int | None) -> str:
+    """The CSS classes of a job's colour; the ninth job reuses the first colour with a hatch."""
+    if colour is None:
+        return ""
+    again = " again" if colour >= SLOTS else ""
+    return f"slot-{colour % SLOTS + 1}{again}"
+
+
+def shape(readings: NowReadings, devices: Iterable[Device]) -> str:
+    """A digest of everything on the wall but its numbers: when it changes, the tiles are drawn anew."""
+    facts = [
+        [[device.pk, device.admin_state, device.health, device.health_reason] for device in devices],
+        [
+            [
+                entry["id"],
+                entry.get("stale", False),
+                entry.get("foreign_bytes", 0) > FOREIGN_SHOWN_BYTES,
+                [[holder["job"], holder["rank"]] for holder in entry.get("holders", [])],
+                [name for name in ("utilization_percent", "temperature_c", "power_w") if name in entry],
+            ]
+            for entry in readings.devices
+        ],
+        readings.problem,
+        readings.simulated,
+    ]
+    return hashlib.sha256(orjson.dumps(facts)).hexdigest()[:16]
+
+
+def tick(readings: NowReadings) -> list[list[Any]]:
+    """The numbers of each device, in the order of the wall.
+
+    Each is [id, utilisation in percent, used bytes, watts, degrees, {short job id: used bytes}, foreign
+    bytes]; null where there is no reading.
+    """
+    return [
+        [
+            entry["id"],
+            entry.get("utilization_percent"),
+            entry.get("used_bytes"),
+            entry.get("power_w"),
+            entry.get("temperature_c"),
+            _bytes_by_job(entry),
+            entry.get("foreign_bytes", 0),
+        ]
+        for entry in readings.devices
+    ]
+
+
+def _bytes_by_job(entry: Mapping[str, Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for process in entry.get("processes", []):
+        if process.get("job"):
+            short = str(process["job"])[-8:]
+            found[short] = found.get(short, 0) + int(process["used_bytes"])
+    return found
+
+
+def tiles(
+    readings: NowReadings,
+    devices: Iterable[Device],
+    rows: Mapping[str, Mapping[str, Any]],
+    links: Mapping[str, str],
+    started: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """One tile for every device of the database, in the order of their indices.
+
+    Args:
+        rows: the reader's own jobs by id, for the loss and the expected end.
+        links: the address of each job that the reader may open, by id.
+        started: when each running job's attempt started, by id.
+    """
+    return [_tile(device, readings.device(device.pk), rows, links, started) for device in devices]
+
+
+def _tile(
+    device: Device,
+    entry: dict[str, Any] | None,
+    rows: Mapping[str, Mapping[str, Any]],
+    links: Mapping[str, str],
+    started: Mapping[str, Any],
+) -> dict[str, Any]:
+    entry = entry or {"holders": [], "processes": []}
+    total = int(entry.get("total_bytes") or device.memory_bytes)
+    by_job = _bytes_by_job(entry)
+    jobs: dict[str, dict[str, Any]] = {}
+    for holder in entry.get("holders", []):
+        job_id = str(holder["job"])
+        one = jobs.setdefault(
+            job_id,
+            {
+                "id": job_id[-8:],
+                "name": holder["name"],
+                "owner": holder["owner"],
+                "ranks": [],
+                "slot": slot(holder.get("colour")),
+                "url": links.get(job_id, ""),
+                "row": rows.get(job_id),
+                "started": started.get(job_id),
+                "share": _percent(by_job.get(job_id[-8:], 0), total),
+            },
+        )
+        one["ranks"].append(holder["rank"])
+    foreign = int(entry.get("foreign_bytes", 0))
+    return {
+        "device": device,
+        "reading": entry,
+        "read": "used_bytes" in entry,
+        "used": entry.get("used_bytes"),
+        "total": total,
+        "jobs": list(jobs.values()),
+        "foreign": foreign if foreign > FOREIGN_SHOWN_BYTES else 0,
+        "foreign_share": _percent(foreign, total),
+        "strangers": _strangers(entry),
+        "stale": entry.get("stale", False) or "used_bytes" not in entry,
+        "free": not jobs and device.usable and foreign <= FOREIGN_SHOWN_BYTES and "used_bytes" in entry,
+    }
+
+
+def _percent(part: float, whole: float) -> float:
+    return round(min(100.0, 100.0 * part / whole), 1) if whole else 0.0
+
+
+def _strangers(entry: Mapping[str, Any]) -> str:
+    """Whose processes are on the device that are not Berth's: carl (python), root (Xorg)."""
+    seen: dict[str, None] = {}
+    for process in entry.get("processes", []):
+        if not process.get("job"):
+            command = str(process.get("command") or "").split(" ")[0].rsplit("/", 1)[-1][:40]
+            who = process.get("user") or "somebody"
+            seen[f"{who} ({command})" if command else who] = None
+    names = list(seen)
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def age_s(readings: NowReadings) -> float:
+    """How old the newest readings are."""
+    return max(0.0, time.time() - readings.taken_at)

@@ -1,0 +1,77 @@
+"""How sizes, times and counts are written for people; the same rules as in ``static/js/words.js``."""
+
+import math
+from datetime import datetime
+
+GIB = 1024**3
+TIB = 1024**4
+MIB = 1024**2
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that reads best: 84.0 GiB, 1.2 TiB, 12 MiB, 300 bytes."""
+    if count >= TIB:
+        return f"{count / TIB:.1f} TiB"
+    if count >= 0.1 * GIB:
+        return f"{count / GIB:.1f} GiB"
+    if count >= MIB:
+        return f"{count / MIB:.0f} MiB"
+    if count >= 1024:
+        return f"{count / 1024:.0f} KiB"
+    return "1 byte" if count == 1 else f"{count:.0f} bytes"
+
+
+def duration(seconds: float) -> str:
+    """The two largest units: 2 h 14 min, 3 d 4 h, 12 s."""
+    whole = max(0, round(seconds))
+    days, rest = divmod(whole, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, left = divmod(rest, 60)
+    if days:
+        return f"{days} d {hours} h" if hours else f"{days} d"
+    if hours:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    if minutes >= 10 or (minutes and not left):
+        return f"{minutes} min"
+    return f"{minutes} min {left} s" if minutes else f"{left} s"
+
+
+def relative(seconds: float) -> str:
+    """A moment ``seconds`` from now: in 6 min, 2 h 14 min ago."""
+    if abs(seconds) < 1:
+        return "now"
+    return f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
+
+
+def value(number: float | None) -> str:
+    """A metric's value, four significant digits."""
+    if number is None:
+        return ""
+    if math.isnan(number) or math.isinf(number):
+        return str(number)
+    if number == int(number) and abs(number) < 1e7:
+        return f"{int(number):,}"
+    if 1e-3 <= abs(number) < 1e6:
+        return f"{number:,.4g}" if abs(number) < 1e4 else f"{number:,.0f}"
+    return f"{number:.3g}"
+
+
+def start_range(earliest: datetime | None, latest: datetime | None, now: datetime) -> str:
+    """When something starts: in 6 to 9 min; empty when not known."""
+    if earliest is None:
+        return ""
+    first = max(0.0, (earliest - now).total_seconds())
+    last = max(first, ((latest or earliest) - now).total_seconds())
+    if last < 60:
+        return "within a minute"
+    if last < 3_600:
+        low, high = math.floor(first / 60), math.ceil(last / 60)
+        return f"in {low} to {high} min" if high > low else f"in {high} min"
+    if duration(first) == duration(last):
+        return f"in {duration(last)}"
+    return f"in {duration(first)} to {duration(last)}"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """1 device, 2 devices."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
