@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -19,6 +20,8 @@ from orchestrator.store.names import shown
 
 CHUNK_BYTES = 1 << 18
 LONG_HEADER_BYTES = 1 << 20  # a pax header with extended attributes of a Mac
+PADDING_BYTES = 1 << 20
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError)
 BLOCK = tarfile.BLOCKSIZE
 END_OF_ZIP = struct.Struct("<4s4H2LH")
 END_OF_ZIP64 = struct.Struct("<4sQ2H2L4Q")
@@ -70,17 +73,24 @@ def too_many(members: int) -> TooLarge:
 # zip
 
 
-def _read_zip(archive: BinaryIO, members: int, total_bytes: int) -> Iterator[Member]:
-    count_zip_members(archive, members)
+@contextmanager
+def _damage_told(kind: str) -> Iterator[None]:
+    """Around every read: contents are read by the caller, outside the loop over the members."""
     try:
+        yield
+    except (*DAMAGED, gzip.BadGzipFile, tarfile.HeaderError) as error:
+        raise Malformed(f"The {kind} archive is cut off or damaged: {error}. Pack it again.") from error
+
+
+def _read_zip(archive: BinaryIO, members: int, total_bytes: int) -> Iterator[Member]:
+    with _damage_told("zip"):
+        count_zip_members(archive, members)
         with zipfile.ZipFile(archive) as opened:
             infos = opened.infolist()
             _refuse_zip_sizes(infos, total_bytes)
             _refuse_overlaps(archive, infos)
             for info in infos:
                 yield _zip_member(opened, info)
-    except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError) as error:
-        raise Malformed(f"The zip archive is damaged: {error}. Pack it again.") from error
 
 
 def count_zip_members(archive: BinaryIO, members: int) -> None:
@@ -165,7 +175,7 @@ def _zip_member(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
 
 def _zip_chunks(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     count = 0
-    with opened.open(info) as file:
+    with _damage_told("zip"), opened.open(info) as file:
         while chunk := file.read(CHUNK_BYTES):
             count += len(chunk)
             yield chunk
@@ -205,12 +215,8 @@ def _is_tar_header(block: bytes) -> bool:
 
 
 def _read_tar(stream: BinaryIO | gzip.GzipFile, members: int) -> Iterator[Member]:
-    try:
+    with _damage_told("tar"):
         yield from _TarReader(stream, members).members()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise Malformed(f"The archive is cut off or damaged: {error}. Upload it again.") from error
-    except tarfile.HeaderError as error:
-        raise Malformed(f"The archive is no tar archive, or damaged: {error}. Pack it again.") from error
 
 
 class _TarReader:
@@ -241,11 +247,17 @@ class _TarReader:
     def _next_header(self) -> tarfile.TarInfo | None:
         block = self._take(BLOCK)
         if not block.strip(b"\0"):
-            # A gzip stream is read to its end: only there stands its checksum.
-            while self._stream.read(CHUNK_BYTES):
-                pass
+            self._read_padding()
             return None
         return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+
+    def _read_padding(self) -> None:
+        """To the end of a gzip stream, where its checksum stands; tar pads with zeros to a record."""
+        left = PADDING_BYTES
+        while chunk := self._stream.read(CHUNK_BYTES):
+            left -= len(chunk)
+            if left < 0:
+                raise Malformed("The archive goes on after its end. Pack it again.")
 
     def _member(self, info: tarfile.TarInfo, overrides: dict[str, str]) -> Iterator[Member]:
         name = overrides.get("path", info.name)
@@ -255,15 +267,19 @@ class _TarReader:
         if any(key.startswith("GNU.sparse") for key in overrides):
             raise Malformed(f"'{shown(name)}' is a sparse file; only plain files are accepted.")
         size = _pax_size(overrides, info.size)
+        is_folder = info.type == tarfile.DIRTYPE or name.endswith("/")
+        if is_folder and size:
+            raise Malformed(f"'{shown(name)}' is a folder with content. Pack the archive again.")
         left = [size]
 
         def chunks() -> Iterator[bytes]:
-            while left[0]:
-                chunk = self._take(min(left[0], CHUNK_BYTES))
-                left[0] -= len(chunk)
-                yield chunk
+            with _damage_told("tar"):
+                while left[0]:
+                    chunk = self._take(min(left[0], CHUNK_BYTES))
+                    left[0] -= len(chunk)
+                    yield chunk
 
-        yield Member(name, info.type == tarfile.DIRTYPE or name.endswith("/"), chunks)
+        yield Member(name, is_folder, chunks)
         for _ in chunks():
             pass
         self._take(-size % BLOCK)

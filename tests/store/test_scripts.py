@@ -1,0 +1,95 @@
+"""What is said about a script when it comes in."""
+
+import time
+
+import pytest
+
+from orchestrator.exceptions import Malformed
+from orchestrator.store.names import shadowing_warnings
+from orchestrator.store.scripts import check_script
+
+
+def test_a_good_script_has_no_warnings():
+    assert check_script("train.py", b"import torch\nprint(torch.__version__)\n") == []
+
+
+@pytest.mark.parametrize("data", [b"\x7fELF\x02", b"%PDF-1.7\n", b"PK\x03\x04abc", b"\x1f\x8b\x08\x00"])
+def test_b19_binary_files_are_refused_as_scripts(data):
+    with pytest.raises(Malformed, match="not a script"):
+        check_script("train.py", data)
+
+
+@pytest.mark.parametrize(
+    ("data", "offset"),
+    [
+        ("x = 1".encode("utf-16"), "byte 0"),
+        (b"# caf\xe9\n", "offset 5"),
+        (b"x = '\xed\xa0\x80'", "offset 5"),
+        (b"# -*- coding: latin-1 -*-\n# \xe4", "offset 28"),
+    ],
+)
+def test_b20_other_encodings_are_refused_with_their_offset(data, offset):
+    with pytest.raises(Malformed, match=offset):
+        check_script("train.py", data)
+
+
+def test_b20_a_byte_order_mark_of_utf8_is_accepted():
+    assert check_script("train.py", b"\xef\xbb\xbfprint(1)\n") == []
+
+
+def test_b21_nul_bytes_are_refused_with_their_offset():
+    with pytest.raises(Malformed, match="offset 6"):
+        check_script("train.py", b"x = 1\n\0")
+
+
+def test_b22_a_syntax_error_is_a_warning_with_its_line():
+    (warning,) = check_script("train.py", b"x = 1\nif x\n")
+
+    assert "line 2" in warning
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"(" * 100_000,
+        b"-" * 100_000 + b"1",
+        b"not " * 50_000 + b"1",
+        b"x = (\n" + b"-\n" * 30_000 + b"1)\n",
+        b"x = " + b"a." * 30_000 + b"b\n",
+        b"x = " + b"1+" * 30_000 + b"1\n",
+        b"x = " + b"lambda: " * 8_000 + b"1\n",
+        b"x" + b"[0]" * 20_000 + b"\n",
+        b"x = " + b"(" * 150 + b")" * 150,
+        b"".join(b" " * n + b"if 1:\n" for n in range(150)),
+        b"x = '" + b"{" * 60_000 + b"'\n",
+        b"f(" * 90 + b")" * 90,
+        b"x = " + b"1 if 1 else " * 20_000 + b"1\n",
+    ],
+)
+def test_b22_deep_nesting_never_ends_the_process(data):
+    warnings = check_script("train.py", data)
+
+    assert all("train.py" in warning for warning in warnings)
+
+
+def test_b22_invalid_escapes_print_nothing_here(recwarn):
+    assert check_script("train.py", b"x = '\\d'\n") == []
+    assert not recwarn.list
+
+
+def test_b23_names_that_hide_modules_are_warned_about():
+    assert "'torch' hides" in check_script("torch.py", b"x = 1\n")[0]
+    assert shadowing_warnings(["random.py", "numpy/__init__.py", "train.py", "pkg/json.py"]) == [
+        f"'{name}' hides the module of the same name from every import; rename it if that is not meant."
+        for name in ("numpy", "random")
+    ]
+
+
+def test_an_ordinary_script_is_checked_within_ten_milliseconds():
+    data = b"import os\n\n\ndef step(x):\n    return {'a': [x, (x + 1)], 'b': os.sep}\n" * 150
+    check_script("train.py", data)
+
+    start = time.perf_counter()
+    check_script("train.py", data)
+
+    assert time.perf_counter() - start < 0.05  # 10 ms on a quiet machine
