@@ -202,7 +202,7 @@ def _raised(ending: Ending) -> Verdict | None:
     if error.exception == "MemoryError":
         kind = "oom_cpu"
     if kind == "oom_gpu":
-        return Verdict(kind, f"Rank {rank} ran out of GPU memory. {_GPU_MEMORY_ADVICE} ({raised})", rank)
+        return Verdict(kind, f"Rank {rank} ran out of GPU memory ({raised}). {_GPU_MEMORY_ADVICE}", rank)
     if kind == "oom_cpu":
         return Verdict(kind, f"Rank {rank} ran out of main memory ({raised}).", rank)
     if kind == "gpu_fault":

@@ -1,0 +1,172 @@
+"""From what was seen to a kind, a first failure and a sentence."""
+
+import signal
+from typing import Any
+
+import pytest
+
+from orchestrator.supervisor.exit_record import KIND_OF_STOP, Ending, classify, first_failure, rank_rows
+from orchestrator.supervisor.orders import STOP_REASONS
+from orchestrator.supervisor.rank_reports import RankError
+
+KILL, TERM, ABRT, SEGV = -signal.SIGKILL, -signal.SIGTERM, -signal.SIGABRT, -signal.SIGSEGV
+VALUE_ERROR = RankError("ValueError", "no such split", 20)
+CUDA_OOM = RankError("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB", 10)
+PEER = RankError("DistBackendError", "[Rank 0] NCCL error: remote process exited", 5)
+GLOO_PEER = RankError(
+    "RuntimeError", "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:3", 5
+)
+
+CASES: list[tuple[str, Ending, str, int | None]] = [
+    ("finished", Ending(1, top=0, finished={0: 0}), "ok", None),
+    ("f24: exit code 0 without a marker", Ending(1, top=0), "ok", None),
+    ("finished, then torch aborts", Ending(1, top=ABRT, finished={0: 0}), "ok", None),
+    ("all finished, one aborts", Ending(2, top=1, finished={0: 0, 1: 0}, codes={1: ABRT, 0: 0}), "ok", None),
+    ("one finished, the other aborts", Ending(2, top=1, finished={0: 0}, codes={1: ABRT}), "signal", 1),
+    ("exception", Ending(1, top=1, errors={0: VALUE_ERROR}), "user_error", 0),
+    ("exit code", Ending(1, top=3, finished={0: 3}), "user_error", 0),
+    ("exit code of a rank", Ending(2, top=1, finished={1: 3}, codes={1: 3, 0: TERM}), "user_error", 1),
+    ("gpu memory", Ending(1, top=1, errors={0: CUDA_OOM}), "oom_gpu", 0),
+    (
+        "f74: the earliest exception counts",
+        Ending(2, top=1, errors={0: VALUE_ERROR, 1: CUDA_OOM}),
+        "oom_gpu",
+        1,
+    ),
+    ("memory error", Ending(1, top=1, errors={0: RankError("MemoryError", "", 1)}), "oom_cpu", 0),
+    (
+        "torch's allocator on the host",
+        Ending(
+            1, top=1, errors={0: RankError("RuntimeError", "DefaultCPUAllocator: can't allocate memory", 1)}
+        ),
+        "oom_cpu",
+        0,
+    ),
+    (
+        "a fault of the gpu",
+        Ending(
+            1,
+            top=1,
+            errors={0: RankError("AcceleratorError", "CUDA error: uncorrectable ECC error encountered", 1)},
+        ),
+        "gpu_fault",
+        0,
+    ),
+    (
+        "abort with the reason in the log",
+        Ending(1, top=ABRT, tails={0: "c10::Error CUDA out of memory."}),
+        "oom_gpu",
+        0,
+    ),
+    ("f17: killed from outside", Ending(1, top=KILL), "signal", 0),
+    ("f75: killed by the kernel", Ending(1, top=KILL, oom_killed=True), "oom_cpu", 0),
+    ("f22: crash", Ending(1, top=SEGV), "signal", 0),
+    ("f17: torchrun's -15 is not the cause", Ending(2, top=1, codes={1: TERM, 0: KILL}), "signal", 0),
+    (
+        "f17: peers raise because one was killed",
+        Ending(2, top=1, errors={0: PEER}, codes={0: 1, 1: KILL}),
+        "signal",
+        1,
+    ),
+    ("f17: the same with gloo", Ending(2, top=1, errors={0: GLOO_PEER}, codes={0: 1, 1: KILL}), "signal", 1),
+    (
+        "a real error beats a later kill",
+        Ending(2, top=1, errors={0: VALUE_ERROR}, codes={0: 1, 1: KILL}),
+        "user_error",
+        0,
+    ),
+    ("a lost peer alone", Ending(2, top=1, errors={0: PEER}, codes={0: 1, 1: TERM}), "user_error", 0),
+    (
+        "the peer's words come earlier than the error itself",
+        Ending(2, top=1, errors={0: GLOO_PEER, 1: VALUE_ERROR}, codes={0: 1, 1: 1}),
+        "user_error",
+        1,
+    ),
+    ("sigterm from somebody else", Ending(1, top=TERM), "signal", 0),
+    ("f16: torchrun killed", Ending(2, top=KILL, torchrun=True), "signal", None),
+    (
+        "torchrun fails before any rank",
+        Ending(2, top=1, started_ranks=0, launcher_tail="No module named torch"),
+        "infra",
+        None,
+    ),
+    (
+        "bubblewrap fails",
+        Ending(1, top=1, started_ranks=0, launcher_tail="bwrap: no such file\n"),
+        "infra",
+        None,
+    ),
+    ("nothing known", Ending(2), "infra", None),
+    ("ours", Ending(1, top=0, finished={0: 0}, infra="The disk is full."), "infra", None),
+    ("memory limit", Ending(1, top=KILL, over_memory="Used 2 GiB of 1."), "oom_cpu", None),
+    ("f20: hang", Ending(2, top=KILL, hang="Nothing for 60 s."), "hang", None),
+    ("f25: killed after the grace", Ending(1, top=KILL, stop_reason="cancel"), "cancelled", None),
+    ("default action of the stop", Ending(1, top=TERM, stop_reason="preempt"), "preempted", None),
+    (
+        "saved and returned",
+        Ending(1, top=0, finished={0: 0}, stop_reason="preempt", stop_heard=True),
+        "preempted",
+        None,
+    ),
+    ("f88: finished, deaf to the stop", Ending(1, top=0, finished={0: 0}, stop_reason="cancel"), "ok", None),
+    ("f88: finished, then killed", Ending(1, top=KILL, finished={0: 0}, stop_reason="cancel"), "ok", None),
+    ("f88: one of two finished", Ending(2, top=1, finished={0: 0}, stop_reason="cancel"), "cancelled", None),
+    (
+        "raised while stopping",
+        Ending(1, top=1, errors={0: VALUE_ERROR}, stop_reason="cancel"),
+        "cancelled",
+        None,
+    ),
+    ("stopped before the start", Ending(1, stop_reason="timeout", started_ranks=0), "timeout", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind", "first_rank"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_each_ending_has_its_kind(ending: Ending, kind: str, first_rank: int | None) -> None:
+    verdict = classify(ending)
+
+    assert (verdict.kind, verdict.first_rank) == (kind, first_rank)
+    assert verdict.detail.endswith(".")
+
+
+def test_every_reason_for_a_stop_has_a_kind_and_a_sentence() -> None:
+    assert set(KIND_OF_STOP) == set(STOP_REASONS)
+    for reason, kind in KIND_OF_STOP.items():
+        verdict = classify(Ending(1, top=TERM, stop_reason=reason))
+        assert verdict.kind == kind
+        assert verdict.detail.startswith(("Stopped", "Cancelled"))
+
+
+def test_an_abort_after_the_end_is_noted() -> None:
+    assert "SIGABRT" in classify(Ending(1, top=ABRT, finished={0: 0})).detail
+
+
+def test_only_the_first_line_of_a_long_message_is_in_the_sentence() -> None:
+    verdict = classify(Ending(1, top=1, errors={0: RankError("KeyError", "'a'\n" + "b" * 5000, 1)}))
+
+    assert verdict.detail == "The script raised KeyError: 'a' on rank 0."
+
+
+def test_rows_and_first_failure_tell_codes_from_signals() -> None:
+    ending = Ending(2, top=1, errors={1: VALUE_ERROR}, codes={1: 1, 0: TERM})
+
+    assert rank_rows(ending) == [
+        {"rank": 0, "code": None, "signal": 15, "finished": False},
+        {"rank": 1, "code": 1, "signal": None, "finished": False},
+    ]
+    assert first_failure(ending, classify(ending)) == {
+        "rank": 1,
+        "code": 1,
+        "signal": None,
+        "exception": "ValueError",
+        "message": "no such split",
+    }
+
+
+@pytest.mark.parametrize("fields", [{"top": 0}, {"top": KILL, "stop_reason": "cancel"}])
+def test_without_a_failure_there_is_no_first_one(fields: dict[str, Any]) -> None:
+    ending = Ending(1, **fields)
+
+    assert first_failure(ending, classify(ending)) is None

@@ -1,0 +1,289 @@
+"""Records, processes, orders, caps and the verdict over an attempt's folder, each by itself."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.supervisor import processes
+from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.hang import HangWatch
+from orchestrator.supervisor.launch import BadLaunch, Launch
+from orchestrator.supervisor.liveness import Evidence, Liveness, judge, liveness
+from orchestrator.supervisor.log_caps import LogCap
+from orchestrator.supervisor.orders import (
+    CheckpointOrder,
+    OrderBook,
+    StopOrder,
+    order_checkpoint,
+    order_stop,
+    parse_order,
+)
+from orchestrator.supervisor.records import LARGEST_RECORD_BYTES, read_record, write_record
+from tests.supervisor.conftest import REPOSITORY
+
+
+def test_a_record_comes_back_with_its_version(tmp_path: Path) -> None:
+    write_record(tmp_path / "a.json", {"x": [1, None]})
+
+    assert read_record(tmp_path / "a.json") == {"v": 1, "x": [1, None]}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_record_of_a_newer_version_is_read_with_all_its_fields(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"v": 9, "x": 1, "unknown": {}}')
+
+    assert read_record(tmp_path / "a.json") == {"v": 9, "x": 1, "unknown": {}}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '"x"', "\0", "[" * 100_000, " " * (LARGEST_RECORD_BYTES + 1)]
+)
+def test_what_is_no_record_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+
+    assert read_record(tmp_path / "a.json") is None
+
+
+def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    write_record(tmp_path / "a.json", {"x": 1})
+    with pytest.raises(TypeError):
+        write_record(tmp_path / "a.json", {"x": object()})
+
+    assert read_record(tmp_path / "a.json") == {"v": 1, "x": 1}
+
+
+def test_f65_a_recorded_pid_of_another_program_is_dead_and_never_signalled() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        now = processes.identify(other.pid)
+        assert now is not None
+        before = processes.ProcessId(now.boot_id, now.pid, now.start_ticks - 1)
+
+        assert not processes.is_alive(before)
+        assert not processes.send_signal(before, signal.SIGKILL)
+        assert processes.is_alive(now)
+        assert processes.send_signal(now, signal.SIGKILL)
+
+
+def test_f66_a_process_of_another_boot_is_dead() -> None:
+    me = processes.identify(os.getpid())
+    assert me is not None
+
+    assert not processes.is_alive(processes.ProcessId("another-boot", me.pid, me.start_ticks))
+
+
+def test_a_zombie_is_dead() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        process = processes.identify(child.pid)
+        assert process is not None
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+        assert not processes.is_alive(process)
+
+
+def test_descendants_are_the_same_with_and_without_children_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60 & wait"]) as shell:
+        while len(found := processes.descendants(shell.pid)) < 2:
+            time.sleep(0.01)
+        monkeypatch.setattr(processes, "_children_files_exist", lambda: False)
+        scanned = processes.descendants(shell.pid)
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+
+    assert sorted(found) == sorted(scanned)
+
+
+def test_a_process_is_found_by_its_nonce_and_knows_its_rank() -> None:
+    with subprocess.Popen(
+        ["sleep", "60"], env={"BERTH_NONCE": "n-1234", "RANK": "3", "PATH": os.environ["PATH"]}
+    ) as child:
+        while b"RANK=3" not in processes.environ(child.pid):  # between fork and exec
+            time.sleep(0.001)
+        assert processes.with_nonce("n-1234") == [child.pid]
+        assert processes.with_nonce("n-123") == []
+        assert processes.rank_of(child.pid) == 3
+        child.kill()
+
+
+def test_orders_are_read_once_and_in_order(tmp_path: Path) -> None:
+    folder = AttemptFolder(tmp_path)
+    order_checkpoint(folder)
+    order_stop(folder, "cancel", 3)
+    book = OrderBook(folder)
+
+    first, second = book.new()
+
+    assert isinstance(first, CheckpointOrder)
+    assert isinstance(second, StopOrder)
+    assert (second.reason, second.grace_s) == ("cancel", 3)
+    assert book.new() == []
+
+
+@pytest.mark.parametrize("record", [None, {}, {"order": "dance"}, {"order": 5}])
+def test_orders_we_do_not_know_are_passed_over(record: dict[str, object] | None) -> None:
+    assert parse_order(record) is None
+
+
+def test_a_stop_with_odd_fields_still_stops() -> None:
+    order = parse_order({"order": "stop", "reason": ["x"], "grace_s": "soon"})
+
+    assert isinstance(order, StopOrder)
+    assert (order.reason, order.grace_s) == ("policy", 0.0)
+
+
+def test_a_log_below_its_limit_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"x" * 65536)
+    cap = LogCap(tmp_path / "log", 65536)
+    cap.enforce()
+
+    assert cap.dropped_bytes == 0
+
+
+def test_f90_a_log_that_keeps_growing_stays_within_its_limit(tmp_path: Path) -> None:
+    path, limit_bytes = tmp_path / "log", 256 << 10
+    cap = LogCap(path, limit_bytes)
+    with path.open("ab") as log:
+        for number in range(50):
+            log.write(bytes([number + 1]) * 65536)
+            log.flush()
+            cap.enforce()
+
+    data = path.read_bytes()
+    assert len(data) == 50 * 65536
+    assert data.count(0) == cap.dropped_bytes
+    assert data[: limit_bytes // 4] == b"\1" * 65536
+    assert 0 not in data[-limit_bytes // 2 :]
+    assert path.stat().st_blocks * 512 <= limit_bytes
+
+
+def test_a_link_in_place_of_a_log_is_not_punched(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"x" * 500_000)
+    (tmp_path / "log").symlink_to(tmp_path / "target")
+    LogCap(tmp_path / "log", 65536).enforce()
+
+    assert (tmp_path / "target").read_bytes().count(0) == 0
+
+
+def test_a_run_hangs_only_when_nothing_at_all_grows(tmp_path: Path) -> None:
+    metrics, log = tmp_path / "metrics.jsonl", tmp_path / "rank0.log"
+    watch = HangWatch(metrics, {0: log, 1: tmp_path / "rank1.log"}, timeout_s=10, now_s=100)
+    log.write_text("a")
+    assert watch.check(105) is None
+    metrics.write_text("b")
+    assert watch.check(112) is None
+    assert watch.check(121.9) is None
+
+    sentence = watch.check(122)
+
+    assert sentence is not None
+    assert "rank 0 for 17 s, rank 1 for 22 s" in sentence
+
+
+ALIVE = Evidence(
+    has_exit_record=False,
+    lock_held=True,
+    has_identity=True,
+    same_boot=True,
+    heartbeat_age_s=0.5,
+    processes_left=False,
+)
+GONE = replace(ALIVE, lock_held=False, heartbeat_age_s=None)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "verdict"),
+    [
+        (ALIVE, Liveness.ALIVE),
+        (replace(ALIVE, heartbeat_age_s=31.0), Liveness.UNKNOWN),
+        (replace(ALIVE, heartbeat_age_s=None, has_identity=False), Liveness.ALIVE),
+        (replace(ALIVE, has_exit_record=True), Liveness.ENDED),
+        (replace(GONE, has_exit_record=True), Liveness.ENDED),
+        (replace(GONE, has_identity=False, same_boot=False), Liveness.NEVER_STARTED),
+        (replace(GONE, processes_left=True), Liveness.DYING),
+        (GONE, Liveness.LOST),
+        (replace(GONE, same_boot=False), Liveness.LOST),
+    ],
+)
+def test_rule_5_tells_the_cases_apart(evidence: Evidence, verdict: Liveness) -> None:
+    assert judge(evidence) is verdict
+
+
+def test_f66_after_a_reboot_an_attempt_is_lost_at_once(tmp_path: Path) -> None:
+    folder = AttemptFolder(tmp_path)
+    me = processes.identify(os.getpid())
+    assert me is not None
+    write_record(folder.launch, {"number": 1, "nonce": "n"})
+    write_record(folder.supervisor, {**me.to_record(), "boot_id": "before", "number": 1, "nonce": "n"})
+    write_record(folder.sandbox, {"init": {"pid": me.pid, "start_ticks": me.start_ticks}})
+    folder.lock.touch()
+
+    assert liveness(folder) is Liveness.LOST
+
+
+def test_an_exit_record_of_another_attempt_does_not_count(tmp_path: Path) -> None:
+    folder = AttemptFolder(tmp_path)
+    write_record(folder.launch, {"number": 2, "nonce": "n2"})
+    write_record(folder.exit, {"number": 1, "nonce": "n1", "kind": "ok"})
+
+    assert liveness(folder) is Liveness.NEVER_STARTED
+
+
+LAUNCH: dict[str, object] = {
+    "job_id": "j",
+    "number": 1,
+    "nonce": "n",
+    "python": "/p",
+    "entry": "/e",
+    "script": "s.py",
+    "ranks": 1,
+    "home": "/h",
+    "work": "/w",
+    "checkpoints": "/c",
+    "output": "/o",
+    "sandbox": {"level": 0, "network": "host"},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nonce": ""},
+        {"ranks": 0},
+        {"ranks": True},
+        {"args": ["a", 1]},
+        {"env": {"A": 1}},
+        {"script": "a\0b"},
+        {"sandbox": {"level": 0, "network": "none"}},
+        {"limits": []},
+    ],
+)
+def test_a_launch_that_makes_no_sense_is_refused_by_name(change: dict[str, object]) -> None:
+    with pytest.raises(BadLaunch, match=r"launch.json"):
+        Launch(LAUNCH | change)
+
+
+def test_a_launch_of_a_newer_server_is_accepted() -> None:
+    launch = Launch(
+        json.loads(json.dumps(LAUNCH | {"v": 7, "new_field": [1], "ranks": 4, "launcher": "direct"}))
+    )
+
+    assert (launch.ranks, launch.torchrun, launch.log_bytes) == (4, False, None)
+
+
+def test_the_supervisor_needs_the_standard_library_only() -> None:
+    modules = [
+        path.stem for path in (REPOSITORY / "orchestrator/supervisor").glob("*.py") if path.stem != "__init__"
+    ]
+    program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n" + "\n".join(
+        f"import orchestrator.supervisor.{name}" for name in modules
+    )
+
+    # -S: no site-packages at all
+    subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)

@@ -1,0 +1,90 @@
+"""Starting a supervisor that nobody looks after."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.supervisor.liveness import Liveness, liveness
+from orchestrator.supervisor.orders import order_stop
+from orchestrator.supervisor.processes import children, environ
+from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.spawn import SpawnFailed, spawn
+from tests.supervisor.conftest import REPOSITORY, Attempt, wait_until
+
+MakeAttempt = Callable[..., Attempt]
+
+
+def end(attempt: Attempt) -> None:
+    order_stop(attempt.folder, "cancel", 0)
+    wait_until(lambda: liveness(attempt.folder) is Liveness.ENDED)
+
+
+def test_spawn_returns_the_supervisor_and_leaves_no_child(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(60)", level=level)
+    before = children(os.getpid())
+
+    pid = spawn(attempt.folder, python=sys.executable, secrets={"KEY": "value"})
+
+    assert (read_record(attempt.folder.supervisor) or {})["pid"] == pid
+    assert os.getsid(pid) == pid
+    assert children(os.getpid()) == before
+    assert not [entry for entry in environ(pid) if not entry.startswith((b"PATH=", b"LANG=")) and entry]
+    attempt.wait_for_line("ready")
+    assert liveness(attempt.folder) is Liveness.ALIVE
+    end(attempt)
+
+
+def test_secrets_larger_than_a_pipe_arrive(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("import os\nprint(len(os.environ['A']) + len(os.environ['B']))")
+
+    spawn(attempt.folder, python=sys.executable, secrets={"A": "x" * 100_000, "B": "y" * 100_000})
+
+    wait_until(attempt.folder.exit.exists)
+    assert attempt.log() == "200000\n"
+
+
+def test_f08_spawning_twice_gives_the_first_supervisor(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+
+    first = spawn(attempt.folder, python=sys.executable, secrets={})
+    second = spawn(attempt.folder, python=sys.executable, secrets={})
+
+    assert first == second
+    end(attempt)
+    assert attempt.log() == "ready\n"
+
+
+def test_f09_the_supervisor_outlives_the_process_that_spawned_it(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+    program = (
+        "import os, sys, signal\nfrom pathlib import Path\n"
+        "from orchestrator.supervisor.folder import AttemptFolder\nfrom orchestrator.supervisor.spawn import spawn\n"
+        f"spawn(AttemptFolder(Path({str(attempt.folder.root)!r})), python=sys.executable, secrets={{}})\n"
+        "os.killpg(0, signal.SIGKILL)"
+    )
+
+    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, start_new_session=True, check=False)
+
+    attempt.wait_for_line("ready")
+    assert liveness(attempt.folder) is Liveness.ALIVE
+    end(attempt)
+
+
+def test_a_refused_launch_is_no_failure_to_spawn(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("", ranks=0)
+
+    spawn(attempt.folder, python=sys.executable, secrets={})
+
+    assert attempt.record()["kind"] == "infra"
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_does_not_come_up_is_told_with_its_last_words(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("")
+    attempt.folder.lock.mkdir()
+
+    with pytest.raises(SpawnFailed, match="Is a directory"):
+        spawn(attempt.folder, python=sys.executable, secrets={})
