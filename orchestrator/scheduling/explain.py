@@ -57,9 +57,10 @@ def impossible(room: Room, job: Job) -> str:
     most = room.most_possible_bytes(job.gpus, job.constraints)
     things = noun(room.kinds, job.gpus)
     if most != NOWHERE:
+        largest = "the largest has" if job.gpus == 1 else "so many have only"
         return (
-            f"Needs {job.gpus} {things} with {gib(job.memory_bytes or 0)} each, but pool {job.pool} "
-            f"has only {gib(most)}. Ask for less memory or choose another pool."
+            f"Needs {gib(job.memory_bytes or 0)} on {job.gpus} {things}, but in pool {job.pool} "
+            f"{largest} {gib(most)}. Ask for less memory or choose another pool."
         )
     there = sum(allows(job.constraints, device) for device in room.devices)
     if there >= job.gpus:
