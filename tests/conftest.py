@@ -1,0 +1,168 @@
+"""People, pools, devices and jobs for every test, and a state folder of its own for each."""
+
+import dataclasses
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from orchestrator import lifecycle
+from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool
+from orchestrator.spec import GIB, JobSpec
+from orchestrator.store import bundles
+from orchestrator.store.layout import Home
+
+SCRIPT = b"print('step 1 loss 0.5')\n"
+
+
+def lacking(reason: str) -> NoReturn:
+    """Skip a test for what this machine lacks; in continuous integration, which installs it all, fail."""
+    if os.environ.get("BERTH_CI") == "1":
+        pytest.fail(f"continuous integration must have what this test needs: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _children_use_the_real_settings() -> None:
+    # A program that a test starts gets BERTH_HOME from that test; tests/settings.py would replace it.
+    os.environ["DJANGO_SETTINGS_MODULE"] = "orchestrator.config.settings"
+
+
+@pytest.fixture
+def home(tmp_path: Path, settings) -> Home:
+    """An empty state folder, in the settings for the length of one test."""
+    home = Home(tmp_path / "berth")
+    home.uploads.mkdir(parents=True)
+    settings.HOME = home
+    settings.ENVIRONMENT = dataclasses.replace(
+        settings.ENVIRONMENT, home=home, redis_url=f"unix://{home.redis}/redis.sock"
+    )
+    settings.FILE_UPLOAD_TEMP_DIR = str(home.uploads)
+    settings.STATIC_ROOT = tmp_path / "static"
+    settings.STATIC_ROOT.mkdir()
+    return home
+
+
+@pytest.fixture
+def ada(db) -> User:
+    """Owns the jobs."""
+    return User.objects.create_user("ada", password="ada's password")  # noqa: S106  # a test's
+
+
+@pytest.fixture
+def bob(db) -> User:
+    """Another member, who may not see what ada owns."""
+    return User.objects.create_user("bob", password="bob's password")  # noqa: S106  # a test's
+
+
+@pytest.fixture
+def root(db) -> User:
+    """Staff."""
+    return User.objects.create_superuser("root", password="root's password")  # noqa: S106  # a test's
+
+
+@pytest.fixture
+def make_pool(db) -> Callable[..., Pool]:
+    def make(name: str = "default", **fields: Any) -> Pool:
+        return Pool.objects.get_or_create(name=name, defaults=fields)[0]
+
+    return make
+
+
+@pytest.fixture
+def make_device(make_pool) -> Callable[..., Device]:
+    """A simulated GPU of 80 GiB in the default pool, unless said otherwise."""
+
+    def make(index: int = 0, *, memory_gib: float = 80, **fields: Any) -> Device:
+        pool = fields.pop("pool", None) or make_pool()
+        defaults = {
+            "id": f"sim-{index}",
+            "index": index,
+            "kind": "sim",
+            "name": "Simulated GPU",
+            "memory_bytes": round(memory_gib * GIB),
+        }
+        return Device.objects.create(pool=pool, **{**defaults, **fields})
+
+    return make
+
+
+@pytest.fixture
+def make_job(make_pool, ada) -> Callable[..., Job]:
+    """A queued job of ada's, as a submit leaves it; keywords replace columns, ``spec`` fields of the spec."""
+
+    def make(owner: User | None = None, **fields: Any) -> Job:
+        now = timezone.now()
+        spec = JobSpec.model_validate(fields.pop("spec", {}))
+        job = Job.objects.create(
+            **{
+                "owner": owner or ada,
+                "pool": fields.pop("pool", None) or make_pool(),
+                "name": spec.name or "digits",
+                "spec_fields": spec.model_dump(mode="json", exclude={"source"}),
+                "bundle": "0" * 64,
+                "priority": spec.priority,
+                "gpus": spec.gpus,
+                "time_limit_s": spec.time_limit_s,
+                "total_steps": spec.total_steps,
+                "submitted_at": now,
+                "queued_at": now,
+                "event_count": 1,
+                **fields,
+            }
+        )
+        JobEvent.objects.create(job=job, number=1, at=now, to_state=job.state, actor="ada")
+        return job
+
+    return make
+
+
+@pytest.fixture
+def make_attempt(make_job, make_device) -> Callable[..., Attempt]:
+    """A job that got devices: its first attempt, in ``state`` of the job (starting, running or stopping)."""
+
+    def make(
+        job: Job | None = None,
+        *,
+        state: JobState = JobState.STARTING,
+        devices: Sequence[Device] = (),
+        memory_bytes: int | None = None,
+        **fields: Any,
+    ) -> Attempt:
+        job = job or make_job(**fields)
+        now = timezone.now()
+        devices = devices or [make_device(Device.objects.count())]
+        shares = [(device, memory_bytes) for device in devices]
+        attempt = lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason="Starts.", now=now)
+        if state != JobState.STARTING:
+            lifecycle.claim_launch(attempt, now)
+            lifecycle.run(attempt, started_at=now)
+            attempt.refresh_from_db()
+        if state == JobState.STOPPING:
+            lifecycle.preempt(job, by="root")
+        job.refresh_from_db()
+        attempt.job = job
+        return attempt
+
+    return make
+
+
+@pytest.fixture
+def store_script(home) -> Callable[..., str]:
+    """Keep a script in the bundle store; returns its hash."""
+
+    def store(text: bytes = SCRIPT, name: str = "train.py") -> str:
+        return bundles.store_script(home.bundles, name, text).sha256
+
+    return store
+
+
+@pytest.fixture
+def open_errands(db) -> Callable[[], list[tuple[str, int]]]:
+    """What the outbox still holds: (errand, attempt number)."""
+    return lambda: list(Outbox.objects.open().order_by("id").values_list("errand", "number"))
