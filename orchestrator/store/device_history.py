@@ -95,7 +95,8 @@ class DeviceHistory:
         discard_folder(self._device_folder(device_id))
 
     def _write(self, device_id: str, window: _Window) -> None:
-        record = np.full(1, np.nan, RECORD)
+        record = np.zeros(1, RECORD)
+        record["values"] = np.nan
         day, record["ms"] = divmod(window.number * RECORD_MS, DAY_MS)
         for index, seen in enumerate(window.seen):
             if seen:

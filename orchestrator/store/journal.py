@@ -59,7 +59,10 @@ def read_names(folder: Path) -> Names:
     except FileNotFoundError:
         return names
     for line in data[: data.rfind(b"\n") + 1].splitlines():
-        names.learn(orjson.loads(line))
+        try:
+            names.learn(orjson.loads(line))
+        except orjson.JSONDecodeError:  # behind the commit, a power cut may leave anything
+            break
     return names
 
 

@@ -31,6 +31,7 @@ MOST_OPEN = 256
 MANY_DIRTY = 128  # from here on one sync of the file system is cheaper than one for each column
 U32 = 1 << 32
 INT64 = 1 << 63
+LATEST_MS = 1 << 53
 
 
 class Point(NamedTuple):
@@ -71,7 +72,7 @@ class MetricWriter:
         (folder / str(attempt)).mkdir(parents=True, exist_ok=True)
         self._names_fd = os.open(folder / NAMES, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._journal_fd = os.open(folder / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._state = committed or _before_attempt(folder, attempt, os.fstat(self._names_fd).st_size)
+        self._state = committed.copy() if committed else _before_attempt(folder, attempt, os.fstat(self._names_fd).st_size)
         self._cut_back()
         self._names = read_names(folder)
         self._ids = {name: number for number, name in enumerate(self._names.series)}
@@ -318,7 +319,7 @@ class _Column:
         ms -= self._base_ms
         if not (0 <= step < U32 and 0 <= ms < U32):
             step, ms = step + self._base_step, ms + self._base_ms
-            if not -INT64 <= step < INT64 or self._segment + 1 >= MOST_SEGMENTS:
+            if not (-INT64 <= step < INT64 and ms < LATEST_MS) or self._segment + 1 >= MOST_SEGMENTS:
                 return False
             self._next_segment(step, ms)
             step, ms = step - self._base_step, ms - self._base_ms
