@@ -14,6 +14,7 @@ Value = TypeVar("Value")
 _SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 _MAX_TEMPERATURE_C = 150
 _MAX_POWER_MW = 5_000_000
+_MAX_MEMORY_BYTES = 2**50  # what a negative number looks like is far above
 
 _DRIVER_SENTENCES = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "No NVIDIA driver found on this host (library not found).",
@@ -69,7 +70,7 @@ class Sample:
 
     @property
     def plausible(self) -> bool:
-        return 0 <= self.used_bytes <= self.total_bytes and self.total_bytes > 0
+        return 0 <= self.used_bytes <= self.total_bytes and 0 < self.total_bytes < _MAX_MEMORY_BYTES
 
 
 def driver_sentence(error: pynvml.NVMLError) -> str:

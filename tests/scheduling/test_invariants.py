@@ -105,8 +105,8 @@ def test_limits_of_owners_hold(state: State):
     started = [jobs[start.job_id] for start in decisions.start]
     running: Counter[str] = Counter(job.owner for job in [*state.running, *started])
     held: Counter[str] = Counter()
-    for job in state.running:
-        held[job.owner] += len(job.shares)
+    for holding in state.running:
+        held[holding.owner] += len(holding.shares)
     for job in started:
         held[job.owner] += job.gpus
     for limit in state.usage:
