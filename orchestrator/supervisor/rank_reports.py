@@ -64,12 +64,13 @@ def read_finished(folder: AttemptFolder, ranks: int) -> dict[int, int]:
     return codes
 
 
-def read_exit_codes(folder: AttemptFolder) -> dict[int, int]:
+def read_exit_codes(folder: AttemptFolder, ranks: int) -> dict[int, int]:
     """Codes (negative: signal) by rank, first failure first, as torchrun or the starter reported them.
 
     Empty where they did not get to it, and after a success of torchrun.
     """
-    return parse_exit_codes(read_tail(folder.launcher_log, _TAIL_BYTES))
+    codes = parse_exit_codes(read_tail(folder.launcher_log, _TAIL_BYTES))
+    return {rank: code for rank, code in codes.items() if 0 <= rank < ranks}
 
 
 def parse_exit_codes(text: str) -> dict[int, int]:

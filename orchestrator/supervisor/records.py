@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,12 +41,16 @@ def read_record(path: Path) -> dict[str, object] | None:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
-    with os.fdopen(fd, "rb") as file:
-        try:
-            data = file.read(LARGEST_RECORD_BYTES + 1)
-            record = json.loads(data) if data and len(data) <= LARGEST_RECORD_BYTES else None
-        except (OSError, ValueError, RecursionError):
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            data = file.read(LARGEST_RECORD_BYTES + 1)
+        record = json.loads(data) if data and len(data) <= LARGEST_RECORD_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    finally:
+        os.close(fd)
     return record if isinstance(record, dict) else None
 
 

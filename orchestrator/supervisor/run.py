@@ -53,10 +53,7 @@ class Run:
         """SIGKILL everything; the caller reaps, and calls again until nothing is left."""
         if self.init is not None and send_signal(self.init, signal.SIGKILL):
             return  # the kernel ends the whole namespace with it
-        for pid in self.members():
-            process = identify(pid)
-            if process is not None:
-                send_signal(process, signal.SIGKILL)
+        kill_all_below_us()
 
     def _find_ranks(self) -> None:
         top = self._top()
@@ -72,8 +69,17 @@ class Run:
     def _top(self) -> int | None:
         if self.init is None:
             return None if self._launch.level else self.child.pid
-        inside = children(self.init.pid)
-        return min(inside) if inside else None
+        inside = [process for pid in children(self.init.pid) if (process := identify(pid)) is not None]
+        oldest = min(inside, key=lambda process: (process.start_ticks, process.pid), default=None)
+        return oldest.pid if oldest else None
+
+
+def kill_all_below_us() -> None:
+    """SIGKILL every process that hangs below this one, orphans included."""
+    for pid in descendants(os.getpid()):
+        process = identify(pid)
+        if process is not None:
+            send_signal(process, signal.SIGKILL)
 
 
 def start(launch: Launch, folder: AttemptFolder, environment: dict[str, str]) -> Run:

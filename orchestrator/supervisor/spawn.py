@@ -29,10 +29,18 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
 
     Raises:
         SpawnFailed: it did not show itself within two seconds.
+        OSError: ``python`` cannot be executed, or the folder not be written.
     """
     folder.logs.mkdir(mode=0o700, exist_ok=True)
+    started = _start(folder, python)
+    _hand_over(started, secrets)
+    started.wait()
+    return _wait_for_identity(folder)
+
+
+def _start(folder: AttemptFolder, python: str) -> subprocess.Popen[bytes]:
     with folder.supervisor_log.open("ab") as log:
-        started = subprocess.Popen(  # noqa: S603 -- our own program, arguments as a list
+        return subprocess.Popen(  # noqa: S603 -- our own program, arguments as a list
             [python, "-I", "-S", str(_PROGRAM), "--detach", str(folder.root)],
             stdin=subprocess.PIPE,
             stdout=log,
@@ -41,9 +49,6 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
             env={"PATH": os.environ.get("PATH", _SYSTEM_PATH), "LANG": "C.UTF-8"},
             start_new_session=True,
         )
-    _hand_over(started, secrets)
-    started.wait()
-    return _wait_for_identity(folder)
 
 
 def _hand_over(started: subprocess.Popen[bytes], secrets: Mapping[str, str]) -> None:

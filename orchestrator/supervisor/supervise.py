@@ -23,13 +23,14 @@ from orchestrator.supervisor.log_caps import LogCap
 from orchestrator.supervisor.memory import MemoryWatch
 from orchestrator.supervisor.processes import identify
 from orchestrator.supervisor.records import read_record, write_record
-from orchestrator.supervisor.run import Run, start
+from orchestrator.supervisor.run import Run, kill_all_below_us, start
 from orchestrator.supervisor.stopping import Stopping, ask_for_checkpoint, ask_for_stacks
 
 _TICK_S = 0.1
 _LOCK_PATIENCE_S = 0.1  # a reader that tests the lock holds it for microseconds
 _STACKS_S = 1.0  # for the ranks to print their stacks before they are killed
 _TAIL_BYTES = 8192
+_RECORD_TRIES = 60  # one a second
 
 
 def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
@@ -39,16 +40,18 @@ def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
     """
     _ignore_signals()
     lock = _take_lock(folder)
-    if lock is None or folder.supervisor.exists() or folder.exit.exists():
+    if lock is None or folder.supervisor.exists() or folder.exit.is_file():
         return
     become_subreaper()
     _make_folders(folder)
     supervision = Supervision(folder)
+    infra: str | None = None
     try:
         supervision.run(secrets_fd)
     except BaseException as error:  # noqa: BLE001 -- whatever happens ends in a record
         traceback.print_exc()
-        supervision.give_up(error)
+        infra = supervision.give_up(error)
+    supervision.record_end(infra)
     os.close(lock)
 
 
@@ -71,7 +74,7 @@ class Supervision:
         self._started_at, self._started_s = time.time(), time.monotonic()
 
     def run(self, secrets_fd: int) -> None:
-        """Start and watch the ranks until none of their processes is left, then write the record."""
+        """Start and watch the ranks until none of their processes is left."""
         self._launch = launch = read_launch(self._folder)
         self._memory = MemoryWatch(launch.memory_bytes)
         self._caps = _log_caps(self._folder, launch)
@@ -86,22 +89,32 @@ class Supervision:
         if self._stop_row is None:
             self._run = start(launch, self._folder, run_environment(launch, self._folder, secrets))
             self._watch(self._run)
-        self._write_exit(None)
 
-    def give_up(self, error: BaseException) -> None:
-        """End everything after an error of ours or of the launch, and say so in the record."""
-        sentence = str(error) if isinstance(error, BadLaunch) else f"The run could not be supervised: {error}"
+    def give_up(self, error: BaseException) -> str:
+        """End everything after an error of ours or of the launch; a sentence for the record."""
+        while self._reap():
+            kill_all_below_us()
+            self._heartbeat.beat()
+            signal.sigtimedwait({signal.SIGCHLD}, _TICK_S)
+        if isinstance(error, BadLaunch):
+            return str(error)
         if isinstance(error, OSError) and self._run is None:
-            sentence = f"The run could not be started: {error}"
-        deadline_s = time.monotonic() + 60
-        while self._reap() and time.monotonic() < deadline_s:
-            if self._run is not None:
-                self._run.kill()
-            time.sleep(_TICK_S)
-        try:
-            self._write_exit(sentence)
-        except OSError:
-            traceback.print_exc()  # the lock gets free: the agent will see that we are lost
+            return f"The run could not be started: {error}"
+        return f"The run could not be supervised any more: {error or type(error).__name__}"
+
+    def record_end(self, infra: str | None) -> None:
+        """Write the exit record, patiently: on a full disk a finished training would else be run again."""
+        record = self._describe_end(infra)
+        for _ in range(_RECORD_TRIES):
+            try:
+                write_record(self._folder.exit, record)
+            except OSError:
+                traceback.print_exc()
+                self._heartbeat.beat()
+                time.sleep(1.0)
+            else:
+                return
+        # The lock gets free without a record: the agent sees a lost attempt.
 
     def _watch(self, run: Run) -> None:
         next_look_s = 0.0
@@ -147,6 +160,7 @@ class Supervision:
             for cap in self._caps.values():
                 cap.enforce()
             over = self._memory.check(run.members(), now_s)
+            run.ranks()  # found early: a rank may later overwrite the memory its environment is read from
             hang = self._hang_watch.check(now_s) if self._hang_watch else None
         except OSError:
             traceback.print_exc()
@@ -159,28 +173,31 @@ class Supervision:
             self._hang, self._kill_at_s = hang, now_s + _STACKS_S
             ask_for_stacks(run)
 
-    def _write_exit(self, infra: str | None) -> None:
+    def _describe_end(self, infra: str | None) -> dict[str, object]:
         launch, ended_s = self._launch, time.monotonic()
-        ending = self._ending(launch, infra, ended_s) if launch else Ending(0, infra=infra)
-        named: Mapping[str, object] = read_record(self._folder.launch) or {}
+        ending = Ending(0, infra=infra)
+        if launch is not None:
+            try:
+                ending = self._ending(launch, infra, ended_s)
+            except Exception as error:  # noqa: BLE001 -- what a run left in its files must not cost the record
+                traceback.print_exc()
+                ending = Ending(launch.ranks, infra=f"What the run left behind cannot be read: {error}")
         verdict = classify(ending)
-        write_record(
-            self._folder.exit,
-            {
-                "number": named.get("number"),
-                "nonce": named.get("nonce"),
-                "kind": verdict.kind,
-                "detail": verdict.detail,
-                "ranks": rank_rows(ending),
-                "first_failure": first_failure(ending, verdict),
-                "stop": self._stop_row,
-                "started_at": self._started_at,
-                "ended_at": time.time(),
-                "run_s": ended_s - self._started_s,
-                "peak_memory_bytes": self._memory.peak_bytes if launch else None,
-                "dropped_bytes": _dropped_bytes(self._caps) if launch else {},
-            },
-        )
+        named: Mapping[str, object] = read_record(self._folder.launch) or {}
+        return {
+            "number": named.get("number"),
+            "nonce": named.get("nonce"),
+            "kind": verdict.kind,
+            "detail": verdict.detail,
+            "ranks": rank_rows(ending),
+            "first_failure": first_failure(ending, verdict),
+            "stop": self._stop_row,
+            "started_at": self._started_at,
+            "ended_at": time.time(),
+            "run_s": ended_s - self._started_s,
+            "peak_memory_bytes": self._memory.peak_bytes if launch else None,
+            "dropped_bytes": _dropped_bytes(self._caps) if launch else {},
+        }
 
     def _ending(self, launch: Launch, infra: str | None, now_s: float) -> Ending:
         folder, ranks = self._folder, range(launch.ranks)
@@ -191,7 +208,7 @@ class Supervision:
             torchrun=launch.torchrun,
             finished=finished,
             errors=rank_reports.read_errors(folder, launch.ranks),
-            codes=rank_reports.read_exit_codes(folder) if launch.ranks > 1 else {},
+            codes=rank_reports.read_exit_codes(folder, launch.ranks) if launch.ranks > 1 else {},
             stop_reason=self._stopping.reason if self._stopping else None,
             stop_heard=self._stopping.heard if self._stopping else False,
             infra=infra,

@@ -1,5 +1,6 @@
 """Reading what ranks, torchrun and the starter left, which the run could have forged."""
 
+import os
 from pathlib import Path
 
 from orchestrator.supervisor.folder import AttemptFolder
@@ -7,6 +8,7 @@ from orchestrator.supervisor.rank_reports import (
     parse_error,
     parse_exit_codes,
     read_errors,
+    read_exit_codes,
     read_finished,
     read_tail,
 )
@@ -84,9 +86,25 @@ def test_links_that_a_run_put_in_our_way_are_not_followed(tmp_path: Path) -> Non
     assert read_finished(folder, 1) == {}
 
 
-def test_the_tail_is_bounded_and_never_waits(tmp_path: Path) -> None:
-    import os
+def test_folders_and_pipes_in_place_of_records_are_no_records(tmp_path: Path) -> None:
+    folder = AttemptFolder(tmp_path)
+    folder.error(0).mkdir(parents=True)
+    folder.finished_marker(0).mkdir(parents=True)
+    os.mkfifo(folder.error(1))
 
+    assert read_errors(folder, 2) == {}
+    assert read_finished(folder, 2) == {}
+
+
+def test_codes_of_ranks_that_do_not_exist_are_left_out(tmp_path: Path) -> None:
+    folder = AttemptFolder(tmp_path)
+    folder.logs.mkdir()
+    folder.launcher_log.write_text('{"berth_ranks": [[7, 1], [1, -9], [-1, 0]]}')
+
+    assert read_exit_codes(folder, 2) == {1: -9}
+
+
+def test_the_tail_is_bounded_and_never_waits(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"a" * 100 + b"\xffend")
     os.mkfifo(tmp_path / "pipe")
 

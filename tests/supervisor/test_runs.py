@@ -524,3 +524,29 @@ def test_f58_a_folder_removed_under_a_run_ends_it(make_attempt: MakeAttempt, lev
     assert supervisor.wait(10) == 0
     assert attempt.record()["kind"] == "infra"
     assert with_nonce(attempt.nonce) == []
+
+
+def test_an_error_between_start_and_watch_leaves_nobody(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(WAITS, level=level)
+    attempt.folder.sandbox.mkdir()  # so that its record cannot be written
+
+    record = attempt.run()
+
+    assert record["kind"] == "infra"
+    assert "sandbox.json" in record["detail"]
+    assert with_nonce(attempt.nonce) == []
+
+
+@pytest.mark.slow
+def test_f50_the_end_is_recorded_once_the_folder_can_be_written_again(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("print('done')")
+    attempt.folder.exit.mkdir()  # in the way of the record, like a disk that is full
+    supervisor = attempt.start()
+    attempt.wait_for_line("done")
+    time.sleep(0.5)
+
+    assert liveness(attempt.folder) is Liveness.ALIVE
+    attempt.folder.exit.rmdir()
+
+    assert supervisor.wait(5) == 0
+    assert attempt.record()["kind"] == "ok"

@@ -56,6 +56,32 @@ def test_f17_a_killed_rank_is_the_first_failure_and_its_siblings_are_not(
 
 
 @pytest.mark.slow
+def test_f17_peers_that_raise_because_a_rank_was_killed_are_not_the_first_failure(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    attempt = make_attempt(
+        """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for step in range(100_000):
+    dist.all_reduce(torch.ones(4))
+    if step % 100 == 0:
+        print("step", step, flush=True)
+""",
+        ranks=2,
+        level=level,
+    )
+    supervisor = attempt.start()
+    attempt.wait_for_line("step 100")
+
+    os.kill(pid_of_rank(supervisor.pid, 1), signal.SIGKILL)
+    record = attempt.finish()
+
+    assert record["kind"] == "signal", attempt.everything()
+    assert record["first_failure"]["rank"] == 1
+
+
+@pytest.mark.slow
 def test_f16_killing_torchrun_leaves_no_rank_behind(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(TWO_RANKS, ranks=2, level=level, args=["wait"])
     supervisor = attempt.start()
