@@ -331,7 +331,7 @@ if len(sys.argv) > 2:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit_bytes", [0, 5000, 3_000_000])
-def test_f79_a_write_that_fails_leaves_the_old_one_and_the_training_goes_on(
+def test_f50_a_write_that_fails_leaves_the_old_one_and_the_training_goes_on(
     limit_bytes: int, tmp_path: Path, start_python: StartPython
 ) -> None:
     process = start_python(WRITE_UNTIL_FULL, limit_bytes, BERTH_METRICS_FILE="m")
@@ -346,7 +346,7 @@ def test_f79_a_write_that_fails_leaves_the_old_one_and_the_training_goes_on(
 
 
 @pytest.mark.slow
-def test_f79_after_the_disk_has_room_again_the_next_save_is_kept(
+def test_f50_after_the_disk_has_room_again_the_next_save_is_kept(
     tmp_path: Path, start_python: StartPython
 ) -> None:
     process = start_python(WRITE_UNTIL_FULL, 5000, "again", BERTH_METRICS_FILE="m")

@@ -145,7 +145,7 @@ def test_the_package_can_be_called_however_it_was_imported() -> None:
     assert report is training.report or callable(report)
 
 
-def test_f79_lines_are_whole_after_the_disk_was_full(tmp_path: Path) -> None:
+def test_lines_are_whole_after_the_disk_was_full(tmp_path: Path) -> None:
     code = """
 import resource, sys
 from pathlib import Path

@@ -196,6 +196,7 @@ class Checkpointer:
         def write_state(file: BinaryIO) -> None:
             torch.save(state, file)
 
+        self._reporter.flush()  # a killed run resumes after this step, and would not report it again
         try:
             place = store.write(self.folder, self._attempt, step, self._about, write_state)
             manifest = store.verify(place.folder)

@@ -1,0 +1,374 @@
+"""The trainer: right numbers on one rank and on several, and the same numbers after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from training import TrainConfig, Trainer
+from training.checkpoint import store
+from training.config import ConfigError
+from training.data import DataError
+from training.report import Reporter
+from training.trainer import EXIT_STOPPED, Stopped, default_loss
+
+REPOSITORY = Path(__file__).parents[2]
+RUN = Path(__file__).with_name("runs.py")
+Lines = Callable[[], list[dict[str, Any]]]
+StartPython = Callable[..., subprocess.Popen[str]]
+
+
+def linear_data(length: int = 60) -> TensorDataset:
+    inputs = torch.randn(length, 4, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+def fit(reporter: Reporter, model: nn.Module | None = None, **settings: Any) -> nn.Module:
+    model = model or make_model()
+    config = TrainConfig(**{"batch_size": 8, "checkpoint_every": None, **settings})
+    Trainer(config, reporter=reporter).fit(model, linear_data(), optimizer=sgd)
+    return model
+
+
+def losses(lines: list[dict[str, Any]]) -> list[float]:
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def test_training_reports_loss_rate_and_speed_of_each_step(reporter: Reporter, lines: Lines) -> None:
+    fit(reporter, epochs=5)
+
+    written = lines()
+    steps = [line for line in written if "loss" in line]
+    assert written[0] == {"total_steps": 40}
+    assert [line["step"] for line in steps] == list(range(1, 41))
+    assert steps[0]["loss"] > 4 * steps[-1]["loss"]
+    assert steps[0]["lr"] == 0.05
+    assert all(line["samples_per_s"] > 0 for line in steps)
+
+
+def test_the_validation_loss_is_that_of_all_samples(reporter: Reporter, lines: Lines) -> None:
+    model, val = make_model(), linear_data(13)
+
+    Trainer(TrainConfig(batch_size=8, epochs=1), reporter=reporter).fit(
+        model, linear_data(), val, optimizer=sgd
+    )
+
+    (line,) = [line for line in lines() if "val_loss" in line]
+    with torch.no_grad():
+        expected = nn.functional.mse_loss(model(val.tensors[0]), val.tensors[1])
+    assert line["val_loss"] == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("batch_size", "micro_batches"), [(4, 4), (8, 2), (5, 3)])
+def test_accumulating_k_micro_batches_equals_one_batch(
+    batch_size: int, micro_batches: int, reporter: Reporter, tmp_path: Path
+) -> None:
+    """60 samples: the last step of an epoch is a partial one, whose last micro-batch is partial too."""
+    whole = fit(reporter, batch_size=batch_size * micro_batches, epochs=3, checkpoint_dir="a")
+    split = fit(
+        reporter,
+        batch_size=batch_size,
+        gradient_accumulation_steps=micro_batches,
+        epochs=3,
+        checkpoint_dir="b",
+    )
+
+    for a, b in zip(whole.parameters(), split.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_the_loop_gives_the_numbers_of_a_plain_loop(reporter: Reporter, lines: Lines) -> None:
+    fit(reporter, epochs=2, shuffle=False, max_grad_norm=0.5)
+
+    plain, model = [], make_model()
+    optimizer = sgd(model)
+    inputs, targets = linear_data().tensors
+    for _ in range(2):
+        for start in range(0, 60, 8):
+            loss = nn.functional.mse_loss(model(inputs[start : start + 8]), targets[start : start + 8])
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            plain.append(loss.item())
+    assert losses(lines()) == plain
+
+
+def test_bf16_trains_with_weights_in_fp32(reporter: Reporter, lines: Lines) -> None:
+    seen: list[torch.dtype] = []
+    model = make_model()
+    model.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+
+    Trainer(TrainConfig(batch_size=8, precision="bf16"), reporter=reporter).fit(
+        model,
+        linear_data(),
+        loss_fn=lambda outputs, targets: nn.functional.mse_loss(outputs.float(), targets),
+    )
+
+    assert set(seen) == {torch.bfloat16}
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_max_steps_ends_a_run_between_epochs(reporter: Reporter, lines: Lines) -> None:
+    fit(reporter, epochs=9, max_steps=11)
+
+    assert len(losses(lines())) == 11
+    assert [place.step for place in store.list_places(Path("checkpoints"))] == [11]
+
+
+def test_a_finished_run_that_is_started_again_trains_no_more(reporter: Reporter, lines: Lines) -> None:
+    fit(reporter, epochs=1)
+    before = len(losses(lines()))
+
+    fit(reporter, epochs=1, resume=True)
+
+    assert len(losses(lines())) == before
+
+
+def test_sigterm_saves_the_step_it_came_in_and_leaves(reporter: Reporter) -> None:
+    class Terminated(nn.Linear):
+        forwards = 0
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            Terminated.forwards += 1
+            if Terminated.forwards == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().forward(inputs)
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    with pytest.raises(Stopped) as stopped:
+        fit(reporter, Terminated(4, 1), epochs=9)
+
+    assert (stopped.value.step, stopped.value.code) == (5, EXIT_STOPPED)
+    assert store.verify(store.list_places(Path("checkpoints"))[0].folder)["step"] == 5
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigusr1_saves_and_the_training_goes_on(reporter: Reporter, lines: Lines) -> None:
+    class Asked(nn.Linear):
+        forwards = 0
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            Asked.forwards += 1
+            if Asked.forwards == 3:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            return super().forward(inputs)
+
+    fit(reporter, Asked(4, 1), epochs=1)
+
+    assert [line["step"] for line in lines() if line.get("event") == "checkpoint"] == [3, 8]
+
+
+def test_the_default_loss_follows_the_targets() -> None:
+    scores = torch.randn(4, 3)
+
+    assert torch.equal(
+        default_loss(scores, torch.tensor([0, 1, 2, 0])),
+        nn.functional.cross_entropy(scores, torch.tensor([0, 1, 2, 0])),
+    )
+    assert default_loss(scores, scores + 1) == 1
+
+
+def test_what_cannot_be_trained_is_said_before_anything_starts(
+    reporter: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DataError, match="list_iterator has no length"):
+        Trainer(reporter=reporter).fit(make_model(), iter([1]))  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(ConfigError, match="torchrun did not start this process"):
+        fit(reporter, strategy="ddp")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="torchrun started 2 ranks"):
+        fit(reporter, strategy="single")
+
+
+def reported_losses(file: Path) -> dict[int, float]:
+    """The loss of each step; a step that two attempts reported must have one loss."""
+    found: dict[int, float] = {}
+    for line in map(json.loads, file.read_text().splitlines()):
+        if "loss" in line:
+            assert found.setdefault(line["step"], line["loss"]) == line["loss"]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_f17_losses_after_kills_and_resumes_are_equal_bit_by_bit(
+    workers: int, tmp_path: Path, start_python: StartPython
+) -> None:
+    through = start_python(RUN, workers, 60, BERTH_CHECKPOINT_DIR="whole", BERTH_METRICS_FILE="whole.jsonl")
+    assert through.wait(60) == 0, through.communicate()
+    environment = {"BERTH_CHECKPOINT_DIR": "parts", "BERTH_METRICS_FILE": "parts.jsonl"}
+    for attempt, least_step in enumerate((8, 20, 33), start=1):
+        process = start_python(RUN, workers, 60, 0.005, BERTH_ATTEMPT=str(attempt), **environment)
+        deadline = time.monotonic() + 60
+        while not any(place.step >= least_step for place in store.list_places(tmp_path / "parts")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+
+    last = start_python(RUN, workers, 60, BERTH_ATTEMPT="4", **environment)
+    assert last.wait(60) == 0, last.communicate()
+
+    assert reported_losses(tmp_path / "parts.jsonl") == reported_losses(tmp_path / "whole.jsonl")
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_run_within_seconds_and_loses_no_step(
+    tmp_path: Path, start_python: StartPython
+) -> None:
+    environment = {"BERTH_CHECKPOINT_DIR": "c", "BERTH_METRICS_FILE": "m"}
+    process = start_python(RUN, 0, 5000, 0.002, **environment)
+    while not store.list_places(tmp_path / "c"):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(10) == EXIT_STOPPED
+    newest = store.list_places(tmp_path / "c")[0]
+    assert max(reported_losses(tmp_path / "m")) == store.verify(newest.folder)["step"]
+    assert not (tmp_path / "finished").exists()
+
+
+@pytest.fixture
+def torchrun(start_python: StartPython) -> Callable[..., subprocess.Popen[str]]:
+    """Ranks start through our entry: torch with gloo may abort where the interpreter ends by itself."""
+
+    def start(ranks: int, *arguments: object, **environment: str) -> subprocess.Popen[str]:
+        options = ("--standalone", "--nproc-per-node", ranks, REPOSITORY / "training" / "entry.py")
+        return start_python(
+            "from torch.distributed.run import main; main()", *options, *arguments, **environment
+        )
+
+    return start
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_one_with_twice_the_batch(tmp_path: Path, torchrun: StartPython) -> None:
+    """Equal within rounding: averaging over two ranks adds in another order."""
+    script = tmp_path / "compare.py"
+    script.write_text(COMPARE)
+    for ranks in (1, 2):
+        process = torchrun(ranks, script, BERTH_CHECKPOINT_DIR=f"c{ranks}")
+        assert process.wait(90) == 0, process.communicate()
+
+    alone, together = (torch.load(tmp_path / f"weights{ranks}.pt") for ranks in (1, 2))
+    for name, weight in alone.items():
+        torch.testing.assert_close(together[name], weight, rtol=1e-5, atol=1e-6)
+
+
+COMPARE = """
+import os, torch
+from pathlib import Path
+from torch import nn
+from torch.utils.data import TensorDataset
+from training import TrainConfig, Trainer
+
+ranks = int(os.environ["WORLD_SIZE"])
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+inputs = torch.randn(61, 4, generator=torch.Generator().manual_seed(0))  # one rank gets a sample less
+config = TrainConfig(batch_size=6 // ranks, gradient_accumulation_steps=2, epochs=3, max_grad_norm=1.0)
+data = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
+Trainer(config).fit(model, data, data, optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.05))
+if os.environ["RANK"] == "0":
+    torch.save(model.state_dict(), f"weights{ranks}.pt")
+"""
+
+
+@pytest.mark.slow
+def test_ranks_may_become_fewer_and_more_between_attempts(tmp_path: Path, torchrun: StartPython) -> None:
+    environment = {"BERTH_CHECKPOINT_DIR": "c", "BERTH_METRICS_FILE": "m"}
+    for attempt, (ranks, steps) in enumerate(((2, 10), (1, 20), (2, 30)), start=1):
+        process = torchrun(ranks, RUN, 0, steps, BERTH_ATTEMPT=str(attempt), **environment)
+        assert process.wait(90) == 0, process.communicate()
+
+    assert sorted(reported_losses(tmp_path / "m")) == list(range(1, 31))
+    resumed = [line for line in (tmp_path / "m").read_text().splitlines() if '"resumed"' in line]
+    assert [json.loads(line)["checkpoint"] for line in resumed] == ["1-10", "2-20"]
+
+
+@pytest.mark.slow
+def test_sigterm_to_both_ranks_saves_one_step_that_they_agree_on(
+    tmp_path: Path, torchrun: StartPython
+) -> None:
+    process = torchrun(2, RUN, 0, 5000, 0.002, BERTH_CHECKPOINT_DIR="c", BERTH_METRICS_FILE="m")
+    deadline = time.monotonic() + 60
+    while not store.list_places(tmp_path / "c"):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+    process.send_signal(signal.SIGTERM)  # torchrun passes it on
+    process.wait(30)
+
+    newest = store.list_places(tmp_path / "c")[0]
+    assert store.verify(newest.folder)["world_size"] == 2
+    assert max(reported_losses(tmp_path / "m")) == newest.step
+    assert newest.step % 7  # not one of those saved anyway
+
+
+@pytest.mark.slow
+def test_a_model_file_is_trained_without_a_loop_of_its_own(tmp_path: Path, start_python: StartPython) -> None:
+    (tmp_path / "tiny.py").write_text(MODEL_FILE)
+
+    process = start_python(
+        "import training.__main__ as m; m.main()", "tiny.py", "--batch-size", "4", "--max-steps", "6",
+        BERTH_DATASET_NUMBERS="12", BERTH_METRICS_FILE="m", BERTH_CHECKPOINT_DIR="c",
+    )  # fmt: skip
+
+    assert process.wait(60) == 0, process.communicate()
+    assert [place.step for place in store.list_places(tmp_path / "c")] == [3]
+
+
+MODEL_FILE = """
+import torch
+from torch.utils.data import TensorDataset
+
+def build_model():
+    return torch.nn.Linear(2, 2)
+
+def build_dataset(path):
+    inputs = torch.randn(int(path), 2)
+    return TensorDataset(inputs, inputs), TensorDataset(inputs, inputs)
+
+def loss_fn(outputs, targets):
+    return (outputs - targets).square().mean()
+
+def configure_optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def test_a_model_file_that_lacks_a_function_is_told_so(tmp_path: Path, start_python: StartPython) -> None:
+    (tmp_path / "tiny.py").write_text("def build_model(): ...")
+
+    process = start_python("import training.__main__ as m; m.main()", "tiny.py")
+    _, errors = process.communicate(timeout=20)
+
+    assert process.returncode == 1
+    assert (
+        errors
+        == "tiny.py has no build_dataset(); a model file needs build_model() and build_dataset(path).\n"
+    )
