@@ -11,7 +11,7 @@ from ninja.parser import Parser
 from orchestrator.exceptions import Malformed
 
 MAX_DEPTH = 32
-MAX_KEYS = 10_000
+MAX_KEYS = 20_000
 MAX_DIGITS = 300
 # Strings are skipped whole, so that brackets and colons in a script's text do not count.
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"|([\[{])|([\]}])|(:)', re.DOTALL)

@@ -1,17 +1,11 @@
-"""People, their clients, and a home of its own for each test."""
-
-from pathlib import Path
+"""Clients of the API for the people of the shared conftest."""
 
 import orjson
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from django.utils import timezone
 
 from orchestrator import tokens
-from orchestrator.models import Device, Job, Pool
-from orchestrator.spec import JobSpec
-from orchestrator.store.layout import Home
 
 SCRIPT = "print('step 1 loss 0.5')\n"
 
@@ -29,35 +23,6 @@ class ApiClient(Client):
 
 
 @pytest.fixture
-def home(tmp_path: Path, settings) -> Home:
-    settings.HOME = Home(tmp_path / "berth")
-    settings.HOME.uploads.mkdir(parents=True)
-    settings.FILE_UPLOAD_TEMP_DIR = str(settings.HOME.uploads)
-    settings.STATIC_ROOT = tmp_path / "static"
-    settings.STATIC_ROOT.mkdir()
-    settings.STORAGES = {
-        **settings.STORAGES,
-        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
-    }
-    return settings.HOME
-
-
-@pytest.fixture
-def ada(db) -> User:
-    return User.objects.create_user("ada", password="ada's password")  # noqa: S106  # a test's
-
-
-@pytest.fixture
-def bob(db) -> User:
-    return User.objects.create_user("bob", password="bob's password")  # noqa: S106  # a test's
-
-
-@pytest.fixture
-def root(db) -> User:
-    return User.objects.create_superuser("root", password="root's password")  # noqa: S106  # a test's
-
-
-@pytest.fixture
 def client_of(home):
     """A client with a token: ``client_of(ada)``, ``client_of(ada, "read")``."""
 
@@ -71,51 +36,6 @@ def client_of(home):
 @pytest.fixture
 def anonymous(home) -> ApiClient:
     return ApiClient()
-
-
-@pytest.fixture
-def make_pool(db):
-    def make(name: str = "default", **fields: object) -> Pool:
-        return Pool.objects.get_or_create(name=name, defaults=fields)[0]
-
-    return make
-
-
-@pytest.fixture
-def make_device(make_pool):
-    def make(index: int = 0, **fields: object) -> Device:
-        defaults = {
-            "id": f"sim-{index}",
-            "index": index,
-            "kind": "sim",
-            "name": "Simulated GPU",
-            "memory_bytes": 80 * 1024**3,
-        }
-        pool = fields.pop("pool", None) or make_pool()
-        return Device.objects.create(pool=pool, **{**defaults, **fields})
-
-    return make
-
-
-@pytest.fixture
-def make_job(make_pool):
-    def make(owner: User, **fields: object) -> Job:
-        now = timezone.now()
-        spec = JobSpec(**fields.pop("spec", {}))
-        return Job.objects.create(
-            owner=owner,
-            pool=make_pool(),
-            **{
-                "name": "digits",
-                "spec_fields": spec.model_dump(mode="json", exclude={"source"}),
-                "bundle": "0" * 64,
-                "submitted_at": now,
-                "queued_at": now,
-                **fields,
-            },
-        )
-
-    return make
 
 
 @pytest.fixture

@@ -1,0 +1,177 @@
+"""Who may call what: every route of the schema is walked, so a new route cannot be forgotten."""
+
+import re
+
+import pytest
+
+from orchestrator.api import api
+from orchestrator.models import Job, JobState, Token
+
+OPEN = {"/health/live", "/health/ready"}
+OPERATORS_ONLY = {("post", "/pools"), ("patch", "/pools/{pool_id}"), ("patch", "/devices/{device_id}")}
+METHODS = {"get", "post", "patch", "put", "delete"}
+
+
+def every_route() -> list[tuple[str, str]]:
+    paths = api.get_openapi_schema(path_prefix="/")["paths"]
+    return [(method, path) for path, each in paths.items() for method in sorted(METHODS & each.keys())]
+
+
+def closed_routes() -> list[tuple[str, str]]:
+    return [(method, path) for method, path in every_route() if path not in OPEN]
+
+
+def address(path: str, job: object) -> str:
+    values = {"job_id": str(job), "device_id": "sim-0", "pool_id": "default", "name": "digits", "step": "1"}
+    return re.sub(r"\{(\w+)\}", lambda hit: values.get(hit[1], "1"), path)
+
+
+@pytest.fixture
+def adas_job(make_device, make_job, ada) -> Job:
+    make_device(0)
+    return make_job(ada)
+
+
+def test_the_walk_sees_the_routes():
+    assert ("post", "/jobs") in every_route()
+    assert len(closed_routes()) > 25
+
+
+@pytest.mark.parametrize(("method", "path"), closed_routes())
+def test_t01_a_stranger_gets_401_everywhere(method, path, anonymous, adas_job):
+    answer = anonymous.send(method.upper(), address(path, adas_job.pk), {})
+
+    assert answer.status_code == 401
+    assert answer["WWW-Authenticate"] == "Token"
+    assert answer["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in every_route() if "{job_id}" in each[1]])
+def test_t02_anothers_job_is_as_if_it_were_not_there(method, path, client_of, bob, adas_job):
+    client = client_of(bob)
+
+    answer = client.send(method.upper(), address(path, adas_job.pk), {"name": "x"})
+    unknown = client.send(
+        method.upper(), address(path, "01a1fcab-1703-70b0-a801-8820766a6fd5"), {"name": "x"}
+    )
+
+    assert (answer.status_code, unknown.status_code) == (404, 404)
+    adas_job.refresh_from_db()
+    assert (adas_job.state, adas_job.name) == (JobState.QUEUED, "digits")
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in closed_routes() if each[0] != "get"])
+def test_a_read_token_changes_nothing(method, path, client_of, root, adas_job):
+    answer = client_of(root, "read").send(method.upper(), address(path, adas_job.pk), {})
+
+    assert answer.status_code == 403
+    assert "scope" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(OPERATORS_ONLY))
+def test_only_operators_change_pools_and_devices(method, path, client_of, ada, root, adas_job):
+    assert client_of(ada).send(method.upper(), address(path, adas_job.pk), {}).status_code == 403
+    assert client_of(root, "write").send(method.upper(), address(path, adas_job.pk), {}).status_code == 403
+    assert client_of(root).send(method.upper(), address(path, adas_job.pk), {}).status_code in {200, 400}
+
+
+def test_an_operator_sees_and_stops_everybodys_jobs(client_of, root, adas_job):
+    client = client_of(root)
+
+    assert client.send("GET", "/jobs").json()["results"][0]["owner"] == "ada"
+    assert client.send("POST", f"/jobs/{adas_job.pk}/cancel").json()["state"] == "cancelled"
+
+
+def test_bobs_list_does_not_show_adas_jobs(client_of, bob, adas_job):
+    assert client_of(bob).send("GET", "/jobs?owner=ada").json()["results"] == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Token",
+        "Token ",
+        "token {}",
+        "TOKEN {}",
+        "Bearer {}",
+        "{}",
+        "Token {}x",
+        "Token  {}",
+        "Token {} x",
+        "Basic YWRhOmFkYQ==",
+    ],
+)
+def test_b64_anything_but_the_exact_header_is_401(header, client_of, ada):
+    text = client_of(ada).defaults["HTTP_AUTHORIZATION"].removeprefix("Token ")
+    client = client_of(ada)
+    client.defaults.pop("HTTP_AUTHORIZATION")
+
+    answer = client.send("GET", "/jobs", Authorization=header.format(text))
+
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "api_key", "Token", "authorization"])
+def test_b64_a_token_in_the_address_is_refused(name, client_of, anonymous, ada):
+    text = client_of(ada).defaults["HTTP_AUTHORIZATION"].removeprefix("Token ")
+
+    answer = anonymous.send("GET", f"/jobs?{name}={text}")
+
+    assert answer.status_code == 401
+    assert "address" in answer.json()["detail"]
+
+
+def test_b64_truncated_revoked_and_expired_tokens_are_401(client_of, ada):
+    client = client_of(ada)
+    assert client.send("GET", "/jobs").status_code == 200
+
+    whole = client.defaults["HTTP_AUTHORIZATION"]
+    client.defaults["HTTP_AUTHORIZATION"] = whole[:-1]
+    assert client.send("GET", "/jobs").status_code == 401
+    client.defaults["HTTP_AUTHORIZATION"] = whole
+    Token.objects.update(expires_at="2020-01-01T00:00:00Z")
+    assert client.send("GET", "/jobs").status_code == 401
+    Token.objects.update(expires_at=None, revoked_at="2020-01-01T00:00:00Z")
+    assert client.send("GET", "/jobs").status_code == 401
+
+
+def test_a_disabled_person_is_out_at_once(client_of, ada):
+    client = client_of(ada)
+    ada.is_active = False
+    ada.save()
+
+    assert client.send("GET", "/jobs").status_code == 401
+
+
+def test_a_session_reads(anonymous, ada):
+    anonymous.force_login(ada)
+
+    assert anonymous.send("GET", "/jobs").status_code == 200
+
+
+def test_a_bad_token_is_not_rescued_by_a_session(anonymous, ada):
+    anonymous.force_login(ada)
+
+    assert anonymous.send("GET", "/jobs", Authorization="Token berth_x_y").status_code == 401
+
+
+def test_b65_a_session_cannot_change_anything_without_its_csrf_token(anonymous, ada, adas_job):
+    anonymous.force_login(ada)
+    path = f"/jobs/{adas_job.pk}/cancel"
+
+    assert anonymous.send("POST", path).status_code == 403
+    assert anonymous.send("POST", path, **{"X-CSRFToken": "x" * 32}).status_code == 403
+    adas_job.refresh_from_db()
+    assert adas_job.state == JobState.QUEUED
+
+
+def test_b65_a_session_with_its_csrf_token_acts_but_not_from_another_site(anonymous, ada, adas_job, settings):
+    anonymous.force_login(ada)
+    secret = "a" * 32
+    anonymous.cookies[settings.CSRF_COOKIE_NAME] = secret
+    path = f"/jobs/{adas_job.pk}/cancel"
+
+    foreign = anonymous.send("POST", path, **{"X-CSRFToken": secret, "Origin": "https://evil.example"})
+    assert foreign.status_code == 403
+    assert anonymous.send("POST", path, **{"X-CSRFToken": secret}).status_code == 200

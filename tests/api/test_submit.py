@@ -1,0 +1,293 @@
+"""POST /jobs: what is accepted, what is refused and how."""
+
+import io
+import threading
+import zipfile
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+
+from orchestrator.models import Dataset, DatasetRoot, IdempotencyKey, Job, JobEvent, Outbox
+from orchestrator.store.bundles import DEFAULT_LIMITS
+
+from .conftest import SCRIPT, ApiClient
+
+
+def form(client: ApiClient, **parts: object):
+    return client.post("/api/v1/jobs", parts)
+
+
+def test_a_job_is_accepted_with_its_event_and_errand(client_of, ada, submit):
+    answer = submit(client_of(ada), gpus=2, tags=["paper-x"], env={"SEED": "1"})
+
+    assert answer.status_code == 201
+    job = answer.json()
+    assert (job["state"], job["gpus"], job["tags"], job["env"]) == ("queued", 2, ["paper-x"], {"SEED": "1"})
+    assert job["short_id"] == job["id"][-8:]
+    assert job["submitted_at"].endswith("Z")
+    assert JobEvent.objects.get().to_state == "queued"
+    assert Outbox.objects.get().errand == "schedule"
+
+
+def test_a_script_comes_as_a_part_beside_the_job(client_of, ada, make_device):
+    make_device()
+
+    answer = form(
+        client_of(ada), job='{"name": "digits"}', script=SimpleUploadedFile("digits.py", SCRIPT.encode())
+    )
+
+    assert answer.status_code == 201, answer.content
+    assert answer.json()["entrypoint"] == "digits.py"
+
+
+def test_the_job_part_may_be_a_file_and_the_code_a_zip(client_of, ada, make_device):
+    make_device()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("src/train.py", SCRIPT)
+
+    answer = form(
+        client_of(ada),
+        job=SimpleUploadedFile("job.json", b'{"entrypoint": "src/train.py"}', "application/json"),
+        bundle=SimpleUploadedFile("code.zip", packed.getvalue()),
+    )
+
+    assert answer.status_code == 201, answer.content
+
+
+def test_the_hash_of_an_earlier_upload_is_code_enough(client_of, ada, submit):
+    client = client_of(ada)
+    first = submit(client).json()
+
+    answer = client.send("POST", "/jobs", {"source": {"bundle": first["bundle"]}})
+
+    assert answer.json()["bundle"] == first["bundle"]
+
+
+@pytest.mark.parametrize("gpus", [-1, 0, 1.5, 10**9, "2", True, None])
+def test_b28_a_number_of_gpus_that_is_none_is_400(gpus, client_of, ada, submit):
+    answer = submit(client_of(ada), gpus=gpus)
+
+    assert answer.status_code == 400
+    assert "gpus" in answer.json()["errors"]
+    assert not Job.objects.exists()
+
+
+def test_b29_more_gpus_than_the_pool_has_is_422_at_once(client_of, ada, submit):
+    answer = submit(client_of(ada), gpus=3)
+
+    assert answer.status_code == 422
+    assert "2 devices" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1", "0", '"8"', "true"])
+def test_b30_memory_that_is_no_amount_is_400(number, client_of, ada, make_device):
+    make_device()
+    body = f'{{"source": {{"text": "pass"}}, "memory_gib": {number}}}'
+
+    assert client_of(ada).send("POST", "/jobs", body.encode()).status_code == 400
+
+
+@pytest.mark.parametrize("limit_s", [-1, 0, 10**12, "60", True])
+def test_b31_a_time_limit_out_of_range_is_400(limit_s, client_of, ada, submit):
+    assert submit(client_of(ada), time_limit_s=limit_s).status_code == 400
+
+
+def test_b32_a_priority_above_ones_role_is_403_and_out_of_range_400(client_of, ada, root, submit):
+    assert submit(client_of(ada), priority=61).status_code == 403
+    assert submit(client_of(root), priority=100).status_code == 201
+    assert submit(client_of(root), priority=101).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"LD_PRELOAD": "/tmp/x.so"},  # noqa: S108  # a value, not a file
+        {"PATH": "/x"},
+        {"BERTH_JOB_ID": "1"},
+        {"A=B": "1"},
+        {"A\nB": "1"},
+        {"": "1"},
+        {"A": "x\0y"},
+        {"A": 1},
+        {"A": "x" * 1024**2},
+        {f"A{n}": "1" for n in range(10_000)},
+    ],
+    ids=lambda env: str(next(iter(env)))[:12],
+)
+def test_b33_environments_that_steer_the_launch_or_flood_it_are_400(env, client_of, ada, submit):
+    answer = submit(client_of(ada), env=env)
+
+    assert answer.status_code == 400
+    assert "env" in answer.json()["errors"]
+
+
+def test_b34_arguments_are_data(client_of, ada, submit):
+    arguments = ["--lr", "3e-4", "; rm -rf /", "$(id)", "`id`", "a\nb", "{checkpoint}"]
+
+    assert submit(client_of(ada), args=arguments).json()["args"] == arguments
+
+
+@pytest.mark.parametrize(
+    "reference", ["..", "../x", "file:///etc", "/proc/self/environ", "http://x/y", "a@b@c", ""]
+)
+def test_b35_a_dataset_that_is_a_path_or_address_is_400(reference, client_of, ada, submit):
+    assert submit(client_of(ada), datasets=[reference]).status_code == 400
+
+
+def test_an_unknown_dataset_is_422_and_a_known_one_is_pinned(client_of, ada, submit, tmp_path):
+    dataset_root = DatasetRoot.objects.create(name="data", path=str(tmp_path))
+    Dataset.objects.create(name="digits", version="2", root=dataset_root, path="x", owner=ada)
+
+    assert submit(client_of(ada), datasets=["letters"]).status_code == 422
+    assert submit(client_of(ada), datasets=["digits"]).json()["datasets"] == ["digits@2"]
+
+
+def test_b37_an_unknown_field_is_400_and_names_the_known_ones(client_of, ada, submit):
+    answer = submit(client_of(ada), strategy="magic")
+
+    assert answer.status_code == 400
+    assert "entrypoint" in answer.json()["errors"]["strategy"][0]
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"gpus": 1, "gpus": 1}', b"[]", b"null", b"", b"\xff"])
+def test_b38_bodies_that_are_no_object_are_400(body, client_of, ada):
+    assert client_of(ada).send("POST", "/jobs", body).status_code == 400
+
+
+def test_b38_a_number_of_many_megabytes_is_413(client_of, ada):
+    answer = client_of(ada).send("POST", "/jobs", b'{"gpus": ' + b"1" * (17 * 1024**2) + b"}")
+
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 10_240, "schlüssel", "a\tb"])
+def test_b39_an_idempotency_key_that_is_none_is_400(key, client_of, ada, submit):
+    answer = submit(client_of(ada), key=key)
+
+    assert answer.status_code == 400
+    assert not Job.objects.exists()
+
+
+def test_the_same_key_and_body_get_the_same_answer_again(client_of, ada, submit):
+    client = client_of(ada)
+
+    first, second = submit(client, key="k1"), submit(client, key="k1")
+
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.content == second.content
+    assert Job.objects.count() == 1
+
+
+def test_b40_the_same_key_with_another_body_is_422(client_of, ada, submit):
+    client = client_of(ada)
+    submit(client, key="k1")
+
+    answer = submit(client, key="k1", gpus=2)
+
+    assert answer.status_code == 422
+    assert "Idempotency-Key" in answer.json()["errors"]
+
+
+def test_a_key_belongs_to_its_owner(client_of, ada, bob, submit):
+    submit(client_of(ada), key="k1")
+
+    assert submit(client_of(bob), key="k1", gpus=2).status_code == 201
+
+
+@pytest.mark.parametrize("name", ["x" * 10**6, "   ", "", "a\nb", "a\u202eb", "\ud800"])
+def test_b41_names_that_are_empty_endless_or_disguised_are_400(name, client_of, ada, submit):
+    body = b'{"source": {"text": "pass"}, "name": ' + repr_json(name) + b"}"
+
+    assert client_of(ada).send("POST", "/jobs", body).status_code == 400
+
+
+def repr_json(text: str) -> bytes:
+    return ('"' + "".join(f"\\u{ord(each):04x}" for each in text) + '"').encode()
+
+
+def test_b41_markup_in_a_name_is_text(client_of, ada, submit):
+    answer = submit(client_of(ada), name="<script>alert(1)</script>")
+
+    assert answer.json()["name"] == "<script>alert(1)</script>"
+    assert answer["Content-Type"].startswith("application/json")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("multipart/form-data", b"x"),
+        ("multipart/form-data; boundary=", b"x"),
+        ("multipart/form-data; boundary=b", b"--b\r\nContent-Disposition: form-data\r\n\r\nx\r\n--b--"),
+        (
+            "multipart/form-data; boundary=b",
+            b"".join(
+                b'--b\r\nContent-Disposition: form-data; name="p%d"\r\n\r\nx\r\n' % n for n in range(10_000)
+            )
+            + b"--b--",
+        ),
+    ],
+    ids=["no boundary", "empty boundary", "no name", "10,000 parts"],
+)
+def test_b24_broken_forms_are_400(content_type, body, client_of, ada):
+    answer = client_of(ada).generic("POST", "/api/v1/jobs", body, content_type=content_type)
+
+    assert answer.status_code == 400
+    assert answer["Content-Type"] == "application/problem+json"
+
+
+def test_forms_with_unknown_doubled_or_missing_parts_are_400(client_of, ada, make_device):
+    make_device()
+    script = SimpleUploadedFile("train.py", SCRIPT.encode())
+
+    assert form(client_of(ada), job="{}", code=script).status_code == 400
+    assert form(client_of(ada), script=script).status_code == 400
+    assert form(client_of(ada), job=["{}", "{}"]).status_code == 400
+    assert form(client_of(ada), job="{}", script="print(1)").status_code == 400
+    assert form(client_of(ada), job="{}").status_code == 400
+
+
+def test_b17_to_b20_scripts_that_cannot_be_read_are_refused(client_of, ada, make_device):
+    make_device()
+    for data, status in [
+        (b"", 400),
+        (b"\x7fELF\x02\x01\x01" + b"\0" * 64, 400),
+        ("print('ü')".encode("latin-1"), 400),
+        ("print(1)".encode("utf-16"), 400),
+        (b"#" * (DEFAULT_LIMITS.script_bytes + 1), 413),
+        (b"\xef\xbb\xbfprint(1)\n", 201),
+    ]:
+        answer = form(client_of(ada), job="{}", script=SimpleUploadedFile("train.py", data))
+        assert answer.status_code == status, (data[:20], answer.content)
+
+
+def test_a_refused_submit_leaves_no_key_behind(client_of, ada, submit):
+    client = client_of(ada)
+    submit(client, key="k1", gpus=3)
+
+    assert not IdempotencyKey.objects.exists()
+    assert submit(client, key="k1").status_code == 201
+
+
+@pytest.mark.django_db(transaction=True)
+def test_f87_fifty_submits_at_once_with_one_key_make_one_job(client_of, ada, submit):
+    client = client_of(ada)
+    header = client.defaults["HTTP_AUTHORIZATION"].removeprefix("Token ")
+    answers = []
+
+    def send() -> None:
+        try:
+            answers.append(submit(ApiClient(header), key="k1"))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=send) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert {answer.status_code for answer in answers} <= {201, 409}, [answer.content for answer in answers]
+    assert len({answer.content for answer in answers if answer.status_code == 201}) == 1
+    assert Job.objects.count() == 1
