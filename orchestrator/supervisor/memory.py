@@ -14,18 +14,21 @@ class MemoryWatch:
     def __init__(self, limit_bytes: int | None) -> None:
         self._limit_bytes = limit_bytes
         self._peak_bytes = 0
+        self._looks = 0
         self._oom_kills = _oom_kills()
         self._oom_seen_s: float | None = None
 
     @property
     def peak_bytes(self) -> int | None:
         """The largest sum seen; for a run too short to be looked at, the largest single process."""
-        largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        return self._peak_bytes or largest or None
+        if self._looks > 1:
+            return self._peak_bytes
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None
 
     def check(self, members: Sequence[int], now_s: float) -> str | None:
         """Look once; a sentence if the attempt is over its limit."""
         used_bytes = memory_bytes(members)
+        self._looks += 1
         self._peak_bytes = max(self._peak_bytes, used_bytes)
         self._look_for_oom_kills(now_s)
         if self._limit_bytes is None or used_bytes <= self._limit_bytes:

@@ -1,5 +1,6 @@
 """Whole attempts of one rank under a real supervisor."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -124,6 +125,24 @@ def test_f88_what_finishes_while_a_stop_is_under_way_is_ok(make_attempt: MakeAtt
     assert record["stop"]["reason"] == "cancel"
 
 
+@pytest.mark.slow
+def test_f88_a_stop_that_races_with_the_end_gives_one_consistent_record(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    kinds = set()
+    for try_number in range(20):
+        attempt = make_attempt("print('ready', flush=True)", level=level)
+        attempt.start()
+        time.sleep(0.03 + 0.003 * try_number)
+        order_stop(attempt.folder, "cancel", 5)
+        record = attempt.finish()
+
+        kinds.add(record["kind"])
+        assert record["kind"] == ("ok" if record["ranks"][0]["finished"] else "cancelled")
+
+    assert kinds <= {"ok", "cancelled"}
+
+
 def test_a_stop_that_came_before_the_start_starts_nothing(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt("print('ran')", level=level)
     order_stop(attempt.folder, "cancel", 20)
@@ -210,6 +229,47 @@ def test_f13_killing_the_supervisor_leaves_nobody(make_attempt: MakeAttempt) -> 
     wait_until(lambda: not any(is_alive(process) for process in everyone if process), 2)
     assert liveness(attempt.folder) is Liveness.LOST
     assert not attempt.folder.exit.exists()
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+@pytest.mark.parametrize("victim", ["bwrap", "init"])
+def test_killing_the_sandbox_leaves_nobody_and_a_record(make_attempt: MakeAttempt, victim: str) -> None:
+    attempt = make_attempt(WAITS, level=1)
+    attempt.start()
+    attempt.wait_for_line("ready")
+
+    os.kill((read_record(attempt.folder.sandbox) or {})[victim]["pid"], signal.SIGKILL)  # type: ignore[index]  # JSON
+
+    assert attempt.finish()["kind"] == "signal"
+    assert with_nonce(attempt.nonce) == []
+
+
+def test_a_stop_signals_the_rank_and_not_its_workers(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(
+        """
+import multiprocessing, os, signal, sys, time
+def work():
+    signal.signal(signal.SIGTERM, lambda *_: print("worker got it", flush=True))
+    print("ready", flush=True)
+    time.sleep(0.7)
+def save(*_):
+    print("rank got it", flush=True)
+    worker.join()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+worker = multiprocessing.get_context("fork").Process(target=work)
+worker.start()
+time.sleep(60)
+""",
+        level=level,
+    )
+    attempt.start()
+    attempt.wait_for_line("ready")
+
+    order_stop(attempt.folder, "cancel", 20)
+    attempt.finish()
+
+    assert attempt.log() == "ready\nrank got it\n"
 
 
 def test_f14_without_namespaces_the_leftovers_of_a_dead_supervisor_are_found_and_ended(

@@ -36,6 +36,19 @@ def test_torchrun_starts_every_rank_through_the_entry(
     ]
 
 
+@pytest.mark.parametrize("network", ["host", "none"])
+def test_ranks_can_be_started_without_torchruns_agent(
+    make_attempt: MakeAttempt, network: str, needs_bwrap: None
+) -> None:
+    attempt = make_attempt(TWO_RANKS, ranks=2, level=1, network=network, launcher="direct")
+
+    record = attempt.run()
+
+    assert record["kind"] == "ok", attempt.everything()
+    assert [row["code"] for row in record["ranks"]] == [0, 0]
+    assert attempt.log(1) == "rank 1 of 2 127.0.0.1\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "direct"])
 def test_f17_a_killed_rank_is_the_first_failure_and_its_siblings_are_not(
