@@ -90,7 +90,8 @@ def _waits(
     for job, code in waiting:
         if code in IN_LINE:
             in_line[job.pool].append(job)
-    names = {job.id: explain.called(job) for job in (*state.queued, *state.running)}
+    parents = {id_ for job, code in waiting if code is WaitCode.DEPENDS for id_ in job.waits_for}
+    names = {job.id: explain.called(job) for job in (*state.queued, *state.running) if job.id in parents}
     problems = {problem.pool: problem.sentence for problem in state.problems}
     lines = {
         pool: Line(part, in_line[pool], ends, names, problems.get(pool, ""), state.now, policy)

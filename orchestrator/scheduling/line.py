@@ -26,7 +26,7 @@ class Line:
         now: float,
         policy: Policy,
     ) -> None:
-        """``waiting``: the jobs in line; ``names``: what jobs are called, by id."""
+        """``waiting``: the jobs in line; ``names``: what those are called that others depend on."""
         self._part = part
         self._names = names
         self._problem = problem
@@ -43,15 +43,16 @@ class Line:
     def step(self, job: QueuedJob, code: WaitCode) -> Wait:
         """What the next job is told."""
         if code not in IN_LINE:
-            sentence = self._barred(job, code)
-            blocked_by = tuple(sorted(job.waits_for)) if code is WaitCode.DEPENDS else ()
-            return Wait(job.id, code, sentence, self._length + 1, blocked_by, self._first_ids)
+            parents = tuple(sorted(job.waits_for)) if code is WaitCode.DEPENDS else ()
+            return Wait(job.id, code, self._barred(job, code), self._length + 1, parents, self._first_ids)
         prospect = self._prospects.get(job.id, _UNKNOWN)
         sentence = self._reason(job, code)
         if code is not WaitCode.HELD:  # that one names the head already
             sentence += explain.in_front(self._first, self._length)
-        sentence += explain.expected(prospect, self._now)
-        blocked_by = tuple([blocking.id for blocking in prospect.blocked_by])
+        blocked_by: tuple[str, ...] = ()
+        if prospect is not _UNKNOWN:  # few are foreseen: the rest should cost nothing
+            sentence += explain.expected(prospect, self._now)
+            blocked_by = tuple(blocking.id for blocking in prospect.blocked_by)
         if code is WaitCode.HELD and self._part.head is not None:
             blocked_by = (self._part.head.id,)
         ahead, self._length = self._first_ids, self._length + 1
@@ -61,26 +62,29 @@ class Line:
         return Wait(job.id, code, sentence, self._length, blocked_by, ahead, earliest, latest)
 
     def _reason(self, job: QueuedJob, code: WaitCode) -> str:
-        """Equal for equal shapes, except for the head, for which the devices are held."""
+        """What it needs and why that is not there; equal for equal shapes but the head's."""
         part = self._part
-        if job is part.head:
+        if job is part.head:  # nothing is held from it
             return explain.too_few(part.room, job, frozenset(), None)
         key = (shape_of(job), code)
         if key not in self._reasons:
             if code is WaitCode.HELD and part.head is not None:
-                self._reasons[key] = explain.held_for(part.room, job, part.head)
+                sentence = explain.held_for(part.room, job, part.head)
+            elif code is WaitCode.UNAVAILABLE:
+                sentence = explain.unavailable(part.room, job)
+            elif code is WaitCode.IMPOSSIBLE:
+                sentence = explain.impossible(part.room, job)
             else:
-                self._reasons[key] = explain.too_few(part.room, job, part.held, part.head)
+                sentence = explain.too_few(part.room, job, part.held, part.head)
+            self._reasons[key] = sentence
         return self._reasons[key]
 
     def _barred(self, job: QueuedJob, code: WaitCode) -> str:
         match code:
             case WaitCode.POOL:
                 return self._problem
-            case WaitCode.UNAVAILABLE:
-                return explain.unavailable(self._part.room, job)
-            case WaitCode.IMPOSSIBLE:
-                return explain.impossible(self._part.room, job)
+            case WaitCode.UNAVAILABLE | WaitCode.IMPOSSIBLE:
+                return self._reason(job, code)
             case WaitCode.DEPENDS:
                 return explain.depends([self._names.get(id_, id_[-8:]) for id_ in sorted(job.waits_for)])
             case WaitCode.NOT_BEFORE:

@@ -1,7 +1,7 @@
 """What is there and what is free in one pool while a pass places jobs."""
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,18 +38,26 @@ class Room:
         self.kinds = frozenset(device.kind for device in self.devices)
         self.usable = {d.id: d for d in self.devices if d.offered and d.id not in self._parents}
         self.tenants: dict[str, list[Tenant]] = defaultdict(list)
+        self._claimed: Counter[str] = Counter()
+        self._whole: set[str] = set()
         for job in sorted(running, key=lambda job: job.id):
-            for share in job.shares:
-                self.tenants[share.device_id].append(Tenant(job, share.memory_bytes))
+            self._settle(job, job.shares)
         self._known: dict[tuple[object, ...], int] = {}
         self._free: dict[tuple[object, ...], int] = {}
         self._sizes: dict[tuple[object, ...], list[int]] = {}
 
     def take(self, job: Job, shares: Sequence[Share]) -> None:
-        for share in shares:
-            self.tenants[share.device_id].append(Tenant(job, share.memory_bytes))
+        self._settle(job, shares)
         self._free.clear()
         self._sizes.clear()
+
+    def _settle(self, job: Job, shares: Sequence[Share]) -> None:
+        for share in shares:
+            self.tenants[share.device_id].append(Tenant(job, share.memory_bytes))
+            if share.memory_bytes is None:
+                self._whole.add(share.device_id)
+            else:
+                self._claimed[share.device_id] += share.memory_bytes
 
     def calm(self, device: Device) -> bool:
         """Whether processes that are not Berth's leave it usable as a whole."""
@@ -67,11 +75,11 @@ class Room:
         tenants = self.tenants.get(device.id, ())
         if whole:
             return NOWHERE if tenants else capacity
-        if capacity == NOWHERE or any(tenant.memory_bytes is None for tenant in tenants):
+        if capacity == NOWHERE or device.id in self._whole:
             return NOWHERE
         if not tenants:  # nobody of ours: all that is used is somebody else's, named or not
             return max(0, min(capacity, device.total_bytes - device.used_bytes))
-        return max(0, capacity - sum(tenant.memory_bytes or 0 for tenant in tenants))
+        return max(0, capacity - self._claimed[device.id])
 
     def most_possible_bytes(self, gpus: int, where: Constraints) -> int:
         """The memory that ``gpus`` devices of one node have each, used or broken ones included."""
