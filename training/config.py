@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Final, Literal, Self, cast, get_args
 
 Strategy = Literal["auto", "single", "ddp"]
@@ -68,11 +69,11 @@ class TrainConfig:
             raise ConfigError(f"unknown setting {', '.join(unknown)}; there are {', '.join(known)}.")
         return cls(**values)
 
-    @property
+    @cached_property
     def checkpoint_every_steps(self) -> int | None:
         return None if self.checkpoint_every is None else _parse_interval(self.checkpoint_every)[0]
 
-    @property
+    @cached_property
     def checkpoint_every_s(self) -> float | None:
         return None if self.checkpoint_every is None else _parse_interval(self.checkpoint_every)[1]
 
