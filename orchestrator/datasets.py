@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
@@ -50,6 +51,22 @@ def register(
             f"The dataset {name}@{version} is registered already; choose another version."
         ) from error
     return dataset
+
+
+def check_root(path: str) -> None:
+    """Whether a folder may become a root: what lies under it can be read by every job.
+
+    Raises:
+        Malformed: not an absolute path of a folder, or one that holds or lies in Berth's own state.
+    """
+    folder = Path(path)
+    if not folder.is_absolute() or not folder.is_dir():
+        raise _malformed("path", "Give the absolute path of a folder of this server that is there.")
+    real, home = folder.resolve(), settings.HOME.root.resolve()
+    if real.is_relative_to(home) or home.is_relative_to(real):
+        raise _malformed(
+            "path", "This folder holds Berth's own state, which no job may read; choose another."
+        )
 
 
 def resolve(reference: str) -> Dataset:

@@ -1,0 +1,242 @@
+"""Django's admin: pools, devices and datasets to change; what happened, to read only."""
+
+from typing import TYPE_CHECKING, Any, Self
+
+from django import forms
+from django.contrib import admin
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+from orchestrator import datasets, tokens, wakeups
+from orchestrator.exceptions import Malformed
+from orchestrator.models import (
+    AdminState,
+    Attempt,
+    Checkpoint,
+    Dataset,
+    DatasetRoot,
+    Device,
+    Health,
+    Job,
+    JobEvent,
+    Lease,
+    Pool,
+    Token,
+)
+
+if TYPE_CHECKING:
+    from django.contrib.admin import ModelAdmin, TabularInline
+else:
+    # Django's classes take type arguments from the type checker only.
+    class _Generic:
+        def __class_getitem__(cls, _: object) -> type[Self]:
+            return cls
+
+    class ModelAdmin(_Generic, admin.ModelAdmin): ...
+
+    class TabularInline(_Generic, admin.TabularInline): ...
+
+
+admin.site.site_header = admin.site.site_title = "Berth"
+admin.site.index_title = "Administration"
+
+
+class _ReadOnly:
+    """Mixed into an admin or inline: looking is all there is."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+def _wake() -> None:
+    """Devices changed: place anew, and show it."""
+    wakeups.schedule()
+    wakeups.publish("devices")
+
+
+@admin.register(Pool)
+class PoolAdmin(ModelAdmin[Pool]):
+    list_display = ["name", "description", "network"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Pool | None = None) -> list[str]:
+        return ["name"] if obj else []  # the name is the key: saving another one would make a second pool
+
+    def save_model(self, request: HttpRequest, obj: Pool, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        _wake()
+
+
+@admin.register(Device)
+class DeviceAdmin(ModelAdmin[Device]):
+    """Devices come from the agent; people choose their pool and whether they take jobs."""
+
+    list_display = ["label", "name", "pool", "admin_state", "health", "health_reason"]
+    list_filter = ["pool", "admin_state", "health", "kind"]
+    search_fields = ["id", "name"]
+    actions = ["enable", "drain", "disable", "declare_sound"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Device | None = None) -> list[str]:
+        return [field.name for field in Device._meta.fields if field.name not in {"pool", "admin_state"}]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Device | None = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Device, form: Any, change: bool) -> None:
+        # Only what people choose: the agent writes the other columns at the same time.
+        obj.save(update_fields=["pool", "admin_state"])
+        _wake()
+
+    @admin.action(description="Enable: jobs may be placed on them", permissions=["change"])
+    def enable(self, request: HttpRequest, devices: QuerySet[Device]) -> None:
+        self._set(request, devices, AdminState.ENABLED)
+
+    @admin.action(description="Drain: running jobs go on, nothing new starts", permissions=["change"])
+    def drain(self, request: HttpRequest, devices: QuerySet[Device]) -> None:
+        self._set(request, devices, AdminState.DRAINING)
+
+    @admin.action(description="Disable: out of use until enabled", permissions=["change"])
+    def disable(self, request: HttpRequest, devices: QuerySet[Device]) -> None:
+        self._set(request, devices, AdminState.DISABLED)
+
+    @admin.action(description="Declare faulty devices sound again", permissions=["change"])
+    def declare_sound(self, request: HttpRequest, devices: QuerySet[Device]) -> None:
+        """A fenced device stays fenced: only proof that nothing runs on it lifts that."""
+        count = devices.filter(health=Health.FAULTY).update(health=Health.OK, health_reason="")
+        self._report(request, count, "declared sound")
+
+    def _set(self, request: HttpRequest, devices: QuerySet[Device], state: AdminState) -> None:
+        self._report(request, devices.update(admin_state=state), f"now {state.label.lower()}")
+
+    def _report(self, request: HttpRequest, count: int, words: str) -> None:
+        transaction.on_commit(_wake)
+        self.message_user(request, f"{count} {'device is' if count == 1 else 'devices are'} {words}.")
+
+
+class DatasetRootForm(forms.ModelForm):  # type: ignore[type-arg]  # takes arguments from the type checker only
+    class Meta:
+        model = DatasetRoot
+        fields = ("name", "path")
+
+    def clean_path(self) -> str:
+        path = str(self.cleaned_data["path"])
+        try:
+            datasets.check_root(path)
+        except Malformed as error:
+            raise forms.ValidationError(str(error)) from error
+        return path
+
+
+@admin.register(DatasetRoot)
+class DatasetRootAdmin(ModelAdmin[DatasetRoot]):
+    form = DatasetRootForm
+    list_display = ["name", "path"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: DatasetRoot | None = None) -> list[str]:
+        return ["name"] if obj else []
+
+
+@admin.register(Dataset)
+class DatasetAdmin(ModelAdmin[Dataset]):
+    list_display = ["reference", "root", "path", "owner", "size_bytes", "created_at"]
+    list_filter = ["root"]
+    search_fields = ["name", "path"]
+    # What jobs refer to stays what it was; another path is another version, registered through the API.
+    readonly_fields = [
+        "name",
+        "version",
+        "root",
+        "path",
+        "sha256",
+        "size_bytes",
+        "owner",
+        "created_at",
+    ]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+
+class AttemptInline(_ReadOnly, TabularInline[Attempt, Job]):
+    model = Attempt
+    fields = ["number", "state", "kind", "exit_detail", "created_at", "ended_at", "run_s"]
+    ordering = ["number"]
+    show_change_link = True
+
+
+class EventInline(_ReadOnly, TabularInline[JobEvent, Job]):
+    model = JobEvent
+    fields = ["number", "at", "from_state", "to_state", "actor", "reason"]
+    ordering = ["number"]
+
+
+class CheckpointInline(_ReadOnly, TabularInline[Checkpoint, Job]):
+    model = Checkpoint
+    fields = ["name", "step", "attempt_number", "source", "size_bytes", "created_at"]
+
+
+@admin.register(Job)
+class JobAdmin(_ReadOnly, ModelAdmin[Job]):
+    """Jobs change through the lifecycle alone, never by hand."""
+
+    list_display = ["short_id", "name", "owner", "pool", "state", "gpus", "submitted_at"]
+    list_filter = ["state", "pool", "owner"]
+    list_select_related = ["owner", "pool"]
+    search_fields = ["id", "name"]
+    inlines = [AttemptInline, CheckpointInline, EventInline]
+
+
+class LeaseInline(_ReadOnly, TabularInline[Lease, Attempt]):
+    model = Lease
+    fields = ["device", "rank", "memory_bytes", "started_at", "ended_at"]
+
+
+@admin.register(Attempt)
+class AttemptAdmin(_ReadOnly, ModelAdmin[Attempt]):
+    list_display = ["__str__", "state", "kind", "exit_detail", "created_at", "ended_at"]
+    list_filter = ["state", "kind"]
+    list_select_related = ["job"]
+    inlines = [LeaseInline]
+
+
+@admin.register(Lease)
+class LeaseAdmin(_ReadOnly, ModelAdmin[Lease]):
+    list_display = ["attempt", "device", "rank", "memory_bytes", "started_at", "ended_at"]
+    list_filter = ["device"]
+    list_select_related = ["attempt", "device"]
+
+
+@admin.register(JobEvent)
+class JobEventAdmin(_ReadOnly, ModelAdmin[JobEvent]):
+    list_display = ["job_id", "number", "at", "from_state", "to_state", "actor", "reason"]
+    list_filter = ["to_state"]
+    ordering = ["-at"]
+
+
+@admin.register(Token)
+class TokenAdmin(_ReadOnly, ModelAdmin[Token]):
+    """Made by their owners; an operator can only end them."""
+
+    list_display = ["prefix", "name", "user", "scope", "expires_at", "last_used_at", "revoked_at"]
+    list_filter = ["scope"]
+    list_select_related = ["user"]
+    exclude = ["digest"]
+    actions = ["revoke"]
+
+    @admin.action(description="Revoke: they stop working now and for good", permissions=["view"])
+    def revoke(self, request: HttpRequest, chosen: QuerySet[Token]) -> None:
+        if not request.user.is_superuser:
+            self.message_user(request, "Only a superuser may revoke other people's tokens.", level="ERROR")
+            return
+        for token in chosen:
+            tokens.revoke(token)
+        self.message_user(request, f"{len(chosen)} revoked.")
