@@ -117,8 +117,16 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
             scheduling.Reservation(each["job"], tuple(each["devices"]), each["since"])
             for each in (term.reservations if term else [])
         ),
-        problems=(),
+        problems=_problems(readings, fresh=fresh),
     )
+
+
+def _problems(readings: live.NowReadings, *, fresh: bool) -> tuple[scheduling.PoolProblem, ...]:
+    """While the driver does not answer, nothing starts on GPUs, and waiting jobs say why (F79)."""
+    if not fresh or readings.problem is None or readings.devices:
+        return ()
+    pools = Device.objects.filter(kind="gpu").values_list("pool_id", flat=True).distinct()
+    return tuple(scheduling.PoolProblem(pool, f"Waits for the driver: {readings.problem}") for pool in pools)
 
 
 def _device(row: Device, reading: dict[str, Any] | None) -> scheduling.Device:
