@@ -49,9 +49,8 @@ def install(group: str) -> None:
     began = time.monotonic()
     say(f"installing {count_packages(lock)} locked packages ({group}) ...")
     pip("install", "--require-hashes", "--requirement", lock)
-    if group != "bench":
-        say(f"installing {TORCH} (the largest part) ...")
-        pip("install", TORCH)
+    say(f"installing {TORCH} (the largest part) ...")
+    pip("install", TORCH)
     link_project()
     stamp.write_text(wanted)
     say(f"installed in {time.monotonic() - began:.0f} s")
@@ -125,7 +124,6 @@ def test(arguments: list[str]) -> None:
 
 def bench(name: str | None) -> None:
     install("base")
-    install("bench")
     os.chdir(ROOT)
     os.execv(PYTHON, [str(PYTHON), "-m", "benchmarks", *([name] if name else [])])
 
@@ -145,11 +143,7 @@ def lock() -> None:
         "--no-header",
         "-q",
     ]
-    for name, groups in {
-        "base": base,
-        "test": (*base, "--group", "test"),
-        "bench": ("--group", "bench"),
-    }.items():
+    for name, groups in {"base": base, "test": (*base, "--group", "test")}.items():
         constraint = () if name == "base" else ("-c", REQUIREMENTS / "base.txt")
         run(
             uv,
