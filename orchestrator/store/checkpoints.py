@@ -4,16 +4,15 @@ A generation exists if and only if its folder has its final name and its manifes
 manifest are made durable under a temporary name, and the rename of the folder comes last.
 """
 
-import hashlib
 import os
 import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, MutableSequence, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from orchestrator.store.capture import Capture, opened
 from orchestrator.store.durable import clone, discard_folder, sync_folder, write_all
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import (
@@ -27,15 +26,7 @@ from orchestrator.store.manifest import (
     read_manifest,
     verify_files,
 )
-from orchestrator.store.writers import (
-    CLOCK_TICK_S,
-    being_written,
-    looks_like_zip,
-    open_beneath,
-    open_folder_beneath,
-    zip_has_its_checksums,
-    zip_is_whole,
-)
+from orchestrator.store.writers import looks_like_zip, open_folder_beneath, zip_is_whole
 
 SETTLE_S = 2.0
 LIBRARY_NAME = re.compile(r"(\d+)-(\d+)")
@@ -76,9 +67,11 @@ class GenerationStore:
         Args:
             paths: regular files below the job's folder.  Those that the newest generation has already,
                 unchanged, are shared with it and not copied: hand in all files of a checkpoint.
-            writer_alive: whether the attempt that wrote them still runs, or ended cleanly.  A process that is
-                killed closes its files too; unless a zip's checksums prove a file whole, the writer must
-                have lived for ``settle_s`` after the last write.  So this may wait that long.
+            attempt: whose writer this is.  Files from before it began count only if their checksums prove
+                them, or if they are what was put back; others are left out.
+            writer_alive: whether the attempt still runs, or ended cleanly.  A process that is killed closes its
+                files too; unless a zip's checksums prove a file whole, the writer must have lived for
+                ``settle_s`` after the last write.  So this may wait that long.
         """
         newest = next(iter(self._scripts_newest_first()), None)
         number = self._next_number()
@@ -86,7 +79,9 @@ class GenerationStore:
         discard_folder(folder)
         folder.mkdir(parents=True)
         try:
-            files = self._take_all(paths, folder, newest, writer_alive, settle_s)
+            files = Capture(self._job, folder, newest, self._began_s(attempt)).take(
+                paths, writer_alive, settle_s
+            )
             if not files:
                 return None
             if newest is not None and _contents(files) == _contents(newest.files):
@@ -160,7 +155,7 @@ class GenerationStore:
         """Of these files, the zips (``torch.save``) that were cut short; for a job of which nothing runs."""
         found = []
         for path in paths:
-            with self._opened(path.relative_to(self._job.root).as_posix()) as fd:
+            with opened(self._job, path.relative_to(self._job.root).as_posix()) as fd:
                 if fd is not None and looks_like_zip(fd) and not zip_is_whole(fd):
                     found.append(path)
         return found
@@ -221,9 +216,13 @@ class GenerationStore:
         return sorted(folders, key=lambda folder: int(folder.name), reverse=True)
 
     def _library_folders(self) -> Sequence[Path]:
-        return [
-            folder for folder in _real_folders(self._job.checkpoints) if LIBRARY_NAME.fullmatch(folder.name)
+        """By attempt and step, the newest first."""
+        places = [
+            (int(found[1]), int(found[2]), folder)
+            for folder in _real_folders(self._job.checkpoints)
+            if (found := LIBRARY_NAME.fullmatch(folder.name))
         ]
+        return [folder for _, _, folder in sorted(places, reverse=True)]
 
     def _next_number(self) -> int:
         names = [folder.name for folder in _real_folders(self._job.generations)]
@@ -236,64 +235,12 @@ class GenerationStore:
 
     # Capturing
 
-    def _take_all(
-        self,
-        paths: Sequence[Path],
-        folder: Path,
-        newest: Generation | None,
-        writer_alive: Callable[[], bool],
-        settle_s: float,
-    ) -> Sequence[CheckpointFile]:
-        known = {file.path: (newest.folder / file.kept, file) for file in newest.files} if newest else {}
-        taken: dict[str, CheckpointFile] = {}
-        for index, path in enumerate(sorted(set(paths))):
-            relative = path.relative_to(self._job.root).as_posix()
-            with self._opened(relative) as fd:
-                file = None
-                if fd is not None:
-                    file = _share(fd, folder, index, known.get(relative)) or _copy(
-                        fd, relative, folder, index
-                    )
-            if file is None:
-                return []
-            taken[relative] = file
-        if not self._settled(taken.values(), writer_alive, settle_s):
-            return []
-        # Again after the wait: what was written meanwhile is not what was copied.
-        return list(taken.values()) if all(map(self._unchanged, taken.values())) else []
-
-    @contextmanager
-    def _opened(self, relative: str) -> Iterator[int | None]:
-        """A file of the job opened for reading; None where it is gone or on the far side of a link."""
+    def _began_s(self, attempt: int) -> float:
+        """When an attempt's supervisor started, by the file that it wrote first; 0 where it has none."""
         try:
-            fd = open_beneath(self._job.root, relative)
-        except OSError:
-            yield None
-            return
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-
-    def _unchanged(self, file: CheckpointFile) -> bool:
-        with self._opened(file.path) as fd:
-            return fd is not None and not being_written(fd) and _seen(os.fstat(fd)) == file.seen
-
-    def _settled(
-        self, files: Collection[CheckpointFile], writer_alive: Callable[[], bool], settle_s: float
-    ) -> bool:
-        """Whether all files are whole: by their checksums, or because who wrote them lived on."""
-        proven, newest_s = True, 0.0
-        for file in files:
-            with self._opened(file.path) as fd:
-                if fd is None or (looks_like_zip(fd) and not zip_is_whole(fd)):
-                    return False
-                proven = proven and looks_like_zip(fd) and zip_has_its_checksums(fd)
-                newest_s = max(newest_s, os.fstat(fd).st_ctime)
-        if proven:
-            return True
-        time.sleep(min(settle_s, max(0.0, newest_s + settle_s - time.time())))
-        return writer_alive()
+            return self._job.attempt(attempt).supervisor.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
 
     def _publish(self, generation: Generation, folder: Path) -> None:
         fd = os.open(folder / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -324,7 +271,7 @@ class GenerationStore:
         return True
 
     def _is_there(self, file: CheckpointFile) -> bool:
-        with self._opened(file.path) as fd:
+        with opened(self._job, file.path) as fd:
             return fd is not None and os.fstat(fd).st_size == file.size_bytes and hash_file(fd) == file.sha256
 
 
@@ -393,53 +340,3 @@ def _real_folders(folder: Path) -> list[Path]:
 
 def _contents(files: Sequence[CheckpointFile]) -> set[tuple[str, str]]:
     return {(file.path, file.sha256) for file in files}
-
-
-def _seen(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _share(
-    fd: int, folder: Path, index: int, known: tuple[Path, CheckpointFile] | None
-) -> CheckpointFile | None:
-    """Take a file from the generation before by a hard link, where it has not changed since."""
-    if known is None or _seen(os.fstat(fd)) != known[1].seen or being_written(fd):
-        return None
-    kept = f"{index:04d}"
-    try:
-        os.link(known[0], folder / kept, follow_symlinks=False)
-    except OSError:
-        return None
-    return replace(known[1], kept=kept)
-
-
-def _copy(fd: int, relative: str, folder: Path, index: int) -> CheckpointFile | None:
-    """Copy and hash a file; None where it is, or was meanwhile, written to."""
-    before = os.fstat(fd)
-    if time.time() - before.st_ctime < CLOCK_TICK_S:
-        # A second write within one tick of the clock would leave no trace in the times.
-        time.sleep(CLOCK_TICK_S)
-    if being_written(fd) or _seen(os.fstat(fd)) != _seen(before):
-        return None
-    kept = f"{index:04d}"
-    copy_fd = os.open(folder / kept, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o444)
-    try:
-        size, sha256 = _copy_and_hash(fd, copy_fd)
-        os.fsync(copy_fd)
-    finally:
-        os.close(copy_fd)
-    after = os.fstat(fd)
-    if being_written(fd) or _seen(after) != _seen(before) or not (size == before.st_size == after.st_size):
-        return None
-    return CheckpointFile(relative, kept, size, sha256, _seen(before))
-
-
-def _copy_and_hash(fd: int, copy_fd: int) -> tuple[int, str]:
-    if clone(fd, copy_fd):
-        return os.fstat(copy_fd).st_size, hash_file(copy_fd)
-    digest, size = hashlib.sha256(), 0
-    while chunk := os.pread(fd, 1 << 20, size):
-        digest.update(chunk)
-        write_all(copy_fd, chunk)
-        size += len(chunk)
-    return size, digest.hexdigest()

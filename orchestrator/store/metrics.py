@@ -72,7 +72,11 @@ class MetricWriter:
         (folder / str(attempt)).mkdir(parents=True, exist_ok=True)
         self._names_fd = os.open(folder / NAMES, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._journal_fd = os.open(folder / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._state = committed.copy() if committed else _before_attempt(folder, attempt, os.fstat(self._names_fd).st_size)
+        self._state = (
+            committed.copy()
+            if committed
+            else _before_attempt(folder, attempt, os.fstat(self._names_fd).st_size)
+        )
         self._cut_back()
         self._names = read_names(folder)
         self._ids = {name: number for number, name in enumerate(self._names.series)}
