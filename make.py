@@ -76,7 +76,7 @@ def pip(*arguments: object) -> None:
 
 def link_project() -> None:
     """Make ``import training`` work for jobs wherever they run: one line in site-packages."""
-    packages = Path(sysconfig.get_path("purelib", vars={"base": str(VENV), "platbase": str(VENV)}))
+    packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(VENV)}))
     (packages / "berth.pth").write_text(f"{ROOT}\n")
 
 

@@ -92,6 +92,10 @@ def _launch(job: Job, attempt: Attempt) -> None:
     bundles.materialise(settings.HOME.bundles, job.bundle, home_folder.work)
     resume = _choose_checkpoint(job, attempt, home_folder)
     level = sandbox_level()
+    if level == 0 and job.pool.network == Network.NONE:
+        raise CannotLaunch(
+            f"Pool {job.pool_id} gives jobs no network, which needs bubblewrap, and that does not work here."
+        )
     record = _launch_record(job, attempt, home_folder, resume, level)
     write_record(folder.launch, record)
     Attempt.objects.filter(pk=attempt.pk).update(
