@@ -103,6 +103,7 @@ def _open(view: View) -> View:
         if request.method == "HEAD":
             request.method = "GET"  # the server leaves the body out
         try:
+            _refuse_nul(request)
             response: HttpResponseBase = view(request, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  # the last stop: everything becomes an answer here
             return answer_error(request, error)
@@ -112,6 +113,12 @@ def _open(view: View) -> View:
         return response
 
     return csrf_exempt(login_not_required(door))
+
+
+def _refuse_nul(request: HttpRequest) -> None:
+    """PostgreSQL takes no NUL in a text, and nothing of ours is named with one."""
+    if "\0" in request.path or any("\0" in name + value for name, value in request.GET.items()):
+        raise Malformed("The address has a NUL character; leave it out.")
 
 
 def _nothing_here(request: HttpRequest) -> HttpResponseBase:

@@ -4,11 +4,12 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from orchestrator.models import AdminState, Network, Scope
-from orchestrator.spec import Seconds
+from orchestrator.spec import Seconds, clean_text
 
+Description = Annotated[StrictStr, AfterValidator(clean_text), Field(max_length=200)]
 Number = Annotated[int | float, Field(allow_inf_nan=False)]
 
 
@@ -306,13 +307,13 @@ class PoolOut(BaseModel):
 
 class PoolIn(Body):
     name: Annotated[StrictStr, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
-    description: Annotated[StrictStr, Field(max_length=200)] = ""
+    description: Description = ""
     network: Network = Network.HOST
     pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)
 
 
 class PoolChanges(Body):
-    description: Annotated[StrictStr, Field(max_length=200)] | None = None
+    description: Description | None = None
     network: Network | None = None
     pythons: Annotated[dict[StrictStr, StrictStr], Field(max_length=50)] | None = None
 

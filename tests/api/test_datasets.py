@@ -1,0 +1,170 @@
+"""Datasets: registered under a root, checked at use."""
+
+import hashlib
+import os
+
+import pytest
+
+from orchestrator import datasets
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
+from orchestrator.models import Dataset, DatasetRoot
+
+
+@pytest.fixture
+def data(tmp_path, db, home):
+    folder = tmp_path / "data"
+    (folder / "digits").mkdir(parents=True)
+    (folder / "digits" / "train.bin").write_bytes(b"0123456789")
+    (folder / "text.txt").write_bytes(b"abc")
+    DatasetRoot.objects.create(name="data", path=str(folder))
+    return folder
+
+
+@pytest.fixture
+def digits(data, ada) -> Dataset:
+    return datasets.register(ada, name="digits", root="data", path="digits")
+
+
+def test_a_dataset_is_registered_with_size_and_checksum(data, client_of, ada):
+    body = {"name": "text", "root": "data", "path": "text.txt", "description": "three letters"}
+
+    made = client_of(ada).send("POST", "/datasets", body)
+
+    assert made.status_code == 201, made.content
+    shown = made.json()
+    assert (shown["reference"], shown["owner"], shown["available"]) == ("text@1", "ada", True)
+    assert (shown["size_bytes"], shown["sha256"]) == (3, hashlib.sha256(b"abc").hexdigest())
+
+
+def test_the_checksum_of_a_folder_covers_names_and_contents(data):
+    before = datasets.measure(data / "digits")
+    (data / "digits" / "train.bin").rename(data / "digits" / "test.bin")
+
+    assert before[0] == datasets.measure(data / "digits")[0] == 10
+    assert before[1] != datasets.measure(data / "digits")[1]
+
+
+def test_large_data_has_a_size_and_no_checksum(data):
+    with (data / "large").open("wb") as file:
+        file.truncate(datasets.HASHED_BYTES + 1)
+
+    assert datasets.measure(data / "large") == (datasets.HASHED_BYTES + 1, "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "..",
+        "../x",
+        "a/../../x",
+        "/etc/passwd",
+        "file:///etc",
+        "http://x/y",
+        "",
+        "a\\b",
+        "a\nb",
+        "a\0b",
+        "x" * 2000,
+    ],
+)
+def test_b35_paths_that_leave_the_root_are_400(path, data, client_of, ada):
+    answer = client_of(ada).send("POST", "/datasets", {"name": "x", "root": "data", "path": path})
+
+    assert answer.status_code == 400
+    assert not Dataset.objects.exists()
+
+
+def test_b35_a_link_out_of_the_root_is_refused(data, ada):
+    (data / "out").symlink_to("/etc")
+
+    with pytest.raises(Malformed, match="leads out"):
+        datasets.register(ada, name="out", root="data", path="out")
+
+
+def test_b36_a_link_swapped_in_after_the_check_is_refused_at_use(data, digits):
+    assert datasets.checked_path(digits) == (data / "digits").resolve()
+    (data / "digits").rename(data / "gone")
+    (data / "digits").symlink_to("/etc")
+
+    with pytest.raises(Malformed, match="leads out"):
+        datasets.checked_path(digits)
+
+
+def test_a_link_within_the_root_is_followed_to_its_end(data, ada):
+    (data / "latest").symlink_to("digits")
+
+    dataset = datasets.register(ada, name="latest", root="data", path="latest")
+
+    assert datasets.checked_path(dataset) == (data / "digits").resolve()
+
+
+def test_what_is_gone_says_whether_root_or_data_is_missing(data, digits, client_of, ada):
+    (data / "digits" / "train.bin").unlink()
+    (data / "digits").rmdir()
+    with pytest.raises(Impossible):
+        datasets.checked_path(digits)
+    assert client_of(ada).send("GET", "/datasets/digits").json()["available"] is False
+    data.rename(data.with_name("unmounted"))
+    with pytest.raises(Unavailable):
+        datasets.checked_path(digits)
+
+
+def test_a_device_file_is_no_dataset(data, ada):
+    os.mkfifo(data / "pipe")
+
+    with pytest.raises(Impossible, match="neither"):
+        datasets.register(ada, name="pipe", root="data", path="pipe")
+
+
+def test_a_reference_without_version_means_the_newest(data, digits, ada):
+    newer = datasets.register(ada, name="digits", version="2", root="data", path="text.txt")
+
+    assert datasets.resolve("digits") == newer
+    assert datasets.resolve("digits@1") == digits
+
+
+@pytest.mark.parametrize("reference", ["letters", "digits@9"])
+def test_an_unknown_reference_is_impossible(reference, digits):
+    with pytest.raises(Impossible, match="no dataset"):
+        datasets.resolve(reference)
+
+
+def test_a_version_is_registered_once_and_a_name_belongs_to_its_first_owner(digits, ada, bob, root):
+    with pytest.raises(Conflict):
+        datasets.register(ada, name="digits", root="data", path="text.txt")
+    with pytest.raises(Forbidden):
+        datasets.register(bob, name="digits", version="2", root="data", path="text.txt")
+    assert datasets.register(root, name="digits", version="2", root="data", path="text.txt")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "a/b", "root": "data", "path": "text.txt"},
+        {"name": "a@b", "root": "data", "path": "text.txt"},
+        {"name": "", "root": "data", "path": "text.txt"},
+        {"name": "x" * 65, "root": "data", "path": "text.txt"},
+        {"name": "x", "version": "1 2", "root": "data", "path": "text.txt"},
+        {"name": "x", "root": "data", "path": "text.txt", "sha256": "0"},
+        {"name": "x", "root": "data", "path": "text.txt", "description": "a\x1b[31mb"},
+        {"name": "x", "root": "data"},
+    ],
+)
+def test_b37_datasets_that_are_none_are_400(body, data, client_of, ada):
+    assert client_of(ada).send("POST", "/datasets", body).status_code == 400
+
+
+def test_an_unknown_root_or_missing_file_is_422(data, client_of, ada):
+    client = client_of(ada)
+
+    assert client.send("POST", "/datasets", {"name": "x", "root": "nope", "path": "a"}).status_code == 422
+    assert client.send("POST", "/datasets", {"name": "x", "root": "data", "path": "nope"}).status_code == 422
+
+
+def test_datasets_are_listed_and_found_for_everybody(digits, client_of, bob):
+    client = client_of(bob)
+
+    assert client.send("GET", "/datasets").json()["results"][0]["reference"] == "digits@1"
+    assert client.send("GET", "/datasets/digits@1").json()["path"] == "digits"
+    for name in ("letters", "digits@2", "..", "a b"):
+        assert client.send("GET", f"/datasets/{name}").status_code == 404

@@ -1,0 +1,105 @@
+"""Tokens: made, used, seen, ended."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from orchestrator import tokens
+from orchestrator.exceptions import Forbidden, Malformed
+from orchestrator.models import Token
+
+
+def test_the_text_is_shown_once_and_stored_nowhere(client_of, ada):
+    client = client_of(ada)
+
+    made = client.send("POST", "/tokens", {"name": "laptop", "scope": "read"}).json()
+
+    assert made["token"].startswith(f"berth_{made['prefix']}_")
+    assert tokens.authenticate(made["token"]).name == "laptop"
+    secret = made["token"].rsplit(made["prefix"], 1)[1]
+    assert secret not in str(list(Token.objects.values_list()))
+    assert "token" not in client.send("GET", "/tokens").json()["results"][0]
+
+
+def test_a_token_ends_by_its_clock(ada):
+    now = timezone.now()
+    _, text = tokens.issue(ada, name="laptop", life_s=60)
+
+    assert tokens.authenticate(text, now=now + timedelta(seconds=59))
+    assert tokens.authenticate(text, now=now + timedelta(seconds=61)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "berth_", "berth__", "x" * 10_000, "berth_0123456789_" + "a" * 43, "berth_0123456789_\0" + "a" * 42],
+)
+def test_what_is_no_token_costs_nothing(text, ada):
+    assert tokens.authenticate(text) is None
+
+
+def test_a_prefix_alone_opens_nothing(ada):
+    token, text = tokens.issue(ada, name="laptop")
+    _, other = tokens.issue(ada, name="phone")
+
+    assert tokens.authenticate(text.replace(token.prefix, other.split("_")[1])) is None
+
+
+def test_use_is_noted_at_most_once_a_minute(ada):
+    token, text = tokens.issue(ada, name="laptop")
+    now = timezone.now()
+    tokens.authenticate(text, now=now)
+
+    with CaptureQueriesContext(connection) as captured:
+        tokens.authenticate(text, now=now + timedelta(seconds=59))
+    assert len(captured) == 1
+    tokens.authenticate(text, now=now + timedelta(seconds=61))
+    token.refresh_from_db()
+    assert token.last_used_at == now + timedelta(seconds=61)
+
+
+def test_a_token_cannot_make_a_greater_one(client_of, ada, root):
+    assert (
+        client_of(root, "write").send("POST", "/tokens", {"name": "x", "scope": "admin"}).status_code == 403
+    )
+    assert client_of(ada).send("POST", "/tokens", {"name": "x", "scope": "admin"}).status_code == 403
+    assert client_of(root).send("POST", "/tokens", {"name": "x", "scope": "admin"}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": ""},
+        {"name": "   "},
+        {"name": "x" * 81},
+        {"name": "a\nb"},
+        {"name": "x", "scope": "root"},
+        {"name": "x", "expires_in_s": -1},
+        {"name": "x", "expires_in_s": 10**12},
+        {"name": "x", "user": "root"},
+        [],
+    ],
+)
+def test_requests_for_tokens_that_are_none_are_400(body, client_of, ada):
+    assert client_of(ada).send("POST", "/tokens", body).status_code == 400
+
+
+def test_a_token_is_revoked_by_its_owner_alone(client_of, ada, bob):
+    token, text = tokens.issue(ada, name="laptop")
+    client = client_of(ada)
+
+    assert client_of(bob).send("DELETE", f"/tokens/{token.pk}").status_code == 404
+    for _ in range(2):
+        assert client.send("DELETE", f"/tokens/{token.pk}").status_code == 204
+    assert tokens.authenticate(text) is None
+    assert client.send("DELETE", "/tokens/99999999999999999999").status_code == 404
+
+
+def test_rules_hold_for_callers_inside_too(ada):
+    with pytest.raises(Malformed):
+        tokens.issue(ada, name="x", scope="everything")
+    with pytest.raises(Forbidden):
+        tokens.issue(ada, name="x", scope="admin")
