@@ -1,5 +1,10 @@
 """The addresses of the websockets."""
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path, re_path
 
-websocket_urlpatterns: list[URLPattern] = []
+from dashboard.consumers import LiveConsumer, NoSuchSocket
+
+websocket_urlpatterns: list[URLPattern] = [
+    path("ws/v1/", LiveConsumer.as_asgi()),
+    re_path(r"", NoSuchSocket.as_asgi()),
+]

@@ -3,18 +3,55 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from dashboard import words
-from orchestrator.models import LEASED_STATES, Job, JobState, Lease
+from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
 
 RECENT = timedelta(minutes=10)
 MOST_ROWS = 500
 LOSSES = ("train/loss", "loss", "train_loss")
 RATES = ("tokens_per_s", "samples_per_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One job of the board, for each audience."""
+
+    owner_id: int
+    state: str
+    public: dict[str, Any]
+    own: dict[str, Any]
+
+
+def read_board(now: datetime) -> list[Entry]:
+    """Every current job: those that wait in the order in which they are served, then the others, newest first."""
+    jobs = list(current_jobs(now)[:MOST_ROWS])
+    labels = device_labels([job.pk for job in jobs if holds_devices(job)])
+    waiting = in_order([job for job in jobs if job.state in WAITING_STATES])
+    others = [job for job in jobs if job.state not in WAITING_STATES]
+    return [
+        Entry(
+            job.owner_id,
+            job.state,
+            public_row(job, labels.get(job.pk, []), now),
+            own_row(job, labels.get(job.pk, []), now),
+        )
+        for job in [*waiting, *others]
+    ]
+
+
+def in_order(waiting: Iterable[Job]) -> list[Job]:
+    """Waiting jobs in the order in which they are served; those that wait out a failure or are held come last."""
+    rank = {JobState.QUEUED: 0, JobState.BACKOFF: 1, JobState.HELD: 2}
+    return sorted(
+        waiting,
+        key=lambda job: (rank[JobState(job.state)], job.wait_ahead, -job.priority, job.queued_at, job.pk),
+    )
 
 
 def current_jobs(now: datetime) -> JobQuerySet:

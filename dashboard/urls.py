@@ -14,6 +14,7 @@ urlpatterns = [
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/<uuid:job_id>", job.job, name="job"),
     path("jobs/<uuid:job_id>/devices", job.device_history, name="job-devices"),
+    path("jobs/<uuid:job_id>/log", job.log_before, name="job-log"),
     path("jobs/<uuid:job_id>/<slug:action>", job.act, name="job-act"),
     path("submit", submit.submit, name="submit"),
     path("account", account.account, name="account"),

@@ -137,12 +137,17 @@ def _percent(part: float, whole: float) -> float:
     return round(min(100.0, 100.0 * part / whole), 1) if whole else 0.0
 
 
+def program(process: Mapping[str, Any]) -> str:
+    """The name of a process's program, without its path and arguments."""
+    return str(process.get("command") or "").split(" ")[0].rsplit("/", 1)[-1][:40]
+
+
 def _strangers(entry: Mapping[str, Any]) -> str:
     """Whose processes are on the device that are not Berth's: carl (python), root (Xorg)."""
     seen: dict[str, None] = {}
     for process in entry.get("processes", []):
         if not process.get("job"):
-            command = str(process.get("command") or "").split(" ")[0].rsplit("/", 1)[-1][:40]
+            command = program(process)
             who = process.get("user") or "somebody"
             seen[f"{who} ({command})" if command else who] = None
     names = list(seen)

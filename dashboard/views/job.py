@@ -34,6 +34,7 @@ from orchestrator.store.device_history import DeviceHistory, reading_json
 
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
+PIECE_BYTES = 64 << 10
 MOST_FILES = 200
 MOST_EVENTS = 100
 MOST_HISTORY_POINTS = 500
@@ -79,6 +80,10 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
             "row": row,
             "attempt": found.attempt_count,
             "log": log["from"] if log else None,
+            "restarts": [
+                attempt.resumed_from_step for attempt in attempts if attempt.resumed_from_step is not None
+            ],
+            "final": found.is_final,
         },
     }
     return render(request, "dashboard/job.html", context)
@@ -133,7 +138,7 @@ def answer(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
         "detail": ended.exit_detail,
         "rank": first.get("rank"),
         "attempt": ended.number,
-        "tail": logs.display_text(ended.log_tail.encode()) if ended.log_tail else "",
+        "tail": logs.COLOUR.sub("", logs.display_text(ended.log_tail.encode())) if ended.log_tail else "",
         "next": job.reason,
         "again_at": job.next_try_at if job.state == JobState.BACKOFF else None,
     }
@@ -147,7 +152,7 @@ def log_tail(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
     chunk = logs.read_tail(settings.HOME.job(job.pk).attempt(number).log(0), TAIL_LINES, TAIL_BYTES)
     start = chunk.next_offset - len(chunk.data) if not chunk.dropped_bytes else chunk.offset
     return {
-        "text": logs.display_text(chunk.data),
+        "text": logs.COLOUR.sub("", logs.display_text(chunk.data)),  # the script shows colours
         "from": {"attempt": number, "rank": 0, "start": start, "next": chunk.next_offset},
         "ranks": list(range(job.gpus)),
     }
@@ -160,6 +165,31 @@ def output_files(job: Job) -> list[dict[str, Any]]:
         {"path": os.fsencode(path).decode(errors="replace"), "size": facts.st_size}
         for path, facts in found[:MOST_FILES]
     ]
+
+
+@require_GET
+def log_before(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """A piece of a log as text for the page: the ``PIECE_BYTES`` that end at ``before``, or begin at ``from``."""
+    found = _visible(request, job_id)
+    attempt, rank = _number(request, "attempt"), _number(request, "rank")
+    if attempt is None or rank is None or not found.attempts.filter(number=attempt).exists():
+        raise Http404
+    before, start = _number(request, "before"), _number(request, "from")
+    path = settings.HOME.job(found.pk).attempt(attempt).log(rank)
+    if start is None:
+        end = before if before is not None else 0
+        start = max(0, end - PIECE_BYTES)
+        size = end - start
+    else:
+        size = PIECE_BYTES
+    chunk = logs.read_log(path, start, size) if size else logs.LogChunk(0, 0, b"", 0)
+    data = {"start": chunk.offset, "next": chunk.next_offset, "text": logs.display_text(chunk.data)}
+    return JsonResponse(data)
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    text = request.GET.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 16 else None
 
 
 @require_GET

@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from dashboard import rows
-from orchestrator.models import FINAL_STATES, LEASED_STATES, Device, Job, JobState, Pool
+from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Device, Job, Pool
 
 MOST_WAITING = 200
 LATELY = 10
@@ -23,7 +23,7 @@ def queue(request: HttpRequest) -> HttpResponse:
         jobs = jobs.filter(pool_id=pool)
     if request.GET.get("mine"):
         jobs = jobs.filter(owner_id=request.user.pk)
-    waiting = list(in_order(jobs))
+    waiting = rows.in_order(jobs.filter(state__in=WAITING_STATES)[:MOST_WAITING])
     leased = list(jobs.filter(state__in=LEASED_STATES).order_by("first_started_at", "id")[:MOST_WAITING])
     ended = list(jobs.filter(state__in=FINAL_STATES).order_by("-ended_at")[:LATELY])
     context = {
@@ -37,16 +37,6 @@ def queue(request: HttpRequest) -> HttpResponse:
         "device_count": Device.objects.count(),
     }
     return render(request, "dashboard/queue.html", context)
-
-
-def in_order(jobs: Any) -> list[Job]:
-    """Waiting jobs in the order in which they are served; those that are held or wait out a failure last."""
-    found = jobs.filter(state__in=[JobState.QUEUED, JobState.HELD, JobState.BACKOFF])[:MOST_WAITING]
-    rank = {JobState.QUEUED: 0, JobState.BACKOFF: 1, JobState.HELD: 2}
-    return sorted(
-        found,
-        key=lambda job: (rank[JobState(job.state)], job.wait_ahead, -job.priority, job.queued_at, job.pk),
-    )
 
 
 def shown(jobs: list[Job], user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:

@@ -1,0 +1,148 @@
+"""Who may open the websocket, and which topics they may read."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
+from django.http.request import split_domain_port, validate_host
+from django.utils import timezone
+
+from orchestrator import tokens
+from orchestrator.models import Job, Token
+
+OPEN_TOPICS = frozenset({"devices", "jobs", "queue", "health"})
+LONGEST_TOPIC = 120
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_JOB_TOPIC = re.compile(rf"(job|metrics):({_UUID})")
+_LOG_TOPIC = re.compile(rf"log:({_UUID}):(\d{{1,6}}):(\d{{1,5}})")
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Who is behind a connection, and by what right."""
+
+    user_id: int
+    is_staff: bool
+    session_key: str = ""
+    token_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic, taken apart."""
+
+    topic: str
+    kind: str
+    job_id: UUID | None = None
+    attempt: int = 0
+    rank: int = 0
+
+    def key_for(self, holder: Pass) -> str:
+        """What is shared by all readers with the same key: only ``jobs`` differs from person to person."""
+        if self.kind != "jobs":
+            return self.topic
+        return "jobs:*" if holder.is_staff else f"jobs:{holder.user_id}"
+
+
+def parse_topic(topic: str) -> Target | None:
+    """The topic's parts; None when it is not one."""
+    if topic in OPEN_TOPICS:
+        return Target(topic, topic)
+    if hit := _JOB_TOPIC.fullmatch(topic):
+        return Target(topic, hit[1], UUID(hit[2]))
+    if hit := _LOG_TOPIC.fullmatch(topic):
+        return Target(topic, "log", UUID(hit[1]), int(hit[2]), int(hit[3]))
+    return None
+
+
+def may_read(holder: Pass, target: Target) -> bool:
+    """Whether the topic is there and theirs to read; the answer does not tell which of the two is missing (B63)."""
+    if target.job_id is None:
+        return True
+    jobs = Job.objects.filter(pk=target.job_id)
+    if not holder.is_staff:
+        jobs = jobs.filter(owner_id=holder.user_id)
+    if target.kind != "log":
+        return jobs.exists()
+    return jobs.filter(attempts__number=target.attempt, gpus__gt=target.rank).exists()
+
+
+def identify(headers: Mapping[str, str], cookies: Mapping[str, str]) -> Pass | None:
+    """The person behind a request to open a socket; None when nobody is signed in.
+
+    A token in the header alone says who calls; a cookie beside it counts for nothing.  Tokens in the
+    address are not looked at, because addresses are logged (B64).
+    """
+    if (header := headers.get("authorization")) is not None:
+        scheme, _, text = header.partition(" ")
+        token = tokens.authenticate(text) if scheme == "Token" else None
+        return Pass(token.user_id, token.user.is_staff, token_id=token.pk) if token else None
+    key = cookies.get(settings.SESSION_COOKIE_NAME, "")
+    return _of_session(key) if key else None
+
+
+def _of_session(key: str) -> Pass | None:
+    session = SessionStore(key)
+    user_id = session.get("_auth_user_id")
+    user = User.objects.filter(pk=user_id, is_active=True).first() if user_id else None
+    if user is None or session.get("_auth_user_hash") != user.get_session_auth_hash():
+        return None
+    return Pass(user.pk, user.is_staff, session_key=key)
+
+
+def is_same_origin(headers: Mapping[str, str], *, secure: bool) -> bool:
+    """Whether a browser's page of this very server asks; without Origin only a token will do (B62)."""
+    host = headers.get("host", "")
+    domain, _ = split_domain_port(host)
+    if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
+        return False
+    origin = headers.get("origin")
+    if origin is None:
+        return "authorization" in headers
+    parts = urlsplit(origin)
+    return parts.scheme in {"http", "https"} and _with_port(parts.netloc, parts.scheme) in {
+        _with_port(host, "https" if secure else "http"),
+        _with_port(host, parts.scheme),  # behind a proxy that ends TLS
+    }
+
+
+def _with_port(netloc: str, scheme: str) -> str:
+    domain, port = split_domain_port(netloc)
+    return f"{domain}:{port or ('443' if scheme == 'https' else '80')}"
+
+
+def still_valid(holders: Sequence[Pass]) -> list[bool]:
+    """Which of these still stand: the person active and with the same rights, the session or token alive."""
+    users = dict(
+        User.objects.filter(pk__in={one.user_id for one in holders}, is_active=True).values_list(
+            "pk", "is_staff"
+        )
+    )
+    now = timezone.now()
+    keys = {one.session_key for one in holders if one.session_key}
+    sessions = set(
+        Session.objects.filter(pk__in=keys, expire_date__gt=now).values_list("session_key", flat=True)
+    )
+    wanted = {one.token_id for one in holders if one.token_id is not None}
+    alive: dict[int, Any] = {
+        token.pk: token.expires_at for token in Token.objects.filter(pk__in=wanted, revoked_at=None)
+    }
+    return [
+        users.get(one.user_id) == one.is_staff
+        and (one.session_key in sessions if one.token_id is None else _alive(alive, one.token_id, now))
+        for one in holders
+    ]
+
+
+def _alive(tokens_by_id: Mapping[int, Any], token_id: int, now: Any) -> bool:
+    if token_id not in tokens_by_id:
+        return False
+    expires_at = tokens_by_id[token_id]
+    return expires_at is None or expires_at > now

@@ -1,0 +1,295 @@
+"""What each topic of the websocket holds, and what a reader gets who has seen it up to some seq.
+
+State topics (devices, jobs, queue, job, health) count their own changes; only the newest state is sent.
+``metrics`` counts the points stored for the job and ``log`` the bytes, so these two resume exactly, from disk.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from dashboard import rows, wall
+from dashboard.frames import Batch, frame, gap
+from orchestrator.live import NowReadings
+from orchestrator.models import Device
+from orchestrator.store import logs, series
+
+LOG_FRAME_BYTES = 64 << 10
+LOG_BACKLOG_BYTES = 256 << 10  # a second's worth; who is further behind is taken to the end
+GONE_KEPT = 256
+RECENT_TICKS = 120
+BATCHES_KEPT = 8
+
+Row = dict[str, Any]
+
+
+class Source(Protocol):
+    """One topic as one audience sees it."""
+
+    topic: str
+    interval_s: float  # at least this long between two batches for one reader
+
+    async def batch(self, after: int | None) -> Batch:
+        """What a reader who is at ``after`` gets now; None is a reader who holds nothing."""
+
+
+class _Batches:
+    """The last few batches, by where their readers were; most readers are at the same place."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[object, Batch] = OrderedDict()
+
+    def get(self, key: object) -> Batch | None:
+        return self._kept.get(key)
+
+    def put(self, key: object, batch: Batch) -> Batch:
+        self._kept[key] = batch
+        while len(self._kept) > BATCHES_KEPT:
+            self._kept.popitem(last=False)
+        return batch
+
+
+class StateSource:
+    """A topic whose whole state is sent at each change."""
+
+    interval_s = 0.45
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.seq = 0
+        self._data: Any = None
+        self._batches = _Batches()
+
+    def update(self, data: Any) -> bool:
+        """Take the present state; whether it differs from the one before."""
+        if self.seq and data == self._data:
+            return False
+        self.seq, self._data = self.seq + 1, data
+        return True
+
+    async def batch(self, after: int | None) -> Batch:
+        if after == self.seq or not self.seq:
+            return Batch((), self.seq)
+        kind = "snapshot" if after is None else "state"
+        if kept := self._batches.get((kind, self.seq)):
+            return kept
+        text = frame(self.topic, kind, self.seq, self._data)
+        return self._batches.put((kind, self.seq), Batch((text,), self.seq))
+
+
+class DevicesSource:
+    """Readings: the numbers as ticks; everything anew when more than numbers changed."""
+
+    topic = "devices"
+    interval_s = 0.45
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._shape, self._shape_seq = "", 0
+        self._recent: dict[str, deque[float | None]] = {}  # for the sparklines of who comes later
+        self._read = ("", -1)
+        self._readings: NowReadings | None = None
+        self._batches = _Batches()
+
+    def update(self, readings: NowReadings, devices: Sequence[Device]) -> bool:
+        shape = wall.shape(readings, devices)
+        read = (readings.stream, readings.seq)
+        if self.seq and shape == self._shape and read == self._read:
+            return False
+        self.seq += 1
+        if shape != self._shape:
+            self._shape, self._shape_seq = shape, self.seq
+        if read != self._read:
+            for entry in readings.devices:
+                kept = self._recent.setdefault(entry["id"], deque(maxlen=RECENT_TICKS))
+                kept.append(entry.get("utilization_percent"))
+        self._read, self._readings = read, readings
+        return True
+
+    async def batch(self, after: int | None) -> Batch:
+        if self._readings is None or after == self.seq:
+            return Batch((), self.seq)
+        whole = after is None or after < self._shape_seq or after > self.seq
+        if kept := self._batches.get((whole, self.seq)):
+            return kept
+        now = self._readings
+        if whole:
+            data: Any = {
+                "t": now.taken_at,
+                "shape": self._shape,
+                "problem": now.problem,
+                "simulated": now.simulated,
+                "host": now.host,
+                "devices": [_public_device(entry) for entry in now.devices],
+                "readings": wall.tick(now),
+                "recent": {device: list(kept) for device, kept in self._recent.items()},
+            }
+        else:
+            data = {"t": now.taken_at, "readings": wall.tick(now), "host": now.host}
+        text = frame(self.topic, "snapshot" if whole else "tick", self.seq, data)
+        return self._batches.put((whole, self.seq), Batch((text,), self.seq))
+
+
+def _public_device(entry: Row) -> Row:
+    """A reading as everybody may see it: the command lines of jobs hold their arguments, so they stay out."""
+    shown = {name: value for name, value in entry.items() if name != "processes"}
+    shown["processes"] = [
+        {
+            "pid": process.get("pid"),
+            "used_bytes": process.get("used_bytes"),
+            "user": process.get("user"),
+            "command": "" if process.get("job") else wall.program(process),
+            "job": process.get("job"),
+        }
+        for process in entry.get("processes", [])
+    ]
+    return shown
+
+
+class ListSource:
+    """Rows of jobs: whole at first, then those that changed, those that are gone, and the order if it changed."""
+
+    interval_s = 0.45
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.seq = 0
+        self._rows: dict[str, tuple[Row, int]] = {}  # by id: the row, and the seq of its last change
+        self._gone: OrderedDict[str, int] = OrderedDict()
+        self._forgotten = 0  # readers at or below this have missed a removal that is no longer known
+        self._order: list[str] = []
+        self._order_seq = 0
+        self._batches = _Batches()
+
+    def update(self, rows_now: Sequence[Row]) -> bool:
+        seq, changed = self.seq + 1, not self.seq
+        found: dict[str, tuple[Row, int]] = {}
+        for row in rows_now:
+            known = self._rows.get(row["id"])
+            if known is not None and known[0] == row:
+                found[row["id"]] = known
+            else:
+                found[row["id"]], changed = (row, seq), True
+                self._gone.pop(row["id"], None)
+        for gone in self._rows.keys() - found.keys():
+            self._gone[gone], changed = seq, True
+        while len(self._gone) > GONE_KEPT:
+            self._forgotten = self._gone.popitem(last=False)[1]
+        order = list(found)
+        if order != self._order:
+            self._order, self._order_seq, changed = order, seq, True
+        self._rows = found
+        self.seq = seq if changed else self.seq
+        return changed
+
+    async def batch(self, after: int | None) -> Batch:
+        if after == self.seq or not self.seq:
+            return Batch((), self.seq)
+        if after is not None and (after < self._forgotten or after > self.seq):
+            after = None
+        if kept := self._batches.get((after, self.seq)):
+            return kept
+        if after is None:
+            data: Row = {"jobs": [row for row, _ in self._rows.values()], "order": self._order}
+        else:
+            data = {"jobs": [row for row, changed in self._rows.values() if changed > after]}
+            if gone := [job for job, seq in self._gone.items() if seq > after]:
+                data["gone"] = gone
+            if self._order_seq > after:
+                data["order"] = self._order
+        text = frame(self.topic, "snapshot" if after is None else "tick", self.seq, data)
+        return self._batches.put((after, self.seq), Batch((text,), self.seq))
+
+
+class PointsSource:
+    """The points of a job, from the column store."""
+
+    interval_s = 0.25
+
+    def __init__(self, topic: str, folder: Path) -> None:
+        self.topic = topic
+        self.seq = 0
+        self._folder = folder
+        self._batches = _Batches()
+
+    def update(self, stored: int) -> bool:
+        changed, self.seq = stored != self.seq, stored
+        return changed
+
+    async def batch(self, after: int | None) -> Batch:
+        seq, after = self.seq, after or 0
+        if after == seq:
+            return Batch((), seq)
+        if after > seq:
+            return Batch((gap(self.topic, seq),), seq)
+        if kept := self._batches.get((after, seq)):
+            return kept
+        page = await asyncio.to_thread(series.read_since, self._folder, after, until_seq=seq)
+        if page.gap:
+            return Batch((gap(self.topic, page.seq),), page.seq)
+        more = {"reduced": True} if page.reduced else {}
+        text = frame(self.topic, "points", page.seq, page.points, **more)
+        return self._batches.put((after, seq), Batch((text,), page.seq))
+
+
+class LogSource:
+    """The log of one rank, from its file."""
+
+    interval_s = 0.25
+
+    def __init__(self, topic: str, path: Path) -> None:
+        self.topic = topic
+        self.path = path
+        self.seq = 0
+        self._batches = _Batches()
+
+    def update(self, size: int) -> bool:
+        changed, self.seq = size != self.seq, size
+        return changed
+
+    async def batch(self, after: int | None) -> Batch:
+        key = (after, self.seq)
+        if after == self.seq:
+            return Batch((), self.seq)
+        if kept := self._batches.get(key):
+            return kept
+        return self._batches.put(key, await asyncio.to_thread(self._read, after))
+
+    def _overwrites(self, chunk: logs.LogChunk) -> bool:
+        """Whether the chunk begins by going back to the start of a line that was sent before."""
+        if not chunk.offset:
+            return False
+        before = logs.read_log(self.path, chunk.offset - 1, 4).data[:1]
+        return before == b"\r" or (before != b"\n" and _writes_over(chunk.data))
+
+    def _read(self, after: int | None) -> Batch:
+        frames: list[str] = []
+        if after is None:
+            chunk = logs.read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
+        else:
+            chunk = logs.read_log(self.path, after, LOG_FRAME_BYTES, whole_lines=True)
+            if after > chunk.size:
+                return Batch((gap(self.topic, chunk.size),), chunk.size)
+            if chunk.size - after > LOG_BACKLOG_BYTES:
+                chunk = logs.read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
+                skipped = {"from": after, "to": chunk.offset}
+                frames.append(frame(self.topic, "skipped", chunk.offset, skipped))
+        if chunk.next_offset == chunk.offset:
+            return Batch(tuple(frames), chunk.next_offset)
+        data = {"offset": chunk.offset, "text": logs.display_text(chunk.data)}
+        if self._overwrites(chunk):
+            data["over"] = True  # a progress bar: it replaces the line that is still open
+        frames.append(frame(self.topic, "chunk", chunk.next_offset, data))
+        more = chunk.next_offset < chunk.size
+        return Batch(tuple(frames), chunk.next_offset, more=more, size_bytes=len(chunk.data))
+
+
+def _writes_over(line: bytes) -> bool:
+    return b"\r" in line.split(b"\n", 1)[0].rstrip(b"\r")
+
+
+def own_rows(board: Sequence[rows.Entry], user_id: int | None) -> list[Row]:
+    """The rows of one person's jobs; of everybody's for None, which is what staff see."""
+    return [entry.own for entry in board if user_id is None or entry.owner_id == user_id]

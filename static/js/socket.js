@@ -1,0 +1,143 @@
+// The page's one websocket: subscriptions survive a lost connection and go on from the last seq.
+import { setServerNow } from "./time.js";
+
+const FIRST_DELAY_MS = 500;
+const LONGEST_DELAY_MS = 15000;
+const HIDDEN_MS = 30000;
+const SILENT_MS = 25000; // pings come every 10 s
+const SIGNED_OUT = 4001;
+const KEEPS_OFFSET = /^(metrics|log):/; // their seq counts what is on disk, so a new server knows it too
+
+class Live extends EventTarget {
+  #topics = new Map();
+  #socket = null;
+  #stream = null;
+  #delay = FIRST_DELAY_MS;
+  #timer = 0;
+  #hiddenTimer = 0;
+  #asleep = false;
+  #lastMessage = 0;
+  state = "connecting"; // live, reconnecting, signed-out
+  lastFrameAt = 0;
+
+  constructor() {
+    super();
+    addEventListener("online", () => this.#openNow());
+    document.addEventListener("visibilitychange", () => this.#onVisibility());
+    addEventListener("pagehide", () => this.#socket?.close());
+    addEventListener("pageshow", (event) => event.persisted && this.#openNow());
+    setInterval(() => this.#checkSilence(), 5000);
+  }
+
+  // handler gets each frame; after a gap it reads over REST and calls resume().
+  subscribe(topic, handler, { after = null, sleeps = true } = {}) {
+    this.#topics.set(topic, { handler, seq: after, sleeps });
+    if (!this.#socket) this.#open();
+    else this.#ask(topic);
+  }
+
+  unsubscribe(topic) {
+    if (this.#topics.delete(topic)) this.#send({ op: "unsubscribe", topic });
+  }
+
+  resume(topic, seq) {
+    const known = this.#topics.get(topic);
+    if (!known) return;
+    known.seq = seq;
+    this.#ask(topic);
+  }
+
+  #ask(topic) {
+    const known = this.#topics.get(topic);
+    if (this.#stream && !(this.#asleep && known.sleeps)) this.#send({ op: "subscribe", topic, after: known.seq });
+  }
+
+  #send(message) {
+    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
+  }
+
+  #open() {
+    clearTimeout(this.#timer);
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    const socket = new WebSocket(`${scheme}://${location.host}/ws/v1/`);
+    this.#socket = socket;
+    this.#lastMessage = Date.now();
+    socket.addEventListener("message", (event) => this.#receive(JSON.parse(event.data)));
+    socket.addEventListener("close", (event) => socket === this.#socket && this.#onClose(event));
+  }
+
+  #openNow() {
+    if (this.#socket && this.#socket.readyState <= WebSocket.OPEN) return;
+    this.#delay = FIRST_DELAY_MS;
+    this.#open();
+  }
+
+  #onClose(event) {
+    this.ready = false;
+    if (event.code === SIGNED_OUT) {
+      this.#become("signed-out");
+      return;
+    }
+    this.#become("reconnecting");
+    const wait = this.#delay * (0.7 + 0.6 * Math.random());
+    this.#delay = Math.min(LONGEST_DELAY_MS, this.#delay * 2);
+    this.#timer = setTimeout(() => this.#open(), wait);
+  }
+
+  #receive(frame) {
+    this.#lastMessage = Date.now();
+    if (frame.type === "hello") return this.#greet(frame.data);
+    if (frame.type === "ping") return setServerNow(frame.data.now);
+    const known = this.#topics.get(frame.topic);
+    if (!known) return undefined;
+    if (frame.type === "error") return known.handler(frame);
+    if (frame.type !== "gap") {
+      if (frame.seq === known.seq && frame.type !== "snapshot") return undefined;
+      known.seq = frame.seq;
+    }
+    this.lastFrameAt = Date.now();
+    return known.handler(frame);
+  }
+
+  #greet({ stream, now }) {
+    setServerNow(now);
+    if (this.#stream !== stream) {
+      for (const [topic, known] of this.#topics) if (!KEEPS_OFFSET.test(topic)) known.seq = null;
+    }
+    this.#stream = stream;
+    this.#delay = FIRST_DELAY_MS;
+    this.#become("live");
+    for (const topic of this.#topics.keys()) this.#ask(topic);
+  }
+
+  #become(state) {
+    this.state = state;
+    this.dispatchEvent(new Event("state"));
+  }
+
+  #onVisibility() {
+    clearTimeout(this.#hiddenTimer);
+    if (document.hidden) {
+      this.#hiddenTimer = setTimeout(() => {
+        this.#asleep = true;
+        for (const [topic, known] of this.#topics) if (known.sleeps) this.#send({ op: "unsubscribe", topic });
+      }, HIDDEN_MS);
+      return;
+    }
+    const slept = this.#asleep;
+    this.#asleep = false;
+    this.#openNow();
+    if (slept) for (const [topic, known] of this.#topics) if (known.sleeps) this.#ask(topic);
+  }
+
+  #checkSilence() {
+    const socket = this.#socket;
+    if (socket?.readyState === WebSocket.OPEN && Date.now() - this.#lastMessage > SILENT_MS) {
+      this.#socket = null; // its close event may take minutes to come
+      socket.close();
+      this.#onClose({ code: 1006 });
+    }
+  }
+}
+
+export const live = new Live();

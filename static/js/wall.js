@@ -1,0 +1,77 @@
+// Keeps the wall of devices fresh: numbers, memory bars and sparklines; the tiles themselves are the server's.
+import { onThemeChange } from "./colours.js";
+import { sawReading } from "./live-dot.js";
+import { onRefresh, refresh } from "./refresh.js";
+import { live } from "./socket.js";
+import { drawSpark } from "./spark.js";
+import { size } from "./words.js";
+
+const SLOTS = 120; // a minute at 2 Hz
+const recent = new Map(); // utilisation by device, oldest first
+const totals = new Map();
+
+export function watchWall() {
+  live.subscribe("devices", (frame) => {
+    const data = frame.data;
+    if (!data) return;
+    sawReading(data.t);
+    if (frame.type === "snapshot") takeSnapshot(data);
+    for (const reading of data.readings) showReading(reading, frame.type === "tick");
+    showHost(data.host);
+  });
+  const redraw = () => { for (const device of recent.keys()) draw(device); };
+  onRefresh(redraw);
+  onThemeChange(redraw);
+  addEventListener("resize", redraw);
+}
+
+function takeSnapshot(data) {
+  for (const device of data.devices) totals.set(device.id, device.total_bytes);
+  for (const [device, values] of Object.entries(data.recent)) recent.set(device, values.slice(-SLOTS));
+  if (document.getElementById("wall").dataset.shape !== data.shape) refresh("wall", "box-line");
+}
+
+function showReading([device, use, used, watts, degrees, byJob, foreign], isTick) {
+  if (isTick) {
+    const values = recent.get(device) ?? [];
+    values.push(use);
+    recent.set(device, values.slice(-SLOTS));
+  }
+  const tile = document.querySelector(`[data-device="${CSS.escape(device)}"]`);
+  if (!tile) return;
+  write(tile, "[data-use]", use === null ? "" : `${Math.round(use)} %`);
+  write(tile, "[data-memory]", used === null ? "" : size(used));
+  write(tile, "[data-heat]", [degrees === null ? "" : `${Math.round(degrees)} °C`, watts === null ? "" : `${Math.round(watts)} W`].filter(Boolean).join(" · "));
+  const total = totals.get(device);
+  if (total) {
+    for (const [job, bytes] of Object.entries(byJob)) widen(tile.querySelector(`[data-share="${CSS.escape(job)}"]`), bytes / total);
+    widen(tile.querySelector("[data-foreign]"), foreign / total);
+  }
+  draw(device, tile);
+}
+
+function write(tile, selector, text) {
+  const element = tile.querySelector(selector);
+  if (element && element.textContent !== text) element.textContent = text;
+}
+
+function widen(bar, share) {
+  if (bar) bar.style.width = `${Math.min(100, share * 100).toFixed(1)}%`;
+}
+
+function draw(device, tile = document.querySelector(`[data-device="${CSS.escape(device)}"]`)) {
+  const canvas = tile?.querySelector("[data-spark]");
+  const values = recent.get(device) ?? [];
+  if (canvas && values.some((share) => share !== null)) drawSpark(canvas, values, SLOTS);
+}
+
+function showHost(host) {
+  const element = document.getElementById("host");
+  if (!element || !host) return;
+  const parts = [];
+  if (host.cpu_percent !== null && host.cpu_percent !== undefined) parts.push(`CPU ${Math.round(host.cpu_percent)} %`);
+  if (host.memory_total_bytes) parts.push(`RAM ${size(host.memory_used_bytes)} of ${size(host.memory_total_bytes)}`);
+  if (host.disk_free_bytes) parts.push(`disk ${size(host.disk_free_bytes)} free`);
+  const text = parts.join("   ");
+  if (element.textContent !== text) element.textContent = text;
+}
