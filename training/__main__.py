@@ -22,6 +22,8 @@ DATASET_PREFIX = "BERTH_DATASET_"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
+    # Started by its path, Python puts this folder first: a model's own config.py must win over ours.
+    sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
     path = Path(options.pop("file"))
     data = _choose_data(options.pop("data"))
     try:
