@@ -89,7 +89,10 @@ class LineParser:
         return self._settle(found, printed_dict=line.strip().startswith("{"))
 
     def _settle(self, found: _Found, *, printed_dict: bool) -> LineValues | None:
-        told = found.step is not None or found.epoch is not None
+        # "Step 5: load the data" is prose; an epoch alone is what many tutorials print.
+        told = found.epoch is not None or (
+            found.step is not None and (bool(found.values) or found.total_steps is not None)
+        )
         if not told and not (printed_dict and found.values):
             return None
         if found.epoch is not None:
