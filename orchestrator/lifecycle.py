@@ -5,11 +5,12 @@ The table is section 4.2 of docs/reliability.md; S numbers refer to it.
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from orchestrator import wakeups
@@ -79,7 +80,7 @@ RETRIED_KINDS = frozenset(
 LAUNCH_BUDGET = 3
 OOM_CPU_RETRIES = 1
 LONGEST_BACKOFF_S = 300.0
-COLOUR_COUNT = 8
+QUEUED_AGAIN_FOR = frozenset({StopReason.PREEMPT, StopReason.SHUTDOWN, StopReason.POLICY})
 
 
 class IllegalTransition(Conflict):
@@ -129,25 +130,36 @@ def move(
     changes |= _times_of(job, to, now)
     with transaction.atomic():
         moved = Job.objects.filter(pk=job.pk, state=job.state, version=job.version).update(
-            state=to, version=job.version + 1, event_count=job.event_count + 1, reason=reason[:500], **changes
+            state=to, version=job.version + 1, reason=reason[:500], **changes
         )
         if not moved:
             raise StaleJob(f"The job is no longer {job.state}; look again.")
-        JobEvent.objects.create(
-            job=job,
-            number=job.event_count + 1,
-            at=now,
-            from_state=job.state,
-            to_state=to,
-            actor=actor[:160],
-            reason=reason[:1000],
-        )
+        _write_event(job, job.state, to, text=reason, actor=actor, at=now)
         announce(job)
     job.state, job.reason = to, reason[:500]
     job.version += 1
-    job.event_count += 1
     for name, value in changes.items():
         setattr(job, name, value)
+
+
+def _write_event(
+    job: Job, from_state: str, to_state: str, *, text: str, actor: str, at: datetime | None
+) -> None:
+    """Append to a job's history, inside the caller's transaction.
+
+    The number comes from the row: remarks of others raise it without making anybody's view of the job stale.
+    """
+    Job.objects.filter(pk=job.pk).update(event_count=F("event_count") + 1)
+    job.event_count = Job.objects.values_list("event_count", flat=True).get(pk=job.pk)
+    JobEvent.objects.create(
+        job=job,
+        number=job.event_count,
+        at=at or timezone.now(),
+        from_state=from_state,
+        to_state=to_state,
+        actor=actor[:160],
+        reason=text[:1000],
+    )
 
 
 def _times_of(job: Job, to: JobState, now: datetime) -> dict[str, Any]:
@@ -164,20 +176,9 @@ def _times_of(job: Job, to: JobState, now: datetime) -> dict[str, Any]:
 def remark(job: Job, text: str, *, actor: str, now: datetime | None = None) -> None:
     """Write something into a job's history that changes no state."""
     with transaction.atomic():
-        fresh = Job.objects.select_for_update().get(pk=job.pk)
-        fresh.event_count += 1
-        fresh.save(update_fields=["event_count"])
-        JobEvent.objects.create(
-            job=fresh,
-            number=fresh.event_count,
-            at=now or timezone.now(),
-            from_state=fresh.state,
-            to_state=fresh.state,
-            actor=actor[:160],
-            reason=text[:1000],
-        )
-        announce(fresh)
-    job.event_count = fresh.event_count
+        state = Job.objects.select_for_update().values_list("state", flat=True).get(pk=job.pk)
+        _write_event(job, state, state, text=text, actor=actor, at=now)
+        announce(job)
 
 
 def announce(job: Job) -> None:
@@ -252,6 +253,8 @@ def want_stop(job: Job, reason: StopReason, *, actor: str, text: str) -> None:
         if not Job.objects.filter(pk=job.pk, version=job.version).update(version=job.version + 1, **wish):
             raise StaleJob("The job moved on; look again.")
         job.version += 1
+        for name, value in wish.items():
+            setattr(job, name, value)
         remark(job, text, actor=actor, now=now)
 
 
@@ -347,37 +350,45 @@ def claim_launch(attempt: Attempt, now: datetime) -> bool:
 
 def run(attempt: Attempt, *, started_at: datetime) -> None:
     """The supervisor of this attempt lives: its job is running (S5); later calls change nothing."""
-    with transaction.atomic():
+
+    def act(job: Job) -> None:
         Attempt.objects.filter(
             pk=attempt.pk, state__in=[AttemptState.CREATED, AttemptState.LAUNCHING]
         ).update(state=AttemptState.RUNNING, started_at=started_at)
         Outbox.objects.open().filter(
             job_id=attempt.job_id, errand=Errand.LAUNCH, number=attempt.number
         ).update(done_at=timezone.now())
-        job = Job.objects.get(pk=attempt.job_id)
         if job.state == JobState.STARTING and job.attempt_count == attempt.number:
-            move(job, JobState.RUNNING, actor="supervisor", reason=f"Attempt {attempt.number} runs.")
+            reason = f"Attempt {attempt.number} runs."
+            move(job, JobState.RUNNING, actor="supervisor", reason=reason, launch_failures=0)
+
+    # A cancel that comes in between must not look like a launch that failed.
+    _retry_when_stale(Job(pk=attempt.job_id), act)
 
 
 def lose_sight(attempt: Attempt, *, reason: str) -> None:
     """The supervisor gives no sign of life and its death is not proven: fence the devices (S14)."""
-    with transaction.atomic():
-        job = Job.objects.get(pk=attempt.job_id)
+
+    def act(job: Job) -> None:
         if job.state in {JobState.STARTING, JobState.RUNNING, JobState.STOPPING}:
             move(job, JobState.UNKNOWN, actor="reaper", reason=reason)
             Device.objects.filter(leases__in=_leases(attempt), health=Health.OK).update(
-                health=Health.FENCED, health_reason=f"Held by {job}, which gives no sign of life."
+                health=Health.FENCED, health_reason=f"Held by {job}, which gives no sign of life."[:300]
             )
+
+    _retry_when_stale(Job(pk=attempt.job_id), act)
 
 
 def regain_sight(attempt: Attempt) -> None:
     """The heartbeat is back: lift the fence, same attempt number (S15)."""
-    with transaction.atomic():
-        job = Job.objects.get(pk=attempt.job_id)
+
+    def act(job: Job) -> None:
         if job.state == JobState.UNKNOWN:
             to = JobState.STOPPING if job.stop_wanted else JobState.RUNNING
             move(job, to, actor="supervisor", reason="The supervisor answers again.")
-        _lift_fences(attempt)
+            _lift_fences(attempt)
+
+    _retry_when_stale(Job(pk=attempt.job_id), act)
 
 
 def _leases(attempt: Attempt) -> LeaseQuerySet:
@@ -385,9 +396,11 @@ def _leases(attempt: Attempt) -> LeaseQuerySet:
 
 
 def _lift_fences(attempt: Attempt) -> None:
-    Device.objects.filter(leases__in=_leases(attempt), health=Health.FENCED).update(
-        health=Health.OK, health_reason=""
-    )
+    """Offer the attempt's devices again, but not those that another silent attempt shares."""
+    silent = Lease.objects.active().filter(attempt__job__state=JobState.UNKNOWN).exclude(attempt=attempt)
+    Device.objects.filter(leases__in=_leases(attempt), health=Health.FENCED).exclude(
+        pk__in=silent.values("device_id")
+    ).update(health=Health.OK, health_reason="")
 
 
 def end(attempt: Attempt, ending: Ending) -> Job:
@@ -395,7 +408,6 @@ def end(attempt: Attempt, ending: Ending) -> Job:
 
     The caller has proof of death.  A second call for the same attempt changes nothing.
     """
-    job = Job.objects.get(pk=attempt.job_id)
 
     def act(job: Job) -> None:
         closed = (
@@ -412,7 +424,6 @@ def end(attempt: Attempt, ending: Ending) -> Job:
                 log_tail=ending.log_tail,
                 peak_memory_bytes=ending.peak_memory_bytes,
                 dropped_log_bytes=ending.dropped_log_bytes,
-                last_step=job.step,
             )
         )
         if not closed:
@@ -425,7 +436,7 @@ def end(attempt: Attempt, ending: Ending) -> Job:
         queue_errand(job, Errand.SCHEDULE)
         wakeups.publish("devices")
 
-    return _retry_when_stale(job, act)
+    return _retry_when_stale(Job(pk=attempt.job_id), act)
 
 
 def _move_on(job: Job, ending: Ending) -> None:
@@ -436,18 +447,35 @@ def _move_on(job: Job, ending: Ending) -> None:
         "seconds_run": job.seconds_run + ending.run_s,
         "now": ending.at,
     }
+    stopped_for = _stopped_for(job, ending)
     if ending.kind == ExitKind.OK:
         move(job, JobState.SUCCEEDED, actor="supervisor", reason=ending.detail or "Finished.", **common)
-    elif job.stop_wanted and job.stop_reason == StopReason.CANCEL:
-        move(job, JobState.CANCELLED, actor="supervisor", reason=job.reason or "Cancelled.", **common)
-    elif ending.kind == ExitKind.TIMEOUT or (job.stop_wanted and job.stop_reason == StopReason.TIMEOUT):
+        return
+    if stopped_for and job.state in {JobState.STARTING, JobState.RUNNING}:
+        # Stopped without a wish in the database: by an operator's hand, or with the server.
+        move(job, JobState.STOPPING, actor="supervisor", reason=ending.detail, now=ending.at)
+    if stopped_for == StopReason.CANCEL:
+        reason = job.reason if job.stop_wanted else ending.detail
+        move(job, JobState.CANCELLED, actor="supervisor", reason=reason or "Cancelled.", **common)
+    elif stopped_for == StopReason.TIMEOUT:
         move(job, JobState.TIMED_OUT, actor="supervisor", reason=ending.detail, **common)
-    elif ending.kind == ExitKind.CANCELLED:
-        move(job, JobState.CANCELLED, actor="supervisor", reason=ending.detail, **common)
-    elif ending.kind == ExitKind.PREEMPTED or (job.stop_wanted and job.stop_reason == StopReason.PREEMPT):
+    elif stopped_for in QUEUED_AGAIN_FOR:
         move(job, JobState.QUEUED, actor="supervisor", reason=ending.detail, stop_wanted=False, **common)
+    elif stopped_for == StopReason.GPU_FAULT:  # whatever the script said when its device was gone
+        _retry_or_fail(job, replace(ending, kind=ExitKind.GPU_FAULT), common)
     else:
         _retry_or_fail(job, ending, common)
+
+
+def _stopped_for(job: Job, ending: Ending) -> StopReason | None:
+    """The stop that ended an attempt: the wish in the database, else what its exit record says."""
+    if job.stop_wanted:
+        return StopReason(job.stop_reason)
+    return {
+        ExitKind.CANCELLED: StopReason.CANCEL,
+        ExitKind.TIMEOUT: StopReason.TIMEOUT,
+        ExitKind.PREEMPTED: StopReason.PREEMPT,
+    }.get(ending.kind)
 
 
 def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
