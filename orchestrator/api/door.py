@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, get_args
+from urllib.parse import unquote
 
 from django.contrib.auth.decorators import login_not_required
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseNotAllowed
@@ -11,18 +12,29 @@ from django.urls import URLPattern, URLResolver, re_path
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI
 from ninja.errors import ValidationError, ValidationErrorContext
+from ninja.openapi.schema import REF_TEMPLATE, OpenAPISchema
 from ninja.operation import Operation
 from ninja.params.models import ParamModel
 from pydantic import BaseModel
 
 from orchestrator.api.errors import WrongMethod, answer_error, problem
+from orchestrator.api.schemas import JobChanges, Problem
 from orchestrator.exceptions import Malformed
+from orchestrator.spec import JobSpec
 
 View = Callable[..., Any]
+PROBLEM_RESPONSE = {
+    "description": "What went wrong (RFC 9457)",
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
 
 
 class BerthAPI(NinjaAPI):
     """ninja's API with our errors on every path, and HEAD wherever there is GET."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._schemas: dict[str, OpenAPISchema] = {}
 
     @property
     def urls(self) -> tuple[list[URLResolver | URLPattern], str, str]:
@@ -33,6 +45,27 @@ class BerthAPI(NinjaAPI):
             if isinstance(each, URLPattern)
         ]
         return [*opened, re_path("", _open(_nothing_here))], app, namespace
+
+    def get_openapi_schema(
+        self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
+    ) -> OpenAPISchema:
+        """ninja's schema, with the bodies that we read ourselves and the form of every error; made once."""
+        if path_prefix is None:
+            path_prefix = self.get_root_path(path_params or {})
+        if path_prefix not in self._schemas:
+            self._schemas[path_prefix] = self._make_schema(path_prefix)
+        return self._schemas[path_prefix]
+
+    def _make_schema(self, path_prefix: str) -> OpenAPISchema:
+        schema = super().get_openapi_schema(path_prefix=path_prefix)
+        for model in (JobSpec, JobChanges, Problem):
+            described = model.model_json_schema(ref_template=REF_TEMPLATE)
+            schema["components"]["schemas"].update(described.pop("$defs", {}))
+            schema["components"]["schemas"][model.__name__] = described
+        for methods in schema["paths"].values():
+            for operation in methods.values():
+                operation["responses"]["default"] = PROBLEM_RESPONSE
+        return schema
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
         """The function's name, which clients made from the schema use as theirs."""
@@ -117,7 +150,7 @@ def _open(view: View) -> View:
 
 def _refuse_nul(request: HttpRequest) -> None:
     """PostgreSQL takes no NUL in a text, and nothing of ours is named with one."""
-    if "\0" in request.path or any("\0" in name + value for name, value in request.GET.items()):
+    if "\0" in request.path or "\0" in unquote(request.META["QUERY_STRING"]):
         raise Malformed("The address has a NUL character; leave it out.")
 
 

@@ -31,6 +31,17 @@ class FileChanged(Exception):
     """A file became shorter while it was sent; the connection ends, so that nobody takes it for whole."""
 
 
+class Download(StreamingHttpResponse):
+    """An answer that sends files; ``opened`` is closed with it, sent or not."""
+
+    opened: BinaryIO | None = None
+
+    def close(self) -> None:
+        super().close()
+        if self.opened is not None:
+            self.opened.close()
+
+
 def open_beneath(root: Path, path: str) -> BinaryIO:
     """Open a regular file under ``root``; links are followed nowhere on the way (B58).
 
@@ -84,15 +95,17 @@ def list_files(root: Path) -> tuple[list[tuple[str, os.stat_result]], bool]:
     return sorted(found), False
 
 
-def send_file(request: HttpRequest, file: BinaryIO, name: str) -> StreamingHttpResponse:
+def send_file(request: HttpRequest, file: BinaryIO, name: str) -> Download:
     """An open file as an attachment; closed when sent."""
     size = os.fstat(file.fileno()).st_size
     is_text = Path(name).suffix.lower() in _TEXT
     kind = "text/plain; charset=utf-8" if is_text else "application/octet-stream"
-    return _attachment(request, _file_chunks(file, size), name.rsplit("/", 1)[-1], kind, size)
+    response = _attachment(request, _file_chunks(file, size), name.rsplit("/", 1)[-1], kind, size)
+    response.opened = file
+    return response
 
 
-def send_tar(request: HttpRequest, root: Path, name: str) -> StreamingHttpResponse:
+def send_tar(request: HttpRequest, root: Path, name: str) -> Download:
     """The regular files of a folder as a tar archive, made while it is sent."""
     return _attachment(request, _tar_chunks(root, list_files(root)[0]), f"{name}.tar", "application/x-tar")
 
@@ -103,10 +116,10 @@ def moment(seconds: float) -> datetime:
 
 def _attachment(
     request: HttpRequest, chunks: Iterator[bytes], name: str, kind: str, size: int | None = None
-) -> StreamingHttpResponse:
+) -> Download:
     # Under ASGI Django would read a plain iterator into memory first.
     content = _pulled(chunks) if isinstance(request, ASGIRequest) else chunks
-    response = StreamingHttpResponse(content, content_type=kind, headers=_HEADERS)
+    response = Download(content, content_type=kind, headers=_HEADERS)
     response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
     if size is not None:
         response.headers["Content-Length"] = str(size)

@@ -88,7 +88,9 @@ def get_job(request: ApiRequest, job_id: str) -> object:
     "/{job_id}",
     response=JobOut,
     openapi_extra={
-        "requestBody": {"content": {"application/json": {"schema": JobChanges.model_json_schema()}}}
+        "requestBody": {
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobChanges"}}}
+        }
     },
 )
 def change_job(request: ApiRequest, job_id: str) -> object:

@@ -19,6 +19,17 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Problem(BaseModel):
+    """Every error, as application/problem+json."""
+
+    type: str
+    title: str
+    status: int
+    code: str = Field(description="for machines")
+    detail: str = Field(description="for people: what, where, what to do")
+    errors: dict[str, list[str]] = Field(description="messages by field")
+
+
 class LeaseOut(BaseModel):
     """A device, or a part of its memory, under one rank."""
 

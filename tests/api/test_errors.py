@@ -1,0 +1,110 @@
+"""Every failure is problem+json with a sentence, and never more."""
+
+import logging
+
+import pytest
+from django.db import OperationalError, connection
+
+from orchestrator.exceptions import OrchestratorError, Unavailable
+
+from .test_access import address, every_route
+
+
+def test_a_problem_has_the_fields_of_rfc_9457(client_of, ada):
+    answer = client_of(ada).send("GET", "/jobs/00000000")
+
+    assert answer["Content-Type"] == "application/problem+json"
+    assert answer.json() == {
+        "type": "urn:berth:problem:not_found",
+        "title": "Not Found",
+        "status": 404,
+        "code": "not_found",
+        "detail": "There is no job '00000000', or it is not yours to see.",
+        "errors": {},
+    }
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/jobs/", "/tokens/x", "/jobs/a/b/c/d", "/../admin/"])
+def test_addresses_that_are_not_there_are_problems_too(path, client_of, ada):
+    answer = client_of(ada).send("GET", path)
+
+    assert (answer.status_code, answer["Content-Type"]) == (404, "application/problem+json")
+
+
+@pytest.mark.parametrize("method", ["PUT", "OPTIONS", "TRACE", "FOO"])
+def test_b67_other_methods_are_405(method, client_of, ada):
+    answer = client_of(ada).send(method, "/jobs")
+
+    assert (answer.status_code, answer["Content-Type"]) == (405, "application/problem+json")
+    assert "POST" in answer["Allow"]
+
+
+@pytest.mark.parametrize("error", [OperationalError("database is locked"), Unavailable("Try again.")])
+def test_a_locked_database_is_503_with_retry_after(error, client_of, ada):
+    client = client_of(ada)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with connection.execute_wrapper(fail):
+        answer = client.send("GET", "/jobs")
+
+    assert answer.status_code == 503
+    assert int(answer["Retry-After"]) > 0
+    assert "locked" not in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("secret detail"), KeyError("secret detail"), OrchestratorError("x")]
+)
+def test_our_own_mistakes_are_calm_500s_with_a_number_in_the_log(error, client_of, ada, caplog):
+    client = client_of(ada)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with connection.execute_wrapper(fail), caplog.at_level(logging.ERROR):
+        answer = client.send("GET", "/jobs")
+
+    assert answer.status_code == 500
+    assert b"secret" not in answer.content
+    assert b"Traceback" not in answer.content
+    if not isinstance(error, OrchestratorError):
+        number = answer.json()["detail"].split("Quote ")[1][:8]
+        assert any(number in record.getMessage() and record.exc_info for record in caplog.records)
+
+
+HOSTILE = [
+    b"",
+    b"null",
+    b"[]",
+    b'"x"',
+    b"{}",
+    b"[" * 5000,
+    b"\xff\xfe",
+    b'{"x": NaN}',
+    b'{"\\u0000": "\\u0000"}',
+]
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in every_route() if each[0] != "get"])
+def test_no_route_answers_500_to_a_hostile_body(method, path, client_of, root, make_job, make_device):
+    make_device(0)
+    client, job = client_of(root), make_job()
+    client.raise_request_exception = True
+
+    for body in HOSTILE:
+        assert client.send(method.upper(), address(path, job.pk), body).status_code < 500, body
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in every_route() if "{" in each[1]])
+@pytest.mark.parametrize(
+    "value", ["%2e%2e", "%F0%9F%98%80", "a" * 5000, "%0a", "-1", "9" * 40, "%ff", "None"]
+)
+def test_no_route_answers_500_to_a_hostile_address(method, path, value, client_of, root, make_device):
+    make_device(0)
+    parts = [
+        "jobs" if part == "jobs" else value if part.startswith("{") else part for part in path.split("/")
+    ]
+
+    assert client_of(root).send(method.upper(), "/".join(parts), {}).status_code in {400, 404}

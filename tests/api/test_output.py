@@ -1,0 +1,277 @@
+"""Logs, metrics, checkpoints and files of a job."""
+
+import io
+import os
+import tarfile
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.test import AsyncClient
+
+from orchestrator import tokens
+from orchestrator.models import Checkpoint, JobState
+from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.metrics import MetricWriter, points_of
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def ran(make_attempt):
+    """A job with one attempt that runs."""
+    return make_attempt(state=JobState.RUNNING).job
+
+
+@pytest.fixture
+def log(ran, home):
+    path = home.job(ran.pk).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_bytes("step 1 loss 0.5\nü\x00\x1b[31m<b>\n".encode() + b"\xff\n")
+    return path
+
+
+@pytest.fixture
+def output(ran, home):
+    folder = home.job(ran.pk).output
+    (folder / "plots").mkdir(parents=True)
+    (folder / "result.json").write_text('{"loss": 0.5}')
+    (folder / "plots" / "page.html").write_text("<script>alert(1)</script>")
+    return folder
+
+
+# --- logs -----------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_read_in_pieces_without_gap(log, ran, client_of, ada):
+    client = client_of(ada)
+    whole, offset = b"", 0
+    while True:
+        answer = client.send("GET", f"/jobs/{ran.pk}/logs?offset={offset}&limit=5")
+        if int(answer["X-Next-Offset"]) == offset:
+            break
+        offset = int(answer["X-Next-Offset"])
+        whole += answer.content
+
+    assert whole == log.read_bytes()
+    assert (answer["X-Log-Size"], answer["X-Attempt"]) == (str(log.stat().st_size), "1")
+
+
+def test_b54_a_log_is_never_a_page(log, ran, client_of, ada):
+    answer = client_of(ada).send("GET", f"/jobs/{ran.pk}/logs")
+
+    assert answer["Content-Type"] == "text/plain; charset=utf-8"
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert "sandbox" in answer["Content-Security-Policy"]
+
+
+def test_a_log_is_read_from_its_end(log, ran, client_of, ada):
+    assert client_of(ada).send("GET", f"/jobs/{ran.pk}/logs?offset=-2").content == b"\xff\n"
+
+
+def test_a_log_that_is_not_there_yet_is_empty_and_an_unknown_attempt_404(ran, client_of, ada, make_job):
+    client = client_of(ada)
+
+    assert client.send("GET", f"/jobs/{ran.pk}/logs?rank=7").content == b""
+    assert client.send("GET", f"/jobs/{make_job().pk}/logs").content == b""
+    assert client.send("GET", f"/jobs/{ran.pk}/logs?attempt=2").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "query", ["rank=-1", "rank=../../x", "attempt=0", "limit=0", "limit=1e9", "offset=x", "path=x"]
+)
+def test_windows_of_a_log_that_are_none_are_400(query, ran, client_of, ada):
+    assert client_of(ada).send("GET", f"/jobs/{ran.pk}/logs?{query}").status_code == 400
+
+
+# --- metrics --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def metrics(ran, home):
+    with MetricWriter(home.job(ran.pk).metrics, 1, 1000.0, None) as writer:
+        for step in range(1000):
+            loss = NAN if step == 7 else 99.0 if step == 500 else 1.0
+            writer.append(points_of(step, 1000.0 + step, {"loss": loss, "lr": 0.1}))
+        type(ran).objects.filter(pk=ran.pk).update(metric_seq=writer.flush()["seq"])
+
+
+def test_metrics_keep_every_spike_and_stay_json(metrics, ran, client_of, ada):
+    answer = client_of(ada).send("GET", f"/jobs/{ran.pk}/metrics?max_points=20")
+
+    assert b"NaN" not in answer.content
+    loss = answer.json()["series"]["loss"]
+    assert (max(loss["y_max"]), loss["total"], len(loss["x"])) == (99.0, 1000, len(loss["y"]))
+    assert len(loss["x"]) <= 20
+    assert loss["nonfinite"] == [[7, "nan"]]
+
+
+def test_metrics_by_name_window_and_time(metrics, ran, client_of, ada):
+    client = client_of(ada)
+
+    few = client.send("GET", f"/jobs/{ran.pk}/metrics?names=lr,none&from=10&to=12").json()["series"]
+    assert (list(few), few["lr"]["x"]) == (["lr"], [10, 11, 12])
+    timed = client.send("GET", f"/jobs/{ran.pk}/metrics?names=lr&x=time&to=1001").json()["series"]
+    assert timed["lr"]["x"] == [1000.0, 1001.0]
+
+
+@pytest.mark.parametrize(
+    "query", ["x=wall", "max_points=0", "max_points=1000000", "from=nan", "to=inf", "start=1"]
+)
+def test_windows_of_metrics_that_are_none_are_400(query, ran, client_of, ada):
+    assert client_of(ada).send("GET", f"/jobs/{ran.pk}/metrics?{query}").status_code == 400
+
+
+def test_a_job_without_metrics_has_no_series(ran, client_of, ada):
+    assert client_of(ada).send("GET", f"/jobs/{ran.pk}/metrics").json() == {"series": {}, "seq": 0}
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def content(answer) -> bytes:
+    return b"".join(answer.streaming_content)
+
+
+def test_files_are_listed_and_downloaded(output, ran, client_of, ada):
+    client = client_of(ada)
+
+    listed = client.send("GET", f"/jobs/{ran.pk}/files").json()
+    assert [file["path"] for file in listed["results"]] == ["plots/page.html", "result.json"]
+    answer = client.get(listed["results"][1]["download"])
+    assert content(answer) == b'{"loss": 0.5}'
+    assert answer["Content-Length"] == "13"
+
+
+def test_t29_a_page_that_a_job_wrote_is_an_attachment(output, ran, client_of, ada):
+    answer = client_of(ada).send("GET", f"/jobs/{ran.pk}/files/plots/page.html")
+
+    assert answer["Content-Type"] == "application/octet-stream"
+    assert answer["Content-Disposition"].startswith("attachment;")
+    assert answer["Content-Security-Policy"].startswith("sandbox")
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    answer.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../work/train.py",
+        "plots/../../work/train.py",
+        "/etc/passwd",
+        "%2Fetc%2Fpasswd",
+        "..%2F..%2Fx",
+        "plots",
+        "plots/",
+        "nope",
+        ".",
+    ],
+)
+def test_t09_paths_that_leave_the_folder_or_name_no_file_are_404(path, output, ran, home, client_of, ada):
+    home.job(ran.pk).work.mkdir()
+    (home.job(ran.pk).work / "train.py").write_text("secret")
+
+    assert client_of(ada).send("GET", f"/jobs/{ran.pk}/files/{path}").status_code == 404
+
+
+def test_b58_links_pipes_and_sockets_are_neither_listed_nor_sent(output, ran, client_of, ada):
+    (output / "passwd").symlink_to("/etc/passwd")
+    (output / "etc").symlink_to("/etc")
+    os.mkfifo(output / "pipe")
+    client = client_of(ada)
+
+    paths = [file["path"] for file in client.send("GET", f"/jobs/{ran.pk}/files").json()["results"]]
+    assert paths == ["plots/page.html", "result.json"]
+    for path in ("passwd", "etc/passwd", "pipe"):
+        assert client.send("GET", f"/jobs/{ran.pk}/files/{path}").status_code == 404, path
+
+
+def test_a_file_name_that_is_no_text_does_not_break_the_list(output, ran, client_of, ada):
+    (output / os.fsdecode(b"caf\xe9")).write_text("x")
+    (output / 'a"b;.txt').write_text("x")
+    client = client_of(ada)
+
+    paths = [file["path"] for file in client.send("GET", f"/jobs/{ran.pk}/files").json()["results"]]
+    assert "caf\ufffd" in paths
+    answer = client.send("GET", f"/jobs/{ran.pk}/files/a%22b;.txt")
+    assert answer["Content-Disposition"] == "attachment; filename*=UTF-8''a%22b%3B.txt"
+    answer.close()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_large_file_is_streamed_under_asgi(output, ran, ada):
+    with (output / "model.pt").open("wb") as file:
+        file.truncate(3 * 1024**2)
+    _, text = await sync_to_async(tokens.issue)(ada, name="x")
+    headers = {"Authorization": f"Token {text}"}
+
+    answer = await AsyncClient().get(f"/api/v1/jobs/{ran.pk}/files/model.pt", headers=headers)
+
+    assert answer.status_code == 200, answer.content
+    sizes = [len(chunk) async for chunk in answer.streaming_content]
+    assert (sum(sizes), max(sizes)) == (3 * 1024**2, 256 * 1024)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(ran, home) -> Checkpoint:
+    folder = home.job(ran.pk)
+    folder.checkpoints.mkdir(parents=True)
+    (folder.checkpoints / "ckpt.bin").write_bytes(b"weights")
+    generation = GenerationStore(folder).capture(
+        [folder.checkpoints / "ckpt.bin"], 1, 200, lambda: True, settle_s=0
+    )
+    return Checkpoint.objects.create(
+        job=ran,
+        attempt_number=1,
+        step=200,
+        name=generation.name,
+        source="script",
+        size_bytes=generation.size_bytes,
+        created_at=ran.submitted_at,
+    )
+
+
+def test_a_checkpoint_is_downloaded_with_its_manifest(checkpoint, ran, client_of, ada):
+    client = client_of(ada)
+    [listed] = client.send("GET", f"/jobs/{ran.pk}/checkpoints").json()
+    assert (listed["step"], listed["size_bytes"]) == (200, 7)
+
+    answer = client.get(listed["download"])
+
+    assert answer["Content-Type"] == "application/x-tar"
+    with tarfile.open(fileobj=io.BytesIO(content(answer))) as archive:
+        contents = {member.name: archive.extractfile(member).read() for member in archive}
+    assert b"weights" in contents.values()
+    assert "manifest.json" in contents
+
+
+def test_a_checkpoint_is_deleted_for_good(checkpoint, ran, home, client_of, ada):
+    client = client_of(ada)
+
+    assert client.send("DELETE", f"/jobs/{ran.pk}/checkpoints/200").status_code == 204
+    assert client.send("GET", f"/jobs/{ran.pk}/checkpoints").json() == []
+    assert GenerationStore(home.job(ran.pk)).list() == []
+    assert client.send("DELETE", f"/jobs/{ran.pk}/checkpoints/200").status_code == 404
+
+
+def test_a_checkpoint_stays_while_an_attempt_starts(checkpoint, ran, client_of, ada):
+    type(ran).objects.update(state=JobState.STARTING)
+
+    assert client_of(ada).send("DELETE", f"/jobs/{ran.pk}/checkpoints/200").status_code == 409
+
+
+def test_b58_a_link_among_the_kept_files_is_not_followed(checkpoint, ran, home, client_of, ada):
+    [generation] = GenerationStore(home.job(ran.pk)).list()
+    (generation.folder / "extra").symlink_to("/etc/passwd")
+
+    answer = client_of(ada).send("GET", f"/jobs/{ran.pk}/checkpoints/200")
+
+    with tarfile.open(fileobj=io.BytesIO(content(answer))) as archive:
+        assert "extra" not in archive.getnames()
+
+
+@pytest.mark.parametrize("step", ["201", "-1", "..", "9" * 30, "generation%209", "²"])
+def test_unknown_checkpoints_are_404(step, checkpoint, ran, client_of, ada):
+    assert client_of(ada).send("GET", f"/jobs/{ran.pk}/checkpoints/{step}").status_code == 404
