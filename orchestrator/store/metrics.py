@@ -68,7 +68,7 @@ class MetricWriter:
     """
 
     def __init__(self, folder: Path, attempt: int, started_at: float, committed: Committed | None) -> None:
-        self._folder, self._attempt, self._started_ms = folder, attempt, round(started_at * 1000)
+        self._folder, self._attempt = folder, attempt
         (folder / str(attempt)).mkdir(parents=True, exist_ok=True)
         self._names_fd = os.open(folder / NAMES, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._journal_fd = os.open(folder / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -91,6 +91,8 @@ class MetricWriter:
         self._lengths = self._cut_columns()
         if attempt not in self._names.started_at:
             self._learn({"attempt": attempt, "started_at": started_at})
+        # What was stored first holds: readers add it to the milliseconds of every point.
+        self._started_ms = round(self._names.started_at[attempt] * 1000)
 
     @property
     def seq(self) -> int:

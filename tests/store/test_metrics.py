@@ -62,6 +62,13 @@ def test_time_leaves_the_gap_between_attempts_visible(folder):
     assert read_series(folder, x="time")["loss"].x.tolist() == [STARTED + 1, STARTED + 1000.5]
 
 
+def test_another_start_told_later_does_not_move_the_times(folder):
+    committed = store(folder, line(1, loss=1.0))
+    store(folder, line(2, loss=2.0), committed=committed, started_at=STARTED - 500)
+
+    assert read_series(folder, x="time")["loss"].x.tolist() == [STARTED + 1, STARTED + 2]
+
+
 def test_a_window_includes_both_ends(folder):
     store(folder, [point for step in range(10) for point in line(step, loss=step)])
 
