@@ -5,8 +5,9 @@ Pure, and linear in the length of the line: patterns have no nested repetition, 
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from orchestrator.telemetry.metric_lines import short_name
 
@@ -73,6 +74,15 @@ class LineParser:
         self._epoch_is_step = False
         self._lines = 0
         self._first_epoch = 1  # 0 once an epoch 0 was seen
+
+    @property
+    def carried(self) -> list[object]:
+        """What carries over from line to line, for ``carry_on`` after a restart; JSON-able."""
+        return [self.step, self.epoch, self._epoch_is_step, self._first_epoch]
+
+    def carry_on(self, carried: Sequence[Any]) -> None:
+        """Go on where another parser of the same lines stood."""
+        self.step, self.epoch, self._epoch_is_step, self._first_epoch = carried
 
     def feed(self, line: str) -> LineValues | None:
         """The values of a line, or None; values count only beside a step, an epoch or in a printed dict."""

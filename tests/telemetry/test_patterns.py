@@ -112,3 +112,16 @@ def test_hostile_lines_take_linear_time(piece):
     LineParser().feed(line + "1")
 
     assert time.perf_counter() - start < 0.2
+
+
+def test_a_parser_goes_on_where_another_stood():
+    lines = [f"Epoch {epoch} step {step}/10 loss 0.5" for epoch in (0, 1, 2) for step in (1, 10)]
+    whole = LineParser()
+    expected = [whole.feed(line) for line in lines]
+
+    first, second = LineParser(), LineParser()
+    found = [first.feed(line) for line in lines[:3]]
+    second.carry_on(first.carried)
+    found += [second.feed(line) for line in lines[3:]]
+
+    assert found == expected
