@@ -153,7 +153,7 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
     return {
         **public_row(job, devices, now),
         "job": str(job.pk),
-        "sentence": sentence(job) or job.reason,
+        "sentence": job.reason if job.state == JobState.BACKOFF else sentence(job) or job.reason,
         "attempt": job.attempt_count,
         "progress": percent(job),
         "step": job.step,

@@ -21,6 +21,11 @@ def size(count: float) -> str:
     return "1 byte" if count == 1 else f"{count:.0f} bytes"
 
 
+def gib(count: float) -> str:
+    """Bytes in GiB without the unit, for "81.2 of 141.0 GiB"."""
+    return f"{count / GIB:.1f}"
+
+
 def duration(seconds: float) -> str:
     """The two largest units: 2 h 14 min, 3 d 4 h, 12 s."""
     whole = max(0, round(seconds))

@@ -13,6 +13,7 @@ from orchestrator.models import JobState, StopReason
 
 register = template.Library()
 register.filter("size", words.size)
+register.filter("gib", words.gib)
 register.filter("duration", words.duration)
 register.filter("value", words.value)
 

@@ -60,14 +60,15 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
     attempts = list(found.attempts.prefetch_related("leases__device").order_by("-number"))
     labels = rows.device_labels([found.pk])[found.pk]
     row = rows.detail_row(found, labels, now)
-    log = log_tail(found, attempts)
+    failure = answer(found, attempts)
+    log = log_tail(found, attempts, failure["rank"] if failure else None)
     context = {
         "nav": "jobs",
         "job": found,
         "row": row,
         "attempts": attempts,
         "offers": offers(found),
-        "answer": answer(found, attempts),
+        "answer": failure,
         "checkpoints": list(Checkpoint.objects.filter(job=found).order_by("-created_at")[:20]),
         "files": output_files(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
@@ -135,7 +136,7 @@ def answer(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
     return {
         "title": EXIT_WORDS[ended.kind],
         "kind": ended.kind,
-        "detail": ended.exit_detail,
+        "detail": "" if job.reason.startswith(ended.exit_detail) else ended.exit_detail,
         "rank": first.get("rank"),
         "attempt": ended.number,
         "tail": logs.COLOUR.sub("", logs.display_text(ended.log_tail.encode())) if ended.log_tail else "",
@@ -144,16 +145,16 @@ def answer(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
     }
 
 
-def log_tail(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
-    """The end of the newest attempt's log of rank 0, and from where the socket goes on."""
+def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> dict[str, Any] | None:
+    """The end of the newest attempt's log, of the rank that failed first if one did, else of rank 0."""
     if not attempts:
         return None
-    number = attempts[0].number
-    chunk = logs.read_tail(settings.HOME.job(job.pk).attempt(number).log(0), TAIL_LINES, TAIL_BYTES)
+    number, rank = attempts[0].number, rank if rank is not None and 0 <= rank < job.gpus else 0
+    chunk = logs.read_tail(settings.HOME.job(job.pk).attempt(number).log(rank), TAIL_LINES, TAIL_BYTES)
     start = chunk.next_offset - len(chunk.data) if not chunk.dropped_bytes else chunk.offset
     return {
         "text": logs.COLOUR.sub("", logs.display_text(chunk.data)),  # the script shows colours
-        "from": {"attempt": number, "rank": 0, "start": start, "next": chunk.next_offset},
+        "from": {"attempt": number, "rank": rank, "start": start, "next": chunk.next_offset},
         "ranks": list(range(job.gpus)),
     }
 

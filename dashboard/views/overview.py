@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import Case, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -12,7 +13,7 @@ from django.utils import timezone
 
 from dashboard import rows, wall, words
 from orchestrator.live import NowReadings, read_now
-from orchestrator.models import FINAL_STATES, Attempt, Device, Job, JobState
+from orchestrator.models import FINAL_STATES, LEASED_STATES, Attempt, Device, Job, JobState
 
 MY_JOBS = 5
 
@@ -54,11 +55,16 @@ def wall_tiles(
 def my_jobs(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
     """The reader's newest jobs, those that have not ended first."""
     own = Job.objects.filter(owner_id=user.pk).select_related("owner", "pool")
-    found = list(own.unfinished().order_by("-id")[:MY_JOBS])
+    found = list(own.unfinished().order_by(_running_first(), "-id")[:MY_JOBS])
     if room := MY_JOBS - len(found):
         found += own.filter(state__in=FINAL_STATES).order_by("-id")[:room]
     labels = rows.device_labels([job.pk for job in found])
+    found.sort(key=lambda job: (job.state not in LEASED_STATES, job.is_final))  # what runs comes first
     return [{**rows.own_row(job, labels[job.pk], now), "object": job} for job in found]
+
+
+def _running_first() -> Case:
+    return Case(When(state__in=LEASED_STATES, then=0), default=1)
 
 
 def counts(tiles: list[dict[str, Any]], now: datetime) -> dict[str, Any]:

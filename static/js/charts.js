@@ -73,7 +73,7 @@ export class Chart {
     name.className = "cut";
     name.textContent = title;
     this.latest = document.createElement("span");
-    this.latest.className = "end nowrap";
+    this.latest.className = "end";
     this.back = document.createElement("button");
     this.back.type = "button";
     this.back.className = "is-plain";
@@ -166,13 +166,22 @@ export class Chart {
   }
 
   #describe() {
-    const parts = this.#series.map((one) => {
-      const last = lastOf(one.data);
-      return last === null ? "" : `${this.#series.length > 1 ? `${one.label} ` : ""}${this.format(last)}${this.unit}`;
-    });
-    this.latest.textContent = parts.filter(Boolean).slice(0, 4).join(" · ");
+    const filled = this.#series.filter((one) => lastOf(one.data) !== null).slice(0, 8);
+    this.latest.replaceChildren(...filled.map((one) => legend(one, filled.length > 1, `${this.format(lastOf(one.data))}${this.unit}`)));
     this.note.textContent = this.#series.slice(0, 1).map((one) => sentence(this, one.data)).join("");
   }
+}
+
+function legend(one, isNamed, text) {
+  const element = document.createElement("span");
+  element.className = "nowrap";
+  if (isNamed) {
+    const swatch = document.createElement("i");
+    swatch.className = `swatch slot-${one.colour.split("-")[1]}`;
+    element.append(swatch, `${one.label} `);
+  }
+  element.append(text);
+  return element;
 }
 
 function lastOf(data) {
@@ -194,14 +203,27 @@ function sentence(chart, data) {
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
 
+// One outline for each stretch without a gap: up along the maxima, back along the minima.
+function band(x, { y_min: low, y_max: high }) {
+  const outline = { x: [], y: [] };
+  let first = 0;
+  for (let at = 0; at <= x.length; at += 1) {
+    if (at < x.length && low[at] !== null) continue;
+    for (let on = first; on < at; on += 1) (outline.x.push(x[on]), outline.y.push(high[on]));
+    for (let on = at - 1; on >= first; on -= 1) (outline.x.push(x[on]), outline.y.push(low[on]));
+    if (at > first) (outline.x.push(null), outline.y.push(null));
+    first = at + 1;
+  }
+  return outline;
+}
+
 function tracesOf(one, index, xKind) {
   const { data } = one;
   const x = xKind === "time" ? data.x.map((second) => new Date(second * 1000).toISOString()) : data.x;
   const line = colour(one.colour);
   const traces = [];
   if (data.y_min && (data.bucket > 1 || data.n?.some((count) => count > 1))) {
-    const edge = { x, mode: "lines", line: { width: 0 }, hoverinfo: "skip", connectgaps: false };
-    traces.push({ ...edge, y: data.y_max }, { ...edge, y: data.y_min, fill: "tonexty", fillcolor: colour(one.colour, 0.18) });
+    traces.push({ ...band(x, data), mode: "lines", line: { width: 0 }, hoverinfo: "skip", fill: "toself", fillcolor: colour(one.colour, 0.18) });
   }
   traces.push({ x, y: data.y, mode: x.length === 1 ? "markers" : "lines", line: { color: line, width: 1.5, dash: index > 3 ? "dash" : "solid" }, connectgaps: false, hovertemplate: "%{y:.5~g}<extra></extra>" });
   return traces;

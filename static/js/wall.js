@@ -4,7 +4,7 @@ import { sawReading } from "./live-dot.js";
 import { onRefresh, refresh } from "./refresh.js";
 import { live } from "./socket.js";
 import { drawSpark } from "./spark.js";
-import { size } from "./words.js";
+import { gib, size } from "./words.js";
 
 const SLOTS = 120; // a minute at 2 Hz
 const recent = new Map(); // utilisation by device, oldest first
@@ -40,7 +40,7 @@ function showReading([device, use, used, watts, degrees, byJob, foreign], isTick
   const tile = document.querySelector(`[data-device="${CSS.escape(device)}"]`);
   if (!tile) return;
   write(tile, "[data-use]", use === null ? "" : `${Math.round(use)} %`);
-  write(tile, "[data-memory]", used === null ? "" : size(used));
+  write(tile, "[data-memory]", used === null ? "" : gib(used));
   write(tile, "[data-heat]", [degrees === null ? "" : `${Math.round(degrees)} °C`, watts === null ? "" : `${Math.round(watts)} W`].filter(Boolean).join(" · "));
   const total = totals.get(device);
   if (total) {
@@ -72,6 +72,6 @@ function showHost(host) {
   if (host.cpu_percent !== null && host.cpu_percent !== undefined) parts.push(`CPU ${Math.round(host.cpu_percent)} %`);
   if (host.memory_total_bytes) parts.push(`RAM ${size(host.memory_used_bytes)} of ${size(host.memory_total_bytes)}`);
   if (host.disk_free_bytes) parts.push(`disk ${size(host.disk_free_bytes)} free`);
-  const text = parts.join("   ");
+  const text = parts.join(" · ");
   if (element.textContent !== text) element.textContent = text;
 }

@@ -9,6 +9,11 @@ export function size(count) {
   return `${Math.round(count)} bytes`;
 }
 
+// Beside a total in GiB, so without the unit.
+export function gib(count) {
+  return (count / GIB).toFixed(1);
+}
+
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));
   const [days, hours] = [Math.floor(whole / 86400), Math.floor((whole % 86400) / 3600)];
