@@ -11,7 +11,7 @@ import orjson
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError as InvalidValue
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
@@ -105,20 +105,26 @@ def accept(
     _check_dependencies(user, spec)
     spec, stored, warnings = _store_code(spec, script, bundle)
     fingerprint = _fingerprint(spec, stored.sha256)
-    with transaction.atomic():
+    try:
+        with transaction.atomic():
+            if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
+                return kept
+            job = _create(user, spec, pool, stored.sha256)
+            if idempotency_key:
+                IdempotencyKey.objects.create(
+                    user_id=user.pk,
+                    endpoint=endpoint,
+                    key=idempotency_key,
+                    fingerprint=fingerprint,
+                    status=201,
+                    answer=render(job, warnings) if render else {"id": str(job.pk)},
+                    created_at=job.submitted_at,
+                )
+    except IntegrityError:
+        # PostgreSQL lets two requests with one key come this far; the later one waits for the earlier here.
         if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
             return kept
-        job = _create(user, spec, pool, stored.sha256)
-        if idempotency_key:
-            IdempotencyKey.objects.create(
-                user_id=user.pk,
-                endpoint=endpoint,
-                key=idempotency_key,
-                fingerprint=fingerprint,
-                status=201,
-                answer=render(job, warnings) if render else {"id": str(job.pk)},
-                created_at=job.submitted_at,
-            )
+        raise
     return Accepted(job, created=True, warnings=warnings)
 
 

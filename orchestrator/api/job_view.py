@@ -71,7 +71,7 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> dict[str
         "env": spec["env"] if viewer.pk == job.owner_id else dict.fromkeys(spec["env"]),
         **_identity(job),
         **_course(job, attempt, now),
-        **_outcome(job, now),
+        **_outcome(job),
         "links": _links(job),
     }
 
@@ -197,7 +197,7 @@ def _course(job: Job, attempt: Attempt | None, now: datetime) -> dict[str, Any]:
     }
 
 
-def _outcome(job: Job, now: datetime) -> dict[str, Any]:
+def _outcome(job: Job) -> dict[str, Any]:
     values, odd = finite_values(job.last_values)
     return {
         "progress": _progress(job),
