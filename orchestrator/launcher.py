@@ -3,12 +3,15 @@
 The interface other engines will share: ``start(attempt)``, ``stop(attempt, grace_s)``.
 """
 
+import fcntl
 import functools
 import logging
 import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import Generation
 from orchestrator.store.watcher import Watcher
 from orchestrator.supervisor import sandbox
+from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.records import write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
@@ -35,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 LOG_BYTES_PER_RANK = 256 * 1024**2
 ENTRY = settings.BASE_DIR / "training" / "entry.py"
+PREPARING = "preparing"  # locked by a launch at work
 MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
 
 
@@ -58,53 +63,113 @@ def start(attempt: Attempt) -> None:
     if not lifecycle.claim_launch(attempt, timezone.now()):
         return
     job = Job.objects.select_related("pool").get(pk=attempt.job_id)
-    if job.stop_wanted:  # cancelled before it began: nothing runs, so nothing must be stopped
-        _give_up(attempt, ExitKind.CANCELLED, "Stopped before it began.", retriable=False)
-        return
     try:
-        _launch(job, attempt)
-    except OrchestratorError as error:
-        _give_up(attempt, ExitKind.INFRA, f"Could not start: {error}", retriable=False)
+        with _preparing(_folder(attempt)):
+            if not job.stop_wanted:
+                _prepare(job, attempt)
+                job.refresh_from_db(fields=["stop_wanted"])
+            if job.stop_wanted:  # nothing runs, so nothing must be stopped
+                _give_up(attempt, ExitKind.CANCELLED, "Stopped before it began.", retriable=False)
+                return
+            spawn(_folder(attempt), python=sys.executable, secrets={})
     except SpawnFailed as error:
         # It may still come, and only its free lock proves that it will not: the agent looks at the folder.
         logger.warning("%s", error)
+        return
+    except OrchestratorError as error:
+        _give_up(attempt, ExitKind.INFRA, f"Could not start: {error}", retriable=False)
+        return
     except OSError as error:
         logger.exception("Launching attempt %s failed", attempt)
         text = f"Could not prepare the job's folder: {error.strerror or error}."
         _give_up(attempt, ExitKind.INFRA, text, retriable=True)
+        return
+    # From here on the supervisor lives: nothing that fails may free its devices.
+    lifecycle.run(attempt, started_at=timezone.now())
 
 
-def stop(attempt: Attempt, *, reason: str, grace_s: float) -> None:
-    """Hand the wish to stop to the supervisor; may be repeated until the exit record is there."""
-    folder = settings.HOME.job(attempt.job_id).attempt(attempt.number)
-    if folder.root.exists():
-        order_stop(folder, reason, grace_s)
+def stop(attempt: Attempt, *, reason: str, grace_s: float) -> bool:
+    """Hand the wish to stop to the supervisor; may be repeated until the exit record is there.
+
+    False where there is no folder yet to write it into.
+
+    Raises:
+        OSError: the order could not be written.
+    """
+    folder = _folder(attempt)
+    if not folder.root.exists():
+        return False
+    order_stop(folder, reason, grace_s)
+    return True
+
+
+def is_preparing(attempt: Attempt) -> bool:
+    """Whether a launch is at work in the attempt's folder: a large checkpoint may take it minutes."""
+    try:
+        fd = os.open(_folder(attempt).root / PREPARING, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def forestall(attempt: Attempt, detail: str) -> bool:
+    """Make sure that no supervisor can come any more; False when one is there.
+
+    Whoever takes the lock later finds an exit record, and leaves.
+    """
+    folder = _folder(attempt)
+    if not folder.root.is_dir():
+        return True
+    fd = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        record = {"number": attempt.number, "nonce": attempt.nonce, "kind": ExitKind.INFRA, "detail": detail}
+        write_record(folder.exit, record)
+        return True
+    finally:
+        os.close(fd)
+
+
+def _folder(attempt: Attempt) -> AttemptFolder:
+    return settings.HOME.job(attempt.job_id).attempt(attempt.number)
+
+
+@contextmanager
+def _preparing(folder: AttemptFolder) -> Iterator[None]:
+    """A lock that ends with its process: the sign that this launch goes on."""
+    folder.root.mkdir(parents=True, exist_ok=True)
+    with (folder.root / PREPARING).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _give_up(attempt: Attempt, kind: ExitKind, detail: str, *, retriable: bool) -> None:
     lifecycle.end(attempt, Ending(kind=kind, detail=detail, at=timezone.now(), retriable=retriable))
 
 
-def _launch(job: Job, attempt: Attempt) -> None:
+def _prepare(job: Job, attempt: Attempt) -> None:
+    """Everything up to the launch record; may be cut short anywhere."""
     home_folder = settings.HOME.job(job.pk)
     folder = home_folder.attempt(attempt.number)
     _make_folders(home_folder, attempt)
     bundles.materialise(settings.HOME.bundles, job.bundle, home_folder.work)
     resume = _choose_checkpoint(job, attempt, home_folder)
     level = sandbox_level()
-    if level == 0 and job.pool.network == Network.NONE:
-        raise CannotLaunch(
-            f"Pool {job.pool_id} gives jobs no network, which needs bubblewrap, and that does not work here."
-        )
-    record = _launch_record(job, attempt, home_folder, resume, level)
-    write_record(folder.launch, record)
+    write_record(folder.launch, _launch_record(job, attempt, home_folder, resume, level))
     Attempt.objects.filter(pk=attempt.pk).update(
         sandbox_level=level,
         resumed_from_step=resume.generation.step if resume else None,
         resumed_from=resume.generation.name if resume else "",
     )
-    spawn(folder, python=sys.executable, secrets={})
-    lifecycle.run(attempt, started_at=timezone.now())
 
 
 def _make_folders(job_folder: JobFolder, attempt: Attempt) -> None:
@@ -140,10 +205,11 @@ def _choose_checkpoint(job: Job, attempt: Attempt, folder: JobFolder) -> Resume 
     generation = store.newest_verified(passed_over)
     for each in passed_over:
         lifecycle.remark(job, _fallback_text(each, generation), actor="launcher")
+    if generation is not None:
+        store.put_back(generation)
+    _set_torn_files_aside(job, store, folder)
     if generation is None:
-        _set_torn_files_aside(job, store, folder)
         return None
-    store.put_back(generation)
     return Resume(generation, store.resume_path(generation))
 
 
@@ -157,7 +223,7 @@ def _fallback_text(passed_over: Skip, generation: Generation | None) -> str:
 
 
 def _set_torn_files_aside(job: Job, store: GenerationStore, folder: JobFolder) -> None:
-    """A script that finds half a checkpoint would fail on it; with none it starts from the beginning."""
+    """A script that finds half a checkpoint, perhaps newer than ours, would fail on it."""
     watcher = Watcher(folder, job.spec_fields.get("checkpoint_glob"))
     for path in store.torn(watcher.files()):
         path.rename(path.with_name(f"{path.name}.torn"))
@@ -214,8 +280,21 @@ def _launch_record(
             "open_files": None,
         },
         "hang_timeout_s": spec.hang_timeout_s,
-        "gpu_memory_fraction": None,
+        "gpu_memory_fraction": _memory_fraction(attempt),
     }
+
+
+def _memory_fraction(attempt: Attempt) -> float | None:
+    """The part of each GPU that the job claimed; None where it has whole devices (F86)."""
+    shares = attempt.leases.filter(ended_at=None, memory_bytes__isnull=False).select_related("device")
+    return min(
+        (
+            min(1.0, lease.memory_bytes / lease.device.memory_bytes)
+            for lease in shares
+            if lease.memory_bytes and lease.device.memory_bytes
+        ),
+        default=None,
+    )
 
 
 def attempt_resumes(job: Job, attempt: Attempt) -> bool:

@@ -224,7 +224,7 @@ def cancel(job: Job, *, by: str) -> Job:
             return
         if job.is_final:
             raise IllegalTransition(
-                f"The job has already {_ended_words(job.state)}; there is nothing to cancel."
+                f"The job has already {ended_words(job.state)}; there is nothing to cancel."
             )
         if job.state in WAITING_STATES:
             move(job, JobState.CANCELLED, actor=by, reason=f"Cancelled by {by}.")
@@ -296,8 +296,9 @@ def preempt(job: Job, *, by: str, reason: str = "") -> Job:
     return _retry_when_stale(job, act)
 
 
-def _ended_words(state: str) -> str:
-    return {JobState.TIMED_OUT: "timed out"}.get(JobState(state), state)
+def ended_words(state: str) -> str:
+    """A final state as a part of a sentence: "has timed out"."""
+    return {JobState.TIMED_OUT: "timed out", JobState.CANCELLED: "been cancelled"}.get(JobState(state), state)
 
 
 # --- what the scheduler, the launcher and the agent find ---------------------------------------------

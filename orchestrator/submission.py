@@ -25,6 +25,7 @@ MEMBER_PRIORITY = 60  # the highest a person may set who is not staff
 KEYS_KEPT = timedelta(hours=24)
 CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s"})
 NOT_KEPT = frozenset({"source"})
+RESOLVED = ("datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 
 
 class Upload(Protocol):
@@ -100,16 +101,17 @@ def accept(
         Forbidden: beyond what this person may ask for.
     """
     _check_rights(user, spec)
-    pool = _check_pool(spec)
-    spec = _pin_datasets(spec)
-    _check_dependencies(user, spec)
+    # The same request gets the same answer, whatever changed in pools and datasets since.
+    known = _is_known(user, endpoint, idempotency_key)
+    resolved = spec if known else _resolve(user, spec)
     spec, stored, warnings = _store_code(spec, script, bundle)
-    fingerprint = _fingerprint(spec, stored.sha256)
+    fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
+    spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
     try:
         with transaction.atomic():
             if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
                 return kept
-            job = _create(user, spec, pool, stored.sha256)
+            job = _create(user, spec, stored.sha256)
             if idempotency_key:
                 IdempotencyKey.objects.create(
                     user_id=user.pk,
@@ -136,7 +138,7 @@ def _check_rights(user: AbstractBaseUser, spec: JobSpec) -> None:
         )
 
 
-def _check_pool(spec: JobSpec) -> Pool:
+def _check_pool(spec: JobSpec) -> None:
     pool = Pool.objects.filter(pk=spec.pool).first()
     if pool is None:
         known = ", ".join(Pool.objects.values_list("name", flat=True)) or "none yet"
@@ -160,27 +162,30 @@ def _check_pool(spec: JobSpec) -> Pool:
         )
     if spec.secrets:
         raise _impossible("secrets", f"There is no secret {spec.secrets[0][:80]!r}.")
-    return pool
 
 
 def _impossible(name: str, sentence: str) -> Impossible:
     return Impossible(sentence, fields={name: [sentence]})
 
 
-def _pin_datasets(spec: JobSpec) -> JobSpec:
-    """Replace each reference by name@version, so that a later version changes nothing."""
+def _resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
+    """Check what a job refers to; datasets get their version, and jobs the one spelling of their id."""
+    _check_pool(spec)
     pinned = [datasets.resolve(reference).reference for reference in spec.datasets]
-    return spec.model_copy(update={"datasets": pinned}) if pinned else spec
+    return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
 
-def _check_dependencies(user: AbstractBaseUser, spec: JobSpec) -> None:
+def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[str]:
+    found = []
     for job_id in spec.depends_on:
         try:
-            found = Job.objects.visible_to(user).filter(pk=job_id).exists()
+            pk = Job.objects.visible_to(user).values_list("pk", flat=True).filter(pk=job_id).first()
         except InvalidValue:  # a text that is no id
-            found = False
-        if not found:
+            pk = None
+        if pk is None:
             raise _impossible("depends_on", f"There is no job {job_id[:80]!r} to depend on.")
+        found.append(str(pk))
+    return found
 
 
 def _store_code(
@@ -221,6 +226,12 @@ def _fingerprint(spec: JobSpec, bundle: str) -> str:
     return hashlib.sha256(orjson.dumps([fields, bundle], option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
+def _is_known(user: AbstractBaseUser, endpoint: str, key: str | None) -> bool:
+    kept_since = timezone.now() - KEYS_KEPT
+    kept = IdempotencyKey.objects.filter(user_id=user.pk, endpoint=endpoint, key=key or "")
+    return kept.filter(created_at__gte=kept_since).exists()
+
+
 def _answered_before(user: AbstractBaseUser, endpoint: str, key: str, fingerprint: str) -> Accepted | None:
     now = timezone.now()
     kept = IdempotencyKey.objects.filter(user_id=user.pk, endpoint=endpoint, key=key).first()
@@ -240,7 +251,6 @@ def _answered_before(user: AbstractBaseUser, endpoint: str, key: str, fingerprin
 def _create(
     user: AbstractBaseUser,
     spec: JobSpec,
-    pool: Pool,
     bundle: str,
     *,
     parent: Job | None = None,
@@ -251,7 +261,7 @@ def _create(
         owner_id=user.pk,
         parent=parent,
         resume_job=parent if resume else None,
-        pool=pool,
+        pool_id=spec.pool,
         name=spec.name or PurePosixPath(spec.entrypoint).stem[:200],
         tags=spec.tags,
         spec_fields=spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
@@ -282,11 +292,10 @@ def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[st
     """
     spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
     _check_rights(user, spec)
-    pool = _check_pool(spec)
-    spec = _pin_datasets(spec)
-    _check_dependencies(user, spec)
+    spec = _resolve(user, spec)
+    _store_code(spec, None, None)  # the bundle is there, with the entrypoint
     with transaction.atomic():
-        return _create(user, spec, pool, job.bundle, parent=job, resume=resume)
+        return _create(user, spec, job.bundle, parent=job, resume=resume)
 
 
 def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
@@ -301,17 +310,21 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
             f"{refused[0][:80]!r} cannot be changed; these can: {', '.join(sorted(CHANGEABLE))}.",
             fields={name[:80]: ["cannot be changed"] for name in refused},
         )
-    if job.is_final and set(changes) - {"name", "tags"}:
-        raise Conflict(f"The job has {job.state}; only its name and tags can still change.")
-    spec = parse_spec({**job.spec_fields, **changes})
-    if "priority" in changes:
-        _check_rights(user, spec)
-    columns: dict[str, Any] = {name: getattr(spec, name) for name in changes}
-    if columns.get("name", "") is None:
-        raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
     with transaction.atomic():
-        job.spec_fields = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
-        Job.objects.filter(pk=job.pk).update(spec_fields=job.spec_fields, **columns)
+        # The row as it is now, locked: two changes at once must not undo each other.
+        job = Job.objects.select_for_update().get(pk=job.pk)
+        if job.is_final and set(changes) - {"name", "tags"}:
+            raise Conflict(
+                f"The job has {lifecycle.ended_words(job.state)}; only its name and tags can still change."
+            )
+        spec = parse_spec({**job.spec_fields, **changes})
+        if "priority" in changes:
+            _check_rights(user, spec)
+        columns: dict[str, Any] = {name: getattr(spec, name) for name in changes}
+        if columns.get("name", "") is None:
+            raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
+        kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
+        Job.objects.filter(pk=job.pk).update(spec_fields=kept, **columns)
         text = "Changed " + ", ".join(f"{name} to {value}" for name, value in columns.items()) + "."
         lifecycle.remark(job, text, actor=user.get_username())
         if not job.is_final:

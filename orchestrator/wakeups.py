@@ -1,12 +1,11 @@
 """Sends wake-ups to workers and live views from a thread, so that no request ever waits for Redis.
 
 A wake-up may be lost: the database holds the truth, the agent's sweep and the views' own checks find what
-was missed. So nothing here raises, and nothing is queued beyond a bound.
+was missed. So nothing here raises, and what waits is bounded: of one topic only the newest wake-up is kept.
 """
 
 import logging
 import os
-import queue
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +18,7 @@ from django.db import transaction
 logger = logging.getLogger(__name__)
 
 CHANNEL = "berth:live"
-_QUEUE_LENGTH = 10_000
+MOST_WAITING = 10_000
 
 
 class _Sender:
@@ -30,7 +29,9 @@ class _Sender:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.waiting: queue.Queue[Callable[[], object]] = queue.Queue(_QUEUE_LENGTH)
+        self.waiting: dict[str, Callable[[], object]] = {}
+        self.sending = False
+        self.changed = threading.Condition()
         self.last_failure = ""
         self.redis = redis.Redis.from_url(
             settings.ENVIRONMENT.redis_url, socket_timeout=1, socket_connect_timeout=1
@@ -44,25 +45,36 @@ class _Sender:
                 cls.current = cls()
             return cls.current
 
-    def put(self, send: Callable[[], object]) -> None:
-        try:
-            self.waiting.put_nowait(send)
-        except queue.Full:
-            logger.warning("A wake-up was dropped: Redis has not taken any for a while.")
+    def put(self, key: str, send: Callable[[], object]) -> None:
+        """Queue a wake-up; it takes the place of one with the same key that was not sent yet."""
+        with self.changed:
+            if key in self.waiting or len(self.waiting) < MOST_WAITING:
+                self.waiting[key] = send
+                self.changed.notify_all()
+
+    def wait_until_idle(self, timeout_s: float) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: not self.waiting and not self.sending, timeout_s)
 
     def _run(self) -> None:
         while True:
-            send = self.waiting.get()
-            try:
-                send()
-                self.last_failure = ""
-            except Exception as error:  # noqa: BLE001  # whatever the broker's client raises, the sweep covers it
-                # Said once an outage, not once a message.
-                if self.last_failure != type(error).__name__:
-                    self.last_failure = type(error).__name__
-                    logger.warning("Redis does not take wake-ups (%s); the agent's sweep covers.", error)
-            finally:
-                self.waiting.task_done()
+            with self.changed:
+                self.sending = False
+                self.changed.notify_all()
+                self.changed.wait_for(lambda: self.waiting)
+                send = self.waiting.pop(next(iter(self.waiting)))
+                self.sending = True
+            self._send(send)
+
+    def _send(self, send: Callable[[], object]) -> None:
+        try:
+            send()
+            self.last_failure = ""
+        except Exception as error:  # noqa: BLE001  # whatever the broker's client raises, the sweep covers it
+            # Said once an outage, not once a message.
+            if self.last_failure != type(error).__name__:
+                self.last_failure = type(error).__name__
+                logger.warning("Redis does not take wake-ups (%s); the agent's sweep covers.", error)
 
 
 def publish(topic: str, seq: int | None = None) -> None:
@@ -70,7 +82,9 @@ def publish(topic: str, seq: int | None = None) -> None:
 
     def send() -> None:
         sender = _Sender.get()
-        sender.put(partial(sender.redis.publish, CHANNEL, f"{topic} {'' if seq is None else seq}"))
+        sender.put(
+            f"live {topic}", partial(sender.redis.publish, CHANNEL, f"{topic} {'' if seq is None else seq}")
+        )
 
     transaction.on_commit(send)
 
@@ -88,12 +102,9 @@ def launch(job_id: object, number: int) -> None:
 def _send_task(name: str, *arguments: object) -> None:
     from orchestrator.config.celery import app  # late: importing it costs 60 ms that a command need not pay
 
-    _Sender.get().put(partial(app.send_task, name, args=arguments))
+    _Sender.get().put(f"task {name} {arguments}", partial(app.send_task, name, args=arguments))
 
 
 def wait_until_sent(timeout_s: float = 2) -> None:
     """Give what is queued a moment to go out; for commands that end right after."""
-    sender = _Sender.get()
-    done = threading.Thread(target=sender.waiting.join, daemon=True)
-    done.start()
-    done.join(timeout_s)
+    _Sender.get().wait_until_idle(timeout_s)

@@ -1,16 +1,18 @@
 """Turns what an attempt's folder shows into transitions of its job."""
 
 import logging
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator import lifecycle
+from orchestrator import launcher, lifecycle
 from orchestrator.agent.checkpoints import CheckpointKeeper
-from orchestrator.agent.follow import Follower
+from orchestrator.agent.follow import Follower, storable_text
 from orchestrator.lifecycle import Ending
 from orchestrator.models import Attempt, AttemptState, ExitKind, JobState
 from orchestrator.store.logs import display_text, read_tail
@@ -20,6 +22,7 @@ from orchestrator.supervisor.records import read_record
 logger = logging.getLogger(__name__)
 
 LAUNCH_DEADLINE_S = 15.0
+REST_A_TURN_S = 0.3
 TAIL_LINES = 20
 SILENT_TEXT = (
     "Its supervisor has given no sign of life for 30 s; its devices are kept until it answers or is gone."
@@ -35,6 +38,7 @@ class AttemptWatch:
         self.folder = settings.HOME.job(attempt.job_id).attempt(attempt.number)
         self.follower: Follower | None = None
         self.keeper = CheckpointKeeper(attempt)
+        self.unstarted_since: float | None = None  # monotonic: the clock on the wall may jump
 
     def close(self) -> None:
         self.keeper.stop()
@@ -52,7 +56,7 @@ class AttemptWatch:
                 self._end(_ending(read_record(self.folder.exit) or {}, now))
             case Liveness.ALIVE:
                 self._note_alive()
-            case Liveness.UNKNOWN:
+            case Liveness.UNKNOWN if attempt.job.state != JobState.UNKNOWN:
                 lifecycle.lose_sight(attempt, reason=SILENT_TEXT)
             case Liveness.DYING:
                 end_leftovers(self.folder)
@@ -61,13 +65,13 @@ class AttemptWatch:
             case Liveness.NEVER_STARTED:
                 self._give_up_late_launch(now)
 
-    def follow(self) -> bool:
+    def follow(self, *, at_end: bool = False) -> bool:
         """Take in what the run wrote since; True when there may be more at once."""
         if self.attempt.state == AttemptState.CREATED:
             return False
         if self.follower is None:
             self.follower = Follower(self.attempt)
-        return self.follower.poll()
+        return self.follower.poll(at_end=at_end)
 
     def _note_alive(self) -> None:
         self.keeper.begin()
@@ -78,35 +82,27 @@ class AttemptWatch:
             lifecycle.regain_sight(self.attempt)
 
     def _give_up_late_launch(self, now: datetime) -> None:
-        since = self.attempt.launched_at or self.attempt.created_at
-        if (now - since).total_seconds() > LAUNCH_DEADLINE_S:
+        if self.unstarted_since is None or launcher.is_preparing(self.attempt):
+            self.unstarted_since = time.monotonic()
+        if time.monotonic() - self.unstarted_since > LAUNCH_DEADLINE_S:
             detail = f"The supervisor did not start within {LAUNCH_DEADLINE_S:.0f} s."
-            self._end(Ending(kind=ExitKind.INFRA, detail=detail, at=now))
+            if launcher.forestall(self.attempt, detail):
+                self._end(Ending(kind=ExitKind.INFRA, detail=detail, at=now))
 
     def _run_s(self, now: datetime) -> float:
         return max(0.0, (now - self.attempt.started_at).total_seconds()) if self.attempt.started_at else 0.0
 
     def _end(self, ending: Ending) -> None:
-        """Take in the last lines and checkpoints, then close the attempt."""
-        while self.follow():
-            pass
-        progressed = self.keeper.finish(clean=ending.kind == ExitKind.OK)
+        """Take in the last lines and checkpoints, then close the attempt; may need several turns."""
+        until_s = time.monotonic() + REST_A_TURN_S
+        while self.follow(at_end=True):
+            if time.monotonic() > until_s:
+                return
+        progressed = self.keeper.finish(clean=ending.kind == ExitKind.OK, run_s=ending.run_s)
+        if progressed is None:
+            return
         tail = self._log_tail(ending.first_failure) if ending.kind != ExitKind.OK else ""
-        lifecycle.end(
-            self.attempt,
-            Ending(
-                kind=ending.kind,
-                detail=ending.detail,
-                at=ending.at,
-                run_s=ending.run_s,
-                ranks=ending.ranks,
-                first_failure=ending.first_failure,
-                log_tail=tail,
-                peak_memory_bytes=ending.peak_memory_bytes,
-                dropped_log_bytes=ending.dropped_log_bytes,
-                progressed=progressed,
-            ),
-        )
+        lifecycle.end(self.attempt, replace(ending, log_tail=tail, progressed=progressed))
         self.close()
 
     def _log_tail(self, first_failure: Mapping[str, Any] | None) -> str:
@@ -125,11 +121,22 @@ def _ending(record: Mapping[str, Any], now: datetime) -> Ending:
     dropped = record.get("dropped_bytes") or {}
     return Ending(
         kind=ExitKind(kind) if kind in ExitKind.values else ExitKind.INFRA,
-        detail=str(record.get("detail") or ""),
+        detail=storable_text(str(record.get("detail") or "")),
         at=now,
         run_s=float(record.get("run_s") or 0.0),
-        ranks=list(record.get("ranks") or []),
-        first_failure=record.get("first_failure"),
+        ranks=_storable(record.get("ranks") or []),
+        first_failure=_storable(record.get("first_failure")),
         peak_memory_bytes=record.get("peak_memory_bytes"),
         dropped_log_bytes=sum(int(each) for each in dropped.values()),
     )
+
+
+def _storable(value: Any) -> Any:
+    """A part of a record that any database can keep: exceptions' messages are the run's own text."""
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, list):
+        return [_storable(each) for each in value]
+    if isinstance(value, dict):
+        return {storable_text(str(name)): _storable(each) for name, each in value.items()}
+    return value

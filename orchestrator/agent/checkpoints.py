@@ -2,12 +2,18 @@
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
+from weakref import WeakValueDictionary
 
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
+from django.db.models import Max
 
 from orchestrator import wakeups
+from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Attempt, Checkpoint, Job
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.manifest import Generation
@@ -17,7 +23,12 @@ from orchestrator.supervisor.liveness import Liveness, liveness
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
+LONGEST_PAUSE_S = 60.0
 KEEP_LAST = 3
+PROGRESS_WITHOUT_STEPS_S = 60.0  # a crash at the start, after a first save, must use up its retries
+
+
+_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
 
 class CheckpointKeeper:
@@ -28,10 +39,15 @@ class CheckpointKeeper:
         job_folder = settings.HOME.job(attempt.job_id)
         self.folder = job_folder.attempt(attempt.number)
         self.store = GenerationStore(job_folder)
-        # What lies there when the attempt begins is what was put back, or what an earlier keeper has taken.
         self.watcher = Watcher(job_folder, attempt.job.spec_fields.get("checkpoint_glob"))
+        self.pause_s = LOOK_EVERY_S  # grows while what lies there cannot be proven whole
+        self.look_again_at = 0.0
         self.stopping = threading.Event()
         self.thread: threading.Thread | None = None
+        self.ended: tuple[bool, float] | None = None
+        self.progressed = False
+        # Of the job: a keeper that was told to stop may still copy when the next one begins.
+        self.lock = _locks.setdefault(str(attempt.job_id), threading.Lock())
 
     def begin(self) -> None:
         if self.thread is None:
@@ -39,29 +55,61 @@ class CheckpointKeeper:
             self.thread.start()
 
     def stop(self) -> None:
+        """Look no more; a copy under way is left to its thread."""
         self.stopping.set()
-        if self.thread is not None:
-            self.thread.join()
-            self.thread = None
 
-    def finish(self, *, clean: bool) -> bool:
+    def finish(self, *, clean: bool, run_s: float) -> bool | None:
         """Take the last checkpoint of an attempt that ended; whether it got further than where it began.
+
+        None until the thread is through; call again then.
 
         Args:
             clean: its processes ended by themselves, so the files they closed are whole.
+            run_s: how long it ran.
         """
-        self.stop()
-        self._look(writer_alive=clean)
-        newest = self.store.newest_verified()
-        return newest is not None and newest.attempt == self.attempt.number
+        if self.ended is None:
+            self.ended = clean, run_s
+            self.stopping.set()
+            self.begin()
+        assert self.thread is not None  # noqa: S101  # just begun
+        self.thread.join(0.02)  # most have nothing to copy: their end need not wait for another turn
+        return None if self.thread.is_alive() else self.progressed
 
     def _run(self) -> None:
-        while not self.stopping.wait(LOOK_EVERY_S):
-            try:
-                self._look(writer_alive=None)
-            except (OSError, DatabaseError) as error:
-                logger.warning("Keeping checkpoints of %s failed, trying again: %s", self.attempt, error)
-        connection.close()
+        try:
+            while not self.stopping.wait(LOOK_EVERY_S):
+                self._try(partial(self._look, writer_alive=None))
+            if self.ended is not None:
+                self._try(partial(self._take_last, *self.ended))
+        finally:
+            connection.close()
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            with self.lock:
+                act()
+        except (OSError, DatabaseError, OrchestratorError) as error:
+            logger.warning("Keeping checkpoints of %s failed: %s", self.attempt, error)
+
+    def _take_last(self, clean: bool, run_s: float) -> None:
+        self._look(writer_alive=clean)
+        newest = next(iter(self.store.list()), None)
+        # Before any hashing: most attempts leave nothing.
+        if newest is not None and newest.attempt == self.attempt.number:
+            self.progressed = self._is_further(self.store.newest_verified(), run_s)
+
+    def _is_further(self, newest: Generation | None, run_s: float) -> bool:
+        """Whether a checkpoint is newer than all that earlier attempts left.
+
+        A script that does not resume writes its early steps again and again: that is no progress.
+        """
+        if newest is None or newest.attempt != self.attempt.number:
+            return False
+        attempts = Attempt.objects.filter(job_id=self.attempt.job_id)
+        reached = attempts.aggregate(Max("resumed_from_step"))["resumed_from_step__max"]
+        if newest.step is None:
+            return run_s >= PROGRESS_WITHOUT_STEPS_S
+        return reached is None or newest.step > reached
 
     def _look(self, *, writer_alive: bool | None) -> None:
         """One look; ``writer_alive`` None asks the attempt's folder."""
@@ -69,12 +117,16 @@ class CheckpointKeeper:
         def alive() -> bool:
             return liveness(self.folder) == Liveness.ALIVE if writer_alive is None else writer_alive
 
-        changed = self.watcher.poll()
+        last_look = writer_alive is not None
+        changed = [] if time.monotonic() < self.look_again_at and not last_look else self.watcher.poll()
         if changed:
             taken = self.store.capture(self.watcher.files(), self.attempt.number, self._step(), alive)
-            if taken is None:
+            if taken is None:  # still being written, or not proven whole yet
                 self.watcher.forget(changed)
+                self.look_again_at = time.monotonic() + self.pause_s
+                self.pause_s = min(LONGEST_PAUSE_S, self.pause_s * 2)
             else:
+                self.pause_s = LOOK_EVERY_S
                 self.store.prune(KEEP_LAST)
         self._record()
 

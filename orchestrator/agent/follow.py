@@ -20,7 +20,7 @@ from orchestrator import lifecycle, wakeups
 from orchestrator.models import Attempt, Job
 from orchestrator.store.logs import read_log, split_lines
 from orchestrator.store.metrics import MetricWriter, Point
-from orchestrator.telemetry.metric_lines import ParsedBatch, parse_lines
+from orchestrator.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.telemetry.patterns import LineParser
 from training.events import CHECKPOINT_FAILED_EVENT, EVENT, FALLBACK_EVENT, RESUMED_EVENT
 
@@ -44,7 +44,8 @@ class Follower:
         self.stdout_offset: int = state.get("stdout", 0)
         self.file_speaks: bool = state.get("file_speaks", False)  # then stdout's patterns are off
         self.parser = LineParser()
-        self.parser.step, self.parser.epoch = state.get("parser", (None, None))
+        if "parser" in state:
+            self.parser.carry_on(state["parser"])
         started = attempt.launched_at or attempt.created_at
         self.writer = MetricWriter(
             job_folder.metrics, attempt.number, started.timestamp(), state.get("columns")
@@ -56,13 +57,18 @@ class Follower:
     def close(self) -> None:
         self.writer.close()
 
-    def poll(self) -> bool:
-        """Take in what is new; True when more is waiting."""
+    def poll(self, *, at_end: bool = False) -> bool:
+        """Take in what is new; True when more is waiting.
+
+        Args:
+            at_end: the run is over, so a last line without its newline is whole.
+        """
         self._announce_logs()
         data = _read_plain(self.folder.metrics, self.metrics_offset, MOST_BYTES_A_POLL)
         now = time.time()
-        batch = parse_lines(data, now=now, last_step=self.last_step)
-        more = len(data) == MOST_BYTES_A_POLL and batch.consumed_bytes > 0
+        full = len(data) == MOST_BYTES_A_POLL
+        batch = parse_lines(data, now=now, last_step=self.last_step, at_end=at_end and not full)
+        more = full and batch.consumed_bytes > 0
         self.metrics_offset += batch.consumed_bytes
         if batch.lines and not self.file_speaks:
             self.file_speaks = bool(batch.points or batch.events)
@@ -109,7 +115,7 @@ class Follower:
                     "metrics": self.metrics_offset,
                     "stdout": self.stdout_offset,
                     "file_speaks": self.file_speaks,
-                    "parser": [self.parser.step, self.parser.epoch],
+                    "parser": self.parser.carried,
                     "columns": columns,
                     "last_step": self.last_step,
                 },
@@ -128,7 +134,7 @@ class Follower:
         if self.last_step is not None:
             changes["step"] = self.last_step
         if batch.total_steps is not None and not job.spec_fields.get("total_steps"):
-            changes["total_steps"] = batch.total_steps
+            changes["total_steps"] = min(batch.total_steps, INT64_LAST)
         if rate is not None:
             changes["steps_per_s"] = rate
         if batch.points:
@@ -146,9 +152,11 @@ class Follower:
         for event in batch.events[:20]:
             text = remark_of(event)
             if text:
-                lifecycle.remark(self.attempt.job, text, actor=f"attempt {self.attempt.number}")
-            if event.get(EVENT) == RESUMED_EVENT and isinstance(event.get("step"), int):
-                Attempt.objects.filter(pk=self.attempt.pk).update(resumed_from_step=event["step"])
+                actor = f"attempt {self.attempt.number}"
+                lifecycle.remark(self.attempt.job, storable_text(text), actor=actor)
+            step = event.get("step")
+            if event.get(EVENT) == RESUMED_EVENT and isinstance(step, int) and 0 <= step <= INT64_LAST:
+                Attempt.objects.filter(pk=self.attempt.pk).update(resumed_from_step=step)
         if batch.first_nonfinite and "loss" in batch.first_nonfinite[0].lower():
             name, step = batch.first_nonfinite
             changed = Job.objects.filter(pk=self.job_id, diverged_step=step).exists()
@@ -198,6 +206,11 @@ class StepRate:
             self.told_at = now
             points.append(Point(STEPS_PER_S, step, now, rate))
         return rate
+
+
+def storable_text(text: str) -> str:
+    """Text of a run as every database can keep it: no NUL, no half of a surrogate pair."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def storable(value: float) -> float | str:

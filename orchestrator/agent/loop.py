@@ -8,7 +8,7 @@ import time
 from types import FrameType
 
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections
+from django.db import InterfaceError, OperationalError, close_old_connections
 from django.utils import timezone
 
 from orchestrator import wakeups
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 CHECK_EVERY_S = 0.1  # lives and ends of attempts, wishes to stop
 FOLLOW_EVERY_S = 0.25  # telemetry; views get at most four frames a second
 SWEEP_EVERY_S = 1.0
+AGAIN_AFTER_S = 1.0  # an attempt whose turn failed: its traceback must not fill the log
 
 
 class AgentRunning(Conflict):
@@ -63,6 +64,7 @@ class Loop:
         self.stopping = stopping
         self.watches: dict[int, AttemptWatch] = {}
         self.sweeper = Sweeper()
+        self.again_at: dict[int, float] = {}  # of attempts whose turn failed
         self.followed_at = self.swept_at = 0.0
 
     def run(self) -> None:
@@ -70,9 +72,16 @@ class Loop:
             began = time.monotonic()
             try:
                 self.tick()
-            except DatabaseError as error:  # F41: trainings go on, states catch up in order
+            except (
+                OperationalError,
+                InterfaceError,
+            ) as error:  # F41: trainings go on, states catch up in order
                 close_old_connections()
                 logger.warning("The agent waits for the database: %s", error)
+                self.forget()
+                self.stopping.wait(1)
+            except Exception:  # the agent must outlive it; the error is logged whole
+                logger.exception("A turn of the agent failed; trying again")
                 self.forget()
                 self.stopping.wait(1)
             self.stopping.wait(max(0.0, CHECK_EVERY_S - (time.monotonic() - began)))
@@ -94,6 +103,8 @@ class Loop:
         self.sweeper.order_stops()
         attempts = list(Attempt.objects.live().select_related("job"))
         for attempt in attempts:
+            if time.monotonic() < self.again_at.get(attempt.pk, 0.0):
+                continue
             watch = self.watches.get(attempt.pk)
             if watch is None:
                 watch = self.watches[attempt.pk] = AttemptWatch(attempt)
@@ -110,9 +121,10 @@ class Loop:
             if follow:
                 watch.follow()
             watch.check(attempt, timezone.now())
-        except DatabaseError:
+        except (OperationalError, InterfaceError):  # not this attempt's fault
             raise
         except Exception:
             logger.exception("Attending attempt %s failed; trying again", attempt)
             watch.close()
             self.watches.pop(attempt.pk, None)
+            self.again_at[attempt.pk] = time.monotonic() + AGAIN_AFTER_S

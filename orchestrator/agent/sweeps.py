@@ -1,11 +1,14 @@
 """What a lost wake-up leaves undone, found again: errands, passes, waits that are over, limits, wishes to stop."""
 
 import logging
+import os
 import shutil
+import threading
 import time
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F
 
 from orchestrator import launcher, lifecycle, placement, wakeups
@@ -22,6 +25,8 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.submission import KEYS_KEPT
+from orchestrator.supervisor.processes import boot_id, from_record
+from orchestrator.supervisor.records import read_record
 
 logger = logging.getLogger(__name__)
 
@@ -41,15 +46,24 @@ class Sweeper:
         self.passed_at = 0.0
         self.cleaned_at = 0.0
         self.ordered_at: dict[int, float] = {}
+        self.launches: dict[int, threading.Thread] = {}
 
     def sweep(self, now: datetime) -> None:
-        """Everything that is due at ``now``."""
-        self.end_waits(now)
-        self.stop_over_limit(now)
-        self.run_errands(now)
+        """Everything that is due at ``now``; what fails in one part must not keep the others from theirs."""
+        for part in (self.end_waits, self.stop_over_limit, self.run_errands, self.pass_in_time, self.clean):
+            try:
+                part(now)
+            except (OperationalError, InterfaceError):
+                raise
+            except Exception:
+                logger.exception("A sweep failed: %s", part.__name__)
+
+    def pass_in_time(self, now: datetime) -> None:
         if time.monotonic() - self.passed_at > PASS_EVERY_S:
             self.passed_at = time.monotonic()
             placement.run_pass(now)
+
+    def clean(self, now: datetime) -> None:
         if time.monotonic() - self.cleaned_at > CLEAN_EVERY_S:
             self.cleaned_at = time.monotonic()
             clean(now)
@@ -69,49 +83,57 @@ class Sweeper:
         ).select_related("job")
         for attempt in running:
             job = attempt.job
-            ran_s = job.seconds_run + (now - (attempt.started_at or now)).total_seconds()
-            if job.time_limit_s is not None and ran_s >= job.time_limit_s:
-                text = f"Reached its time limit of {job.time_limit_s:g} s."
-                try:
-                    lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", text=text)
-                except (StaleJob, IllegalTransition):
-                    continue
+            if job.time_limit_s is None or job.seconds_run + ran_s(attempt) < job.time_limit_s:
+                continue
+            text = f"Reached its time limit of {job.time_limit_s:g} s."
+            try:
+                lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", text=text)
+            except (StaleJob, IllegalTransition):
+                continue
 
     def order_stops(self) -> None:
         """Hand each wish to stop to its supervisor, again and again until the exit record is there."""
         wanted = Attempt.objects.live().filter(
             job__stop_wanted=True, job__state__in=[JobState.STOPPING, JobState.UNKNOWN]
         )
-        for attempt in wanted.select_related("job"):
-            last = self.ordered_at.get(attempt.pk, float("-inf"))
-            if time.monotonic() - last < STOP_AGAIN_EVERY_S:
-                continue
+        attempts = list(wanted.select_related("job"))
+        self.ordered_at = {each.pk: self.ordered_at.get(each.pk, float("-inf")) for each in attempts}
+        for attempt in attempts:
+            if time.monotonic() - self.ordered_at[attempt.pk] >= STOP_AGAIN_EVERY_S:
+                self._order_stop(attempt)
+
+    def _order_stop(self, attempt: Attempt) -> None:
+        job = attempt.job
+        at = job.stop_wanted_at or job.queued_at
+        if attempt.state == AttemptState.CREATED and lifecycle.claim_launch(attempt, at):
+            # Taken before any worker launched it, so nothing runs.
+            ending = Ending(kind=ExitKind.CANCELLED, detail="Stopped before it began.", at=at)
+            lifecycle.end(attempt, ending)
+            return
+        grace_s = job.spec_fields.get("grace_period_s", 30.0)
+        try:
+            handed = launcher.stop(attempt, reason=job.stop_reason, grace_s=grace_s)
+        except OSError as error:  # a full disk; later it may have room
+            logger.warning("The order to stop %s could not be written, trying again: %s", attempt, error)
+            handed = True
+        if handed:
             self.ordered_at[attempt.pk] = time.monotonic()
-            job = attempt.job
-            if attempt.state == AttemptState.CREATED and lifecycle.claim_launch(attempt, job.queued_at):
-                # Taken before any worker launched it, so nothing runs.
-                detail = "Stopped before it began."
-                lifecycle.end(
-                    attempt,
-                    Ending(kind=ExitKind.CANCELLED, detail=detail, at=job.stop_wanted_at or job.queued_at),
-                )
-                continue
-            launcher.stop(
-                attempt, reason=job.stop_reason, grace_s=job.spec_fields.get("grace_period_s", 30.0)
-            )
 
     def run_errands(self, now: datetime) -> None:
         """Send errands again that nobody carried out, and carry out the oldest ourselves (F33, F35)."""
-        for errand in Outbox.objects.open().filter(
-            created_at__lte=now - timedelta(seconds=PUBLISH_AGAIN_AFTER_S)
-        ):
-            age_s = (now - errand.created_at).total_seconds()
-            if errand.errand == Errand.SCHEDULE:
-                if age_s > DO_IT_OURSELVES_AFTER_S:
-                    placement.run_pass(now)
-                else:
-                    wakeups.schedule()
-            elif age_s > DO_IT_OURSELVES_AFTER_S:
+        due = list(
+            Outbox.objects.open().filter(created_at__lte=now - timedelta(seconds=PUBLISH_AGAIN_AFTER_S))
+        )
+        by_hand = now - timedelta(seconds=DO_IT_OURSELVES_AFTER_S)
+        passes = [errand for errand in due if errand.errand == Errand.SCHEDULE]
+        if any(errand.created_at < by_hand for errand in passes):  # one pass answers all of them
+            placement.run_pass(now)
+        elif passes:
+            wakeups.schedule()
+        for errand in due:
+            if errand.errand != Errand.LAUNCH:
+                continue
+            if errand.created_at < by_hand:
                 self._launch_ourselves(errand, now)
             elif errand.deliveries == 0:
                 Outbox.objects.filter(pk=errand.pk).update(deliveries=F("deliveries") + 1, published_at=now)
@@ -121,13 +143,39 @@ class Sweeper:
         attempt = Attempt.objects.live().filter(job_id=errand.job_id, number=errand.number).first()
         if attempt is None or attempt.state == AttemptState.RUNNING:
             Outbox.objects.filter(pk=errand.pk).update(done_at=now)
-        elif attempt.state == AttemptState.CREATED:
+        elif attempt.state == AttemptState.CREATED and not self._is_launching(attempt):
             if errand.deliveries >= MOST_DELIVERIES:  # it takes down whoever touches it (F40)
                 detail = f"Launching failed {errand.deliveries} times without an answer."
                 lifecycle.end(attempt, Ending(kind=ExitKind.INFRA, detail=detail, at=now, retriable=False))
                 return
             Outbox.objects.filter(pk=errand.pk).update(deliveries=F("deliveries") + 1)
-            launcher.start(attempt)
+            thread = threading.Thread(target=_launch, args=(attempt,), name="launch", daemon=True)
+            self.launches[attempt.pk] = thread
+            thread.start()
+
+    def _is_launching(self, attempt: Attempt) -> bool:
+        self.launches = {pk: thread for pk, thread in self.launches.items() if thread.is_alive()}
+        return attempt.pk in self.launches
+
+
+def _launch(attempt: Attempt) -> None:
+    """In a thread: a large checkpoint is verified first, and the other attempts cannot wait for that."""
+    try:
+        launcher.start(attempt)
+    except Exception:
+        logger.exception("Launching attempt %s failed", attempt)
+    finally:
+        connection.close()
+
+
+def ran_s(attempt: Attempt) -> float:
+    """For how long its supervisor lives, by a clock that nobody can set (F60); 0 where there is none."""
+    record = read_record(settings.HOME.job(attempt.job_id).attempt(attempt.number).supervisor)
+    supervisor = from_record(record)
+    if supervisor is None or supervisor.boot_id != boot_id():
+        return 0.0
+    began_s = supervisor.start_ticks / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
 
 
 def clean(now: datetime) -> None:

@@ -33,7 +33,7 @@ app.conf.update(
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=False,
     task_acks_late=False,
-    task_time_limit=60,
+    task_time_limit=3600,  # a launch may verify a checkpoint of hundreds of gigabytes first
     task_default_queue="berth",
     timezone="UTC",
 )
