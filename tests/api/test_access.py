@@ -5,7 +5,7 @@ import re
 import pytest
 
 from orchestrator.api import api
-from orchestrator.models import Job, JobState, Token
+from orchestrator.models import JobState, Token
 
 OPEN = {"/health/live", "/health/ready"}
 OPERATORS_ONLY = {("post", "/pools"), ("patch", "/pools/{pool_id}"), ("patch", "/devices/{device_id}")}
@@ -27,7 +27,7 @@ def address(path: str, job: object) -> str:
 
 
 @pytest.fixture
-def adas_job(make_device, make_job, ada) -> Job:
+def adas_job(make_device, make_job, ada):
     make_device(0)
     return make_job(ada)
 

@@ -1,6 +1,8 @@
 """Bodies that are too large or never end are refused before they are read."""
 
 import asyncio
+from collections.abc import Iterator
+from typing import Any
 
 import orjson
 
@@ -13,9 +15,10 @@ class Exchange:
     """One request against an application that reads the whole body, as Django does."""
 
     def __init__(self, headers, chunks, *, silence_s: float = 5) -> None:
-        self.headers, self.chunks = headers, iter(chunks)
+        self.headers = headers
+        self.chunks: Iterator[tuple[bytes, bool]] = iter(chunks)
         self.read = 0
-        self.sent: list[dict] = []
+        self.sent: list[dict[str, Any]] = []
         self.limit = BodyLimit(self.application, longest_silence_s=silence_s)
 
     async def application(self, scope, receive, send) -> None:
@@ -28,16 +31,14 @@ class Exchange:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def receive(self):
-        chunk = next(self.chunks, None)
-        if chunk is None:
-            await asyncio.sleep(3600)
-        body, more = chunk
-        return {"type": "http.request", "body": body, "more_body": more}
+        for body, more in self.chunks:
+            return {"type": "http.request", "body": body, "more_body": more}
+        return await asyncio.sleep(3600)
 
     async def send(self, event) -> None:
         self.sent.append(event)
 
-    async def run(self) -> int:
+    async def run(self):
         await self.limit({"type": "http", "headers": self.headers}, self.receive, self.send)
         return self.sent[0]["status"]
 

@@ -21,7 +21,7 @@ CONTRACT = {
 
 
 @pytest.fixture
-def schema(anonymous) -> dict:
+def schema(anonymous):
     return anonymous.send("GET", "/openapi.json").json()
 
 
