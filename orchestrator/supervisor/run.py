@@ -45,6 +45,11 @@ class Run:
             self._find_ranks()
         return {rank: process for rank, process in self._ranks.items() if is_alive(process)}
 
+    def had_all_ranks(self) -> bool:
+        """Whether every rank was seen; they may have gone since."""
+        self.ranks()
+        return len(self._ranks) == self._launch.ranks
+
     def members(self) -> list[int]:
         """Every process of the attempt; orphans come back to us, the subreaper."""
         return descendants(os.getpid())

@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.processes import descendants, rank_of
+from orchestrator.supervisor.records import read_record, write_record
 from tests.supervisor.conftest import Attempt, wait_until
 
 MakeAttempt = Callable[..., Attempt]
@@ -156,3 +157,31 @@ def pid_of_rank(supervisor: int, rank: int) -> int:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+SLOW_TO_SHUT_DOWN = """
+import atexit, os, time
+if "RANK" not in os.environ:
+    atexit.register(time.sleep, 100)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_of_which_only_torchrun_is_left_is_over(
+    make_attempt: MakeAttempt, level: int, fails: bool
+) -> None:
+    script = "import os, time\ntime.sleep(1)\n"
+    if fails:
+        script += "if os.environ['RANK'] == '1': os.kill(os.getpid(), 9)\ntime.sleep(60)\n"
+    attempt = make_attempt(script, ranks=2, level=level)
+    (attempt.work / "sitecustomize.py").write_text(SLOW_TO_SHUT_DOWN)
+    launch = read_record(attempt.folder.launch)
+    assert launch is not None
+    write_record(attempt.folder.launch, {**launch, "env": {"PYTHONPATH": str(attempt.work)}})
+
+    record = attempt.run()
+
+    assert record["kind"] == ("signal" if fails else "ok"), attempt.everything()
+    codes = [(row["code"], row["signal"]) for row in record["ranks"]]
+    assert codes == ([(None, signal.SIGTERM), (None, signal.SIGKILL)] if fails else [(0, None), (0, None)])
