@@ -140,7 +140,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             message = orjson.loads(text)
         except orjson.JSONDecodeError:
             raise BadMessage(NOT_JSON) from None
-        if not isinstance(message, dict) or message.get("op") not in {"subscribe", "unsubscribe"}:
+        if not isinstance(message, dict) or message.get("op") not in ("subscribe", "unsubscribe"):
             raise BadMessage(AGAINST_RULES)
         after = message.get("after")
         is_seq = isinstance(after, int) and not isinstance(after, bool) and 0 <= after < LARGEST_SEQ

@@ -1,0 +1,120 @@
+"""What can be done from a job's page and the account page."""
+
+import re
+
+import pytest
+from django.urls import reverse
+
+from orchestrator import tokens
+from orchestrator.models import Job, JobState, Token
+
+
+def test_cancelling_a_queued_job_ends_it(reader, ada, make_job):
+    job = make_job()
+
+    answer = reader(ada).post(reverse("job-act", args=[job.pk, "cancel"]))
+
+    job.refresh_from_db()
+    assert answer["Location"] == reverse("job", args=[job.pk])
+    assert job.state == JobState.CANCELLED
+
+
+def test_a_script_gets_the_words_as_json(reader, ada, make_job):
+    job = make_job()
+
+    answer = reader(ada).post(
+        reverse("job-act", args=[job.pk, "hold"]), headers={"X-Requested-With": "fetch"}
+    )
+
+    assert answer.json() == {"detail": "Held; it starts after you release it."}
+    job.refresh_from_db()
+    assert job.state == JobState.HELD
+
+
+def test_what_is_not_legal_is_refused_with_a_sentence(reader, ada, make_job):
+    job = make_job(state=JobState.SUCCEEDED)
+    browser = reader(ada)
+    address = reverse("job-act", args=[job.pk, "hold"])
+
+    assert browser.post(address, headers={"X-Requested-With": "fetch"}).status_code == 409
+    page = browser.post(address, follow=True).content.decode()
+    assert 'class="band is-bad"' in page
+
+
+def test_only_known_actions_and_only_by_post(reader, ada, make_job):
+    job = make_job()
+
+    assert reader(ada).post(reverse("job-act", args=[job.pk, "destroy"])).status_code == 404
+    assert reader(ada).get(reverse("job-act", args=[job.pk, "cancel"])).status_code == 405
+
+
+def test_run_again_makes_a_new_job_and_opens_it(reader, ada, make_job, make_device, store_script):
+    make_device(0)
+    job = make_job(state=JobState.FAILED, bundle=store_script())
+
+    answer = reader(ada).post(reverse("job-act", args=[job.pk, "retry"]))
+
+    made = Job.objects.exclude(pk=job.pk).get()
+    assert made.parent == job
+    assert answer["Location"] == reverse("job", args=[made.pk])
+
+
+@pytest.mark.parametrize(
+    ("state", "offered"),
+    [
+        (JobState.QUEUED, {"hold", "cancel"}),
+        (JobState.HELD, {"release", "cancel"}),
+        (JobState.RUNNING, {"checkpoint", "cancel"}),
+        (JobState.SUCCEEDED, {"retry"}),
+    ],
+)
+def test_a_page_offers_what_is_legal_in_the_state(reader, ada, make_job, state, offered):
+    html = reader(ada).get(reverse("job", args=[make_job(state=state).pk])).content.decode()
+
+    assert set(re.findall(r'data-action="(\w+)"', html)) == offered
+
+
+def test_a_token_is_shown_once_and_works(reader, ada):
+    browser = reader(ada)
+
+    answer = browser.post(reverse("token-create"), {"name": "laptop", "scope": "read", "expires": "30"})
+
+    found = re.search(r'<code id="new-token">([^<]+)</code>', answer.content.decode())
+    assert found
+    token = tokens.authenticate(found[1])
+    assert token is not None
+    assert (token.user, token.scope, token.name) == (ada, "read", "laptop")
+    assert answer["Cache-Control"] == "no-store"
+    assert found[1] not in browser.get(reverse("account")).content.decode()
+
+
+def test_a_revoked_token_works_no_more(reader, ada):
+    token, text = tokens.issue(ada, name="laptop")
+
+    reader(ada).post(reverse("token-revoke", args=[token.pk]))
+
+    assert tokens.authenticate(text) is None
+
+
+def test_nobody_revokes_anothers_token(reader, ada, bob):
+    token, text = tokens.issue(ada, name="laptop")
+
+    assert reader(bob).post(reverse("token-revoke", args=[token.pk])).status_code == 404
+    assert tokens.authenticate(text) is not None
+
+
+def test_a_member_cannot_make_an_admins_token(reader, ada):
+    answer = reader(ada).post(reverse("token-create"), {"name": "x", "scope": "admin", "expires": ""})
+
+    assert answer.status_code == 403
+    assert "choose a smaller one" in answer.content.decode()
+    assert not Token.objects.exists()
+
+
+def test_a_theme_is_kept_in_a_cookie_and_set_by_the_server(reader, ada):
+    browser = reader(ada)
+
+    browser.post(reverse("theme"), {"theme": "dark"})
+    assert '<html lang="en" data-theme="dark"' in browser.get(reverse("overview")).content.decode()
+    browser.post(reverse("theme"), {"theme": '"><script>'})
+    assert "data-theme" not in browser.get(reverse("overview")).content.decode().split("<body")[0]

@@ -1,0 +1,317 @@
+"""Every page: who may see it, what it shows of others' jobs, and that what users type is text."""
+
+import re
+
+import pytest
+from django.urls import reverse
+
+from orchestrator.models import JobState
+
+HOSTILE = "<script>alert(1)</script>"
+PAGES = ("overview", "queue", "jobs", "submit", "account")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_who_is_not_signed_in_is_asked_to(db, client, home, page):
+    answer = client.get(reverse(page))
+
+    assert answer.status_code == 302
+    assert answer["Location"].startswith(reverse("login"))
+
+
+def test_a_job_page_asks_to_sign_in_before_it_looks_for_the_job(client, home, make_job):
+    job = make_job()
+
+    for address in (
+        reverse("job", args=[job.pk]),
+        reverse("job-devices", args=[job.pk]),
+        reverse("job-log", args=[job.pk]),
+    ):
+        assert client.get(address).status_code == 302
+    assert client.post(reverse("job-act", args=[job.pk, "cancel"])).status_code == 302
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_one_heading_a_title_and_no_inline_script(reader, ada, make_device, write_readings, page):
+    make_device(0)
+    write_readings("sim-0")
+
+    html = reader(ada).get(reverse(page)).content.decode()
+
+    assert len(re.findall(r"<h1[ >]", html)) == 1
+    assert 'class="skip" href="#main"' in html
+    assert "Berth</title>" in html
+    scripts = re.findall(r"<script\b([^>]*)>([^<]*)", html)
+    assert all("src=" in attributes or 'type="application/json"' in attributes for attributes, _ in scripts)
+    assert not re.search(r"\son[a-z]+=", html)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_field_has_a_label(reader, ada, make_device, page):
+    make_device(0)
+
+    html = reader(ada).get(reverse(page)).content.decode()
+
+    fields = re.findall(r"<(?:input|select|textarea)\b[^>]*>", html)
+    named = [field for field in fields if 'type="hidden"' not in field]
+    for field in named:
+        found = re.search(r'\bid="([^"]+)"', field)
+        in_label = re.search(rf"<label[^>]*>\s*{re.escape(field)}", html)
+        assert in_label or (found and f'for="{found[1]}"' in html), field
+
+
+def test_pages_load_from_this_server_only(reader, ada):
+    answer = reader(ada).get(reverse("overview"))
+
+    assert "default-src 'self'" in answer["Content-Security-Policy"]
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', answer.content.decode())
+
+
+def test_a_foreign_job_is_answered_like_one_that_does_not_exist(reader, bob, make_job):
+    job = make_job(name="secret-project")
+    browser = reader(bob)
+
+    foreign = browser.get(reverse("job", args=[job.pk]))
+    missing = browser.get(reverse("job", args=["01890000-0000-7000-8000-000000000000"]))
+
+    assert foreign.status_code == missing.status_code == 404
+    assert b"secret-project" not in foreign.content
+    assert browser.post(reverse("job-act", args=[job.pk, "cancel"])).status_code == 404
+    assert browser.get(reverse("job-devices", args=[job.pk])).status_code == 404
+    job.refresh_from_db()
+    assert job.state == JobState.QUEUED
+
+
+def test_staff_may_open_any_job(reader, root, make_job):
+    assert reader(root).get(reverse("job", args=[make_job().pk])).status_code == 200
+
+
+def test_the_queue_shows_others_jobs_without_link_arguments_or_numbers(reader, bob, make_job):
+    job = make_job(
+        name="ada-job",
+        spec={"args": ["--password", "hunter2"], "env": {"KEY": "sesame"}},
+        wait_sentence="Needs 1 GPU, 0 are free.",
+        last_values={"loss": 0.12345},
+        reason="private words",
+    )
+
+    html = reader(bob).get(reverse("queue")).content.decode()
+
+    assert "ada-job" in html
+    assert "Needs 1 GPU, 0 are free." in html
+    for private in (
+        "hunter2",
+        "sesame",
+        "0.1234",
+        "private words",
+        str(job.pk),
+        reverse("job", args=[job.pk]),
+    ):
+        assert private not in html
+
+
+def test_the_wall_links_only_own_jobs(reader, ada, bob, make_attempt, write_readings):
+    attempt = make_attempt(state=JobState.RUNNING)
+    device = attempt.leases.get().device
+    holder = {"job": str(attempt.job_id), "name": "digits", "owner": "ada", "rank": 0, "colour": 0}
+    write_readings(device.pk, **{device.pk.replace("-", "_"): {"holders": [holder]}})
+    address = reverse("job", args=[attempt.job_id])
+
+    assert address in reader(ada).get(reverse("overview")).content.decode()
+    seen = reader(bob).get(reverse("overview")).content.decode()
+    assert address not in seen
+    assert "digits" in seen
+
+
+def test_the_wall_names_strangers_without_their_command_line(reader, ada, make_device, write_readings):
+    make_device(0)
+    process = {
+        "pid": 7,
+        "used_bytes": 9 << 30,
+        "user": "carl",
+        "command": "/usr/bin/python --key hunter2",
+        "job": None,
+    }
+    write_readings("sim-0", sim_0={"foreign_bytes": 9 << 30, "processes": [process]})
+
+    html = reader(ada).get(reverse("overview")).content.decode()
+
+    assert "NOT OURS" in html
+    assert "carl (python)" in html
+    assert "hunter2" not in html
+
+
+def test_a_reading_that_does_not_exist_is_left_out(reader, ada, make_device, write_readings):
+    make_device(0)
+    write_readings("sim-0")
+
+    tile = (
+        reader(ada)
+        .get(reverse("overview"))
+        .content.decode()
+        .split('data-device="sim-0"')[1]
+        .split("</li>")[0]
+    )
+
+    assert "1.0" in tile
+    assert not re.search(r"N/A|None|-1\b|°C|\bW\b|\d %", tile)
+
+
+def test_stopped_readings_are_named_on_every_page(reader, ada, make_device, write_readings):
+    make_device(0)
+    write_readings("sim-0", age_s=60)
+
+    for page in PAGES:
+        assert "Readings stopped at" in reader(ada).get(reverse(page)).content.decode()
+
+
+def test_an_empty_server_says_what_would_be_there(reader, ada):
+    browser = reader(ada)
+
+    assert "No devices yet" in browser.get(reverse("overview")).content.decode()
+    assert "No jobs yet" in browser.get(reverse("jobs")).content.decode()
+    assert "Nothing waits" in browser.get(reverse("queue")).content.decode()
+
+
+def test_b41_a_hostile_name_is_text_on_every_page(reader, ada, make_attempt, write_readings):
+    attempt = make_attempt(state=JobState.RUNNING, name=HOSTILE, tags=[HOSTILE])
+    device = attempt.leases.get().device
+    holder = {"job": str(attempt.job_id), "name": HOSTILE, "owner": "ada", "rank": 0, "colour": 0}
+    write_readings(device.pk, **{device.pk.replace("-", "_"): {"holders": [holder]}})
+    browser = reader(ada)
+
+    for address in (*map(reverse, ("overview", "queue", "jobs")), reverse("job", args=[attempt.job_id])):
+        html = browser.get(address).content.decode()
+        assert HOSTILE not in html
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+
+
+def test_b54_b55_a_log_is_text_whatever_it_holds(reader, ada, home, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    path = home.job(attempt.job_id).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"<img src=x onerror=alert(1)>\n\x1b]0;title\x07\x1b[31mred\x1b[0m \xff\x00 end\n")
+
+    html = reader(ada).get(reverse("job", args=[attempt.job_id])).content.decode()
+
+    assert "&lt;img src=x onerror=alert(1)&gt;" in html
+    assert "<img src=x" not in html
+    assert "red \ufffd\ufffd end" in html
+    assert "\x1b" not in html
+
+
+def test_b47_a_loss_that_is_no_number_is_said_and_the_page_stays_whole(reader, ada, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    job = attempt.job
+    job.last_values, job.diverged_step = {"loss": "nan"}, 8120
+    job.save()
+
+    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+
+    assert "stopped being a number at step 8,120" in html
+    assert "NaN" not in html
+
+
+def test_a_failed_job_answers_why(reader, ada, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    attempt.state, attempt.kind, attempt.exit_detail = "ended", "oom_gpu", "Ran out of GPU memory on rank 1."
+    attempt.ended_at, attempt.first_failure, attempt.log_tail = attempt.started_at, {"rank": 1}, "boom <b>\n"
+    attempt.save()
+    job = attempt.job
+    job.state, job.reason = JobState.FAILED, "Not retried."
+    job.save()
+
+    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+
+    assert "It ran out of GPU memory (rank 1 first)" in html
+    assert "Ran out of GPU memory on rank 1." in html
+    assert "boom &lt;b&gt;" in html
+    assert "Run again" in html
+
+
+def test_b58_links_in_the_output_folder_are_not_listed(reader, ada, home, make_job):
+    job = make_job()
+    output = home.job(job.pk).output
+    output.mkdir(parents=True)
+    (output / "result.txt").write_text("42")
+    (output / "passwd").symlink_to("/etc/passwd")
+
+    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+
+    assert "result.txt" in html
+    assert "passwd" not in html
+
+
+def test_filters_stand_in_the_address_and_unknown_ones_find_nothing(reader, ada, make_job):
+    make_job(name="alpha", tags=["paper"])
+    make_job(name="beta", state=JobState.HELD)
+    browser = reader(ada)
+
+    def found(query: str) -> list[str]:
+        return re.findall(
+            r"<bdi>(alpha|beta)</bdi>", browser.get(f"{reverse('jobs')}?{query}").content.decode()
+        )
+
+    assert found("") == ["beta", "alpha"]
+    assert found("q=alp") == ["alpha"]
+    assert found("state=held") == ["beta"]
+    assert found("tag=paper") == ["alpha"]
+    assert found("state=bogus") == []
+    assert found("owner=nobody") == []
+
+
+def test_a_long_list_is_read_page_by_page(reader, ada, make_job):
+    for number in range(60):
+        make_job(name=f"job-{number:02}")
+    browser = reader(ada)
+
+    first = browser.get(reverse("jobs")).content.decode()
+    older = re.search(r'href="(\?before=[^"]+)" rel="next"', first)
+    assert older
+    second = browser.get(reverse("jobs") + older[1]).content.decode()
+    newer = re.search(r'href="(\?after=[^"]+)" rel="prev"', second)
+    assert newer
+    again = browser.get(reverse("jobs") + newer[1]).content.decode()
+
+    names = [re.findall(r"<bdi>(job-\d\d)</bdi>", page) for page in (first, second, again)]
+    assert names[0] == [f"job-{number:02}" for number in range(59, 9, -1)]
+    assert names[1] == [f"job-{number:02}" for number in range(9, -1, -1)]
+    assert names[2] == names[0]
+
+
+def test_b43_a_cursor_that_is_none_starts_at_the_beginning(reader, ada, make_job):
+    make_job(name="alpha")
+
+    for query in ("before=-1", "after=x", "before=99999999999999999999"):
+        answer = reader(ada).get(f"{reverse('jobs')}?{query}")
+        assert answer.status_code == 200
+        assert "alpha" in answer.content.decode()
+
+
+def test_an_earlier_piece_of_a_log_is_read_by_offset(reader, ada, home, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    path = home.job(attempt.job_id).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"line {number}\n" for number in range(10)))
+    address = reverse("job-log", args=[attempt.job_id])
+
+    piece = reader(ada).get(address, {"attempt": 1, "rank": 0, "before": 14}).json()
+
+    assert piece == {"start": 0, "next": 14, "text": "line 0\nline 1\n"}
+    for query in ({"attempt": 2, "rank": 0}, {"attempt": "x", "rank": 0}, {"attempt": 1, "rank": "../0"}):
+        assert reader(ada).get(address, query).status_code == 404
+
+
+def test_b68_a_foreign_address_after_the_login_is_ignored(client, ada, home):
+    answer = client.post(
+        f"{reverse('login')}?next=//evil.example/",
+        {"username": "ada", "password": "ada's password", "next": "//evil.example/"},
+    )
+
+    assert answer.status_code == 302
+    assert answer["Location"] == reverse("overview")
+
+
+def test_the_admin_is_offered_to_staff_only(reader, ada, root):
+    assert reverse("admin:index") not in reader(ada).get(reverse("overview")).content.decode()
+    assert reverse("admin:index") in reader(root).get(reverse("overview")).content.decode()

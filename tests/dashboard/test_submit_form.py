@@ -1,0 +1,190 @@
+"""The submit form: errors stand beside their field, nothing has to be filled in twice."""
+
+import io
+import re
+import zipfile
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.urls import reverse
+
+from orchestrator.models import Dataset, DatasetRoot, Job
+
+SCRIPT = b"print('step 1 loss 0.5')\n"
+
+
+@pytest.fixture
+def form(reader, ada, make_device):
+    """Post the form as ada; ``file`` is (name, bytes)."""
+    for index in range(2):
+        make_device(index)
+    browser = reader(ada)
+
+    def post(file: tuple[str, bytes] | None = ("train.py", SCRIPT), **fields: object):
+        data: dict[str, object] = {"gpus": "1", "pool": "default", "key": "k1", **fields}
+        if file is not None:
+            data["file"] = SimpleUploadedFile(*file)
+        return browser.post(reverse("submit"), data)
+
+    return post
+
+
+def error_at(html: str, name: str) -> str:
+    """The words beside a field that is marked as wrong."""
+    found = re.search(rf'<p class="error" id="{name}-error">([^<]*)</p>', html)
+    assert found, f"no error beside {name}"
+    assert re.search(rf'<(?:input|textarea|select)[^>]*(?:id|name)="{name}"[^>]*aria-invalid="true"', html)
+    return found[1]
+
+
+def kept_bundle(html: str) -> str:
+    found = re.search(r'name="bundle" value="([0-9a-f]{64})"', html)
+    assert found
+    return found[1]
+
+
+def test_a_script_is_submitted_and_its_page_opens(form, ada):
+    answer = form(
+        name="my job", args="--lr 3e-4 'two words'", env="SEED=1\nNAME=a=b", tags="paper, x", time_limit_h="2"
+    )
+
+    job = Job.objects.get()
+    assert answer.status_code == 302
+    assert answer["Location"] == reverse("job", args=[job.pk])
+    assert (job.owner, job.name, job.tags, job.time_limit_s) == (ada, "my job", ["paper", "x"], 7200)
+    assert job.spec.args == ["--lr", "3e-4", "two words"]
+    assert job.spec.env == {"SEED": "1", "NAME": "a=b"}
+    assert job.spec.entrypoint == "train.py"
+
+
+def test_an_archive_with_one_script_needs_no_entrypoint(form):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("main.py", SCRIPT)
+        archive.writestr("lib/model.py", SCRIPT)
+
+    assert form(("code.bin", packed.getvalue())).status_code == 302
+    assert Job.objects.get().spec.entrypoint == "main.py"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("gpus", "99", "2 devices"),
+        ("gpus", "two", "not a whole number"),
+        ("name", "bad\u202ename", "U+202E"),
+        ("args", "it's", "quotation mark"),
+        ("env", "LD_PRELOAD=/tmp/x.so", "LD_PRELOAD"),
+        ("env", "no equals", "NAME=value"),
+        ("priority", "95", "0 to 60"),
+        ("time_limit_h", "-1", "greater than 0"),
+        ("gpu_memory_gib", "nan", "finite"),
+        ("entrypoint", "../../etc/passwd", "inside the uploaded files"),
+    ],
+)
+def test_an_error_stands_beside_its_field_and_the_form_keeps_everything(form, field, value, words):
+    answer = form(**{"args": "--epochs 3", field: value})
+
+    html = answer.content.decode()
+    assert answer.status_code in {400, 403, 422}
+    assert words in error_at(html, field).replace("&#x27;", "'")
+    assert not Job.objects.exists()
+    assert kept_bundle(html)
+    if field != "args":
+        assert 'value="--epochs 3"' in html
+
+
+def test_the_file_is_not_asked_for_twice(form):
+    html = form(gpus="99", name="again").content.decode()
+
+    answer = form(None, gpus="1", name="again", bundle=kept_bundle(html), bundle_name="train.py")
+
+    assert answer.status_code == 302
+    assert Job.objects.get().bundle == kept_bundle(html)
+
+
+def test_several_errors_are_said_at_once(form):
+    html = form(None, args="it's", gpus="0").content.decode()
+
+    assert "Choose a script" in error_at(html, "file")
+    assert "quotation mark" in error_at(html, "args")
+    assert "greater than or equal to 1" in error_at(html, "gpus")
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (("train.py", b"print('caf\xe9')\n"), "UTF-8"),
+        (("train.py", b"\x7fELF\x02\x01\x01\x00"), "program"),
+        (("code.zip", b"PK\x03\x04 not really"), "archive"),
+    ],
+)
+def test_b14_b19_b20_a_file_that_cannot_be_code_is_refused_beside_the_field(form, file, words):
+    answer = form(file)
+
+    assert answer.status_code == 400
+    assert words in error_at(answer.content.decode(), "file")
+    assert not Job.objects.exists()
+
+
+def test_pressing_run_twice_submits_once(form):
+    first, second = form(), form()
+
+    assert first["Location"] == second["Location"]
+    assert Job.objects.count() == 1
+
+
+def test_b40_an_old_form_with_other_content_asks_again_and_does_not_lose_it(form):
+    form(name="one")
+
+    html = form(name="two").content.decode()
+
+    assert "Press Run again" in html
+    key = re.search(r'name="key" value="([0-9a-f]+)"', html)
+    assert key
+    assert form(None, name="two", key=key[1], bundle=kept_bundle(html)).status_code == 302
+    assert Job.objects.count() == 2
+
+
+def test_a_made_up_bundle_is_refused_beside_the_file(form):
+    answer = form(None, bundle="f" * 64)
+
+    assert "upload the code again" in error_at(answer.content.decode(), "file")
+
+
+def test_a_job_can_be_cloned_and_edited(form, reader, ada):
+    form(name="first", args="--lr 1e-3", env="SEED=1", time_limit_h="1.5")
+    job = Job.objects.get()
+
+    html = reader(ada).get(reverse("submit"), {"from": str(job.pk)}).content.decode()
+
+    for shown in ('value="--lr 1e-3"', "SEED=1", 'value="1.5"', f'value="{job.bundle}"'):
+        assert shown in html
+
+
+def test_others_jobs_cannot_be_cloned(form, reader, bob):
+    form(name="first", env="SECRET=hunter2")
+
+    html = reader(bob).get(reverse("submit"), {"from": str(Job.objects.get().pk)}).content.decode()
+
+    assert "hunter2" not in html
+    assert 'name="bundle"' not in html
+
+
+def test_datasets_are_chosen_from_the_registered_ones(form, reader, ada, tmp_path):
+    (tmp_path / "digits").mkdir()
+    root = DatasetRoot.objects.create(name="data", path=str(tmp_path))
+    Dataset.objects.create(name="digits", version="1", root=root, path="digits", owner=ada)
+
+    assert form(datasets=["digits@1"]).status_code == 302
+    assert Job.objects.get().spec.datasets == ["digits@1"]
+    assert "no dataset" in form(datasets=["nothing@9"], key="k2").content.decode().lower()
+
+
+def test_b65_a_form_without_its_token_is_refused(ada, home):
+    from django.test import Client
+
+    browser = Client(enforce_csrf_checks=True)
+    browser.force_login(ada)
+
+    assert browser.post(reverse("submit"), {"name": "x"}).status_code == 403
