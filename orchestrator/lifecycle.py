@@ -296,6 +296,17 @@ def preempt(job: Job, *, by: str, reason: str = "") -> Job:
     return _retry_when_stale(job, act)
 
 
+def shut_down(job: Job, *, by: str) -> Job:
+    """Stop a job because Berth itself is stopped; it waits in the queue for the next start."""
+
+    def act(job: Job) -> None:
+        if not job.stop_wanted:
+            text = "Berth was stopped; goes on at the next start."
+            want_stop(job, StopReason.SHUTDOWN, actor=by, text=text)
+
+    return _retry_when_stale(job, act)
+
+
 def ended_words(state: str) -> str:
     """A final state as a part of a sentence: "has timed out"."""
     return {JobState.TIMED_OUT: "timed out", JobState.CANCELLED: "been cancelled"}.get(JobState(state), state)

@@ -32,6 +32,7 @@ from orchestrator.models import (
 logger = logging.getLogger(__name__)
 
 LONGEST_LOCK_WAIT_S = 1.0
+ROWS_A_TRANSACTION = 200  # a long queue must not keep others from writing for seconds
 
 
 class OldTerm(Exception):
@@ -95,7 +96,7 @@ def _relevant_jobs() -> list[Job]:
 def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
     """The state that ``decide`` sees: database and newest readings."""
     readings = live.read_now()
-    fresh = time.time() - readings.taken_at < live.STALE_AFTER_S
+    fresh = abs(time.time() - readings.taken_at) < live.STALE_AFTER_S  # the clock on the wall may go back
     measured = {device["id"]: device for device in readings.devices} if fresh else {}
     leases = defaultdict(list)
     for lease in Lease.objects.active().select_related("attempt").order_by("rank"):
@@ -122,11 +123,15 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
 
 
 def _problems(readings: live.NowReadings, *, fresh: bool) -> tuple[scheduling.PoolProblem, ...]:
-    """While the driver does not answer, nothing starts on GPUs, and waiting jobs say why (F79)."""
-    if not fresh or readings.problem is None or readings.devices:
+    """Nothing starts on GPUs that nobody reads: who else uses them is not known; jobs say why they wait (F79)."""
+    if not fresh:
+        sentence = "Waits for readings of the GPUs; there are none now (does the agent run?)."
+    elif readings.problem is not None and not readings.devices:
+        sentence = f"Waits for the driver: {readings.problem}"
+    else:
         return ()
-    pools = Device.objects.filter(kind="gpu").values_list("pool_id", flat=True).distinct()
-    return tuple(scheduling.PoolProblem(pool, f"Waits for the driver: {readings.problem}") for pool in pools)
+    pools = Device.objects.filter(kind="gpu").order_by("pool").values_list("pool_id", flat=True).distinct()
+    return tuple(scheduling.PoolProblem(pool, sentence) for pool in pools)
 
 
 def _device(row: Device, reading: dict[str, Any] | None) -> scheduling.Device:
@@ -262,13 +267,12 @@ def _write_waits(decisions: scheduling.Decisions, jobs: dict[str, Job]) -> None:
         }
         if any(getattr(job, name) != value for name, value in columns.items()):
             changed.append((job.pk, columns))
-    if changed:
+    for begin in range(0, len(changed), ROWS_A_TRANSACTION):
         with transaction.atomic():
-            for pk, columns in changed:
+            for pk, columns in changed[begin : begin + ROWS_A_TRANSACTION]:
                 Job.objects.filter(pk=pk, state=JobState.QUEUED).update(**columns)
-            wakeups.publish("queue")
-            for pk, _ in changed:
                 wakeups.publish(f"job:{pk}")
+            wakeups.publish("queue")
 
 
 def _fail(job: Job, sentence: str) -> bool:
@@ -302,18 +306,21 @@ def _keep_reservations(term: int, decisions: scheduling.Decisions, now: datetime
 def _settle(now: datetime) -> None:
     """A pass has seen every change up to ``now``: the errands that asked for it are done."""
     Outbox.objects.open().filter(errand=Errand.SCHEDULE, created_at__lte=now).update(done_at=now)
-    for job in Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD]).exclude(
-        spec_fields__depends_on=[]
-    ):
-        _fail_without_dependency(job)
+    _fail_without_dependency()
 
 
-def _fail_without_dependency(job: Job) -> None:
-    ids = job.spec_fields.get("depends_on") or []
-    lost = (
-        Job.objects.filter(pk__in=ids, state__in=FINAL_STATES - {JobState.SUCCEEDED}).order_by("pk").first()
-        if ids
-        else None
-    )
-    if lost is not None:
-        _fail(job, f"Depends on {lost}, which has {lost.state}.")
+def _fail_without_dependency() -> None:
+    """End the jobs that wait for one that will never succeed (S16)."""
+    waiting = Job.objects.filter(state__in=[JobState.QUEUED, JobState.HELD])
+    depending = [
+        job for job in waiting.exclude(spec_fields__depends_on=[]) if job.spec_fields.get("depends_on")
+    ]
+    if not depending:
+        return
+    ids = {each for job in depending for each in job.spec_fields["depends_on"]}
+    rows = Job.objects.filter(pk__in=ids, state__in=FINAL_STATES - {JobState.SUCCEEDED})
+    lost = {str(row.pk): row for row in rows}
+    for job in depending:
+        found = next((lost[each] for each in job.spec_fields["depends_on"] if each in lost), None)
+        if found is not None:
+            _fail(job, f"Depends on {found}, which has {lifecycle.ended_words(found.state)}.")

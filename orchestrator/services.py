@@ -127,7 +127,8 @@ class Services:
 
     def _web_answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.environment.port), timeout=1):
+            address = reachable(self.environment.bind), self.environment.port
+            with socket.create_connection(address, timeout=1):
                 return True
         except OSError:
             return False
@@ -174,6 +175,11 @@ def _wait_or_kill(service: Service, deadline: float) -> None:
 
 def _how(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def reachable(bind: str) -> str:
+    """An address at which a server bound to ``bind`` answers from here."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(bind, bind)  # noqa: S104  # not bound here
 
 
 def check_port(environment: Environment) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.store.layout import Home
 
 LONGEST_SOCKET_PATH_BYTES = 100  # the kernel refuses 108 and more; leave room for temporary names
-_DEVICES = re.compile(r"auto|nvml|cpu:\d{1,4}|sim:\d{1,4}x\d{1,5}GiB")
+_DEVICES = re.compile(r"auto|nvml|cpu:[1-9]\d{0,3}|sim:[1-9]\d{0,3}x[1-9]\d{0,4}GiB", re.ASCII)
 
 
 class WrongSetting(Exception):
@@ -78,7 +78,10 @@ def redis_socket(home: Home) -> Path:
 
 def _read_home(variables: Mapping[str, str]) -> Path:
     text = variables.get("BERTH_HOME", "~/.berth")
-    home = Path(text).expanduser()
+    try:
+        home = Path(text).expanduser()
+    except RuntimeError:  # ~name of nobody
+        raise WrongSetting(f"BERTH_HOME is {text!r}, but there is no such user; give a path.") from None
     if not home.is_absolute():
         raise WrongSetting(f"BERTH_HOME is {text!r}; give an absolute path, such as ~/.berth.")
     if home.exists() and not home.is_dir():
@@ -120,7 +123,11 @@ def _read_database(variables: Mapping[str, str], home: Home) -> dict[str, object
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16000;",
             },
         }
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:  # a port that is none, half a bracket
+        parts, port = urlsplit(""), None
     if parts.scheme not in {"postgres", "postgresql"} or not parts.path.strip("/"):
         raise WrongSetting(
             "DATABASE_URL must be postgresql://user:password@host:port/name (unset it to use SQLite in BERTH_HOME)."
@@ -131,7 +138,7 @@ def _read_database(variables: Mapping[str, str], home: Home) -> dict[str, object
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
         "HOST": unquote(parts.hostname or ""),
-        "PORT": str(parts.port or ""),
+        "PORT": str(port or ""),
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
     }

@@ -32,8 +32,14 @@ def _secret_key(path: Path) -> str:
     return path.read_text()
 
 
-HOME.uploads.mkdir(parents=True, exist_ok=True)
-SECRET_KEY = _secret_key(HOME.secret_key)
+try:
+    HOME.uploads.mkdir(parents=True, exist_ok=True)
+    SECRET_KEY = _secret_key(HOME.secret_key)
+except OSError as error:
+    raise SystemExit(
+        f"Berth cannot start: its folder {HOME.root} cannot be used ({error.strerror}); "
+        "set BERTH_HOME to a folder that you can write to."
+    ) from None
 DEBUG = ENVIRONMENT.debug
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *ENVIRONMENT.allowed_hosts]
 

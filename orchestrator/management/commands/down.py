@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand
 
 from orchestrator import launcher, lifecycle
 from orchestrator.exceptions import Conflict
-from orchestrator.models import Attempt, StopReason
+from orchestrator.models import Attempt
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 WAIT_FOR_UP_S = 20.0
@@ -29,10 +29,9 @@ class Command(BaseCommand):
             grace_s = float(attempt.job.spec_fields.get("grace_period_s", 30.0))
             longest_s = max(longest_s, grace_s)
             try:
-                text = "Berth was stopped; goes on at the next start."
-                lifecycle.want_stop(attempt.job, StopReason.SHUTDOWN, actor="operator", text=text)
+                lifecycle.shut_down(attempt.job, by="operator")
             except Conflict:
-                pass  # it just ended, or waits for its launch
+                continue  # it just ended
             launcher.stop(attempt, reason="shutdown", grace_s=grace_s)
         if attempts:
             self.stdout.write(f"Ending {len(attempts)} training(s), at most {longest_s:.0f} s ...")
@@ -50,7 +49,9 @@ class Command(BaseCommand):
         if not _is_locked(path):
             return
         # The lock is held, so the pid in it is that of a living `up`.
-        os.kill(int(path.read_text()), signal.SIGTERM)
+        pid = path.read_text()
+        if pid.isdigit():  # a lock without it is of one that begins or ends this instant
+            os.kill(int(pid), signal.SIGTERM)
         deadline = time.monotonic() + WAIT_FOR_UP_S
         while _is_locked(path) and time.monotonic() < deadline:
             time.sleep(0.1)
