@@ -1,0 +1,1 @@
+"""What Berth promises in numbers, measured: ``python -m benchmarks [NAME]``."""
