@@ -1,0 +1,258 @@
+"""A scheduling pass on the database: what it writes, and what it refuses to write."""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from orchestrator import lifecycle, live, placement, scheduling
+from orchestrator.live import NowReadings
+from orchestrator.models import AdminState, Attempt, Errand, Health, Job, JobState, Lease, SchedulerTerm
+from orchestrator.spec import GIB
+from tests.orchestrator.invariants import check_invariants
+
+
+@pytest.fixture(autouse=True)
+def _home(home):
+    """Passes keep their lock there."""
+
+
+def read(*devices: dict[str, Any], problem: str | None = None, age_s: float = 0.0) -> None:
+    """Readings as the agent leaves them."""
+    live.write_now(
+        NowReadings(
+            seq=1,
+            taken_at=time.time() - age_s,
+            stream="s",
+            problem=problem,
+            simulated=False,
+            host={},
+            devices=list(devices),
+        )
+    )
+
+
+def reading(device_id: str, *, foreign_gib: float = 0.0) -> dict[str, Any]:
+    used = round(foreign_gib * GIB)
+    return {"id": device_id, "used_bytes": used, "foreign_bytes": used}
+
+
+def test_a_pass_starts_what_fits_and_settles_its_errands(make_job, make_device, open_errands):
+    make_device(0)
+    first, second = make_job(), make_job()
+
+    assert placement.run_pass() == 1
+
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.state, second.state) == (JobState.STARTING, JobState.QUEUED)
+    assert Lease.objects.get().attempt.job_id == first.pk
+    check_invariants()
+
+
+def test_i14_a_job_that_waits_has_a_sentence(make_job, make_attempt):
+    make_attempt()
+    job = make_job()
+
+    placement.run_pass()
+
+    job.refresh_from_db()
+    assert job.wait_code == "devices"
+    assert job.wait_sentence.startswith("Waits for 1 simulated GPU; none is free.")
+
+
+def test_a_second_pass_writes_nothing_that_did_not_change(
+    make_job, make_attempt, django_assert_max_num_queries
+):
+    make_attempt()
+    for _ in range(5):
+        make_job()
+    now = timezone.now()
+    placement.run_pass(now)
+    before = list(Job.objects.values_list("wait_sentence", "version"))
+
+    with django_assert_max_num_queries(20) as queries:
+        placement.run_pass(now)
+
+    assert list(Job.objects.values_list("wait_sentence", "version")) == before
+    assert not [each for each in queries if "UPDATE" in each["sql"] and "orchestrator_job" in each["sql"]]
+
+
+def test_f11_a_pass_that_was_paused_places_nothing(make_job, make_device):
+    make_device()
+    job = make_job()
+    now = timezone.now()
+    old_term = placement._next_term()
+    state = placement.snapshot(now, {str(job.pk): job})
+    decisions = scheduling.decide(state, scheduling.Policy())
+    placement._next_term()  # another pass began meanwhile
+
+    assert not placement._start(old_term, job, decisions.start[0], now)
+
+    assert (Attempt.objects.count(), Lease.objects.count()) == (0, 0)
+    assert Job.objects.get().state == JobState.QUEUED
+
+
+def test_a_decision_that_is_carried_out_twice_starts_one_attempt(make_job, make_device):
+    make_device(0)
+    job = make_job()
+    now = timezone.now()
+    stale = Job.objects.select_related("owner").get(pk=job.pk)
+    term = placement._next_term()
+    start = scheduling.Start(str(job.pk), (scheduling.Share("sim-0"),))
+    assert placement._start(term, job, start, now)
+
+    assert not placement._start(term, stale, start, now)
+
+    assert Attempt.objects.count() == 1
+    check_invariants()
+
+
+@pytest.mark.parametrize(
+    "change", [{"admin_state": AdminState.DRAINING}, {"health": Health.FENCED}, {"health": Health.FAULTY}]
+)
+def test_s4_a_device_that_changed_since_the_snapshot_takes_nothing(make_job, make_device, change):
+    device = make_device(0)
+    job = make_job()
+    term = placement._next_term()
+    type(device).objects.filter(pk=device.pk).update(**change)
+
+    start = scheduling.Start(str(job.pk), (scheduling.Share(device.pk),))
+
+    assert not placement._start(term, job, start, timezone.now())
+    assert Job.objects.get().state == JobState.QUEUED
+
+
+def test_i3_shares_that_do_not_fit_any_more_are_refused_as_a_whole(make_job, make_device, make_attempt):
+    small, large = make_device(0, memory_gib=10), make_device(1, memory_gib=80)
+    make_attempt(devices=[small], memory_bytes=8 * GIB)
+    job = make_job(spec={"gpus": 2, "gpu_memory_gib": 4})
+    shares = (scheduling.Share(large.pk, 4 * GIB), scheduling.Share(small.pk, 4 * GIB))
+
+    assert not placement._start(
+        placement._next_term(), job, scheduling.Start(str(job.pk), shares), timezone.now()
+    )
+
+    assert Lease.objects.active().count() == 1
+    check_invariants()
+
+
+def test_two_jobs_share_a_device_by_their_claims(make_job, make_device):
+    make_device(0, memory_gib=80)
+    for _ in range(3):
+        make_job(spec={"gpu_memory_gib": 30})
+
+    assert placement.run_pass() == 2
+
+    check_invariants()
+
+
+def test_f83_a_gpu_that_somebody_else_uses_is_not_given_away(make_job, make_device):
+    make_device(0, id="GPU-a", kind="gpu")
+    job = make_job()
+    read(reading("GPU-a", foreign_gib=20))
+
+    assert placement.run_pass() == 0
+
+    job.refresh_from_db()
+    assert "GPU 0 is in use outside Berth, 20 GiB" in job.wait_sentence
+    read(reading("GPU-a"))
+    assert placement.run_pass() == 1
+
+
+def test_f79_while_the_driver_does_not_answer_gpu_jobs_wait_and_say_so(make_job, make_device):
+    make_device(0, id="GPU-a", kind="gpu")
+    job = make_job()
+    read(problem="The NVIDIA driver does not answer.")
+
+    assert placement.run_pass() == 0
+
+    job.refresh_from_db()
+    assert job.wait_sentence.startswith("Waits for the driver: The NVIDIA driver does not answer.")
+    assert job.state == JobState.QUEUED
+
+
+@pytest.mark.parametrize("age_s", [60.0, -3600.0])
+def test_gpus_are_not_given_away_on_readings_of_another_time(make_job, make_device, age_s):
+    """Old ones, and ones of a clock that went back an hour since (F61)."""
+    make_device(0, id="GPU-a", kind="gpu")
+    job = make_job()
+    read(reading("GPU-a"), age_s=age_s)
+
+    assert placement.run_pass() == 0
+
+    job.refresh_from_db()
+    assert "does the agent run?" in job.wait_sentence
+
+
+def test_a_job_waits_for_those_it_depends_on(make_job, make_device):
+    make_device(0)
+    make_device(1)
+    first = make_job(state=JobState.RUNNING)
+    job = make_job(spec={"depends_on": [str(first.pk)]})
+    assert placement.run_pass() == 0
+    Job.objects.filter(pk=first.pk).update(state=JobState.SUCCEEDED)
+
+    assert placement.run_pass() == 1
+
+    job.refresh_from_db()
+    assert job.state == JobState.STARTING
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.HELD])
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (JobState.FAILED, "has failed"),
+        (JobState.CANCELLED, "has been cancelled"),
+        (JobState.TIMED_OUT, "has timed out"),
+    ],
+)
+def test_s16_a_job_whose_dependency_failed_fails_with_its_name(make_job, state, ended, words):
+    first = make_job(state=ended, name="first")
+    job = make_job(state=state, spec={"depends_on": [str(first.pk)]})
+
+    placement.run_pass()
+
+    job.refresh_from_db()
+    assert (job.state, job.reason) == (JobState.FAILED, f"Depends on first #{first.short_id}, which {words}.")
+
+
+def test_s16_a_job_that_the_pool_can_never_fit_fails_with_the_reason(make_job, make_device):
+    make_device(0)
+    job = make_job(spec={"gpus": 2})
+
+    placement.run_pass()
+
+    job.refresh_from_db()
+    assert job.state == JobState.FAILED
+    assert "Needs 2 simulated GPUs, but pool default has 1." in job.reason
+
+
+def test_a_job_waits_while_the_devices_are_only_missing(make_job, make_device):
+    make_device(0, health=Health.MISSING)
+    job = make_job()
+
+    placement.run_pass()
+
+    job.refresh_from_db()
+    assert job.state == JobState.QUEUED
+
+
+def test_errands_that_came_after_the_pass_began_stay_open(make_job, open_errands):
+    now = timezone.now()
+    lifecycle.queue_errand(make_job(), Errand.SCHEDULE, now=now + timedelta(seconds=1))
+
+    placement.run_pass(now)
+
+    assert open_errands() == [("schedule", 0)]
+
+
+@pytest.mark.django_db
+def test_terms_rise_with_every_pass():
+    placement.run_pass()
+    placement.run_pass()
+
+    assert SchedulerTerm.objects.get().term == 2
