@@ -13,6 +13,7 @@ from orchestrator.api.auth import ApiRequest
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_tar
 from orchestrator.api.finding import find_job
 from orchestrator.api.job_view import show_checkpoint
+from orchestrator.api.paging import Page, whole
 from orchestrator.api.schemas import CheckpointOut, FilesOut, MetricsOut
 from orchestrator.exceptions import NotFound
 from orchestrator.models import Attempt, Checkpoint, Job
@@ -78,12 +79,12 @@ def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindo
     return {"series": {name: each.as_json() for name, each in found.items()}, "seq": seq}
 
 
-@router.get("/{job_id}/checkpoints", response=list[CheckpointOut])
+@router.get("/{job_id}/checkpoints", response=Page[CheckpointOut])
 def list_checkpoints(request: ApiRequest, job_id: str) -> object:
     """Checkpoints that are kept, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
     rows = Checkpoint.objects.filter(job=job).order_by("created_at", "pk")
-    return [show_checkpoint(each, request.path) for each in rows]
+    return whole([show_checkpoint(each, request.path) for each in rows])
 
 
 @router.get(
@@ -109,8 +110,8 @@ def list_job_files(request: ApiRequest, job_id: str) -> object:
     """What the job wrote to its output folder; links are left out."""
     job = find_job(Job.objects.all(), request.user, job_id)
     files, truncated = list_files(_folder(job).output)
-    return {
-        "results": [
+    listed = whole(
+        [
             {
                 # A name that is not UTF-8 is shown with replacement characters.
                 "path": (shown := os.fsencode(path).decode(errors="replace")),
@@ -119,9 +120,9 @@ def list_job_files(request: ApiRequest, job_id: str) -> object:
                 "download": f"{request.path}/{shown}",
             }
             for path, facts in files
-        ],
-        "truncated": truncated,
-    }
+        ]
+    )
+    return {**listed, "truncated": truncated}
 
 
 @router.get(

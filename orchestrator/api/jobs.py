@@ -19,7 +19,7 @@ from orchestrator.api.job_view import (
     with_attempt,
     with_devices,
 )
-from orchestrator.api.paging import LARGEST_PAGE, Page, page
+from orchestrator.api.paging import LARGEST_PAGE, Page, page, whole
 from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import AttemptOut, EventsOut, ExplainOut, JobChanges, JobOut
 from orchestrator.api.submitting import KEY_PARAMETER, REQUEST_BODY, read_idempotency_key, read_submit
@@ -166,18 +166,24 @@ def list_events(request: ApiRequest, job_id: str, read: Query[EventsAfter]) -> o
     """The append-only history, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
     events = list(JobEvent.objects.filter(job=job, number__gt=read.after).order_by("number")[: read.limit])
+    after = events[-1].number if events else read.after
+    more = len(events) == read.limit
     return {
+        "next": request.build_absolute_uri(f"{request.path}?after={after}&limit={read.limit}")
+        if more
+        else None,
+        "previous": None,
         "results": [show_event(event) for event in events],
-        "next_after": events[-1].number if events else read.after,
+        "next_after": after,
     }
 
 
-@router.get("/{job_id}/attempts", response=list[AttemptOut])
+@router.get("/{job_id}/attempts", response=Page[AttemptOut])
 def list_attempts(request: ApiRequest, job_id: str) -> object:
     """Every launch, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
     attempts = with_devices(Attempt.objects.filter(job=job)).order_by("number")
-    return [show_attempt(attempt) for attempt in attempts]
+    return whole([show_attempt(attempt) for attempt in attempts])
 
 
 def _shown_anew(request: ApiRequest, job: Job) -> dict[str, Any]:

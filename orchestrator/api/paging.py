@@ -28,6 +28,11 @@ class Page(BaseModel, Generic[T]):
     results: list[T]
 
 
+def whole(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """A list that is short by nature, as its only page."""
+    return {"next": None, "previous": None, "results": results}
+
+
 class Paging(BaseModel):
     """The query parameters of every list."""
 

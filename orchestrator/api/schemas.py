@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from orchestrator.api.paging import Page
 from orchestrator.models import AdminState, Network, Scope
 from orchestrator.spec import Seconds, clean_text
 
@@ -195,8 +196,7 @@ class EventOut(BaseModel):
     reason: str
 
 
-class EventsOut(BaseModel):
-    results: list[EventOut]
+class EventsOut(Page[EventOut]):
     next_after: int = Field(description="give this as ?after= to read on")
 
 
@@ -217,8 +217,7 @@ class FileOut(BaseModel):
     download: str
 
 
-class FilesOut(BaseModel):
-    results: list[FileOut]
+class FilesOut(Page[FileOut]):
     truncated: bool = Field(description="there are more files than are listed")
 
 

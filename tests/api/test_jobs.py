@@ -368,7 +368,7 @@ def test_events_are_read_on_from_a_number(client_of, ada, make_job):
 def test_attempts_are_listed_with_their_devices(client_of, ada, make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
 
-    [shown] = client_of(ada).send("GET", f"/jobs/{attempt.job_id}/attempts").json()
+    [shown] = client_of(ada).send("GET", f"/jobs/{attempt.job_id}/attempts").json()["results"]
 
     assert (shown["number"], shown["state"], shown["exit_kind"]) == (1, "running", None)
     assert shown["devices"][0]["label"] == "simulated GPU 0"

@@ -238,7 +238,7 @@ def checkpoint(ran, home) -> Checkpoint:
 
 def test_a_checkpoint_is_downloaded_with_its_manifest(checkpoint, ran, client_of, ada):
     client = client_of(ada)
-    [listed] = client.send("GET", f"/jobs/{ran.pk}/checkpoints").json()
+    [listed] = client.send("GET", f"/jobs/{ran.pk}/checkpoints").json()["results"]
     assert (listed["step"], listed["size_bytes"]) == (200, 7)
 
     answer = client.get(listed["download"])
@@ -254,7 +254,7 @@ def test_a_checkpoint_is_deleted_for_good(checkpoint, ran, home, client_of, ada)
     client = client_of(ada)
 
     assert client.send("DELETE", f"/jobs/{ran.pk}/checkpoints/200").status_code == 204
-    assert client.send("GET", f"/jobs/{ran.pk}/checkpoints").json() == []
+    assert client.send("GET", f"/jobs/{ran.pk}/checkpoints").json()["results"] == []
     assert GenerationStore(home.job(ran.pk)).list() == []
     assert client.send("DELETE", f"/jobs/{ran.pk}/checkpoints/200").status_code == 404
 
