@@ -201,13 +201,14 @@ def test_a_known_bundle_is_used_again_and_must_hold_the_entrypoint(ada):
 
 
 def test_what_the_pool_lacks_is_refused_with_what_it_has(ada):
-    for fields, sentence in [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"pool": "other"}, "There is no pool 'other'; known: default"),
         ({"python": "3.9"}, "no interpreter '3.9'; registered: none"),
         ({"secrets": ["TOKEN"]}, "There is no secret 'TOKEN'"),
         ({"depends_on": ["x"]}, "There is no job 'x' to depend on"),
         ({"depends_on": [str(uuid.uuid4())]}, "There is no job"),
-    ]:
+    ]
+    for fields, sentence in refused:
         with pytest.raises(Impossible, match=sentence):
             submit(ada, **fields)
     assert not Job.objects.exists()
