@@ -296,6 +296,16 @@ def preempt(job: Job, *, by: str, reason: str = "") -> Job:
     return _retry_when_stale(job, act)
 
 
+def lose_device(job: Job, *, text: str) -> Job:
+    """A device of a job is gone: stop it, so that it goes on elsewhere (S7, F76)."""
+
+    def act(job: Job) -> None:
+        if job.state in LEASED_STATES:
+            want_stop(job, StopReason.GPU_FAULT, actor="health", text=text)
+
+    return _retry_when_stale(job, act)
+
+
 def shut_down(job: Job, *, by: str) -> Job:
     """Stop a job because Berth itself is stopped; it waits in the queue for the next start."""
 

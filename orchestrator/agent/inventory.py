@@ -5,7 +5,7 @@ import time
 
 from django.db import transaction
 
-from orchestrator import wakeups
+from orchestrator import lifecycle, wakeups
 from orchestrator.devices.types import DeviceInfo, Reading
 from orchestrator.models import Device, Health, Lease, Pool
 
@@ -73,6 +73,11 @@ class LostDevices:
             Device.objects.filter(pk=device_id).exclude(health=Health.FAULTY).update(
                 health=Health.FAULTY, health_reason=reason[:300]
             )
+            for lease in (
+                Lease.objects.active().filter(device=device_id).select_related("attempt__job", "device")
+            ):
+                text = f"{lease.device} is faulty: {reason}"
+                lifecycle.lose_device(lease.attempt.job, text=text)
         for device_id in self.lost - now_lost.keys():
             if any(reading.device_id == device_id for reading in readings):
                 Device.objects.filter(pk=device_id, health=Health.FAULTY).update(

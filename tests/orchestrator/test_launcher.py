@@ -1,0 +1,346 @@
+"""From a placed attempt to a running supervisor."""
+
+import fcntl
+import json
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import datasets, launcher, lifecycle
+from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobState, Network
+from orchestrator.spec import GIB
+from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.layout import Home, JobFolder
+from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.spawn import SpawnFailed, spawn
+from tests.orchestrator.invariants import check_invariants
+
+
+@pytest.fixture
+def placed(make_attempt, make_job, store_script) -> Callable[..., Attempt]:
+    """An attempt that waits for its launch; keywords as those of ``make_job``."""
+
+    def make(text: bytes = b"print('hello')\n", devices: Any = (), **fields: Any) -> Any:
+        return make_attempt(make_job(bundle=store_script(text), **fields), devices=devices)
+
+    return make
+
+
+def prepare(attempt: Attempt) -> dict[str, Any]:
+    """Everything but the start; the launch record."""
+    launcher._prepare(Job.objects.select_related("pool").get(pk=attempt.job_id), attempt)
+    return read_record(launcher._folder(attempt).launch) or {}
+
+
+def again(attempt: Attempt) -> Attempt:
+    """The next attempt of the same job on the same device."""
+    device = attempt.leases.get().device
+    lifecycle.end(attempt, lifecycle.Ending(kind=ExitKind.PREEMPTED, detail="", at=attempt.created_at))
+    job = Job.objects.get(pk=attempt.job_id)
+    return lifecycle.start(job, [(device, None)], nonce="n", reason="Starts.", now=attempt.created_at)
+
+
+def wait_for_exit(home: Home, attempt: Attempt) -> Any:
+    path = home.job(attempt.job_id).attempt(attempt.number).exit
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return json.loads(path.read_text())
+
+
+def write_zip(path: Path, text: str) -> Path:
+    """What ``torch.save`` writes is a zip."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", text * 1000)
+    return path
+
+
+def capture(folder: JobFolder, path: Path, step: int) -> Path:
+    generation = GenerationStore(folder).capture([path], 1, step, lambda: True, settle_s=0)
+    assert generation is not None
+    return generation.folder
+
+
+def remarks(attempt: Attempt) -> list[str]:
+    return list(
+        Job.objects.get(pk=attempt.job_id).events.filter(actor="launcher").values_list("reason", flat=True)
+    )
+
+
+def test_the_record_says_what_to_run_and_where(placed, home):
+    attempt = placed(
+        spec={"args": ["--out", "{output_dir}", "{checkpoint}"], "env": {"A": "1"}, "memory_gib": 2}
+    )
+
+    record = prepare(attempt)
+
+    folder = home.job(attempt.job_id)
+    assert (record["number"], record["nonce"], record["ranks"]) == (1, attempt.nonce, 1)
+    assert (record["script"], record["python"]) == ("train.py", sys.executable)
+    assert record["args"] == ["--out", str(folder.output), "{checkpoint}"]
+    assert record["env"] == {
+        "A": "1",
+        "BERTH_CHECKPOINT_DIR": str(folder.checkpoints),
+        "BERTH_OUTPUT_DIR": str(folder.output),
+        "BERTH_METRICS_FILE": str(folder.attempt(1).metrics),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    assert record["limits"]["memory_bytes"] == 2 * GIB
+    assert record["sandbox"]["network"] == "host"
+    assert (folder.work / "train.py").read_bytes() == b"print('hello')\n"
+
+
+def test_a_job_on_gpus_sees_its_own_and_no_more_of_them_than_it_claimed(make_device, placed, make_pool):
+    pool = make_pool(network=Network.NONE)
+    gpu = make_device(0, id="GPU-a", kind="gpu", memory_gib=80, nodes=["/dev/nvidia0"], pool=pool)
+    attempt = placed(devices=[gpu])
+    attempt.leases.update(memory_bytes=20 * GIB)
+
+    record = prepare(attempt)
+
+    assert record["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert record["device_nodes"] == ["/dev/nvidia0"]
+    assert record["gpu_memory_fraction"] == 0.25
+    assert record["sandbox"]["network"] == "none"
+
+
+def test_a_whole_device_has_no_limit_of_memory(placed):
+    assert prepare(placed())["gpu_memory_fraction"] is None
+
+
+@pytest.fixture
+def numbers(home: Home, ada) -> Path:
+    file = home.root / "data" / "a.txt"
+    file.parent.mkdir(parents=True)
+    file.write_text("1 2 3")
+    DatasetRoot.objects.create(name="data", path=str(file.parent))
+    datasets.register(ada, name="my-numbers", version="1", root="data", path="a.txt")
+    return file
+
+
+def test_datasets_reach_arguments_environment_and_sandbox(placed, numbers):
+    record = prepare(placed(spec={"datasets": ["my-numbers@1"], "args": ["{dataset:my-numbers}"]}))
+
+    assert record["args"] == [str(numbers)]
+    assert record["env"]["BERTH_DATASET_MY_NUMBERS"] == str(numbers)
+    assert record["read_only"] == [str(numbers)]
+
+
+def test_a_dataset_that_is_gone_fails_the_job_with_its_name(placed, numbers):
+    attempt = placed(spec={"datasets": ["my-numbers@1"]})
+    numbers.unlink()
+
+    launcher.start(attempt)
+
+    job = Job.objects.get()
+    assert job.state == JobState.FAILED
+    assert job.reason == "Could not start: The dataset my-numbers@1 is not there: root data, path a.txt."
+    check_invariants()
+
+
+def test_b36_a_dataset_that_became_a_link_out_of_its_root_is_not_opened(placed, numbers):
+    attempt = placed(spec={"datasets": ["my-numbers@1"]})
+    numbers.unlink()
+    numbers.symlink_to("/etc/passwd")
+
+    launcher.start(attempt)
+
+    assert "leads out of its root" in Job.objects.get().reason
+
+
+def test_an_interpreter_that_is_gone_fails_the_job(placed, make_pool):
+    make_pool(pythons={"old": "/nowhere/python"})
+
+    launcher.start(placed(spec={"python": "old"}))
+
+    assert "interpreter 'old' is not there any more" in Job.objects.get().reason
+
+
+def test_f58_a_folder_that_cannot_be_made_is_tried_again_and_then_told(placed, home):
+    attempt = placed()
+    folder = home.job(attempt.job_id)
+    folder.root.mkdir(parents=True)
+    folder.checkpoints.write_text("in the way")
+
+    launcher.start(attempt)
+
+    job = Job.objects.get()
+    assert (job.state, job.launch_failures) == (JobState.QUEUED, 1)
+    assert job.reason.startswith("Could not prepare the job's folder:")
+
+
+def test_a_job_stopped_before_its_launch_never_runs(placed, home):
+    attempt = placed()
+    lifecycle.preempt(attempt.job, by="root")
+
+    launcher.start(attempt)
+
+    assert Job.objects.get().state == JobState.QUEUED
+    assert not home.job(attempt.job_id).attempt(1).launch.exists()
+
+
+def test_a_script_runs_and_its_job_is_running(placed, home):
+    attempt = placed(b"import os; print('rank', os.environ['RANK'])\n")
+
+    launcher.start(attempt)
+
+    assert Job.objects.get().state in {JobState.RUNNING}
+    assert wait_for_exit(home, attempt)["kind"] == "ok"
+    assert home.job(attempt.job_id).attempt(1).log(0).read_text() == "rank 0\n"
+
+
+def test_f08_a_launch_that_comes_again_starts_nothing(placed, home):
+    attempt = placed(b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n")
+    copies = [Attempt.objects.get(pk=attempt.pk) for _ in range(3)]
+    for each in copies:
+        launcher.start(each)
+    wait_for_exit(home, attempt)
+
+    # Even straight at the folder, as a worker would that died before it could say so.
+    spawn(home.job(attempt.job_id).attempt(1), python=sys.executable, secrets={})
+
+    assert (home.job(attempt.job_id).output / "runs").read_text() == "x"
+
+
+def test_a_launch_at_work_is_seen_and_ends_with_its_process(placed, home):
+    attempt = placed()
+    assert not launcher.is_preparing(attempt)
+
+    with launcher._preparing(launcher._folder(attempt)):
+        assert launcher.is_preparing(attempt)
+
+    assert not launcher.is_preparing(attempt)
+
+
+def test_a_supervisor_that_comes_after_its_attempt_was_given_up_leaves(placed, home):
+    attempt = placed(b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n")
+    prepare(attempt)
+    folder = launcher._folder(attempt)
+
+    assert launcher.forestall(attempt, "Too late.")
+
+    with suppress(SpawnFailed):  # it may also say so
+        spawn(folder, python=sys.executable, secrets={})
+    assert not folder.supervisor.exists()
+    assert (read_record(folder.exit) or {})["detail"] == "Too late."
+
+
+def test_a_living_supervisor_cannot_be_forestalled(placed):
+    attempt = placed()
+    prepare(attempt)
+    folder = launcher._folder(attempt)
+    with folder.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        assert not launcher.forestall(attempt, "Too late.")
+
+    assert not folder.exit.exists()
+
+
+# --- checkpoints
+
+
+def test_the_newest_checkpoint_is_put_back_and_named(placed, home):
+    attempt = placed(spec={"args": ["--lr", "1"], "resume_args": ["--resume", "{checkpoint}"]})
+    assert prepare(attempt)["args"] == ["--lr", "1"]
+    folder = home.job(attempt.job_id)
+    path = write_zip(folder.checkpoints / "last.pt", "ten")
+    whole = path.read_bytes()
+    capture(folder, path, 10)
+    path.write_bytes(whole[:100])  # killed while it saved again
+
+    second = again(attempt)
+    record = prepare(second)
+
+    assert path.read_bytes() == whole
+    assert record["args"] == ["--lr", "1", "--resume", str(path)]
+    assert record["env"]["BERTH_RESUME_FROM"] == str(path)
+    second.refresh_from_db()
+    assert (second.resumed_from_step, second.resumed_from) == (10, "generation 1")
+
+
+def test_f54_a_checkpoint_that_does_not_verify_is_passed_over_and_said(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    capture(folder, write_zip(folder.checkpoints / "last.pt", "ten"), 10)
+    bad = capture(folder, write_zip(folder.checkpoints / "last.pt", "twenty"), 20)
+    kept = next(file for file in bad.iterdir() if file.name != "manifest.json")
+    kept.chmod(0o600)
+    os.truncate(kept, 50)
+
+    second = again(attempt)
+    prepare(second)
+
+    second.refresh_from_db()
+    assert second.resumed_from_step == 10
+    assert len(remarks(second)) == 1
+    assert remarks(second)[0].startswith("Fell back from step 20 to step 10: ")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_half_a_checkpoint_is_set_aside_also_beside_a_whole_one(placed, home, kept):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    if kept:
+        capture(folder, write_zip(folder.checkpoints / "step10.pt", "ten"), 10)
+    torn = write_zip(folder.checkpoints / "step20.pt", "twenty")
+    os.truncate(torn, 100)
+
+    prepare(again(attempt))
+
+    assert not torn.exists()
+    assert torn.with_name("step20.pt.torn").exists()
+    assert (folder.checkpoints / "step10.pt").exists() is kept
+
+
+def test_a_retry_that_resumes_gets_its_parents_checkpoints_as_its_own(placed, home, make_job):
+    parent = placed()
+    prepare(parent)
+    theirs = home.job(parent.job_id)
+    capture(theirs, write_zip(theirs.checkpoints / "last.pt", "ten"), 10)
+    attempt = placed(resume_job=parent.job, spec={"resume_args": ["{checkpoint}"]})
+
+    record = prepare(attempt)
+
+    ours = home.job(attempt.job_id)
+    assert record["args"] == [str(ours.checkpoints / "last.pt")]
+    assert (ours.checkpoints / "last.pt").read_bytes() == (theirs.checkpoints / "last.pt").read_bytes()
+
+
+def test_a_stop_is_handed_over_once_there_is_a_folder(placed):
+    attempt = placed()
+    assert not launcher.stop(attempt, reason="cancel", grace_s=3)
+    prepare(attempt)
+
+    assert launcher.stop(attempt, reason="cancel", grace_s=3)
+
+    orders = [read_record(path) for path in launcher._folder(attempt).orders.iterdir()]
+    assert orders == [{"v": 1, "order": "stop", "reason": "cancel", "grace_s": 3}]
+
+
+def test_who_prepared_and_died_leaves_an_attempt_that_is_launching(placed):
+    attempt = placed()
+    lifecycle.claim_launch(attempt, attempt.created_at)
+    write_record(_made(attempt) / "launch.json", {})
+
+    launcher.start(attempt)
+
+    attempt.refresh_from_db()
+    assert attempt.state == AttemptState.LAUNCHING
+
+
+def _made(attempt: Attempt) -> Path:
+    root = launcher._folder(attempt).root
+    root.mkdir(parents=True)
+    return root
