@@ -38,6 +38,10 @@ class BadMessage(Exception):
         self.code = code
 
 
+class _Left(Exception):
+    """The client is gone."""
+
+
 @dataclass(slots=True)
 class _Subscription:
     target: access.Target
@@ -173,6 +177,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _send_batches(self) -> None:
         """Send, topic by topic, what is newest at the time of sending: a slow client skips, it never queues."""
+        with contextlib.suppress(_Left):
+            await self._send_while_there()
+
+    async def _send_while_there(self) -> None:
         while True:
             try:
                 await asyncio.wait_for(self._wake.wait(), frames.PING_S)
@@ -183,14 +191,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             topics, self._dirty = self._dirty, set()
             for topic in topics:
                 if subscription := self._subscriptions.get(topic):
-                    await self._send_one(topic, subscription)
-
-    async def _send_one(self, topic: str, subscription: _Subscription) -> None:
-        try:
-            await self._send_newest(topic, subscription)
-        except (OSError, OrchestratorError):
-            # A file that is away for a moment must not end the other topics; the next look tries again.
-            logger.exception("The topic %s could not be read.", topic)
+                    await self._send_newest(topic, subscription)
 
     async def _send_newest(self, topic: str, subscription: _Subscription) -> None:
         now = time.monotonic()
@@ -201,7 +202,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if subscription.target.kind == "log" and (wait_s := self._log_bytes.take(0)) > 0:
             self._mark_later(topic, wait_s)
             return
-        batch = await subscription.source.batch(subscription.seq)
+        try:
+            batch = await subscription.source.batch(subscription.seq)
+        except (OSError, OrchestratorError):
+            # A file that is away for a moment must not end the other topics; the next look tries again.
+            logger.exception("The topic %s could not be read.", topic)
+            return
         for text in batch.frames:
             await self._deliver(text)
         self._log_bytes.take(batch.size_bytes)
@@ -218,12 +224,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._wake.set()
 
     async def _deliver(self, text: str) -> None:
-        """Hand one frame to the socket; who takes nothing for long is let go, and resumes when back."""
+        """Hand one frame to the socket; who takes nothing for long is let go, and resumes when back.
+
+        Raises:
+            _Left: there is nobody to send to any more.
+        """
         try:
             await asyncio.wait_for(self.send(text_data=text), STALLED_S)
         except TimeoutError:
             await self.close(STALLED)
-            raise asyncio.CancelledError from None
+            raise _Left from None
+        except OSError:  # the server's word for a client that went away meanwhile
+            raise _Left from None
 
 
 def _read_headers(scope: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

@@ -37,7 +37,8 @@ TAIL_BYTES = 64 << 10
 PIECE_BYTES = 64 << 10
 MOST_FILES = 200
 MOST_EVENTS = 100
-MOST_HISTORY_POINTS = 500
+MOST_HISTORY_POINTS = 240
+CHARTED = ("memory_used_bytes", "utilization_percent")
 MOST_LEASES = 64
 
 EXIT_WORDS = {
@@ -216,9 +217,8 @@ def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 
 def _series(history: DeviceHistory, device_id: str, start: datetime, end: datetime) -> dict[str, object]:
-    return reading_json(
-        history.read(device_id, start.timestamp(), end.timestamp(), max_points=MOST_HISTORY_POINTS)
-    )
+    found = history.read(device_id, start.timestamp(), end.timestamp(), max_points=MOST_HISTORY_POINTS)
+    return reading_json({name: found[name] for name in CHARTED if name in found})
 
 
 @require_POST

@@ -1,6 +1,6 @@
 // The account page: copy a new token.
-import { startTimes } from "./time.js";
 import { toast } from "./toast.js";
+import { startTimes } from "./words.js";
 
 startTimes();
 for (const button of document.querySelectorAll("[data-copy]")) {

@@ -1,6 +1,6 @@
 // One chart with axes: mean line, band from minimum to maximum, zoom, and a sentence for those who do not see it.
 // Names come from jobs, so they are only ever written as text, never handed to Plotly.
-import { colour, onThemeChange } from "./colours.js";
+import { colour, onThemeChange } from "./shell.js";
 import { value } from "./words.js";
 
 const charts = new Set();

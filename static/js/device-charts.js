@@ -1,6 +1,6 @@
 // Memory and utilisation of a job's devices over its time.
 import { Chart } from "./charts.js";
-import { sawReading } from "./live-dot.js";
+import { sawReading } from "./shell.js";
 import { live } from "./socket.js";
 import { size } from "./words.js";
 

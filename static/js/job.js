@@ -2,12 +2,11 @@
 import { watchDevices } from "./device-charts.js";
 import { Log } from "./log.js";
 import { Metrics } from "./metrics.js";
-import { refresh } from "./refresh.js";
+import { refresh } from "./rows.js";
 import { startShell } from "./shell.js";
 import { live } from "./socket.js";
-import { clockElement } from "./time.js";
 import { toast } from "./toast.js";
-import { value } from "./words.js";
+import { clockElement, value } from "./words.js";
 
 const UNDO_MS = 5000;
 const page = document.getElementById("job");

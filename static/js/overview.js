@@ -11,6 +11,7 @@ startShell();
 watchWall();
 watchRows("jobs", ["my-jobs"], { belongs: (row) => row.owner === me });
 watchRows("queue", ["box-line"], {
+  hasRows: false,
   onRows(rows) {
     const count = (states) => [...rows.values()].filter((row) => states.has(row.state)).length;
     const [running, waiting] = [count(RUNNING), count(WAITING)];

@@ -1,13 +1,11 @@
 // Keeps rows of jobs fresh.  Cells change in place; another state, or another set of jobs, is drawn by the server.
-import { refresh } from "./refresh.js";
 import { live } from "./socket.js";
-import { clockElement } from "./time.js";
-import { value } from "./words.js";
+import { clockElement, value } from "./words.js";
 
 const ENDED = new Set(["succeeded", "failed", "cancelled", "timed_out"]);
 
-// regions: ids of what to draw anew; onRows gets all rows by id after each frame.
-export function watchRows(topic, regions, { belongs = () => true, onRows = () => {} } = {}) {
+// regions: ids of what to draw anew; hasRows: each job has a row on the page; onRows gets all rows by id after each frame.
+export function watchRows(topic, regions, { belongs = () => true, onRows = () => {}, hasRows = true } = {}) {
   let rows = new Map();
   let order = [];
   let before = null;
@@ -24,7 +22,7 @@ export function watchRows(topic, regions, { belongs = () => true, onRows = () =>
     const now = shown.map((row) => `${row.id} ${row.state}`).join();
     const isMissing = shown.some((row) => !ENDED.has(row.state) && !rowElement(row.id));
     const isOld = shown.some((row) => (rowElement(row.id)?.dataset.state ?? row.state) !== row.state);
-    if (isOld || (before !== null && before !== now) || (before === null && isMissing && !location.search)) refresh(...regions);
+    if (isOld || (before !== null && before !== now) || (before === null && isMissing && hasRows && !location.search)) refresh(...regions);
     before = now;
     onRows(rows);
   }, { sleeps: false });
@@ -51,4 +49,55 @@ function showRow(row) {
 function write(element, selector, text) {
   const cell = element.querySelector(selector);
   if (cell && text !== undefined && cell.textContent !== text) cell.textContent = text;
+}
+
+// Draws parts of the page anew from the server's HTML, when more than numbers changed.
+const REST_MS = 1000;
+let last = 0;
+let timer = 0;
+let wanted = new Set();
+const afterwards = [];
+
+export function onRefresh(run) {
+  afterwards.push(run);
+}
+
+export function refresh(...ids) {
+  for (const id of ids) wanted.add(id);
+  if (timer) return;
+  // The jitter keeps a hundred open pages from asking at the same moment.
+  timer = setTimeout(fetchAll, Math.max(0, last + REST_MS - Date.now()) + Math.random() * 200);
+}
+
+async function fetchAll() {
+  const ids = [...wanted];
+  wanted = new Set();
+  last = Date.now();
+  try {
+    const answer = await fetch(location.href, { headers: { "X-Requested-With": "refresh" } });
+    if (answer.ok && !answer.redirected) replace(new DOMParser().parseFromString(await answer.text(), "text/html"), ids);
+  } catch {
+    // Offline: the socket's sign says so, and its next snapshot brings us here again.
+  } finally {
+    timer = 0;
+    if (wanted.size) refresh();
+  }
+}
+
+function replace(page, ids) {
+  const focused = document.activeElement;
+  const path = focused?.closest("form[action]")?.getAttribute("action") ?? focused?.getAttribute("href");
+  const open = [...document.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent);
+  for (const id of ids) {
+    const [now, then] = [page.getElementById(id), document.getElementById(id)];
+    if (now && then && !then.contains(document.activeElement?.matches("input,select,textarea") ? document.activeElement : null)) then.replaceWith(document.adoptNode(now));
+  }
+  for (const summary of document.querySelectorAll("details > summary")) if (open.includes(summary.textContent)) summary.parentElement.open = true;
+  if (path && !document.contains(focused)) refocus(path);
+  for (const run of afterwards) run(ids);
+}
+
+function refocus(path) {
+  const place = CSS.escape(path);
+  document.querySelector(`form[action="${place}"] button, a[href="${place}"]`)?.focus({ preventScroll: true });
 }

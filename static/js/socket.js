@@ -1,5 +1,5 @@
 // The page's one websocket: subscriptions survive a lost connection and go on from the last seq.
-import { setServerNow } from "./time.js";
+import { setServerNow } from "./words.js";
 
 const FIRST_DELAY_MS = 500;
 const LONGEST_DELAY_MS = 15000;

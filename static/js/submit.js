@@ -1,5 +1,5 @@
 // The submit form: drop a file, pick a count, Ctrl-Enter.
-import { startTimes } from "./time.js";
+import { startTimes } from "./words.js";
 
 startTimes();
 const form = document.getElementById("submit-form");

@@ -1,0 +1,250 @@
+"""The pages in a real browser: they move by themselves, go on after a restart, and run nothing that is not ours."""
+
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.core.handlers.asgi import ASGIHandler
+from django.test import Client
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from dashboard.routing import websocket_urlpatterns
+from orchestrator.models import Job, JobState
+from orchestrator.spec import GIB
+from orchestrator.store.metrics import MetricWriter, Point
+from tests.conftest import lacking
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    # WhiteNoise hands its files to Django as plain iterators.
+    pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning"),
+]
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+class Server:
+    """The web process in a thread, which can be stopped and started again on its port."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        routes = {"http": ASGIHandler(), "websocket": URLRouter(websocket_urlpatterns)}
+        config = uvicorn.Config(
+            ProtocolTypeRouter(routes), port=self.port, log_level="error", timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+
+
+@pytest.fixture
+def server(home, settings) -> Iterator[Server]:
+    settings.WHITENOISE_USE_FINDERS = True
+    settings.WHITENOISE_AUTOREFRESH = True
+    server = Server()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        lacking("Chromium is not installed")
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        # Playwright runs a loop in this thread; the tests' own queries there are meant.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, server) -> Iterator[Callable[..., Page]]:
+    """Open an address as somebody; at the end no error was logged and no other host asked."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_as(user: Any, address: str, *, width: int = 1440, **options: Any) -> Page:
+        client = Client()
+        client.force_login(user)
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        cookie = client.cookies["berth_session"].value
+        context.add_cookies([{"name": "berth_session", "value": cookie, "url": server.url}])
+        context.on("request", lambda seen: _check_host(seen.url, server, complaints))
+        page: Page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
+        page.on("console", lambda said: _check_console(said, complaints))
+        page.goto(server.url + address)
+        return page
+
+    yield open_as
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def _check_host(url: str, server: Server, complaints: list[str]) -> None:
+    if not url.startswith((server.url, "data:", "blob:")):
+        complaints.append(f"asked {url}")
+
+
+def _check_console(said: Any, complaints: list[str]) -> None:
+    # A lost connection is logged by the browser itself.
+    if said.type == "error" and not re.search(r"WebSocket|ERR_CONNECTION|ERR_EMPTY", said.text):
+        complaints.append(said.text)
+
+
+def test_the_overview_moves_without_reload_and_goes_on_after_a_restart(
+    server, open_page, ada, make_device, write_readings
+):
+    make_device(0)
+    write_readings("sim-0", sim_0={"used_bytes": 8 * GIB})
+    page = open_page(ada, "/")
+    page.evaluate("window.isTheSamePage = true")
+    memory = page.locator('[data-device="sim-0"] [data-memory]')
+    expect(memory).to_have_text("8.0")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+    write_readings("sim-0", seq=2, sim_0={"used_bytes": 16 * GIB})
+    expect(memory).to_have_text("16.0")
+
+    server.stop()
+    expect(page.locator("#live")).to_contain_text("reconnecting")
+    server.start()
+    write_readings("sim-0", seq=3, sim_0={"used_bytes": 24 * GIB})
+    expect(memory).to_have_text("24.0", timeout=15_000)
+    assert page.evaluate("window.isTheSamePage") is True
+
+
+def test_readings_that_stop_are_called_stale_within_seconds(open_page, ada, make_device, write_readings):
+    make_device(0)
+    write_readings("sim-0")
+    page = open_page(ada, "/")
+    expect(page.locator("#live")).to_contain_text("live")
+
+    expect(page.locator("#live")).to_contain_text("stale", timeout=6_000)
+    expect(page.locator("#bands")).to_contain_text("Readings stopped at", timeout=10_000)
+
+
+def test_a_job_submitted_elsewhere_appears_and_changes_state_by_itself(open_page, ada, make_job):
+    page = open_page(ada, "/jobs")
+    expect(page.locator("#jobs")).to_contain_text("No jobs yet")
+
+    job = make_job(name="newcomer")
+    expect(page.locator("#jobs tbody")).to_contain_text("newcomer", timeout=8_000)
+    Job.objects.filter(pk=job.pk).update(state=JobState.HELD, version=1)
+    expect(page.locator("#jobs .state-held")).to_be_visible(timeout=8_000)
+
+
+def test_b51_b54_a_job_page_draws_and_follows_and_everything_from_the_job_is_text(
+    home, open_page, ada, make_attempt
+):
+    attempt = make_attempt(state=JobState.RUNNING, name=HOSTILE)
+    job = attempt.job
+    writer = MetricWriter(home.job(job.pk).metrics, 1, 1000.0, None)
+    writer.append([Point(name, step, 1000.0 + step, 3.0) for step in range(50) for name in ("loss", HOSTILE)])
+    Job.objects.filter(pk=job.pk).update(metric_seq=writer.flush()["seq"], step=50)
+    path = home.job(job.pk).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{HOSTILE}\n\x1b[31mred\x1b[0m\n")
+
+    page = open_page(ada, f"/jobs/{job.pk}")
+
+    charts = page.locator("#charts figure")
+    expect(charts).to_have_count(2)
+    expect(charts.first.locator("figcaption b")).to_have_text("loss")
+    expect(charts.nth(1).locator("figcaption b")).to_have_text(HOSTILE)
+    expect(charts.first.locator(".main-svg").first).to_be_attached(timeout=20_000)
+    expect(page.locator("#log")).to_contain_text(HOSTILE)
+    expect(page.locator("#log .ansi-1")).to_have_text("red")
+    assert page.locator("#job img").count() == 0
+
+    writer.append([Point("loss", 50, 1050.0, 0.125)])
+    Job.objects.filter(pk=job.pk).update(metric_seq=writer.flush()["seq"], step=51)
+    writer.close()
+    with path.open("a") as file:
+        file.write("a line that came later\n")
+    expect(charts.first.locator("figcaption .end")).to_have_text("0.125", timeout=5_000)
+    expect(page.locator("#log")).to_contain_text("a line that came later", timeout=5_000)
+
+
+def test_cancel_can_be_undone_for_five_seconds(open_page, ada, make_job):
+    job = make_job(name="precious")
+    page = open_page(ada, f"/jobs/{job.pk}")
+
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_timeout(6_000)
+    job.refresh_from_db()
+    assert job.state == JobState.QUEUED
+
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#job-head .state-cancelled")).to_be_visible(timeout=10_000)
+
+
+def test_scrolling_up_in_a_log_is_not_undone_by_new_lines(home, open_page, ada, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    path = home.job(attempt.job_id).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"line {number}\n" for number in range(150)))
+    page = open_page(ada, f"/jobs/{attempt.job_id}")
+    log = page.locator("#log")
+    expect(log).to_contain_text("line 149")
+    expect(log.locator(".block").first).to_be_attached()
+
+    log.evaluate("log => { log.scrollTop = 100; }")
+    expect(page.locator("#log-follow")).not_to_be_checked()
+    with path.open("a") as file:
+        file.write("one more\nand one\n")
+
+    expect(page.get_by_role("button", name="2 new lines")).to_be_visible(timeout=5_000)
+    assert log.evaluate("log => log.scrollTop") == 100
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 1440])
+def test_no_page_scrolls_sideways(open_page, ada, make_attempt, write_readings, width, scheme):
+    attempt = make_attempt(state=JobState.RUNNING, name="a-name-" * 25, tags=["tag-" * 16])
+    device = attempt.leases.get().device
+    holder = {"job": str(attempt.job_id), "name": "a-name-" * 25, "owner": "ada", "rank": 0, "colour": 0}
+    write_readings(device.pk, **{device.pk.replace("-", "_"): {"holders": [holder]}})
+    page = open_page(ada, "/", width=width, color_scheme=scheme)
+
+    for address in ("/", "/queue", "/jobs", f"/jobs/{attempt.job_id}", "/submit", "/account"):
+        page.goto(page.url.split("/", 3)[0] + "//" + page.url.split("/")[2] + address)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, address
+
+
+def test_the_overview_needs_ten_requests_at_most(server, open_page, ada, make_device, write_readings):
+    make_device(0)
+    write_readings("sim-0")
+    page = open_page(ada, "/account")
+    asked: list[str] = []
+    page.on("request", lambda seen: asked.append(seen.url))
+
+    page.goto(server.url)
+    page.wait_for_timeout(1_500)
+
+    assert len([url for url in asked if not url.startswith("data:")]) <= 10
