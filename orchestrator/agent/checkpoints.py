@@ -90,6 +90,8 @@ class CheckpointKeeper:
                 act()
         except (OSError, DatabaseError, OrchestratorError) as error:
             logger.warning("Keeping checkpoints of %s failed: %s", self.attempt, error)
+        except Exception:  # the thread must go on: the last checkpoint may still be taken
+            logger.exception("Keeping checkpoints of %s failed", self.attempt)
 
     def _take_last(self, clean: bool, run_s: float) -> None:
         self._look(writer_alive=clean)

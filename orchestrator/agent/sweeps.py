@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 PUBLISH_AGAIN_AFTER_S = 2.0
 DO_IT_OURSELVES_AFTER_S = 5.0
+IMPATIENT_AFTER_S = 0.5
+IMPATIENT_FOR_S = 60.0
 MOST_DELIVERIES = 3
 PASS_EVERY_S = 5.0
 STOP_AGAIN_EVERY_S = 10.0
@@ -47,6 +49,7 @@ class Sweeper:
         self.cleaned_at = 0.0
         self.ordered_at: dict[int, float] = {}
         self.launches: dict[int, threading.Thread] = {}
+        self.left_alone_at = float("-inf")  # when we last did what no worker had done
 
     def sweep(self, now: datetime) -> None:
         """Everything that is due at ``now``; what fails in one part must not keep the others from theirs."""
@@ -121,12 +124,13 @@ class Sweeper:
 
     def run_errands(self, now: datetime) -> None:
         """Send errands again that nobody carried out, and carry out the oldest ourselves (F33, F35)."""
-        due = list(
-            Outbox.objects.open().filter(created_at__lte=now - timedelta(seconds=PUBLISH_AGAIN_AFTER_S))
-        )
-        by_hand = now - timedelta(seconds=DO_IT_OURSELVES_AFTER_S)
+        patience_s = self._patience_s()
+        oldest_s = min(patience_s, PUBLISH_AGAIN_AFTER_S)
+        due = list(Outbox.objects.open().filter(created_at__lte=now - timedelta(seconds=oldest_s)))
+        by_hand = now - timedelta(seconds=patience_s)
         passes = [errand for errand in due if errand.errand == Errand.SCHEDULE]
         if any(errand.created_at < by_hand for errand in passes):  # one pass answers all of them
+            self.left_alone_at = time.monotonic()
             placement.run_pass(now)
         elif passes:
             wakeups.schedule()
@@ -139,6 +143,14 @@ class Sweeper:
                 Outbox.objects.filter(pk=errand.pk).update(deliveries=F("deliveries") + 1, published_at=now)
                 wakeups.launch(errand.job_id, errand.number)
 
+    def _patience_s(self) -> float:
+        """For how long an errand is left to the workers.
+
+        Once none of them came, not for long: a job needs two errands, and must start within 10 s (F33).
+        """
+        alone = time.monotonic() - self.left_alone_at < IMPATIENT_FOR_S
+        return IMPATIENT_AFTER_S if alone else DO_IT_OURSELVES_AFTER_S
+
     def _launch_ourselves(self, errand: Outbox, now: datetime) -> None:
         attempt = Attempt.objects.live().filter(job_id=errand.job_id, number=errand.number).first()
         if attempt is None or attempt.state == AttemptState.RUNNING:
@@ -148,6 +160,7 @@ class Sweeper:
                 detail = f"Launching failed {errand.deliveries} times without an answer."
                 lifecycle.end(attempt, Ending(kind=ExitKind.INFRA, detail=detail, at=now, retriable=False))
                 return
+            self.left_alone_at = time.monotonic()
             Outbox.objects.filter(pk=errand.pk).update(deliveries=F("deliveries") + 1)
             thread = threading.Thread(target=_launch, args=(attempt,), name="launch", daemon=True)
             self.launches[attempt.pk] = thread
