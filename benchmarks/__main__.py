@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from benchmarks.figures import NAMES, Outcome, read_load, table, write_result
+from benchmarks.figures import NAMES, Outcome, describe, read_load, show_in_readme, table, write_result
 
 
 def main() -> int:
@@ -20,9 +20,10 @@ def main() -> int:
     module = importlib.import_module(f"benchmarks.{name}")
     load_before = read_load()
     outcome: Outcome = module.measure()
-    path = write_result(name, module.FIGURES, outcome, load_before)
-    print(table(name, module.FIGURES, outcome))
-    print(f"kept in {path}\n", flush=True)
+    record = write_result(name, module.FIGURES, outcome, load_before)
+    text = f"{table(name, module.FIGURES, outcome)}\n{describe(record)}\n"
+    show_in_readme(name, text)
+    print(f"{text}\nMore in benchmarks/results/{name}.json\n", flush=True)
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import Any
 NAMES = ("start", "recover", "telemetry")
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+README = ROOT / "benchmarks" / "README.md"
 PACKAGES = ("django", "celery", "uvicorn", "numpy", "torch")
 
 
@@ -42,12 +43,23 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+def show_in_readme(name: str, text: str) -> None:
+    """Put a table in its place on the page; a page without that place stays as it is."""
+    page = README.read_text()
+    before, opening, rest = page.partition(f"<!-- {name} -->\n")
+    _, closing, after = rest.partition(f"<!-- /{name} -->")
+    if opening and closing:
+        README.write_text(f"{before}{opening}{text}{closing}{after}")
+
+
 def read_load() -> list[float]:
     """Load averages over 1, 5 and 15 minutes: a figure from a busy machine is to be read as such."""
     return [round(value, 2) for value in os.getloadavg()]
 
 
-def write_result(name: str, figures: Sequence[Figure], outcome: Outcome, load_before: list[float]) -> Path:
+def write_result(
+    name: str, figures: Sequence[Figure], outcome: Outcome, load_before: list[float]
+) -> dict[str, Any]:
     """Write ``results/NAME.json``; its ``figures`` are flat, with null for what could not be measured here."""
     record = {
         "benchmark": name,
@@ -61,9 +73,17 @@ def write_result(name: str, figures: Sequence[Figure], outcome: Outcome, load_be
         "details": outcome.details,
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(record, indent=2) + "\n")
-    return path.relative_to(ROOT)
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
+    return record
+
+
+def describe(record: dict[str, Any]) -> str:
+    """Where and when a result was measured, in a line."""
+    host, load = record["host"], record["load"]
+    return (
+        f"{record['date'][:10]}, {host['cpu']}, {host['cores']} cores, {host['memory_gib']:g} GiB, "
+        f"Linux {host['kernel']}; load {load['before'][0]} before, {load['after'][0]} after."
+    )
 
 
 def rounded(value: float | None) -> float | None:

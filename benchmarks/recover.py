@@ -71,7 +71,7 @@ class _Recovery:
     def run(self) -> None:
         job = str(self._client.post("/jobs", _job())["id"])
         self._wait_for_step(job, attempt=1, at_least=KILL_AFTER_STEP)
-        while not self._client.get(f"/jobs/{job}/checkpoints")["results"]:
+        while not self._client.get(f"/jobs/{job}/checkpoints"):
             time.sleep(0.1)
         time.sleep(self._phase_s)
         victim = find_rank(job, 1)
@@ -91,7 +91,9 @@ class _Recovery:
         """When the second attempt is launched, and a copy of the checkpoint that it begins with."""
         record = self._server.home / "jobs" / job / "attempts" / "2" / "launch.json"
         deadline = time.monotonic() + LONGEST_S
-        while not record.exists() and time.monotonic() < deadline:
+        while not record.exists():
+            if time.monotonic() > deadline:
+                raise RuntimeError(self._where_it_is(job))
             time.sleep(0.005)
         self.launched_after_s = time.time() - killed_at
         arguments = json.loads(record.read_text())["args"]
@@ -109,8 +111,11 @@ class _Recovery:
             if last_step(self._server.read_log(job, attempt=attempt)) >= at_least:
                 return time.time()
             time.sleep(0.005)
+        raise RuntimeError(self._where_it_is(job))
+
+    def _where_it_is(self, job: str) -> str:
         shown: dict[str, Any] = self._client.get(f"/jobs/{job}")
-        raise RuntimeError(f"Job {job} is {shown['state']} and printed no step {at_least}: {shown['reason']}")
+        return f"Job {job} does not get on: it is {shown['state']}. {shown['reason']}"
 
 
 def _job() -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""Every benchmark gives the figures that it promises, in the form in which they are kept."""
+
+import importlib
+import json
+import re
+
+import pytest
+
+from benchmarks import figures, telemetry
+from benchmarks.figures import Figure, Outcome
+from benchmarks.stats import percentile
+
+PROMISED = {
+    "start": {
+        "submit_to_start_ms",
+        "over_torchrun_ms",
+        "burst40_last_start_ms",
+        "post_p95_ms",
+        "slurm_ms",
+        "tsp_ms",
+    },
+    "recover": {"mttr_s", "mttr_ratio"},
+    "telemetry": {
+        "report_us",
+        "ingest_points_s",
+        "bytes_per_point",
+        "downsample_ms",
+        "spikes_kept",
+        "frame_age_p95_ms",
+    },
+}
+FIGURES = (Figure("fast_ms", "ms", "how fast", target=10), Figure("rival_ms", "ms", "another"))
+
+
+def test_every_benchmark_has_a_promise():
+    assert set(figures.NAMES) == set(PROMISED)
+
+
+@pytest.mark.parametrize("name", figures.NAMES)
+def test_a_benchmark_gives_the_figures_it_promises(name):
+    module = importlib.import_module(f"benchmarks.{name}")
+
+    assert {each.name for each in module.FIGURES} == PROMISED[name]
+
+
+@pytest.mark.parametrize("name", figures.NAMES)
+def test_the_readme_explains_each_figure(name):
+    text = (figures.ROOT / "benchmarks" / "README.md").read_text()
+
+    assert set(re.findall(r"`([a-z0-9_]+)`", text)) >= PROMISED[name]
+
+
+def test_a_small_series_keeps_all_planted_spikes(tmp_path):
+    outcome = Outcome()
+
+    telemetry.measure_reading(outcome, tmp_path / "metrics", points=20_000)
+
+    assert outcome.figures["spikes_kept"] == telemetry.SPIKES
+    assert outcome.figures["downsample_ms"] > 0
+
+
+def test_results_are_flat_and_say_what_was_not_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "RESULTS", tmp_path / "results")
+    outcome = Outcome({"fast_ms": 12.34567}, {"rival_ms": "not installed here"})
+
+    figures.write_result("start", FIGURES, outcome, [0.1, 0.2, 0.3])
+
+    record = json.loads((tmp_path / "results" / "start.json").read_text())
+    assert record["figures"] == {"fast_ms": 12.35, "rival_ms": None}
+    assert record["not_measured"] == {"rival_ms": "not installed here"}
+    assert record["load"]["before"] == [0.1, 0.2, 0.3]
+
+
+def test_the_table_says_which_target_is_missed():
+    outcome = Outcome({"fast_ms": 12.0}, {"rival_ms": "not installed here"})
+
+    text = figures.table("start", FIGURES, outcome)
+
+    assert "| `fast_ms` | 12 ms | ≤ 10 ms | misses |" in text
+    assert "| `rival_ms` | - |  | not installed here |" in text
+
+
+def test_a_new_table_replaces_the_old_one_on_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "README", tmp_path / "README.md")
+    figures.README.write_text("a\n<!-- start -->\nold\n<!-- /start -->\nb\n")
+
+    figures.show_in_readme("start", "new\n")
+
+    assert figures.README.read_text() == "a\n<!-- start -->\nnew\n<!-- /start -->\nb\n"
+
+
+@pytest.mark.parametrize(("percent", "value"), [(50, 10), (95, 19), (100, 20)])
+def test_a_percentile_is_one_of_the_values(percent, value):
+    assert percentile(range(1, 21), percent) == value
