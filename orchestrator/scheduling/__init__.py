@@ -1,11 +1,13 @@
 """Which job gets which devices: pure, without clock, I/O, database or randomness."""
 
 from orchestrator.scheduling.decide import decide
+from orchestrator.scheduling.lengths import learn_lengths
 from orchestrator.scheduling.types import (
     Constraints,
     Decisions,
     Device,
     Job,
+    Lengths,
     OwnerUsage,
     Policy,
     PoolProblem,
@@ -27,6 +29,7 @@ __all__ = [
     "Decisions",
     "Device",
     "Job",
+    "Lengths",
     "OwnerUsage",
     "Policy",
     "PoolProblem",
@@ -42,4 +45,5 @@ __all__ = [
     "Wait",
     "WaitCode",
     "decide",
+    "learn_lengths",
 ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from orchestrator.scheduling.types import Job, Policy, RunningJob
 
-_SETTLE_S = 10.0  # from the last step to free devices: the exit, its record, the proof of death
+SETTLE_S = 10.0  # from the last step to free devices: the exit, its record, the proof of death
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ def remaining_s(job: Job) -> float | None:
 def end_of(job: Job, now: float, policy: Policy) -> End:
     """When a job that runs from now on (or runs already) ends."""
     if isinstance(job, RunningJob) and job.stopping:
-        return End(now, now + job.grace_s + _SETTLE_S, now)
+        return End(now, now + job.grace_s + SETTLE_S, now)
     bound = limit_end(job, now)
     remaining = remaining_s(job)
     if remaining is None:
         return End(now, bound, now if bound is None else bound)
     earliest = now + remaining * (1 - policy.estimate_error)
-    latest = now + remaining * (1 + policy.estimate_error) + _SETTLE_S
+    latest = now + remaining * (1 + policy.estimate_error) + SETTLE_S
     if bound is not None:
         earliest, latest = min(earliest, bound), min(latest, bound)
     return End(earliest, latest, earliest)

@@ -117,6 +117,14 @@ def too_few(room: Room, job: QueuedJob, held: frozenset[str], head: Job | None) 
     return f"Waits for {wanted}; {state}."
 
 
+def makes_room(stopping: Sequence[Job]) -> str:
+    """Jobs are being stopped for it, or it waits until the last of them has left its devices."""
+    if not stopping:
+        return "Waits for its devices, which are being cleared for it."
+    more = f" and {len(stopping) - 1} more" if len(stopping) > 1 else ""
+    return f"Waits for {called(stopping[0])}{more} to save a checkpoint and make room."
+
+
 def held_for(room: Room, job: QueuedJob, head: Job) -> str:
     """Enough is free, but it is kept for the head of the queue."""
     free = room.count_free(job.constraints, job.memory_bytes, frozenset())

@@ -1,16 +1,49 @@
 """The line in front of one pool: what each waiting job is told."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from orchestrator.scheduling import explain
-from orchestrator.scheduling.estimate import End
 from orchestrator.scheduling.forecast import Prospect, foresee
 from orchestrator.scheduling.pool_pass import PoolPass, Shape, shape_of
-from orchestrator.scheduling.types import Policy, QueuedJob, Wait, WaitCode
+from orchestrator.scheduling.types import Job, Policy, QueuedJob, State, Wait, WaitCode
 
 IN_LINE = frozenset({WaitCode.DEVICES, WaitCode.MEMORY, WaitCode.HELD})  # the others are not ahead of anyone
 _SHOWN_AHEAD = 3
 _UNKNOWN = Prospect(None, None, ())
+
+
+def answers(
+    state: State,
+    policy: Policy,
+    passes: Mapping[str, PoolPass],
+    waiting: Sequence[tuple[QueuedJob, WaitCode]],
+    *,
+    prospects: Mapping[str, Mapping[str, Prospect]] | None = None,
+    stopping: Mapping[str, Sequence[Job]] | None = None,
+) -> tuple[Wait, ...]:
+    """What all waiting jobs are told, given in the order in which they are served."""
+    in_line: dict[str, list[QueuedJob]] = defaultdict(list)
+    for job, code in waiting:
+        if code in IN_LINE:
+            in_line[job.pool].append(job)
+    parents = {id_ for job, code in waiting if code is WaitCode.DEPENDS for id_ in job.waits_for}
+    names = {job.id: explain.called(job) for job in (*state.queued, *state.running) if job.id in parents}
+    problems = {problem.pool: problem.sentence for problem in state.problems}
+    lines = {
+        pool: Line(
+            part,
+            in_line[pool],
+            names,
+            problems.get(pool, ""),
+            state.now,
+            policy,
+            prospects=None if prospects is None else prospects[pool],
+            stopping=stopping,
+        )
+        for pool, part in passes.items()
+    }
+    return tuple([lines[job.pool].step(job, code) for job, code in waiting])
 
 
 class Line:
@@ -20,13 +53,19 @@ class Line:
         self,
         part: PoolPass,
         waiting: Sequence[QueuedJob],
-        ends: Mapping[str, End],
         names: Mapping[str, str],
         problem: str,
         now: float,
         policy: Policy,
+        *,
+        prospects: Mapping[str, Prospect] | None = None,
+        stopping: Mapping[str, Sequence[Job]] | None = None,
     ) -> None:
-        """``waiting``: the jobs in line; ``names``: what those are called that others depend on."""
+        """``waiting``: the jobs in line; ``names``: what those are called that others depend on.
+
+        ``prospects``: when jobs may start, where that is foreseen otherwise; ``stopping``: by waiting
+        job those that are stopped for it.
+        """
         self._part = part
         self._names = names
         self._problem = problem
@@ -35,10 +74,15 @@ class Line:
         self._first: tuple[QueuedJob, ...] = ()
         self._first_ids: tuple[str, ...] = ()
         self._reasons: dict[tuple[Shape, WaitCode], str] = {}
+        self._prospects: Mapping[str, Prospect]
+        self._stopping = stopping or {}
+        if prospects is not None:
+            self._prospects = prospects
+            return
         foreseen = [job for job in waiting[: policy.predicted_jobs] if job is not part.head]
         if part.head is not None:
             foreseen.insert(0, part.head)
-        self._prospects = foresee(part.room, foreseen, part.slot, ends, now, policy)
+        self._prospects = foresee(part.room, foreseen, part.slot, part.ends, now, policy)
 
     def step(self, job: QueuedJob, code: WaitCode) -> Wait:
         """What the next job is told."""
@@ -64,6 +108,8 @@ class Line:
     def _reason(self, job: QueuedJob, code: WaitCode) -> str:
         """What it needs and why that is not there; equal for equal shapes but the head's."""
         part = self._part
+        if job.id in self._stopping:
+            return explain.makes_room(self._stopping[job.id])
         if job is part.head:  # nothing is held from it
             return explain.too_few(part.room, job, frozenset(), None)
         key = (shape_of(job), code)

@@ -25,23 +25,37 @@ def place(room: Room, job: Job, held: frozenset[str] = frozenset()) -> tuple[Sha
             by_node[device.node].append(device)
     nodes = [devices for devices in by_node.values() if len(devices) >= job.gpus]
     if whole:
-        chosen = min((_tightest(free, job.gpus) for free in nodes), key=lambda found: found[0])[1]
+        chosen = min((tightest(free, job.gpus) for free in nodes), key=lambda found: found[0])[1]
     else:
-        chosen = min((_fullest(room, free, job.gpus) for free in nodes), key=lambda found: found[0])[1]
+        chosen = min((_shared(room, free, job.gpus) for free in nodes), key=lambda found: found[0])[1]
     return tuple(Share(device.id, job.memory_bytes) for device in chosen)
 
 
-def _fullest(room: Room, fitting: Sequence[Device], count: int) -> tuple[tuple[object, ...], list[Device]]:
-    def rest(device: Device) -> tuple[bool, int, int, str]:
-        shared = bool(room.tenants.get(device.id))
-        return (not shared, room.free_bytes(device, whole=False), device.index, device.id)
+def _shared(room: Room, fitting: Sequence[Device], count: int) -> tuple[tuple[object, ...], list[Device]]:
+    return fullest(
+        [
+            (device, bool(room.tenants.get(device.id)), room.free_bytes(device, whole=False))
+            for device in fitting
+        ],
+        count,
+    )
+
+
+def fullest(
+    fitting: Sequence[tuple[Device, bool, int]], count: int
+) -> tuple[tuple[object, ...], list[Device]]:
+    """The devices of one node, given as (device, shared already, free bytes), with the smallest rests."""
+
+    def rest(option: tuple[Device, bool, int]) -> tuple[bool, int, int, str]:
+        device, shared, free_bytes = option
+        return (not shared, free_bytes, device.index, device.id)
 
     chosen = sorted(fitting, key=rest)[:count]
-    score = ([rest(device)[:2] for device in chosen], fitting[0].node)
-    return score, sorted(chosen, key=_number)
+    score = ([rest(option)[:2] for option in chosen], fitting[0][0].node)
+    return score, sorted((option[0] for option in chosen), key=_number)
 
 
-def _tightest(free: Sequence[Device], count: int) -> tuple[tuple[int, int, int, str], list[Device]]:
+def tightest(free: Sequence[Device], count: int) -> tuple[tuple[int, int, int, str], list[Device]]:
     """The best choice on one node with its score, smaller is better."""
     groups: dict[int | None, list[Device]] = defaultdict(list)
     for device in free:

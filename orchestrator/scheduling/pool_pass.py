@@ -50,7 +50,7 @@ class PoolPass:
         self.held: frozenset[str] = frozenset()
         self.quotas = quotas
         self._kept = kept
-        self._ends = ends
+        self.ends = ends
         self._now = now
         self._policy = policy
         self._problem = problem
@@ -70,7 +70,7 @@ class PoolPass:
             return code or self._postpone(job, shape)
         self.room.take(job, shares)
         self.quotas.add(job, len(shares))
-        self._ends[job.id] = end_of(job, self._now, self._policy)
+        self.ends[job.id] = end_of(job, self._now, self._policy)
         self._full.clear()  # for what is held may now be taken
         return shares
 
@@ -81,8 +81,7 @@ class PoolPass:
         if not self.room.devices:
             return WaitCode.NO_DEVICES
         if shape not in self._possible:
-            most = self.room.most_possible_bytes(job.gpus, job.constraints)
-            self._possible[shape] = most >= (job.memory_bytes or 0)
+            self._possible[shape] = self._ever_fits(job)
         if not self._possible[shape]:
             return WaitCode.IMPOSSIBLE
         if job.waits_for:
@@ -92,6 +91,11 @@ class PoolPass:
         if self.quotas.exceeded(job):
             return WaitCode.QUOTA
         return None
+
+    def _ever_fits(self, job: QueuedJob) -> bool:
+        if self.room.most_possible_bytes(job.gpus, job.constraints) >= (job.memory_bytes or 0):
+            return True
+        return self._policy.span_nodes and self.room.whole_nodes_for(job.gpus, job.constraints)
 
     def _ends_before_head(self, job: QueuedJob) -> bool:
         if self.slot is None or job.time_limit_s is None:
@@ -108,7 +112,7 @@ class PoolPass:
         short = WaitCode.DEVICES if whole else WaitCode.MEMORY
         if self.head is None:
             kept = self._kept.get(job.id, frozenset())
-            self.slot = soonest(self.room, job, self._ends, self._now, kept)
+            self.slot = soonest(self.room, job, self.ends, self._now, kept)
             if self.slot is not None:
                 self.head, self.held = job, frozenset(self.slot.device_ids)
             return short

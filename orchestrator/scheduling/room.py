@@ -89,6 +89,11 @@ class Room:
             self._known[key] = self._most(sizes, gpus, where)
         return self._known[key]
 
+    def whole_nodes_for(self, gpus: int, where: Constraints) -> bool:
+        """Whether there are devices enough on all nodes together, used or broken ones included."""
+        there = sum(d.id not in self._parents and allows(where, d) for d in self.devices)
+        return there >= gpus
+
     def most_capacity_bytes(self, gpus: int, where: Constraints, *, whole: bool) -> int:
         """The memory that ``gpus`` devices of one node could give each if no job of ours ran."""
         key = ("capacity", gpus, where, whole)

@@ -100,12 +100,26 @@ class RunningJob(Job):
     stopping: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long finished jobs ran, as quantiles in ascending order; ``learn_lengths`` makes it.
+
+    In parts of their time limit where the limits say more than the plain seconds do.
+    """
+
+    of_limit: bool = False
+    quantiles: tuple[float, ...] = ()
+
+
+NOTHING_LEARNED = Lengths()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerUsage:
     """What an owner used and may use."""
 
     owner: str
-    decayed_gpu_s: float = 0.0
+    decayed_gpu_s: float = 0.0  # memory-weighted: half of a GPU counts half
     weight: float = 1.0
     max_devices: int | None = None  # at the same time; None: no limit
     max_running: int | None = None  # jobs at the same time
@@ -149,15 +163,40 @@ class State:
     reservations: tuple[Reservation, ...] = ()
     recent_shapes: tuple[ShapeCount, ...] = ()
     problems: tuple[PoolProblem, ...] = ()
+    lengths: Lengths = NOTHING_LEARNED
+    start_errors: tuple[float, float] | None = None  # real wait / predicted wait: low and high quantile
+
+    def openings(self) -> list[float]:
+        """When jobs that were asked to start later become ready."""
+        return [job.not_before for job in self.queued if job.not_before and job.not_before > self.now]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What an operator may set."""
+    """What an operator may set.  As it stands: priority, first come, EASY reservation, no preemption."""
 
     foreign_allowed_bytes: int = 64 * 2**20  # a display server does not make a GPU unusable
     estimate_error: float = 0.15  # half width of a range predicted from progress
     predicted_jobs: int = 16  # waiting jobs of each pool that get a predicted start
+    by_remaining: bool = False  # rank by remaining work and preempt; the fields below count only then
+    span_nodes: bool = False  # a job larger than a node gets whole nodes
+    trial_s: float = 180.0  # what a job that never ran gets ahead of the rest; 0: none
+    trial_restarts: float = 3.0  # a trial need not be longer than so many restarts of its job
+    longest_trial_restart_s: float = 60.0  # jobs that cost more to stop and resume have no trial
+    restart_cost_s: float = 60.0  # of jobs that do not say
+    gpu_time_weight: float | None = None  # 0: least time first, 1: least GPU-time; None: by pool
+    stay_factor: float = 1.2  # a running job must be worse by this before it is stopped
+    quantum_restarts: float = 0.0  # a resumed job runs so many restart costs before it is stopped
+    feedback_gpu_s: float = 900.0  # first level of jobs that report nothing
+    feedback_factor: float = 4.0
+    ageing_ratio: float | None = 20.0  # wait / (run + left) that lifts a job one level
+    swaps: int = 5  # sizes for which a large job may replace several small ones
+    fair_share_ratio: float | None = None  # owners above so many times the mean usage come later
+
+    @classmethod
+    def progress_aware(cls) -> "Policy":
+        """The whole policy: trial, least remaining work by own reports, feedback, ageing, preemption."""
+        return cls(by_remaining=True)
 
 
 class WaitCode(StrEnum):

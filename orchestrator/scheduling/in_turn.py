@@ -1,0 +1,69 @@
+"""The plain scheduler: priority, first come, EASY reservation; nobody is stopped."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from orchestrator.scheduling.estimate import End, end_of
+from orchestrator.scheduling.line import answers
+from orchestrator.scheduling.order import serve_order
+from orchestrator.scheduling.pool_pass import PoolPass
+from orchestrator.scheduling.quota import Quotas
+from orchestrator.scheduling.room import Room
+from orchestrator.scheduling.types import (
+    Decisions,
+    Device,
+    Policy,
+    QueuedJob,
+    Reserve,
+    Start,
+    State,
+    WaitCode,
+)
+
+
+def serve_in_turn(state: State, policy: Policy) -> Decisions:
+    ends = {job.id: end_of(job, state.now, policy) for job in state.running}
+    passes = _passes(state, ends, policy)
+    starts: list[Start] = []
+    waiting: list[tuple[QueuedJob, WaitCode]] = []
+    for job in serve_order(state.queued):
+        answer = passes[job.pool].serve(job)
+        if isinstance(answer, WaitCode):
+            waiting.append((job, answer))
+        else:
+            starts.append(Start(job.id, answer))
+    return Decisions(
+        start=tuple(starts),
+        reserve=_reserves(passes),
+        wait=answers(state, policy, passes, waiting),
+        next_wake=min(state.openings(), default=None),
+    )
+
+
+def _passes(state: State, ends: dict[str, End], policy: Policy) -> dict[str, PoolPass]:
+    devices: dict[str, list[Device]] = defaultdict(list)
+    for device in state.devices:
+        devices[device.pool].append(device)
+    quotas = Quotas(state.usage, state.running)
+    kept = {held.job_id: frozenset(held.device_ids) for held in state.reservations}
+    troubled = {problem.pool for problem in state.problems}
+    return {
+        pool: PoolPass(
+            Room(devices.get(pool, ()), state.running, policy),
+            kept,
+            ends,
+            quotas,
+            state.now,
+            policy,
+            problem=pool in troubled,
+        )
+        for pool in {job.pool for job in state.queued}
+    }
+
+
+def _reserves(passes: Mapping[str, PoolPass]) -> tuple[Reserve, ...]:
+    return tuple(
+        Reserve(part.head.id, part.slot.device_ids)
+        for _, part in sorted(passes.items())
+        if part.head is not None and part.slot is not None
+    )

@@ -1,0 +1,121 @@
+"""The scheduler where jobs are ranked by remaining work and may be stopped for one another."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.scheduling.estimate import end_of
+from orchestrator.scheduling.line import answers
+from orchestrator.scheduling.outlook import outlook
+from orchestrator.scheduling.quota import Quotas
+from orchestrator.scheduling.ranked_pass import Plan, RankedPass
+from orchestrator.scheduling.ranking import Ranking
+from orchestrator.scheduling.room import Room
+from orchestrator.scheduling.types import (
+    Decisions,
+    Device,
+    Policy,
+    Preempt,
+    QueuedJob,
+    Reserve,
+    RunningJob,
+    Start,
+    State,
+)
+
+
+def serve_ranked(state: State, policy: Policy) -> Decisions:
+    plans = _plan_pools(state, policy)
+    parts = {pool: part for pool, (part, _) in plans.items()}
+    waiting = [
+        (job, plan.codes[job.id]) for _, plan in plans.values() for job in plan.order if job.id in plan.codes
+    ]
+    changes = [change for part in parts.values() if (change := part.next_change()) is not None]
+    return Decisions(
+        start=_starts(plans),
+        preempt=_preempts(plans),
+        reserve=_reserves(plans),
+        wait=answers(
+            state,
+            policy,
+            parts,
+            waiting,
+            prospects={pool: outlook(state, policy, part, plan) for pool, (part, plan) in plans.items()},
+            stopping={id_: part.leaving_for(id_) for part, plan in plans.values() for id_ in plan.reserved},
+        ),
+        next_wake=min([*state.openings(), *changes], default=None),
+    )
+
+
+def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Plan]]:
+    """The passes of all pools that somebody waits for, by pool."""
+    devices: dict[str, list[Device]] = defaultdict(list)
+    queued: dict[str, list[QueuedJob]] = defaultdict(list)
+    running: dict[str, list[RunningJob]] = defaultdict(list)
+    groups: Sequence[tuple[dict[str, list[Any]], Sequence[Any]]] = (
+        (devices, state.devices),
+        (queued, state.queued),
+        (running, state.running),
+    )
+    for group, items in groups:
+        for item in items:
+            group[item.pool].append(item)
+    quotas = Quotas(state.usage, state.running)
+    kept = {held.job_id: frozenset(held.device_ids) for held in state.reservations}
+    troubled = {problem.pool for problem in state.problems}
+    plans = {}
+    for pool in sorted(queued):
+        ends = {job.id: end_of(job, state.now, policy) for job in running[pool]}
+        room = Room(devices[pool], running[pool], policy)
+        mine = sorted(running[pool], key=lambda job: job.id)
+        part = RankedPass(
+            room,
+            kept,
+            ends,
+            quotas,
+            state.now,
+            policy,
+            problem=pool in troubled,
+            ranking=_ranking(state, policy, devices[pool]),
+            running=mine,
+        )
+        plans[pool] = (part, part.plan(queued[pool]))
+    return plans
+
+
+def _ranking(state: State, policy: Policy, devices: Sequence[Device]) -> Ranking:
+    """On a single server time decides, on many GPU-time: the larger the gangs are beside the pool, the
+    more devices an order by GPU-time leaves idle next to a small job.
+    """
+    nodes: dict[str, int] = defaultdict(int)
+    for device in devices:
+        nodes[device.node] += 1
+    weight = policy.gpu_time_weight
+    if weight is None:
+        weight = 1.0 - max(nodes.values(), default=0) / max(1, len(devices))
+    largest = max((device.total_bytes for device in devices), default=0)
+    return Ranking(state, policy, device_bytes=largest, gpu_time_weight=weight)
+
+
+def _starts(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Start, ...]:
+    return tuple(
+        Start(job_id, shares) for _, plan in plans.values() for job_id, shares in plan.starts.items()
+    )
+
+
+def _preempts(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Preempt, ...]:
+    return tuple(
+        Preempt(job_id, for_id)
+        for _, plan in plans.values()
+        for job_id, for_id in sorted(plan.victims.items())
+    )
+
+
+def _reserves(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Reserve, ...]:
+    """Devices that are being cleared, and the slot of each head."""
+    kept = []
+    for part, plan in plans.values():
+        kept += [Reserve(job_id, ids) for job_id, ids in sorted(plan.reserved.items())]
+        if part.head is not None and part.slot is not None:
+            kept.append(Reserve(part.head.id, part.slot.device_ids))
+    return tuple(kept)

@@ -1,0 +1,262 @@
+"""One pass over a pool whose jobs may be stopped for one another."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.scheduling.board import Board, Spot
+from orchestrator.scheduling.choosing import choose
+from orchestrator.scheduling.estimate import End, end_of
+from orchestrator.scheduling.pool_pass import PoolPass, Shape, shape_of
+from orchestrator.scheduling.quota import Quotas
+from orchestrator.scheduling.ranking import TRIAL, Ranking, Standing, next_change_s, restart_cost_s, trial_s
+from orchestrator.scheduling.reservation import soonest
+from orchestrator.scheduling.room import Room
+from orchestrator.scheduling.types import Policy, QueuedJob, RunningJob, Share, WaitCode
+
+_CHOSEN_COST = 1e9  # rather stop ten jobs that should not run than move one that should
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a pass decided for its pool."""
+
+    order: list[QueuedJob] = field(default_factory=list)  # as they are served
+    starts: dict[str, tuple[Share, ...]] = field(default_factory=dict)
+    codes: dict[str, WaitCode] = field(default_factory=dict)
+    victims: dict[str, str] = field(default_factory=dict)  # running job: for whom it stops
+    reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)  # while victims leave
+    standings: dict[str, Standing] = field(default_factory=dict)
+
+
+class RankedPass(PoolPass):
+    """Chooses who should run, then finds places, stopping others only where the place then exists."""
+
+    def __init__(
+        self,
+        room: Room,
+        kept: Mapping[str, frozenset[str]],
+        ends: dict[str, End],
+        quotas: Quotas,
+        now: float,
+        policy: Policy,
+        *,
+        problem: bool,
+        ranking: Ranking,
+        running: Sequence[RunningJob],
+    ) -> None:
+        super().__init__(room, kept, ends, quotas, now, policy, problem=problem)
+        self._ranking = ranking
+        self.running = {job.id: job for job in running}
+        self._board = Board(room, running)
+        self._plan = Plan()
+        self._chosen: set[str] = set()
+        self._leaving: set[str] = set()  # devices that are free only in the plan
+        self.units = self._board.units()
+
+    def plan(self, queued: Sequence[QueuedJob]) -> Plan:
+        standings = self._plan.standings
+        for job in (*queued, *self.running.values()):
+            standings[job.id] = self._ranking.of(job)
+        self._plan.order = sorted(queued, key=lambda job: standings[job.id].key)
+        able = [job for job in self._plan.order if not self._barred_for_good(job)]
+        if not able:
+            return self._plan
+        able = [job for job in able if not self._honoured(job)]
+        units = self.units - sum(standings[id_].units for id_ in self._plan.reserved)
+        units -= sum(standings[id_].units for id_ in self._plan.starts)
+        self._choose(able, units)
+        self._serve([job for job in able if job.id in self._chosen])
+        self._fill([job for job in able if job.id not in self._chosen])
+        return self._plan
+
+    def _barred_for_good(self, job: QueuedJob) -> bool:
+        code = self._barred(job, shape_of(job))
+        if code is not None:
+            self._plan.codes[job.id] = code
+        return code is not None
+
+    def _honoured(self, job: QueuedJob) -> bool:
+        """Whether devices that were cleared, or are being cleared, for this job are still its own."""
+        kept = self._kept.get(job.id)
+        if not kept or len(kept) != job.gpus or not self._cleared_for(job, kept):
+            return False
+        spot = Spot(tuple(sorted(kept)))
+        self._board.take(job.id, [(id_, job.memory_bytes) for id_ in spot.device_ids])
+        if self._all_free(job, spot):
+            self._begin(job, spot)
+        else:
+            self._keep(job, spot)
+        return True
+
+    def _cleared_for(self, job: QueuedJob, kept: frozenset[str]) -> bool:
+        for id_ in kept:
+            site = self._board.sites.get(id_)
+            if site is None or not site.could_fit(job.memory_bytes):
+                return False
+            staying = [claim for tenant, claim in site.tenants.items() if not self._stops(tenant)]
+            if job.memory_bytes is None or None in staying:
+                if staying:
+                    return False
+            elif sum(claim or 0 for claim in staying) + job.memory_bytes > site.share_bytes:
+                return False
+        return not self.quotas.exceeded(job)
+
+    def _stops(self, tenant: str) -> bool:
+        job = self.running.get(tenant)
+        return job is not None and job.stopping
+
+    def _all_free(self, job: QueuedJob, spot: Spot) -> bool:
+        """In the real room, that is, not only in the plan."""
+        need, whole = job.memory_bytes or 0, job.memory_bytes is None
+        return all(
+            self.room.free_bytes(self._board.sites[id_].device, whole=whole) >= need
+            for id_ in spot.device_ids
+        )
+
+    def _choose(self, able: Sequence[QueuedJob], units: float) -> None:
+        standings = self._plan.standings
+        competing = [standings[job.id] for job in able]
+        competing += [standings[job.id] for job in self.running.values() if not job.stopping]
+        competing.sort()
+        self._chosen = choose(competing, units, self._policy.swaps)
+
+    def _serve(self, jobs: Sequence[QueuedJob]) -> None:
+        """Place the jobs that should run; the first that cannot be placed is held a slot."""
+        failed: set[Shape] = set()
+        for job in jobs:
+            shape = shape_of(job)
+            if self.quotas.exceeded(job):
+                self._plan.codes[job.id] = WaitCode.QUOTA
+                continue
+            spot = None if shape in failed else self._find(job)
+            if spot is None:
+                failed.add(shape)
+                self._postpone_ranked(job, shape)
+                continue
+            self._settle(job, spot)
+
+    def _find(self, job: QueuedJob) -> Spot | None:
+        parts = self._board.parts(job, span=self._policy.span_nodes)
+        closed = frozenset() if self._may_use_held(job) else self.held
+        spot = self._board.free_spot(job, parts, closed)
+        if spot is not None or not self.running:
+            return spot
+        key = self._plan.standings[job.id].key
+        return self._board.cleared_spot(job, parts, lambda tenant: self._price(tenant, key), closed)
+
+    def _price(self, tenant: str, key: tuple[int, int, int, float, float, str]) -> float | None:
+        """What stopping a tenant for a job of this rank costs, in GPU-seconds; None: it must stay."""
+        job = self.running.get(tenant)
+        if job is None or job.stopping or not job.preemptible:
+            return None
+        standing = self._plan.standings[tenant]
+        chosen = tenant in self._chosen
+        if (chosen and standing.key <= key) or standing.key[:2] < key[:2] or not self._ran_enough(job, key):
+            return None
+        cost_s = restart_cost_s(job, self._policy) + (job.checkpoint_age_s or 0.0)
+        if key[2] != TRIAL and standing.worth * cost_s > 1:  # it would end before it is back
+            return None
+        return cost_s * standing.units + (_CHOSEN_COST if chosen else 0.0)
+
+    def _ran_enough(self, job: RunningJob, key: tuple[int, int, int, float, float, str]) -> bool:
+        """A resumed job keeps its devices for its quantum, except from a higher band."""
+        if -job.priority > key[0] or job.ran_s < trial_s(job, self._policy) * 2:
+            return True
+        return self._now - job.started >= self._policy.quantum_restarts * restart_cost_s(job, self._policy)
+
+    def _settle(self, job: QueuedJob, spot: Spot) -> None:
+        for victim in spot.victims:
+            self._plan.victims[victim] = job.id
+            self._leaving.update(share.device_id for share in self.running[victim].shares)
+            self._board.give(victim)
+        self._board.take(job.id, [(id_, job.memory_bytes) for id_ in spot.device_ids])
+        if self._all_free(job, spot):
+            self._begin(job, spot)
+        else:
+            self._keep(job, spot)
+
+    def _begin(self, job: QueuedJob, spot: Spot) -> None:
+        shares = tuple(Share(id_, job.memory_bytes) for id_ in spot.device_ids)
+        self._plan.starts[job.id] = shares
+        self.room.take(job, shares)
+        self.quotas.add(job, len(shares))
+        self.ends[job.id] = end_of(job, self._now, self._policy)
+
+    def _keep(self, job: QueuedJob, spot: Spot) -> None:
+        self._plan.reserved[job.id] = spot.device_ids
+        self._plan.codes[job.id] = WaitCode.DEVICES if job.memory_bytes is None else WaitCode.MEMORY
+        self.quotas.add(job, len(spot.device_ids))
+
+    def _fill(self, jobs: Sequence[QueuedJob]) -> None:
+        """Give what is left over to the next in line, without stopping anyone."""
+        failed: dict[Shape, WaitCode] = {}
+        closed_to_all = frozenset(self._leaving)
+        for job in jobs:
+            shape = shape_of(job)
+            fills = self._may_use_held(job)
+            if shape in failed and not (fills and failed[shape] is WaitCode.HELD):
+                self._plan.codes[job.id] = failed[shape]
+                continue
+            if self.quotas.exceeded(job):
+                self._plan.codes[job.id] = WaitCode.QUOTA
+                continue
+            closed = closed_to_all if fills else closed_to_all | self.held
+            parts = self._board.parts(job, span=self._policy.span_nodes)
+            spot = self._board.free_spot(job, parts, closed)
+            if spot is not None and self._all_free(job, spot):
+                self._settle(job, spot)
+                continue
+            failed[shape] = self._shortage(job)
+            self._plan.codes[job.id] = failed[shape]
+
+    def _may_use_held(self, job: QueuedJob) -> bool:
+        """On the devices kept for the head: who is gone before it starts, or can be stopped for it."""
+        if self.slot is None or self._ends_before_head(job):
+            return True
+        return job.preemptible and self._policy.quantum_restarts == 0
+
+    def _postpone_ranked(self, job: QueuedJob, shape: Shape) -> None:
+        self._plan.codes[job.id] = self._shortage(job)
+        if self.head is None and self._plan.codes[job.id] is not WaitCode.UNAVAILABLE:
+            kept = self._kept.get(job.id, frozenset())
+            self.slot = soonest(self.room, job, self.ends, self._now, kept)
+            if self.slot is not None:
+                self.head, self.held = job, frozenset(self.slot.device_ids)
+
+    def _shortage(self, job: QueuedJob) -> WaitCode:
+        whole, need = job.memory_bytes is None, job.memory_bytes or 0
+        if self._spans(job):
+            return WaitCode.DEVICES
+        if self.room.most_capacity_bytes(job.gpus, job.constraints, whole=whole) < need:
+            return WaitCode.UNAVAILABLE
+        if (
+            self.room.most_free_bytes(job.gpus, job.constraints, whole=whole) >= need
+            and self.head is not None
+        ):
+            return WaitCode.HELD
+        return WaitCode.DEVICES if whole else WaitCode.MEMORY
+
+    def _spans(self, job: QueuedJob) -> bool:
+        return len(self._board.parts(job, span=self._policy.span_nodes)) > 1
+
+    def leaving_for(self, job_id: str) -> tuple[RunningJob, ...]:
+        """Who has to leave the devices that are kept for a job."""
+        ids = set(self._plan.reserved.get(job_id, ()))
+        return tuple(
+            job
+            for job in self.running.values()
+            if (job.stopping or job.id in self._plan.victims)
+            and any(share.device_id in ids for share in job.shares)
+        )
+
+    def next_change(self) -> float | None:
+        """When the rank of a job that runs then changes by itself; None while nobody waits for it."""
+        if not self._plan.codes:
+            return None
+        begun = [job for job in self._plan.order if job.id in self._plan.starts]
+        staying = [
+            job for job in self.running.values() if not job.stopping and job.id not in self._plan.victims
+        ]
+        soon = [next_change_s(job, self._policy) for job in (*begun, *staying)]
+        later = [self._now + after for after in soon if after is not None]
+        return min(later, default=None)

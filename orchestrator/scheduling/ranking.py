@@ -1,0 +1,128 @@
+"""Who is served first when jobs may be stopped for one another (scheduling, "Policy, in order")."""
+
+from collections.abc import Iterable
+from math import floor, inf, log
+from typing import NamedTuple
+
+from orchestrator.scheduling.estimate import remaining_s
+from orchestrator.scheduling.lengths import expected_left
+from orchestrator.scheduling.types import Job, OwnerUsage, Policy, RunningJob, State
+
+_SHORTEST_S = 60.0  # what is nearly done is not told apart by its last steps
+_EPS = 1e-6
+TRIAL, RANKED = 0, 1
+
+Key = tuple[int, int, int, float, float, str]
+
+
+class Standing(NamedTuple):
+    """The place of a job: smaller keys are served first."""
+
+    key: Key  # band, fair share, phase, value, submitted, id
+    units: float  # devices' worth: half of a GPU is 0.5
+    worth: float  # completions a second while it runs, by the best estimate; infinite in the trial
+
+    @property
+    def fixed(self) -> tuple[int, int, int]:
+        """Band, fair share and phase: what no amount of work can outweigh."""
+        return self.key[:3]
+
+
+class Ranking:
+    """Ranks the jobs of a pool, running and queued alike, as they stand at ``state.now``."""
+
+    def __init__(self, state: State, policy: Policy, *, device_bytes: int, gpu_time_weight: float) -> None:
+        self._now = state.now
+        self._policy = policy
+        self._lengths = state.lengths
+        self._device_bytes = max(1, device_bytes)
+        self._weight = gpu_time_weight
+        self._late_owners = _above_their_share(state.usage, policy)
+
+    def of(self, job: Job) -> Standing:
+        units = self.units(job)
+        late = self._late_owners.get(job.owner, 0) if self._late_owners else 0
+        if job.ran_s < trial_s(job, self._policy) - _EPS:
+            return Standing((-job.priority, late, TRIAL, job.submitted, job.submitted, job.id), units, inf)
+        known = self._known_left_s(job, units)
+        left = self._aged(job, self._feedback_left_s(job, units) if known is None else known)
+        # Levels are of GPU-time, whatever the pool: a guess of time would be all guess.
+        value = left * units ** (1.0 if known is None else self._weight)
+        worth = 1.0 / left
+        if isinstance(job, RunningJob):
+            value /= self._policy.stay_factor
+            worth *= self._policy.stay_factor
+        return Standing((-job.priority, late, RANKED, value, job.submitted, job.id), units, worth)
+
+    def units(self, job: Job) -> float:
+        if job.memory_bytes is None:
+            return float(job.gpus)
+        return job.gpus * max(0.01, min(1.0, job.memory_bytes / self._device_bytes))
+
+    def _known_left_s(self, job: Job, units: float) -> float | None:
+        """By its own reports, else by its limit and what limits were worth; None if neither says anything."""
+        left = remaining_s(job)
+        if left is not None:
+            return max(_SHORTEST_S, left)
+        if not self._lengths.quantiles or not job.time_limit_s:
+            return None
+        age_s = feedback_level(job, self._policy) / max(units, 0.01)
+        return max(_SHORTEST_S, job.time_limit_s * expected_left(self._lengths, age_s / job.time_limit_s))
+
+    def _feedback_left_s(self, job: Job, units: float) -> float:
+        level = feedback_level(job, self._policy)
+        return max(self._policy.feedback_gpu_s, level * self._policy.feedback_factor) / max(units, 0.01)
+
+    def _aged(self, job: Job, left_s: float) -> float:
+        ratio = self._policy.ageing_ratio
+        if ratio is None:
+            return left_s
+        waited_s = self._now - job.submitted - job.ran_s
+        excess = waited_s / (ratio * max(_SHORTEST_S, job.ran_s + left_s))
+        if excess < 1:
+            return left_s
+        factor = self._policy.feedback_factor
+        return left_s / factor ** (1 + floor(log(excess, factor)))
+
+
+def trial_s(job: Job, policy: Policy) -> float:
+    """How long a job that never ran goes ahead of the rest; 0 where stopping it would cost too much."""
+    cost = restart_cost_s(job, policy)
+    if not job.preemptible or cost > policy.longest_trial_restart_s:
+        return 0.0
+    return min(policy.trial_s, max(policy.trial_s / 3, policy.trial_restarts * cost))
+
+
+def restart_cost_s(job: Job, policy: Policy) -> float:
+    return policy.restart_cost_s if job.restart_cost_s is None else job.restart_cost_s
+
+
+def feedback_level(job: Job, policy: Policy) -> float:
+    """The attained GPU-seconds at which the job's level begins (Tiresias, NSDI'19): 0, 900, 3600, ..."""
+    attained = job.attained_gpu_s + _EPS
+    if attained < policy.feedback_gpu_s:
+        return 0.0
+    steps = floor(log(attained / policy.feedback_gpu_s, policy.feedback_factor) + _EPS)
+    return policy.feedback_gpu_s * policy.feedback_factor**steps
+
+
+def next_change_s(job: Job, policy: Policy) -> float | None:
+    """Seconds of running until a job's rank changes by itself; None where only its reports change it."""
+    trial = trial_s(job, policy)
+    if job.ran_s < trial - _EPS:
+        return trial - job.ran_s
+    if remaining_s(job) is not None:
+        return None
+    level = feedback_level(job, policy)
+    bound = max(policy.feedback_gpu_s, level * policy.feedback_factor)
+    rate = job.attained_gpu_s / job.ran_s if job.ran_s > 0 else float(job.gpus)
+    return max(1.0, (bound - job.attained_gpu_s) / max(rate, 0.01))
+
+
+def _above_their_share(usage: Iterable[OwnerUsage], policy: Policy) -> dict[str, int]:
+    """Owners who used far more than the mean, in coarse steps: the fair share must not reorder every job."""
+    if policy.fair_share_ratio is None:
+        return {}
+    shares = {each.owner: each.decayed_gpu_s / max(each.weight, _EPS) for each in usage}
+    mean = sum(shares.values()) / len(shares) if shares else 0.0
+    return {owner: 1 for owner, share in shares.items() if share > policy.fair_share_ratio * mean > 0}
