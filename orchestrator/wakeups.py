@@ -32,7 +32,7 @@ class _Sender:
         self.waiting: dict[str, Callable[[], object]] = {}
         self.sending = False
         self.changed = threading.Condition()
-        self.last_failure = ""
+        self.failing = False
         self.redis = redis.Redis.from_url(
             settings.ENVIRONMENT.redis_url, socket_timeout=1, socket_connect_timeout=1
         )
@@ -69,11 +69,11 @@ class _Sender:
     def _send(self, send: Callable[[], object]) -> None:
         try:
             send()
-            self.last_failure = ""
+            self.failing = False
         except Exception as error:  # noqa: BLE001  # whatever the broker's client raises, the sweep covers it
             # Said once an outage, not once a message.
-            if self.last_failure != type(error).__name__:
-                self.last_failure = type(error).__name__
+            if not self.failing:
+                self.failing = True
                 logger.warning("Redis does not take wake-ups (%s); the agent's sweep covers.", error)
 
 

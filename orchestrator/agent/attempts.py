@@ -38,6 +38,7 @@ class AttemptWatch:
         self.folder = settings.HOME.job(attempt.job_id).attempt(attempt.number)
         self.follower: Follower | None = None
         self.keeper = CheckpointKeeper(attempt)
+        self.followed_at = 0.0  # monotonic
         self.unstarted_since: float | None = None  # monotonic: the clock on the wall may jump
 
     def close(self) -> None:

@@ -5,6 +5,8 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 from django.conf import settings
@@ -22,9 +24,16 @@ from orchestrator.models import Attempt
 logger = logging.getLogger(__name__)
 
 CHECK_EVERY_S = 0.1  # lives and ends of attempts, wishes to stop
+FOLLOW_A_TURN_S = 0.1
 FOLLOW_EVERY_S = 0.25  # telemetry; views get at most four frames a second
 SWEEP_EVERY_S = 1.0
 AGAIN_AFTER_S = 1.0  # an attempt whose turn failed: its traceback must not fill the log
+
+# Columns that a turn never looks at; a hundred kilobytes of them would be read ten times a second.
+NOT_NEEDED = (
+    *("followed", "ranks", "first_failure", "log_tail"),
+    *("job__last_values", "job__spec_fields", "job__tags", "job__wait_blocked_by"),
+)
 
 
 class AgentRunning(Conflict):
@@ -65,7 +74,7 @@ class Loop:
         self.watches: dict[int, AttemptWatch] = {}
         self.sweeper = Sweeper()
         self.again_at: dict[int, float] = {}  # of attempts whose turn failed
-        self.followed_at = self.swept_at = 0.0
+        self.swept_at = 0.0
 
     def run(self) -> None:
         while not self.stopping.is_set():
@@ -97,34 +106,46 @@ class Loop:
     def tick(self) -> None:
         """One turn; every part of it may be lost at any point."""
         now = timezone.now()
-        follow = time.monotonic() - self.followed_at >= FOLLOW_EVERY_S
-        if follow:
-            self.followed_at = time.monotonic()
-        self.sweeper.order_stops()
-        attempts = list(Attempt.objects.live().select_related("job"))
+        attempts = list(Attempt.objects.live().select_related("job").defer(*NOT_NEEDED))
+        self.sweeper.order_stops(attempts)
+        self._follow_some(attempts)
         for attempt in attempts:
             if time.monotonic() < self.again_at.get(attempt.pk, 0.0):
                 continue
             watch = self.watches.get(attempt.pk)
             if watch is None:
                 watch = self.watches[attempt.pk] = AttemptWatch(attempt)
-            self._attend(watch, attempt, follow=follow)
+            self._attend(attempt, partial(watch.check, attempt, timezone.now()))
+        self.again_at = {pk: at for pk, at in self.again_at.items() if at > time.monotonic()}
         for pk in self.watches.keys() - {attempt.pk for attempt in attempts}:
             self.watches.pop(pk).close()
         if time.monotonic() - self.swept_at >= SWEEP_EVERY_S:
             self.swept_at = time.monotonic()
             self.sweeper.sweep(now)
 
-    def _attend(self, watch: AttemptWatch, attempt: Attempt, *, follow: bool) -> None:
+    def _follow_some(self, attempts: list[Attempt]) -> None:
+        """Follow those that waited longest; what writes a lot must not delay the ends and stops of others."""
+        began = time.monotonic()
+        due = [attempt for attempt in attempts if began - self._followed_at(attempt) >= FOLLOW_EVERY_S]
+        for attempt in sorted(due, key=self._followed_at):
+            if time.monotonic() - began > FOLLOW_A_TURN_S:
+                return
+            if (watch := self.watches.get(attempt.pk)) is not None:
+                watch.followed_at = time.monotonic()
+                self._attend(attempt, watch.follow)
+
+    def _followed_at(self, attempt: Attempt) -> float:
+        watch = self.watches.get(attempt.pk)
+        return float("inf") if watch is None else watch.followed_at
+
+    def _attend(self, attempt: Attempt, act: Callable[[], object]) -> None:
         """One attempt's turn; what goes wrong with it must not keep the others from theirs."""
         try:
-            if follow:
-                watch.follow()
-            watch.check(attempt, timezone.now())
+            act()
         except (OperationalError, InterfaceError):  # not this attempt's fault
             raise
         except Exception:
             logger.exception("Attending attempt %s failed; trying again", attempt)
-            watch.close()
-            self.watches.pop(attempt.pk, None)
+            if (watch := self.watches.pop(attempt.pk, None)) is not None:
+                watch.close()
             self.again_at[attempt.pk] = time.monotonic() + AGAIN_AFTER_S

@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -39,6 +40,7 @@ PASS_EVERY_S = 5.0
 STOP_AGAIN_EVERY_S = 10.0
 CLEAN_EVERY_S = 600.0
 UPLOAD_KEPT_S = 3600.0
+STOPPED_STATES = frozenset({JobState.STOPPING, JobState.UNKNOWN})
 
 
 class Sweeper:
@@ -94,14 +96,15 @@ class Sweeper:
             except (StaleJob, IllegalTransition):
                 continue
 
-    def order_stops(self) -> None:
-        """Hand each wish to stop to its supervisor, again and again until the exit record is there."""
-        wanted = Attempt.objects.live().filter(
-            job__stop_wanted=True, job__state__in=[JobState.STOPPING, JobState.UNKNOWN]
-        )
-        attempts = list(wanted.select_related("job"))
-        self.ordered_at = {each.pk: self.ordered_at.get(each.pk, float("-inf")) for each in attempts}
-        for attempt in attempts:
+    def order_stops(self, attempts: Iterable[Attempt]) -> None:
+        """Hand each wish to stop to its supervisor, again and again until the exit record is there.
+
+        Args:
+            attempts: all that live, with their jobs.
+        """
+        wanted = [each for each in attempts if each.job.stop_wanted and each.job.state in STOPPED_STATES]
+        self.ordered_at = {each.pk: self.ordered_at.get(each.pk, float("-inf")) for each in wanted}
+        for attempt in wanted:
             if time.monotonic() - self.ordered_at[attempt.pk] >= STOP_AGAIN_EVERY_S:
                 self._order_stop(attempt)
 

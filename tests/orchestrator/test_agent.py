@@ -6,6 +6,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -252,12 +253,33 @@ def test_one_attempt_that_cannot_be_attended_does_not_keep_the_others(make_attem
     agent = Loop(threading.Event())
     deadline = time.monotonic() + 5
 
-    while not ended(Job.objects.get(pk=good.job_id)):
+    while not ended(Job.objects.get(pk=good.job_id)) or "failed; trying again" not in caplog.text:
         assert time.monotonic() < deadline
-        agent.followed_at = 0.0
         agent.tick()
 
     assert caplog.text.count(f"Attending attempt {bad} failed") == 1, "told once a second, not each turn"
+    threads = [watch.keeper.thread for watch in agent.watches.values()]
+    agent.forget()
+    for thread in threads:
+        if thread is not None:
+            thread.join()
+
+
+def test_a_turn_costs_one_query_however_many_attempts_live(make_attempt, django_assert_num_queries):
+    agent = Loop(threading.Event())
+    agent.swept_at = time.monotonic() + 1000
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(living(make_attempt(state=JobState.RUNNING)))
+        agent.tick()
+        agent.tick()
+        for watch in agent.watches.values():
+            watch.keeper.stop()
+            watch.followed_at = 0.0
+
+        with django_assert_num_queries(1):
+            agent.tick()
+
     threads = [watch.keeper.thread for watch in agent.watches.values()]
     agent.forget()
     for thread in threads:
@@ -291,6 +313,10 @@ def test_f31_a_second_agent_refuses(home):
 
 
 # --- sweeps
+
+
+def living_attempts() -> list[Attempt]:
+    return list(Attempt.objects.live().select_related("job"))
 
 
 def test_f76_a_job_on_a_lost_device_is_stopped_to_go_on_elsewhere(make_attempt):
@@ -332,11 +358,11 @@ def test_a_wish_to_stop_becomes_an_order_once_until_it_is_due_again(make_attempt
     folder = make_folder(attempt)
     sweeper = Sweeper()
     for _ in range(3):
-        sweeper.order_stops()
+        sweeper.order_stops(living_attempts())
     assert len(list(folder.orders.iterdir())) == 1
 
     sweeper.ordered_at[attempt.pk] -= 11
-    sweeper.order_stops()
+    sweeper.order_stops(living_attempts())
 
     orders = [read_record(path) or {} for path in folder.orders.iterdir()]
     assert [order["reason"] for order in orders] == ["preempt", "preempt"]
@@ -348,7 +374,7 @@ def test_f50_an_order_that_cannot_be_written_does_not_stop_the_agent(make_attemp
     folder.orders.rmdir()
     folder.orders.write_text("in the way")
 
-    Sweeper().order_stops()
+    Sweeper().order_stops(living_attempts())
 
     assert "could not be written, trying again" in caplog.text
 
@@ -360,7 +386,7 @@ def test_an_attempt_stopped_before_anybody_launched_it_ends_without_a_launch(mak
     attempt = make_attempt()
     act(attempt.job, by="root")
 
-    Sweeper().order_stops()
+    Sweeper().order_stops(living_attempts())
 
     assert Job.objects.get().state == state
     check_invariants()

@@ -36,6 +36,7 @@ class Command(BaseCommand):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            lock.close()
             raise CommandError(
                 f"Berth already runs for {settings.HOME.root}; stop it with `make down`, "
                 "or set BERTH_HOME and BERTH_PORT for a second one."

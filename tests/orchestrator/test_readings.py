@@ -1,0 +1,233 @@
+"""The newest readings, the table of devices, and what both do when a driver fails."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from django.db import IntegrityError
+
+from orchestrator import live
+from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
+from orchestrator.agent.readings import ReadingsThread
+from orchestrator.devices.slots import SlotDevices
+from orchestrator.devices.types import DeviceInfo, DeviceProcess, DriverUnavailable, Holder, Kind, Reading
+from orchestrator.models import Device, Health, Job, JobState, Pool
+from orchestrator.spec import GIB
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
+
+
+class FakeGpus:
+    """Two GPUs behind a driver that does what a test says: hardware that we lack."""
+
+    kind: Kind = "gpu"
+    dropped = 0
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+        self.down = False
+        self.processes: tuple[DeviceProcess, ...] = ()
+        self.lost: set[str] = set()
+
+    def inventory(self) -> list[DeviceInfo]:
+        self._answer()
+        return [info(f"GPU-{index}", index) for index in range(2)]
+
+    def read(self, holders: Sequence[Holder]) -> list[Reading]:
+        self._answer()
+        return [
+            Reading(
+                device_id=f"GPU-{index}",
+                taken_at=time.time(),
+                used_bytes=sum(each.used_bytes for each in self.processes) if index == 0 else 0,
+                total_bytes=80 * GIB,
+                utilization_percent=12.0,
+                processes=self.processes if index == 0 else (),
+                lost=f"GPU-{index}" in self.lost,
+                error="Fell off the bus." if f"GPU-{index}" in self.lost else None,
+            )
+            for index in range(2)
+        ]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _answer(self) -> None:
+        if self.down:
+            raise DriverUnavailable("The NVIDIA driver does not answer.")
+
+
+def info(device_id: str, index: int, kind: Kind = "gpu") -> DeviceInfo:
+    return DeviceInfo(id=device_id, index=index, kind=kind, name="H", memory_bytes=80 * GIB)
+
+
+def tick(devices: Any, thread: ReadingsThread | None = None) -> live.NowReadings:
+    (thread or ReadingsThread(devices, threading.Event())).tick()
+    return live.read_now()
+
+
+def test_before_the_first_reading_there_is_a_sentence():
+    assert live.read_now().problem == "No readings yet."
+
+
+def test_every_device_has_its_entry_and_simulated_ones_say_so():
+    now = tick(SlotDevices("sim", 2, 80 * GIB))
+
+    assert now.simulated
+    assert [device["label"] for device in now.devices] == ["simulated GPU 0", "simulated GPU 1"]
+    assert now.devices[0]["total_bytes"] == 80 * GIB
+    assert Device.objects.filter(pool="default").count() == 2
+
+
+def test_numbers_rise_over_restarts_of_the_agent():
+    gpus = FakeGpus()
+    first, second = tick(gpus), tick(gpus)
+
+    assert second.seq == first.seq + 1
+    assert second.stream != first.stream
+
+
+def test_a_device_shows_who_holds_it(make_attempt):
+    gpus = FakeGpus()
+    tick(gpus)
+    attempt = make_attempt(devices=[Device.objects.get(pk="GPU-0")])
+
+    now = tick(gpus)
+
+    device = now.device("GPU-0")
+    assert device is not None
+    assert [(each["job"], each["owner"], each["rank"]) for each in device["holders"]] == [
+        (str(attempt.job_id), "ada", 0)
+    ]
+
+
+def test_f83_a_foreign_process_is_shown_with_its_pid_and_user():
+    gpus = FakeGpus()
+    gpus.processes = (
+        DeviceProcess(42, 20 * GIB, "eve", "python other.py", None),
+        DeviceProcess(43, 5 * GIB, "ada", "python train.py", "some-job:1"),
+    )
+
+    device = tick(gpus).device("GPU-0")
+
+    assert device is not None
+    assert device["foreign_bytes"] == 20 * GIB
+    assert device["processes"][0] == {
+        "pid": 42,
+        "used_bytes": 20 * GIB,
+        "user": "eve",
+        "command": "python other.py",
+        "job": None,
+    }
+    assert device["processes"][1]["job"] == "some-job"
+
+
+def test_f79_a_driver_that_does_not_answer_is_said_and_its_return_noticed():
+    gpus = FakeGpus()
+    thread = ReadingsThread(gpus, threading.Event())
+    tick(gpus, thread)
+    gpus.down = True
+
+    now = tick(gpus, thread)
+    assert (now.problem, now.devices) == ("The NVIDIA driver does not answer.", [])
+    assert set(Device.objects.values_list("health", flat=True)) == {Health.OK}, (
+        "nobody knows that they are gone"
+    )
+
+    gpus.down = False
+    now = tick(gpus, thread)
+    assert (now.problem, len(now.devices)) == (None, 2)
+
+
+def test_f76_a_lost_device_is_faulty_and_its_job_moves_on(make_attempt):
+    gpus = FakeGpus()
+    thread = ReadingsThread(gpus, threading.Event())
+    tick(gpus, thread)
+    attempt = make_attempt(devices=[Device.objects.get(pk="GPU-0")], state=JobState.RUNNING)
+    gpus.lost = {"GPU-0"}
+
+    tick(gpus, thread)
+
+    device = Device.objects.get(pk="GPU-0")
+    assert (device.health, device.health_reason) == (Health.FAULTY, "Fell off the bus.")
+    job = Job.objects.get(pk=attempt.job_id)
+    assert (job.state, job.stop_reason) == (JobState.STOPPING, "gpu_fault")
+    assert job.reason == "GPU 0 is faulty: Fell off the bus."
+
+
+def test_a_device_that_answers_again_is_offered_again():
+    record_inventory([info("GPU-0", 0)])
+    lost = LostDevices()
+    reading = Reading(device_id="GPU-0", taken_at=0, used_bytes=0, total_bytes=1, lost=True)
+    lost.note([reading])
+    assert Device.objects.get().health == Health.FAULTY
+
+    lost.note([Reading(device_id="GPU-0", taken_at=0, used_bytes=0, total_bytes=1)])
+
+    assert Device.objects.get().health == Health.OK
+
+
+def test_f82_a_gpu_that_is_gone_keeps_its_row_and_comes_back():
+    record_inventory([info("GPU-0", 0), info("GPU-1", 1)])
+
+    record_inventory([info("GPU-1", 0)])
+    gone = Device.objects.get(pk="GPU-0")
+    assert (gone.health, gone.health_reason) == (Health.MISSING, "It is not there any more.")
+
+    record_inventory([info("GPU-0", 0), info("GPU-1", 1)])
+    assert set(Device.objects.values_list("health", flat=True)) == {Health.OK}
+
+
+def test_an_operators_pool_and_state_outlive_the_next_inventory():
+    record_inventory([info("GPU-0", 0)])
+    Device.objects.update(pool=Pool.objects.create(name="big"), admin_state="draining")
+
+    record_inventory([info("GPU-0", 3)])
+
+    device = Device.objects.get()
+    assert (device.pool_id, device.admin_state, device.index) == ("big", "draining", 3)
+
+
+def test_simulated_devices_that_were_never_used_leave_no_trace_but_used_ones_do(make_attempt):
+    record_inventory([info("sim-0", 0, "sim"), info("sim-1", 1, "sim")])
+    make_attempt(devices=[Device.objects.get(pk="sim-0")])
+
+    record_inventory([])
+
+    assert list(Device.objects.values_list("id", "health")) == [("sim-0", "missing")]
+
+
+def test_one_odd_reading_changes_no_inventory():
+    devices = MissingDevices({"a", "b"})
+    assert not devices.changed({"a"})
+    assert not devices.changed({"a", "b"})
+    assert devices.changed_at is None
+
+
+def test_the_thread_outlives_whatever_a_driver_does(caplog):
+    class Broken(FakeGpus):
+        def read(self, holders: Sequence[Holder]) -> list[Reading]:
+            stopping.set()
+            raise ZeroDivisionError
+
+    stopping = threading.Event()
+
+    ReadingsThread(Broken(), stopping).run()  # here, not as a thread: it must return
+
+    assert "Reading the devices failed" in caplog.text
+
+
+def test_half_written_readings_are_none(home):
+    home.readings.mkdir()
+    (home.readings / "now.json").write_text('{"seq": 1')
+
+    assert live.read_now() == live.NOTHING_READ
+
+
+def test_a_device_is_held_whole_by_one_attempt_only(make_attempt, make_device):
+    device = make_device()
+    make_attempt(devices=[device])
+    with pytest.raises(IntegrityError):
+        make_attempt(devices=[device])

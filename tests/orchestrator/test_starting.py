@@ -1,0 +1,251 @@
+"""Settings, wake-ups, and what stops a start with a sentence."""
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import transaction
+
+from orchestrator import services, wakeups
+from orchestrator.config.environment import Environment, WrongSetting, read_environment, redis_socket
+from orchestrator.store.layout import Home
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def read(**variables: str) -> Environment:
+    return read_environment({"BERTH_HOME": "/tmp/berth", **variables})  # noqa: S108  # nothing is written there
+
+
+def test_nothing_must_be_set():
+    environment = read()
+
+    assert (environment.port, environment.bind, environment.devices) == (8265, "127.0.0.1", "auto")
+    assert environment.own_redis
+    assert environment.redis_url == "unix:///tmp/berth/redis/redis.sock"
+    assert environment.database["ENGINE"] == "django.db.backends.sqlite3"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BERTH_HOME", "relative/path"),
+        ("BERTH_HOME", ""),
+        ("BERTH_HOME", "/etc/hostname"),
+        ("BERTH_HOME", "~nobody-of-this-name/x"),
+        ("BERTH_PORT", "0"),
+        ("BERTH_PORT", "65536"),
+        ("BERTH_PORT", "http"),
+        ("BERTH_PORT", "٨٠"),
+        ("BERTH_DEVICES", "gpu"),
+        ("BERTH_DEVICES", "cpu:0"),
+        ("BERTH_DEVICES", "sim:0x80GiB"),
+        ("BERTH_DEVICES", "sim:8x0GiB"),
+        ("BERTH_DEVICES", "sim:8x80"),
+        ("BERTH_REDIS_URL", "localhost:6379"),
+        ("BERTH_DEBUG", "yes"),
+        ("DATABASE_URL", "mysql://x/y"),
+        ("DATABASE_URL", "postgresql://host"),
+        ("DATABASE_URL", "postgresql://host:99999/name"),
+        ("DATABASE_URL", "postgresql://[::1/name"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_would_do(name, value):
+    with pytest.raises(WrongSetting) as error:
+        read(**{name: value})
+    assert name in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_password_of_the_database_is_not_told():
+    with pytest.raises(WrongSetting) as error:
+        read(DATABASE_URL="postgresql://me:hunter2@host:99999/name")
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_database_address_is_read_whole():
+    database = read(DATABASE_URL="postgres://me:p%40ss@db:5433/berth").database
+
+    assert {name: database[name] for name in ("USER", "PASSWORD", "HOST", "PORT", "NAME")} == {
+        "USER": "me",
+        "PASSWORD": "p@ss",
+        "HOST": "db",
+        "PORT": "5433",
+        "NAME": "berth",
+    }
+
+
+def test_a_long_home_gets_a_short_socket(tmp_path):
+    path = redis_socket(Home(tmp_path / ("x" * 100)))
+
+    assert len(bytes(path)) <= 100
+    assert path != redis_socket(Home(tmp_path / ("y" * 100)))
+
+
+@pytest.mark.parametrize(("name", "value"), [("BERTH_PORT", "x"), ("BERTH_HOME", "/proc/berth")])
+def test_a_wrong_setting_stops_the_start_with_one_sentence(name, value):
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "orchestrator.config.settings", name: value}
+    done = subprocess.run(
+        [sys.executable, "-c", "import orchestrator.config.settings"],
+        env=environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Berth cannot start: ")
+    assert done.stderr.count("\n") == 1
+
+
+# --- starting
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_f69_a_port_that_is_taken_is_told_before_anything_starts(taken, tmp_path):
+    environment = read(BERTH_PORT=str(taken))
+
+    with pytest.raises(
+        services.CannotStart, match=f"Port {taken} on 127.0.0.1 cannot be used .* set BERTH_PORT"
+    ):
+        services.Services(environment, tmp_path, print).start()
+
+
+@pytest.mark.parametrize(
+    ("bind", "address"),
+    [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("10.0.0.5", "10.0.0.5")],  # noqa: S104  # nothing is bound
+)
+def test_the_web_server_is_asked_where_it_listens(bind, address):
+    assert services.reachable(bind) == address
+
+
+@pytest.mark.django_db
+def test_f31_a_second_up_refuses(home):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with (home.root / "up.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            with pytest.raises(CommandError, match=r"Berth already runs for .* `make down`"):
+                call_command("up")
+        finally:
+            signal.signal(signal.SIGINT, before[0])
+            signal.signal(signal.SIGTERM, before[1])
+
+
+def test_a_process_that_ends_is_started_again_after_a_growing_pause(tmp_path):
+    said: list[str] = []
+    environment = read(BERTH_HOME=str(tmp_path))
+    all_of_it = services.Services(environment, tmp_path, said.append)
+    service = services.Service("web", [sys.executable, "-c", "raise SystemExit(3)"])
+    all_of_it._start_one(service)
+    assert service.process is not None
+    service.process.wait()
+
+    all_of_it.watch()
+
+    assert said == [f"web ended (exit status 3); starting it again. Log: {tmp_path}/logs/web.log"]
+    assert service.pause_s == 0.4
+    all_of_it.watch()
+    assert service.process is None, "not before its pause is over"
+    service.start_again_at = 0.0
+    all_of_it.watch()
+    assert service.process is not None
+    service.process.wait()
+
+
+def test_what_does_not_end_in_time_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(services, "STOP_WITHIN_S", 0.3)
+    stubborn = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    )
+    all_of_it = services.Services(read(BERTH_HOME=str(tmp_path)), tmp_path, print)
+    all_of_it._start_one(services.Service("web", [sys.executable, "-c", stubborn]))
+    while "up" not in (tmp_path / "logs/web.log").read_text():
+        time.sleep(0.01)
+
+    all_of_it.stop()
+
+    process = all_of_it.all[0].process
+    assert process is not None
+    assert process.returncode == -signal.SIGKILL
+
+
+# --- wake-ups
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_wake_up_is_sent_after_the_commit_and_never_after_a_rollback(sent):
+    with transaction.atomic():
+        wakeups.publish("jobs", 7)
+        assert sent.sender.waiting == {}
+    assert list(sent.sender.waiting) == ["live jobs"]
+    with transaction.atomic():
+        wakeups.publish("queue")
+        transaction.set_rollback(True)
+    assert list(sent.sender.waiting) == ["live jobs"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_f34_what_waits_for_a_hanging_redis_stays_small(sent):
+    for seq in range(1000):
+        wakeups.publish("jobs", seq)
+        wakeups.schedule()
+
+    assert len(sent.sender.waiting) == 2
+
+
+class Sent:
+    """The sender of this process, whose thread is held as by a Redis that hangs."""
+
+    def __init__(self) -> None:
+        self.sender = wakeups._Sender.get()
+        self.go_on = threading.Event()
+
+    def hold(self) -> None:
+        assert self.sender.wait_until_idle(10)
+        self.sender.put("hold", self.go_on.wait)
+        while self.sender.waiting:
+            time.sleep(0.001)
+
+
+@pytest.fixture
+def sent():
+    sent = Sent()
+    sent.hold()
+    yield sent
+    sent.go_on.set()
+    assert sent.sender.wait_until_idle(10)
+
+
+def test_an_outage_is_said_once(caplog):
+    sender = wakeups._Sender.get()
+    assert sender.wait_until_idle(10)
+    sender.failing = False
+    errors = [ConnectionError("a"), OSError("b"), ConnectionError("c")]
+
+    def fail() -> None:
+        raise errors.pop()
+
+    for number in range(3):
+        sender.put(str(number), fail)
+    assert sender.wait_until_idle(10)
+
+    assert caplog.text.count("Redis does not take wake-ups") == 1
