@@ -71,7 +71,7 @@ class _Recovery:
     def run(self) -> None:
         job = str(self._client.post("/jobs", _job())["id"])
         self._wait_for_step(job, attempt=1, at_least=KILL_AFTER_STEP)
-        while not self._client.get(f"/jobs/{job}/checkpoints"):
+        while not self._client.get(f"/jobs/{job}/checkpoints")["results"]:
             time.sleep(0.1)
         time.sleep(self._phase_s)
         victim = find_rank(job, 1)
