@@ -198,7 +198,7 @@ def _number(request: HttpRequest, name: str) -> int | None:
 def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """Memory and utilisation of the job's devices while it held them, for the charts."""
     found = _visible(request, job_id)
-    history = DeviceHistory(settings.HOME.readings)
+    history = DeviceHistory(settings.HOME.device_history)
     devices: dict[str, dict[str, Any]] = {}
     leases = Lease.objects.filter(attempt__job=found).select_related("device").order_by("-started_at")
     for lease in leases[:MOST_LEASES]:

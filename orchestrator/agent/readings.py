@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any
 
 from django.conf import settings
@@ -48,7 +49,7 @@ class ReadingsThread(threading.Thread):
         self.stopping = stopping
         self.stream = secrets.token_hex(8)
         self.seq = live.read_now().seq  # goes on rising over restarts
-        self.history = DeviceHistory(settings.HOME.readings / "history")
+        self.history = DeviceHistory(settings.HOME.device_history)
         self.cleaned_at = 0.0
         self.lost = LostDevices()
         self.problem: str | None = None
@@ -182,6 +183,7 @@ def _process(process: DeviceProcess) -> dict[str, Any]:
         "pid": process.pid,
         "used_bytes": process.used_bytes,
         "user": process.user,
-        "command": process.command,
+        # The program alone: arguments are their owner's, and everybody sees this.
+        "command": PurePath(process.command.split(" ", 1)[0]).name,
         "job": process.attempt.partition(":")[0] if process.attempt else None,
     }

@@ -80,5 +80,9 @@ class Home:
     def jobs(self) -> Path:
         return self.root / "jobs"
 
+    @property
+    def device_history(self) -> Path:
+        return self.readings / "history"
+
     def job(self, job_id: object) -> JobFolder:
         return JobFolder(self.jobs / str(job_id))

@@ -124,7 +124,7 @@ def test_an_unknown_field_names_the_accepted_ones(client_of, root, make_device):
 
 def test_the_history_of_a_device_is_down_sampled(client_of, ada, make_device, home):
     make_device(0)
-    history = DeviceHistory(home.readings / "history")
+    history = DeviceHistory(home.device_history)
     for second in range(0, 600, 2):
         history.append(
             "sim-0", 1_000_000.0 + second, memory_used_bytes=second, power_w=300 if second == 300 else 60

@@ -1,10 +1,13 @@
 """Every page: who may see it, what it shows of others' jobs, and that what users type is text."""
 
 import re
+import threading
 
 import pytest
 from django.urls import reverse
 
+from orchestrator.agent.readings import ReadingsThread
+from orchestrator.devices import open_devices
 from orchestrator.models import JobState
 
 HOSTILE = "<script>alert(1)</script>"
@@ -315,3 +318,14 @@ def test_b68_a_foreign_address_after_the_login_is_ignored(client, ada, home):
 def test_the_admin_is_offered_to_staff_only(reader, ada, root):
     assert reverse("admin:index") not in reader(ada).get(reverse("overview")).content.decode()
     assert reverse("admin:index") in reader(root).get(reverse("overview")).content.decode()
+
+
+def test_a_job_page_charts_the_devices_from_what_the_agent_kept(reader, ada, make_attempt, make_device):
+    thread = ReadingsThread(open_devices("sim:1x80GiB"), threading.Event())
+    attempt = make_attempt(owner=ada, state=JobState.RUNNING, devices=[make_device(0)])
+    thread.tick()
+    thread.history.flush()
+
+    [device] = reader(ada).get(f"/jobs/{attempt.job_id}/devices").json()["devices"]
+
+    assert len(device["series"]["memory_used_bytes"]["x"]) == 1
