@@ -66,7 +66,7 @@ class Sweeper:
     def pass_in_time(self, now: datetime) -> None:
         if time.monotonic() - self.passed_at > PASS_EVERY_S:
             self.passed_at = time.monotonic()
-            placement.run_pass(now)
+            self._pass_ourselves(now)
 
     def clean(self, now: datetime) -> None:
         if time.monotonic() - self.cleaned_at > CLEAN_EVERY_S:
@@ -132,9 +132,8 @@ class Sweeper:
         due = list(Outbox.objects.open().filter(created_at__lte=now - timedelta(seconds=oldest_s)))
         by_hand = now - timedelta(seconds=patience_s)
         passes = [errand for errand in due if errand.errand == Errand.SCHEDULE]
-        if any(errand.created_at < by_hand for errand in passes):  # one pass answers all of them
-            self.left_alone_at = time.monotonic()
-            placement.run_pass(now)
+        if any(errand.created_at < by_hand for errand in passes):
+            self._pass_ourselves(now)
         elif passes:
             wakeups.schedule()
         for errand in due:
@@ -145,6 +144,13 @@ class Sweeper:
             elif errand.deliveries == 0:
                 Outbox.objects.filter(pk=errand.pk).update(deliveries=F("deliveries") + 1, published_at=now)
                 wakeups.launch(errand.job_id, errand.number)
+
+    def _pass_ourselves(self, now: datetime) -> None:
+        """A pass answers all errands that ask for one; one that waited that long shows that no worker comes."""
+        long_ago = now - timedelta(seconds=PUBLISH_AGAIN_AFTER_S)
+        if Outbox.objects.open().filter(errand=Errand.SCHEDULE, created_at__lte=long_ago).exists():
+            self.left_alone_at = time.monotonic()
+        placement.run_pass(now)
 
     def _patience_s(self) -> float:
         """For how long an errand is left to the workers.

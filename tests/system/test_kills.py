@@ -1,0 +1,383 @@
+"""What is killed while jobs train: ranks, torchrun, supervisors, our services; nothing is lost, nothing runs twice."""
+
+import http.client
+import itertools
+import json
+import re
+import signal
+import sqlite3
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.server import REPOSITORY, Server, alive, job_body, kill
+
+pytestmark = pytest.mark.slow
+
+INTERVAL = 10  # steps between the checkpoints of TRAIN
+# Trains without torch: a step of 20 ms, a zip as torch.save writes it every ten steps, SIGTERM ends it.
+TRAIN = """
+import os, pathlib, sys, time, zipfile
+total = int(sys.argv[1])
+path = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "count.pt")
+done = 0
+if "--resume" in sys.argv:
+    with zipfile.ZipFile(path) as file:
+        done = int(file.read("count"))
+print("began at", done, flush=True)
+for step in range(done + 1, total + 1):
+    time.sleep(0.02)
+    if os.environ["RANK"] == "0":
+        print("step", step, "loss", 1 / step, flush=True)
+        if step % 10 == 0:
+            with zipfile.ZipFile(path.with_suffix(".part"), "w") as file:
+                file.writestr("count", str(step))
+            path.with_suffix(".part").replace(path)
+"""
+# The first attempt leaves a whole checkpoint, then half of the next in its place.
+TEAR = """
+import os, pathlib, time, zipfile
+path = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "state.pt")
+if "BERTH_RESUME_FROM" in os.environ:
+    print("resumed with", zipfile.ZipFile(path).read("step").decode())
+else:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("step", "1")
+    print("saved", flush=True)
+    time.sleep(2.5)
+    with open(path, "wb") as file:
+        file.write(b"PK" + os.urandom(100_000))
+        file.flush()
+        print("half", flush=True)
+        time.sleep(60)
+"""
+
+
+def train(server: Server, steps: int = 200, **fields: object) -> str:
+    return server.submit(TRAIN, args=[str(steps)], resume_args=["--resume"], **fields)
+
+
+def last_step(log: str) -> int:
+    return max(int(step) for step in re.findall(r"^step (\d+)", log, re.MULTILINE))
+
+
+def began_at(log: str) -> int:
+    found = re.search(r"^(?:began at|resumed at step) (\d+)", log, re.MULTILINE)
+    assert found, log
+    return int(found[1])
+
+
+def assert_resumed(server: Server, job: str, *, interval: int = INTERVAL, attempts: int = 2) -> None:
+    """Each attempt began at most a checkpoint interval before the step that the one before had reached."""
+    logs = [server.log(job, attempt) for attempt in range(1, attempts + 1)]
+    assert len(server.attempts(job)) == attempts
+    for before, after in itertools.pairwise(logs):
+        assert 0 <= last_step(before) - began_at(after) <= interval
+
+
+# Of the run itself
+
+
+def test_f17_a_killed_rank_of_two_resumes_from_the_checkpoint(server: Server) -> None:
+    job = train(server, gpus=2)
+    server.wait_for_line(job, "step 70 ")
+
+    kill(server.ranks(job)[1:])
+    ended = server.wait_for_end(job)
+
+    assert ended["state"] == "succeeded"
+    assert_resumed(server, job)
+    first, _ = server.attempts(job)
+    assert (first["exit_kind"], first["first_failure"]["rank"]) == ("signal", 1)
+    assert ended["failures"] == 0  # progress gives the budget back
+
+
+def test_f13_the_ranks_die_with_their_supervisor_and_the_job_resumes(server: Server) -> None:
+    job = train(server, gpus=2)
+    server.wait_for_line(job, "step 70 ")
+    before = server.members(job)
+
+    kill(server.supervisors(job))
+    began = time.monotonic()
+    while alive(before):
+        assert time.monotonic() - began < 2
+    server.wait_for_end(job)
+
+    assert_resumed(server, job)
+    assert server.attempts(job)[0]["exit_kind"] == "lost"
+
+
+def test_f16_a_killed_torchrun_takes_its_ranks_along_and_the_job_resumes(server: Server) -> None:
+    job = train(server, gpus=2)
+    server.wait_for_line(job, "step 70 ")
+    before = server.members(job)
+
+    kill([server.torchrun(job)])
+    server.wait_until(lambda: not alive(before), 2)
+
+    assert server.wait_for_end(job)["state"] == "succeeded"
+    assert_resumed(server, job)
+
+
+def test_f19_a_rank_killed_in_mid_save_resumes_from_the_checkpoint_before(server: Server) -> None:
+    job = server.submit(TEAR)
+    server.wait_for_line(job, "half")
+
+    kill(server.ranks(job))
+    ended = server.wait_for_end(job)
+
+    assert ended["state"] == "succeeded"
+    assert server.log(job, attempt=2) == "resumed with 1\n"
+
+
+def test_f15_a_stopped_supervisor_is_unknown_until_it_goes_on(own_server: Server) -> None:
+    server = own_server
+    job = server.submit("import time\nprint('on', flush=True)\ntime.sleep(33)\n")
+    server.wait_for_line(job, "on")
+    (supervisor,) = server.supervisors(job)
+
+    kill([supervisor], signal.SIGSTOP)
+    server.wait_for_state(job, "unknown", limit_s=35)
+    healths = [device["health"] for device in server.get("/devices")["results"] if device["holders"]]
+    kill([supervisor], signal.SIGCONT)
+
+    assert healths == ["fenced"]
+    server.wait_for_state(job, "running")
+    assert server.wait_for_end(job)["state"] == "succeeded"
+    assert len(server.attempts(job)) == 1
+    assert {device["health"] for device in server.get("/devices")["results"]} == {"ok"}
+
+
+# Of the web
+
+
+def test_f01_a_web_killed_before_the_commit_leaves_no_job(server: Server) -> None:
+    body = json.dumps(job_body("print('once')\n", name="f01")).encode()
+    half = _begin_submit(server, body, "f01")
+
+    server.kill_service("web")
+    half.close()
+    server.wait_until(lambda: _answers(server))
+
+    assert server.get("/jobs?q=f01")["results"] == []
+    job = server.post("/jobs", json.loads(body), key="f01")
+    assert [each["id"] for each in server.get("/jobs?q=f01")["results"]] == [job["id"]]
+    server.wait_for_end(job["id"])
+
+
+def test_f02_f03_a_web_killed_after_the_commit_has_made_one_job_that_starts(server: Server) -> None:
+    body = json.dumps(job_body("print('once')\n", name="f02")).encode()
+    connection = _begin_submit(server, body, "f02")
+    with sqlite3.connect(f"file:{server.home}/db.sqlite3?mode=ro", uri=True) as database:
+        connection.send(body[-1:])
+        while not database.execute("select 1 from orchestrator_job where name = 'f02'").fetchone():
+            pass
+        killed = server.kill_service("web")
+    connection.close()
+    server.wait_until(lambda: _answers(server))
+
+    again = server.post("/jobs", json.loads(body), key="f02")
+
+    assert not alive(killed)
+    assert [each["id"] for each in server.get("/jobs?q=f02")["results"]] == [again["id"]]
+    assert server.wait_for_end(again["id"], limit_s=12)["state"] == "succeeded"
+    assert len(server.attempts(again["id"])) == 1
+
+
+def test_f04_a_web_killed_in_mid_upload_makes_no_job(server: Server) -> None:
+    jobs = len(server.get("/jobs?limit=500")["results"])
+    bundles = server.home / "bundles"
+    bundles.mkdir(exist_ok=True)
+    kept = {path.name for path in bundles.iterdir()}
+    text = b"# " + b"x" * 4_000_000
+    form = b'--cut\r\nContent-Disposition: form-data; name="script"; filename="f04.py"\r\n\r\n' + text
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.putrequest("POST", "/api/v1/jobs")
+    connection.putheader("Authorization", f"Token {server.token}")
+    connection.putheader("Content-Type", "multipart/form-data; boundary=cut")
+    connection.putheader("Content-Length", str(len(form) + 1_000_000))
+    connection.endheaders(form)
+    time.sleep(0.3)
+
+    server.kill_service("web")
+    connection.close()
+    server.wait_until(lambda: _answers(server))
+
+    assert len(server.get("/jobs?limit=500")["results"]) == jobs
+    assert {path.name for path in bundles.iterdir() if not path.name.startswith(".")} == kept
+
+
+def _begin_submit(server: Server, body: bytes, key: str) -> http.client.HTTPConnection:
+    """Send a submit but for its last byte."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.putrequest("POST", "/api/v1/jobs")
+    connection.putheader("Authorization", f"Token {server.token}")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Idempotency-Key", key)
+    connection.putheader("Content-Length", str(len(body)))
+    connection.endheaders(body[:-1])
+    time.sleep(0.2)
+    return connection
+
+
+def _answers(server: Server) -> bool:
+    try:
+        return server.call("GET", "/health/live")[0] == 200
+    except OSError:
+        return False
+
+
+# Of worker, agent and Redis
+
+
+def test_f06_jobs_start_within_ten_seconds_of_a_workers_death(server: Server) -> None:
+    server.kill_service("worker", tree=True)
+    began = time.monotonic()
+
+    job = server.submit("print('on')\n")
+    server.wait_for_end(job)
+
+    assert time.monotonic() - began < 10
+
+
+def test_f33_jobs_start_within_ten_seconds_without_any_worker(own_server: Server) -> None:
+    server = own_server
+    worker = server.service("worker")
+    kill(worker, signal.SIGSTOP)  # one that was killed would be started again
+    taken_s = []
+    for _ in range(2):
+        began = time.monotonic()
+        server.wait_for_end(server.submit("print('on')\n"))
+        taken_s.append(time.monotonic() - began)
+    kill(worker, signal.SIGCONT)
+
+    assert taken_s[0] < 9
+    assert taken_s[1] < 5  # by now the agent knows that nobody comes
+
+
+def test_f09_four_trainings_go_on_without_the_worker(server: Server) -> None:
+    jobs = [train(server, 200) for _ in range(4)]
+    for job in jobs:
+        server.wait_for_line(job, "step 20 ")
+
+    server.kill_service("worker", tree=True)
+    states = [server.job(job)["state"] for job in jobs]
+    ended = [server.wait_for_end(job) for job in jobs]
+
+    assert states == ["running"] * 4
+    assert [(job["state"], job["attempt_count"], job["progress"]["step"]) for job in ended] == [
+        ("succeeded", 1, 200)
+    ] * 4
+
+
+def test_no_line_is_lost_or_counted_twice_over_deaths_of_the_agent(server: Server) -> None:
+    job = train(server, 300)
+    for step in (60, 140):
+        server.wait_for_line(job, f"step {step} ")
+        server.kill_service("agent")
+
+    ended = server.wait_for_end(job)
+
+    loss = server.get(f"/jobs/{job}/metrics?names=loss&max_points=1000")["series"]["loss"]
+    assert (ended["state"], ended["attempt_count"]) == ("succeeded", 1)
+    assert (loss["total"], loss["x"]) == (300, list(range(1, 301)))
+
+
+def test_f33_jobs_start_within_ten_seconds_when_redis_is_killed_and_comes_back_empty(
+    own_server: Server,
+) -> None:
+    server = own_server
+    first = train(server, 200)
+    server.wait_for_line(first, "step 20 ")
+
+    kill(server.service("redis"))
+    for path in (server.home / "redis").rglob("*.aof"):
+        path.unlink(missing_ok=True)
+    began = time.monotonic()
+    second = server.submit("print('on')\n")
+    server.wait_for_end(second)
+
+    assert time.monotonic() - began < 10
+    assert (server.wait_for_end(first)["state"], len(server.attempts(first))) == ("succeeded", 1)
+
+
+def test_f37_jobs_start_within_ten_seconds_when_redis_forgets_all(server: Server) -> None:
+    socket = server.home / "redis" / "redis.sock"
+    began = time.monotonic()
+    jobs = []
+    for _ in range(5):
+        jobs.append(server.submit("print('on')\n"))
+        subprocess.run(_redis_cli(socket, "FLUSHALL"), check=True, timeout=10)
+
+    for job in jobs:
+        assert server.wait_for_end(job)["state"] == "succeeded"
+        assert len(server.attempts(job)) == 1
+    assert time.monotonic() - began < 12
+
+
+def _redis_cli(socket: Path, command: str) -> list[str]:
+    code = f"import redis; redis.Redis(unix_socket_path={str(socket)!r}).execute_command({command!r})"
+    return [str(REPOSITORY / ".venv/bin/python"), "-c", code]
+
+
+def test_f34_submits_are_quick_while_redis_hangs(own_server: Server) -> None:
+    server = own_server
+    kill(server.service("redis"), signal.SIGSTOP)
+    taken_s = []
+    jobs = []
+    for _ in range(25):
+        began = time.monotonic()
+        jobs.append(server.submit("print('on')\n"))
+        taken_s.append(time.monotonic() - began)
+    kill(server.service("redis"), signal.SIGCONT)
+
+    assert max(taken_s) <= 2
+    assert statistics.median(taken_s) <= 0.5
+    for job in jobs:
+        assert server.wait_for_end(job)["state"] == "succeeded"
+
+
+# All of them
+
+
+def test_digits_on_two_ranks_survives_the_deaths_of_a_rank_worker_agent_and_redis(
+    own_server: Server,
+) -> None:
+    server = own_server
+    server.post("/datasets", {"name": "digits", "root": "examples", "path": "digits.csv.gz"})
+    job = server.submit(
+        REPOSITORY / "examples/digits.py",
+        gpus=2,
+        datasets=["digits@1"],
+        args=[
+            "--data",
+            "{dataset:digits}",
+            "--checkpoint-dir",
+            "{checkpoint_dir}",
+            "--step-delay",
+            "0.02",
+            "--steps",
+            "350",
+        ],
+        resume_args=["--resume", "{checkpoint}"],
+    )
+    server.wait_for_line(job, "step 50/", limit_s=60)
+    kill(server.ranks(job)[1:])
+    for service, step in (("worker", 120), ("agent", 180), ("redis", 240)):
+        server.wait_for_line(job, f"step {step}/", attempt=2, limit_s=60)
+        server.kill_service(service)
+
+    ended = server.wait_for_end(job)
+
+    assert (ended["state"], ended["progress"]["step"]) == ("succeeded", 350)
+    assert_resumed(server, job, interval=20)
+    first, second = server.attempts(job)
+    assert (first["exit_kind"], second["exit_kind"]) == ("signal", "ok")
+    assert "was killed by SIGKILL" in first["exit_detail"]
+    assert second["resumed_from_step"] is not None
+    assert "accuracy" in server.log(job, attempt=2)
+    assert server.get(f"/jobs/{job}/checkpoints")["results"]
+    assert server.members(job) == []

@@ -1,0 +1,142 @@
+"""Berth itself comes and goes while jobs train: Ctrl-C, down, a power cut, a second start."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.server import REPOSITORY, Server, alive, free_port
+from tests.system.test_kills import assert_resumed, train
+
+pytestmark = pytest.mark.slow
+
+
+def manage(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=REPOSITORY,
+        env=server.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_demo_runs_from_nothing_to_a_job_that_succeeded(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "BERTH_HOME": str(tmp_path / "berth"),
+        "BERTH_PORT": str(free_port()),
+        "BERTH_DEVICES": "cpu:2",
+    }
+
+    demo = subprocess.run(
+        [sys.executable, "manage.py", "up", "--example", "--once"],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert "First admin:  user admin  password " in demo.stdout
+    assert "succeeded" in demo.stdout
+    assert not Server(tmp_path / "berth", "", "cpu:2").all_processes()
+
+
+def test_ctrl_c_leaves_trainings_running_and_the_next_start_finds_them(own_server: Server) -> None:
+    server = own_server
+    job = train(server, 400)
+    server.wait_for_line(job, "step 20 ")
+    ranks = server.ranks(job)
+
+    server.stop()
+    services = [pid for name in ("web", "worker", "agent", "redis") for pid in server.service(name)]
+    running = alive(ranks)
+    server.start()
+
+    assert (services, running) == ([], ranks)
+    assert "1 training goes on" in (server.home / "up.log").read_text()
+    ended = server.wait_for_end(job)
+    assert (ended["state"], ended["attempt_count"], ended["progress"]["step"]) == ("succeeded", 1, 400)
+
+
+def test_down_ends_trainings_and_the_next_start_resumes_them(own_server: Server) -> None:
+    server = own_server
+    job = train(server, 400, grace_period_s=1)
+    server.wait_for_line(job, "step 70 ")
+
+    done = manage(server, "down")
+    left = server.all_processes()
+    server.start()
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert left == []
+    assert server.wait_for_end(job)["state"] == "succeeded"
+    assert_resumed(server, job)
+    assert server.attempts(job)[0]["exit_kind"] == "preempted"
+    assert server.job(job)["failures"] == 0
+
+
+def test_f30_after_a_power_cut_all_jobs_resume_and_nothing_is_left_over(own_server: Server) -> None:
+    server = own_server
+    jobs = [train(server), train(server)]
+    waiting = server.submit("print('on')\n")
+    for job in jobs:
+        server.wait_for_line(job, "step 70 ")
+
+    server.kill_everything()
+    began = time.monotonic()
+    server.start()
+
+    for job in jobs:
+        assert server.wait_for_end(job)["state"] == "succeeded"
+        assert_resumed(server, job)
+        assert server.attempts(job)[0]["exit_kind"] == "lost"
+    assert server.wait_for_end(waiting)["state"] == "succeeded"
+    assert time.monotonic() - began < 60
+    assert not [pid for job in jobs for pid in server.members(job)]
+
+
+def test_f31_a_second_start_refuses_and_harms_nothing(own_server: Server) -> None:
+    server = own_server
+
+    other = manage(server, "up")
+
+    assert other.returncode != 0
+    assert "already runs" in other.stderr
+    assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
+
+
+def test_f69_a_port_that_is_taken_is_named(make_server: Callable[..., Server], own_server: Server) -> None:
+    other = make_server()
+    other.environment["BERTH_PORT"] = str(own_server.port)
+
+    refused = manage(other, "up")
+
+    assert refused.returncode != 0
+    assert f"Port {own_server.port}" in refused.stderr
+    assert "BERTH_PORT" in refused.stderr
+    assert other.all_processes() == []
+
+
+def test_our_processes_end_when_their_parent_is_killed(own_server: Server) -> None:
+    server = own_server
+    job = train(server, 400)
+    server.wait_for_line(job, "step 20 ")
+    assert server.up is not None
+
+    server.up.send_signal(signal.SIGKILL)
+    names = ("web", "worker", "agent", "redis")
+    server.wait_until(lambda: not any(server.service(name) for name in names), 10)
+    server.start()
+
+    assert server.wait_for_end(job)["attempt_count"] == 1

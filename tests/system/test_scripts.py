@@ -1,0 +1,71 @@
+"""Scripts as people have them, unchanged: killed, resumed, and with checkpoints that were damaged."""
+
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.server import REPOSITORY, Server, kill
+
+pytestmark = pytest.mark.slow
+
+UNCHANGED = REPOSITORY / "examples/unchanged"
+
+
+def test_a_ddp_tutorial_reads_its_snapshot_back_from_its_fixed_path(server: Server) -> None:
+    job = server.submit(
+        UNCHANGED / "ddp_tutorial.py",
+        gpus=2,
+        args=["12", "1", "--pause", "0.1"],
+        checkpoint_glob="snapshot.pt",
+    )
+    server.wait_for_line(job, "Epoch 6 |", limit_s=60)
+
+    kill(server.ranks(job)[:1])
+    ended = server.wait_for_end(job)
+
+    first, second = server.log(job, 1), server.log(job, 2)
+    saved = int(re.findall(r"Epoch (\d+) \| Training snapshot saved", first)[-1])
+    resumed = re.search(r"Resuming training from snapshot at Epoch (\d+)", second)
+    assert (ended["state"], ended["attempt_count"]) == ("succeeded", 2)
+    assert resumed
+    assert saved <= int(resumed[1]) <= saved + 2  # it may die between its save and its line
+    assert "Epoch 11 | Training snapshot saved" in second
+
+
+def test_f54_a_small_gpt_falls_back_from_a_torn_checkpoint_to_the_one_before(server: Server) -> None:
+    job = server.submit(
+        UNCHANGED / "small_gpt.py",
+        args=["--max_iters=80", "--eval_interval=20", "--eval_iters=1", "--n_layer=1", "--n_embd=16"],
+        resume_args=["--init_from=resume"],
+        checkpoint_glob="out/ckpt.pt",
+    )
+    server.wait_until(lambda: len(server.get(f"/jobs/{job}/checkpoints")["results"]) >= 2, 60)
+
+    kill(server.ranks(job), signal.SIGSTOP)
+    time.sleep(1.5)  # what it has saved is kept by now
+    _tear_newest(server.folder(job) / "generations")
+    kill(server.ranks(job))
+    ended = server.wait_for_end(job)
+
+    assert (ended["state"], ended["attempt_count"]) == ("succeeded", 2)
+    assert "Resuming training from out" in server.log(job, 2)
+    begun = re.search(r"^iter (\d+)", server.log(job, 2), re.MULTILINE)
+    assert begun
+    assert 20 <= int(begun[1]) < 80
+    fallbacks = [reason for reason in server.reasons(job) if reason.startswith("Fell back from")]
+    assert len(fallbacks) == 1, server.reasons(job)
+
+
+def _tear_newest(generations: Path) -> None:
+    """Cut the newest generation's largest file in half, as a disk that lied about a write would."""
+    newest = max(
+        (each for each in generations.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name)
+    )
+    largest = max(
+        (path for path in newest.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
+    with largest.open("r+b") as file:
+        file.truncate(largest.stat().st_size // 2)
