@@ -71,9 +71,7 @@ def read_device_history(request: ApiRequest, device_id: str, window: Query[Histo
     device = get_object_or_404(Device, pk=device_id)
     end_s = time.time() if window.end is None else window.end
     start_s = end_s - HOUR_S if window.start is None else window.start
-    found = DeviceHistory(settings.HOME.device_history).read(
-        device.pk, start_s, end_s, window.max_points
-    )
+    found = DeviceHistory(settings.HOME.device_history).read(device.pk, start_s, end_s, window.max_points)
     return {"series": {name: each.as_json() for name, each in found.items()}, "from": start_s, "to": end_s}
 
 
