@@ -61,8 +61,16 @@ class Board:
             self.sites[device.id] = site
             self.nodes[device.node].append(site)
         for job in running:
-            self.take(job.id, [(share.device_id, share.memory_bytes) for share in job.shares])
+            self._occupy(job)
         self._sizes = sorted((len(sites) for sites in self.nodes.values()), reverse=True)
+
+    def _occupy(self, job: RunningJob) -> None:
+        spots = [share for share in job.shares if share.device_id in self.sites]
+        for share in spots:
+            site = self.sites[share.device_id]
+            site.tenants[job.id] = share.memory_bytes
+            site.count()
+        self._spots[job.id] = [share.device_id for share in spots]
 
     def take(self, job_id: str, claims: Sequence[tuple[str, int | None]]) -> None:
         held = []

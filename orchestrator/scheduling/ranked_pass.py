@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from orchestrator.scheduling.board import Board, Spot
 from orchestrator.scheduling.choosing import choose
@@ -142,7 +143,8 @@ class RankedPass(PoolPass):
         if spot is not None or not self.running:
             return spot
         key = self._plan.standings[job.id].key
-        return self._board.cleared_spot(job, parts, lambda tenant: self._price(tenant, key), closed)
+        # What is kept for the head is not cleared for another.
+        return self._board.cleared_spot(job, parts, lambda tenant: self._price(tenant, key), self.held)
 
     def _price(self, tenant: str, key: tuple[int, int, int, float, float, str]) -> float | None:
         """What stopping a tenant for a job of this rank costs, in GPU-seconds; None: it must stay."""
@@ -154,7 +156,7 @@ class RankedPass(PoolPass):
         if (chosen and standing.key <= key) or standing.key[:2] < key[:2] or not self._ran_enough(job, key):
             return None
         cost_s = restart_cost_s(job, self._policy) + (job.checkpoint_age_s or 0.0)
-        if key[2] != TRIAL and standing.worth * cost_s > 1:  # it would end before it is back
+        if key[2] != TRIAL and 1 < standing.worth * cost_s < inf:  # it would end before it is back
             return None
         return cost_s * standing.units + (_CHOSEN_COST if chosen else 0.0)
 

@@ -185,7 +185,7 @@ class Policy:
     longest_trial_restart_s: float = 60.0  # jobs that cost more to stop and resume have no trial
     restart_cost_s: float = 60.0  # of jobs that do not say
     gpu_time_weight: float | None = None  # 0: least time first, 1: least GPU-time; None: by pool
-    stay_factor: float = 1.2  # a running job must be worse by this before it is stopped
+    stay_factor: float = 1.5  # a running job must be worse by this before it is stopped
     quantum_restarts: float = 0.0  # a resumed job runs so many restart costs before it is stopped
     feedback_gpu_s: float = 900.0  # first level of jobs that report nothing
     feedback_factor: float = 4.0

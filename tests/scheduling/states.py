@@ -88,6 +88,10 @@ def _facts(draw: st.DrawFn) -> dict[str, Any]:
         "submitted": float(draw(st.integers(0, 5))),
         "time_limit_s": draw(_seconds),
         "ran_s": float(draw(st.integers(0, 600))),
+        "attained_gpu_s": float(draw(st.sampled_from((0, 100, 1000, 100_000)))),
+        "preemptible": draw(st.booleans()),
+        "restart_cost_s": draw(st.sampled_from((None, 5.0, 60.0, 300.0))),
+        "checkpoint_age_s": draw(st.sampled_from((None, 0.0, 100.0))),
         "progress_done": 10.0 if progress else None,
         "progress_total": float(draw(st.integers(0, 1000))) if progress else None,
         "step_s": 1.0 if progress else None,
@@ -157,3 +161,32 @@ def listed_otherwise(given: State, seed: int) -> State:
         running=shuffled(given.running),
         usage=shuffled(given.usage),
     )
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> State:
+    """One pool whose healthy devices are all taken, mostly by jobs that may be stopped, and a queue."""
+    nodes = draw(st.integers(1, 2))
+    devices = gpus(4 * nodes)
+    devices = tuple(replace(device, node=f"node-{device.index // 4}") for device in devices)
+    active, first = [], 0
+    while first < len(devices):
+        count = draw(st.integers(1, min(4, 4 - first % 4)))
+        facts = draw(_facts()) | {"gpus": count, "memory_bytes": None, "pool": "default"}
+        size = draw(st.sampled_from((None, None, 30 * GIB)))
+        shares = tuple(Share(f"gpu-{index}", size) for index in range(first, first + count))
+        facts |= {
+            "memory_bytes": size,
+            "shares": shares,
+            "started": NOW - facts["ran_s"],
+            "preemptible": draw(st.sampled_from((True, True, True, False))),
+            "stopping": draw(st.sampled_from((False, False, False, True))),
+        }
+        active.append(RunningJob(id=f"running-{first}", **facts))
+        first += count
+    waiting = []
+    for number in range(draw(st.integers(1, 6))):
+        facts = draw(_facts()) | {"pool": "default", "gpus": draw(st.integers(1, 4))}
+        facts |= {"ran_s": draw(st.sampled_from((0.0, 300.0)))}
+        waiting.append(QueuedJob(id=f"queued-{number:02}", **facts))
+    return State(now=NOW, devices=devices, queued=tuple(waiting), running=tuple(active))
