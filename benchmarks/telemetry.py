@@ -1,19 +1,16 @@
 """What it costs to report, keep, read and show a training's numbers."""
 
 import os
-import random
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-
-import numpy as np
 
 from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.frames import measure_frame_ages
 from benchmarks.server import Server, file_system
 from benchmarks.stats import median, percentile, spread
+from orchestrator.telemetry.measure import measure_downsample
 
 FIGURES = (
     Figure("report_us", "us", "report() of a loss tensor on the step path, median", target=20),
@@ -35,7 +32,6 @@ LINES = 100_000
 POINTS = 1_000_000
 BUCKETS = 1_000
 SPIKES = 20
-READS = 20
 
 
 def measure() -> Outcome:
@@ -72,31 +68,13 @@ def measure_report(outcome: Outcome, steps: int) -> None:
 
 
 def measure_reading(outcome: Outcome, folder: Path, points: int) -> None:
-    """A column of noise with spikes, down to buckets."""
-    from orchestrator.store.metrics import MetricWriter, Point  # needs no Django
-    from orchestrator.store.series import read_series
-
-    noise = np.random.default_rng(7).normal(1.0, 0.1, points).tolist()
-    spikes = {at: 50.0 + number for number, at in enumerate(random.Random(7).sample(range(points), SPIKES))}  # noqa: S311 -- not a secret
-    for at, value in spikes.items():
-        noise[at] = value
-    began = time.time()
-    with MetricWriter(folder, 1, began, None) as writer:
-        writer.append([Point("loss", step, began + step / 1000, value) for step, value in enumerate(noise)])
-        writer.flush()
-    took_ms = []
-    for _ in range(READS):
-        start = time.perf_counter()
-        series = read_series(folder, ["loss"], max_points=BUCKETS)["loss"]
-        took_ms.append((time.perf_counter() - start) * 1000)
-    if not BUCKETS / 2 <= len(series.x) <= BUCKETS:
-        raise RuntimeError(f"{points:,} points came down to {len(series.x)} buckets, not to {BUCKETS:,}")
-    # The spike is the maximum of the bucket it falls into, unless a higher one falls into the same.
-    bucket = np.searchsorted(series.x, list(spikes), side="right") - 1
-    kept = series.y_max[bucket] >= np.array(list(spikes.values()))
-    outcome.figures["downsample_ms"] = median(took_ms)
-    outcome.figures["spikes_kept"] = int(kept.sum())
-    outcome.details["downsample_ms"] = spread(took_ms, 2)
+    """A column of noise with planted spikes, down to buckets."""
+    found = measure_downsample(folder, points=points, max_points=BUCKETS, spikes=SPIKES)
+    if not BUCKETS / 2 <= found.buckets <= BUCKETS:
+        raise RuntimeError(f"{points:,} points came down to {found.buckets} buckets, not to {BUCKETS:,}")
+    outcome.figures["downsample_ms"] = found.median_ms
+    outcome.figures["spikes_kept"] = found.spikes_kept
+    outcome.details["downsample_first_read_ms"] = round(found.first_ms, 2)
 
 
 def measure_ingest(outcome: Outcome, server: Server, lines: int) -> None:
