@@ -14,7 +14,7 @@ from hashlib import sha256
 
 import pytest
 
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.checkpoints import GenerationStore, Skip
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import NotVerified
 from orchestrator.store.watcher import Watcher, glob_pattern
@@ -200,7 +200,7 @@ def test_f54_a_truncated_checkpoint_falls_back_to_the_one_before(job, store):
     save(path, b"two")
     second = capture(store, path, step=20)
     os.truncate(second.folder / "0000", 2)
-    skips = []
+    skips: list[Skip] = []
 
     assert store.newest_verified(skips) == first
     assert [(skip.name, skip.step) for skip in skips] == [("generation 2", 20)]
@@ -216,7 +216,7 @@ def test_f55_a_flipped_bit_falls_back_to_the_one_before(job, store):
     flip[1500] ^= 1
     (second.folder / "0000").chmod(0o644)
     save(second.folder / "0000", bytes(flip))
-    skips = []
+    skips: list[Skip] = []
 
     assert store.newest_verified(skips) == first
     assert "other bytes" in skips[0].reason
@@ -248,7 +248,7 @@ def test_f56_a_missing_or_garbled_manifest_is_skipped_with_a_reason(job, store, 
     (second.folder / "manifest.json").unlink()
     if manifest is not None:
         save(second.folder / "manifest.json", manifest)
-    skips = []
+    skips: list[Skip] = []
 
     assert store.newest_verified(skips) == first
     assert "manifest" in skips[0].reason
@@ -256,7 +256,7 @@ def test_f56_a_missing_or_garbled_manifest_is_skipped_with_a_reason(job, store, 
 
 def test_f56_a_library_manifest_of_another_attempt_is_skipped(job, store):
     library_checkpoint(job, 1, 10).rename(job.checkpoints / "2-10")
-    skips = []
+    skips: list[Skip] = []
 
     assert store.newest_verified(skips) is None
     assert "attempt 1" in skips[0].reason
@@ -292,7 +292,7 @@ def test_what_the_librarys_own_store_writes_verifies_here(job, store):
 def test_a_damaged_checkpoint_of_the_library_falls_back(job, store):
     library_checkpoint(job, 1, 10)
     (library_checkpoint(job, 1, 20) / "state.pt").write_bytes(b"other")
-    skips = []
+    skips: list[Skip] = []
 
     assert store.newest_verified(skips).step == 10
     assert skips[0].step == 20
@@ -365,7 +365,7 @@ def test_b58_links_inside_a_library_checkpoint_do_not_verify(job, store, tmp_pat
     state = library_checkpoint(job, 1, 10) / "state.pt"
     state.unlink()
     state.symlink_to(save(tmp_path / "state", b"state"))
-    skips = []
+    skips: list[Skip] = []
 
     assert store.newest_verified(skips) is None
     assert "state.pt cannot be read" in skips[0].reason

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.telemetry.patterns import LineParser
+from orchestrator.telemetry.patterns import LineParser, LineValues
+
+
+def values_of(parser: LineParser, line: str) -> LineValues:
+    """What a line says; it must say something."""
+    found = parser.feed(line)
+    assert found is not None, line
+    return found
 
 
 @pytest.mark.parametrize(
@@ -38,7 +45,7 @@ from orchestrator.telemetry.patterns import LineParser
     ],
 )  # fmt: skip
 def test_a_printed_line_gives_its_values(line, step, total_steps, values):
-    found = LineParser().feed(line)
+    found = values_of(LineParser(), line)
 
     assert (found.step, found.total_steps, found.values) == (step, total_steps, values)
 
@@ -54,8 +61,8 @@ def test_a_line_without_step_or_epoch_gives_nothing(line):
 def test_epochs_are_steps_where_nothing_else_is():
     parser = LineParser()
 
-    assert [parser.feed(f"Epoch {n}/3, loss = {n / 2}").step for n in (1, 2, 3)] == [1, 2, 3]
-    assert parser.feed("Epoch 3/3, loss = 1").total_epochs == 3
+    assert [values_of(parser, f"Epoch {n}/3, loss = {n / 2}").step for n in (1, 2, 3)] == [1, 2, 3]
+    assert values_of(parser, "Epoch 3/3, loss = 1").total_epochs == 3
 
 
 def test_steps_of_each_epoch_are_counted_over_all():
@@ -64,24 +71,24 @@ def test_steps_of_each_epoch_are_counted_over_all():
         f"Epoch {epoch}: 50%|##  | {step}/10 [00:01<00:01, 9it/s]" for epoch in range(3) for step in (5, 10)
     ]
 
-    assert [parser.feed(line).step for line in lines] == [5, 10, 15, 20, 25, 30]
+    assert [values_of(parser, line).step for line in lines] == [5, 10, 15, 20, 25, 30]
 
 
 def test_a_dict_takes_the_step_of_the_bar_before():
     parser = LineParser()
     parser.feed(" 45%|####5     | 45/100 [00:10<00:12,  4.43it/s]")
 
-    assert parser.feed("{'loss': 0.5, 'epoch': 0.45}").step == 45
+    assert values_of(parser, "{'loss': 0.5, 'epoch': 0.45}").step == 45
 
 
 def test_values_without_any_step_are_counted():
     parser = LineParser()
 
-    assert [parser.feed("{'loss': 0.5}").step for _ in range(3)] == [1, 2, 3]
+    assert [values_of(parser, "{'loss': 0.5}").step for _ in range(3)] == [1, 2, 3]
 
 
 def test_b47_nan_and_infinity_are_values():
-    found = LineParser().feed("step 5 loss nan norm inf drop -inf").values
+    found = values_of(LineParser(), "step 5 loss nan norm inf drop -inf").values
 
     assert math.isnan(found["loss"])
     assert (found["norm"], found["drop"]) == (math.inf, -math.inf)

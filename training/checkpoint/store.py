@@ -51,7 +51,7 @@ def list_places(folder: Path) -> list[Place]:
 
 
 def write(
-    folder: Path, attempt: int, step: int, about: Mapping[str, Any], write_state: Callable[[BinaryIO], None]
+    folder: Path, attempt: int, step: int, about: Mapping[str, Any], write_state: Callable[[BinaryIO], object]
 ) -> Place:
     """Write the checkpoint ``<attempt>-<step>``; whatever fails or dies, older ones stay.
 
@@ -134,7 +134,7 @@ def prune(folder: Path, keep_last: int) -> None:
             shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _write_hashed(path: Path, write_state: Callable[[BinaryIO], None]) -> dict[str, Any]:
+def _write_hashed(path: Path, write_state: Callable[[BinaryIO], object]) -> dict[str, Any]:
     with path.open("wb") as file:
         hashing = _HashingFile(file)
         write_state(hashing)  # type: ignore[arg-type]  # it has what torch.save calls: write and flush
