@@ -42,9 +42,11 @@ def measure() -> Outcome:
         outcome.details["disk"] = file_system(server.home)
         for number in range(KILLS + 1):
             recovery = _Recovery(server, client, phase_s=random.Random(number).uniform(0, 0.5))  # noqa: S311 -- not a secret
-            recovery.run()
-            again_s = _time_fresh_torchrun(recovery)
-            recovery.close()
+            try:
+                recovery.run()
+                again_s = _time_fresh_torchrun(recovery)
+            finally:
+                recovery.close()
             if number:  # the first reads torch from the disk
                 mttr_s.append(recovery.took_s)
                 bare_s.append(again_s)
