@@ -7,6 +7,7 @@ python3 make.py demo | up | down | test | bench | lock
 import argparse
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -75,9 +76,14 @@ def pip(*arguments: object) -> None:
 
 
 def link_project() -> None:
-    """Make ``import training`` work for jobs wherever they run: one line in site-packages."""
+    """Make ``import training`` work for jobs wherever they run: one line in site-packages; and the command."""
     packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(VENV)}))
     (packages / "berth.pth").write_text(f"{ROOT}\n")
+    command = VENV / "bin" / "berth"  # through sh, because a #! line ends at a space and at 127 bytes
+    command.write_text(
+        f'#!/bin/sh\nexec {shlex.quote(str(PYTHON))} -c "from orchestrator.cli import main; main()" "$@"\n'
+    )
+    command.chmod(0o755)
 
 
 def manage(*arguments: object) -> None:

@@ -3,7 +3,7 @@
 from django.http import Http404
 from ninja.errors import HttpError, ValidationError
 
-from orchestrator.api import datasets, devices, health, job_output, jobs, pools, tokens
+from orchestrator.api import datasets, devices, health, job_output, jobs, me, pools, tokens
 from orchestrator.api.auth import SIGNED_IN
 from orchestrator.api.door import BerthAPI, only_known_parameters
 from orchestrator.api.errors import answer_error
@@ -29,6 +29,7 @@ for _prefix, _router in (
     ("/pools", pools.router),
     ("/datasets", datasets.router),
     ("/tokens", tokens.router),
+    ("/me", me.router),
     ("/health", health.router),
 ):
     api.add_router(_prefix, _router, tags=[_prefix[1:]])

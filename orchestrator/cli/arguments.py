@@ -1,0 +1,92 @@
+"""A script's arguments: what belongs together, what replaces what, and what differs between jobs."""
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+
+class WrongUse(Exception):
+    """A command was typed in a way that has no meaning; the text says what would have one."""
+
+
+_NUMBER = re.compile(r"-\.?\d")
+
+
+def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is for us and, after the first ``--``, what is for the script."""
+    if "--" not in words:
+        return list(words), []
+    at = words.index("--")
+    return list(words[:at]), list(words[at + 1 :])
+
+
+def group(args: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Options with the words that follow them, by name; words before the first option have the name ''."""
+    groups: list[tuple[str, list[str]]] = []
+    for word in args:
+        is_option = word.startswith("-") and word != "-" and not _NUMBER.match(word)
+        if is_option:
+            groups.append((word.partition("=")[0], [word]))
+        elif groups:
+            groups[-1][1].append(word)
+        else:
+            groups.append(("", [word]))
+    return groups
+
+
+def merge(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """``old`` with the options of ``new`` in the place of those of the same name, or behind them."""
+    changed = {
+        name: [word for _, words in each for word in words]
+        for name, each in groupby(sorted(group(new), key=lambda one: one[0]), key=lambda one: one[0])
+    }
+    merged: list[str] = changed.pop("") if "" in changed else []
+    has_positional = bool(merged)
+    used: set[str] = set()
+    for name, words in group(old):
+        if name == "" and has_positional:
+            continue
+        if name not in changed:
+            merged += words
+        elif name not in used:
+            merged += changed[name]
+            used.add(name)
+    for name, _ in group(new):  # in the order in which they were typed
+        if name in changed and name not in used:
+            merged += changed[name]
+            used.add(name)
+    return merged
+
+
+def by_name(args: Sequence[str]) -> dict[str, str]:
+    """Values by option for a table: ``--lr 3e-4`` is {"lr": "3e-4"}, a flag is "yes"."""
+    found: dict[str, list[str]] = {}
+    for name, words in group(args):
+        first = words[0].partition("=")[2] if "=" in words[0] and name else ""
+        values = ([first] if first else []) + (words[1:] if name else words)
+        found.setdefault(name.lstrip("-") or "arguments", []).append(" ".join(values) or "yes")
+    return {name: ", ".join(values) for name, values in found.items()}
+
+
+def duration_s(text: str) -> float:
+    """Seconds of "90", "90s", "45m", "2h", "1d" or "1h30m".
+
+    Raises:
+        WrongUse: none of these.
+    """
+    units = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
+    if not re.fullmatch(r"\d+(?:\.\d+)?[dhms]?(?:\d+[hms])*", text.strip(), re.ASCII):
+        raise WrongUse(f"{text!r} is not a duration; give one such as 90s, 45m, 2h or 1d12h.")
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms]?)", text))
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Name and value of NAME=VALUE.
+
+    Raises:
+        WrongUse: there is no =.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise WrongUse(f"{text!r} is not of the form NAME=VALUE.")
+    return name, value

@@ -1,0 +1,150 @@
+"""Which server, and which job: by id, part of an id or name, else the one that a person means most likely."""
+
+import sys
+from collections.abc import Sequence
+
+from orchestrator.cli.arguments import WrongUse
+from orchestrator.cli.printing import remark
+from orchestrator.client import FINAL_STATES, WAITING_STATES, Berth, BerthError, Conflict, Job, NotFound
+
+SHORTEST_PART = 4  # the server looks for parts of ids from here on
+UNFINISHED = ("queued", "held", "starting", "running", "stopping", "backoff", "unknown")
+FAILED = ("failed", "timed_out")
+_TIMED_OUT, _TERMINATED, _SIGNAL = 124, 143, 128  # as timeout(1) and shells say it
+
+
+def connect() -> Berth:
+    return Berth()
+
+
+def find_job(berth: Berth, text: str) -> Job:
+    """The job with this id, this part of an id, or exactly this name.
+
+    Raises:
+        NotFound: none, or none that the caller may see.
+        Conflict: several.
+    """
+    if len(text) >= SHORTEST_PART:
+        try:
+            return berth.job(text)
+        except NotFound:
+            pass
+        found = [job for job in berth.jobs(q=text, limit=500) if job.name == text]
+    else:
+        found = [job for job in berth.jobs(limit=500) if text and (job.name == text or text in job.short_id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        some = ", ".join(f"{job.name} {job.short_id}" for job in found[:5])
+        raise Conflict(f"Several jobs match {text!r}: {some}{', ...' if len(found) > 5 else ''}; give an id.")
+    raise NotFound(f"There is no job {text!r}, or it is not yours to see; `berth ps` lists yours.")
+
+
+def my_jobs(berth: Berth, states: Sequence[str] | None = None, limit: int = 50) -> list[Job]:
+    """The caller's own, newest first; an operator sees everybody's otherwise."""
+    return list(berth.jobs(owner=berth.me().username, state=states, limit=limit))
+
+
+def newest(berth: Berth, text: str | None, states: Sequence[str] | None, none: str) -> Job:
+    """The job that was named, else the caller's newest in one of ``states``.
+
+    Raises:
+        NotFound: with the sentence ``none``, where there is no such job.
+    """
+    if text is not None:
+        return find_job(berth, text)
+    for job in my_jobs(berth, states, limit=1):
+        return job
+    raise NotFound(none)
+
+
+def newest_running(berth: Berth, text: str | None) -> Job:
+    """The job that was named, else the caller's newest that runs, waits or has ended, in this order."""
+    if text is not None:
+        return find_job(berth, text)
+    jobs = my_jobs(berth)
+    for wanted in (_runs, _unfinished, _any):
+        for job in jobs:
+            if wanted(job):
+                return job
+    raise NotFound("You have no jobs yet; submit one with: berth run train.py")
+
+
+def oldest_waiting(berth: Berth, text: str | None) -> Job:
+    if text is not None:
+        return find_job(berth, text)
+    for job in berth.jobs(
+        owner=berth.me().username, state=tuple(WAITING_STATES), ordering="submitted_at", limit=1
+    ):
+        return job
+    raise NotFound("None of your jobs waits.")
+
+
+def one_of_several(berth: Berth, states: Sequence[str], verb: str) -> Job:
+    """The only one of the caller's jobs in ``states``; asks which where there are more.
+
+    Raises:
+        NotFound: there is none.
+        Conflict: there are several, and nobody to ask.
+    """
+    jobs = my_jobs(berth, states)
+    if not jobs:
+        raise NotFound(f"You have no job to {verb}.")
+    if len(jobs) == 1:
+        return jobs[0]
+    for number, job in enumerate(jobs, start=1):
+        remark(f"{number:3}  {job.short_id}  {job.state:9}  {job.name}")
+    if not sys.stdin.isatty():
+        raise Conflict(f"You have {len(jobs)} such jobs; name the one to {verb}.")
+    sys.stderr.write(f"Which one to {verb}? Number or id, Enter for none: ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline().strip()
+    if answer.isdigit() and 1 <= int(answer) <= len(jobs):
+        return jobs[int(answer) - 1]
+    if not answer:
+        raise BerthError("Nothing was chosen, and nothing was done.")
+    return find_job(berth, answer)
+
+
+def jobs_to_compare(berth: Berth, texts: Sequence[str]) -> list[Job]:
+    """Jobs by name, or with ``-3`` the caller's last three, oldest first.
+
+    Raises:
+        WrongUse: fewer than two.
+    """
+    if len(texts) == 1 and texts[0].startswith("-"):
+        count = texts[0][1:]
+        if not count.isdecimal():
+            raise WrongUse(f"There is no option {texts[0]}; berth compare -3 compares your last three jobs.")
+        jobs = my_jobs(berth, limit=int(count))[::-1]
+    else:
+        jobs = [find_job(berth, text) for text in texts]
+    if len(jobs) < 2:
+        raise WrongUse("Two jobs or more can be compared; name them, or give -3 for your last three.")
+    return jobs
+
+
+def exit_status(job: Job) -> int:
+    """What a shell should see of an ended job: its own exit status where it has one."""
+    if job.state == "succeeded":
+        return 0
+    if job.state == "timed_out":
+        return _TIMED_OUT
+    if job.state == "cancelled":
+        return _TERMINATED
+    failure = (job.attempt.first_failure if job.attempt else None) or {}
+    if failure.get("signal"):
+        return _SIGNAL + int(failure["signal"])
+    return int(failure.get("code") or 1) & 0xFF or 1
+
+
+def _runs(job: Job) -> bool:
+    return job.state == "running"
+
+
+def _unfinished(job: Job) -> bool:
+    return job.state not in FINAL_STATES
+
+
+def _any(job: Job) -> bool:
+    return True

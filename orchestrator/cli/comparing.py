@@ -1,0 +1,115 @@
+"""berth compare: what differs between jobs, in what they were given and in what came out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from dashboard import words
+from orchestrator.cli.arguments import by_name
+from orchestrator.cli.printing import safe
+from orchestrator.cli.tables import grid, in_order, job_line
+from orchestrator.client import Job
+
+SETTINGS = (
+    "entrypoint",
+    "pool",
+    "gpus",
+    "gpu_memory_gib",
+    "cpus",
+    "memory_gib",
+    "datasets",
+    "kind",
+    "python",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One property over all jobs; ``values`` are numbers where they can be compared as such."""
+
+    name: str
+    values: list[Any]
+    texts: list[str]
+    differs: bool
+
+
+def compare(jobs: Sequence[Job]) -> list[Row]:
+    """Settings first, then results; the first job is the baseline."""
+    return [*_settings(jobs), *_results(jobs)]
+
+
+def comparison_table(jobs: Sequence[Job], rows: Sequence[Row]) -> Table:
+    table = grid("", *("value" for _ in jobs))
+    for column, job in zip(table.columns[1:], jobs, strict=True):
+        column.header = Text(job_line(job), "bold")
+    for row in rows:
+        table.add_row(Text(safe(row.name), "dim"), *(Text(safe(text)) for text in row.texts))
+    return table
+
+
+def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "jobs": [job.id for job in jobs],
+        "rows": [{"name": row.name, "values": row.values, "differs": row.differs} for row in rows],
+    }
+
+
+def _settings(jobs: Sequence[Job]) -> list[Row]:
+    rows = [_row(name, [_plain(job.json.get(name)) for job in jobs]) for name in SETTINGS]
+    rows += _union("", [by_name(job.args) for job in jobs])
+    rows += _union("env ", [job.env for job in jobs])
+    code = [str(job.json.get("bundle", ""))[:8] for job in jobs]
+    return [*rows, _row("code", code)]
+
+
+def _results(jobs: Sequence[Job]) -> list[Row]:
+    metrics = in_order({name: None for job in jobs for name in job.last_values})
+    peaks = [job.attempt.peak_memory_bytes if job.attempt else None for job in jobs]
+    return [
+        _row("state", [job.state for job in jobs]),
+        *(_numbers(name, [_last(job, name) for job in jobs], "value") for name in metrics),
+        _numbers("steps", [job.progress.step for job in jobs], "value"),
+        _numbers("steps_per_s", [job.progress.steps_per_s for job in jobs], "value"),
+        _numbers("run time", [job.run_s if job.started_at else None for job in jobs], "duration"),
+        _numbers("device-hours", [job.run_s * job.gpus / 3600 for job in jobs], "value"),
+        _numbers("peak memory", peaks, "size"),
+        _row("attempts", [job.attempt_count for job in jobs]),
+    ]
+
+
+def _last(job: Job, name: str) -> float | str | None:
+    value = job.last_values.get(name)
+    return job.nonfinite.get(name) if value is None else value
+
+
+def _row(name: str, values: list[Any]) -> Row:
+    texts = ["" if value is None else str(value) for value in values]
+    return Row(name, values, texts, differs=len(set(texts)) > 1)
+
+
+def _numbers(name: str, values: Sequence[float | str | None], unit: str) -> Row:
+    """A row of numbers; beside each the change against the first job's."""
+    say = {"value": words.value, "duration": words.duration, "size": words.size}[unit]
+    base = values[0]
+    texts = []
+    for value in values:
+        if value is None or isinstance(value, str):
+            texts.append(value or "")
+            continue
+        text = say(value)
+        if isinstance(base, int | float) and base and value != base:
+            text += f" ({(value - base) / abs(base):+.0%})"
+        texts.append(text)
+    return Row(name, list(values), texts, differs=len(set(values)) > 1)
+
+
+def _union(prefix: str, given: Sequence[Mapping[str, Any]]) -> list[Row]:
+    names = list(dict.fromkeys(name for each in given for name in each))
+    return [_row(f"{prefix}{name}", [_plain(each.get(name)) for each in given]) for name in names]
+
+
+def _plain(value: Any) -> Any:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,0 +1,104 @@
+"""berth why, gpu, drain and data: one thing at a time, in sentences."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.table import Table
+from rich.text import Text
+
+from dashboard import words
+from orchestrator.cli.printing import safe, say
+from orchestrator.cli.tables import grid, heat_text, job_line, moment, state_text, terminal, wall
+from orchestrator.client import Berth, Dataset, Device, Explanation, Job, NotFound
+
+_CHANGES = {
+    "gpus": "-g {}",
+    "gpu_memory_gib": "-m {}",
+    "time_limit_s": "-t {:.0f}s",
+    "pool": "--pool {}",
+}
+
+
+def explain(job: Job, answer: Explanation) -> None:
+    """The sentence, the range of its start, and what would change it."""
+    terminal().print(Text.assemble((job_line(job), "bold"), "  ", state_text(job.state)))
+    say(safe(answer.sentence))
+    now = datetime.now(tz=UTC)
+    when = words.start_range(moment(answer.start_earliest), moment(answer.start_latest), now)
+    if when:
+        say(f"Expected to start {when}.")
+    elif job.state == "queued":
+        say("When it starts is not known.")
+    if answer.ahead:
+        say(f"{words.plural(answer.ahead, 'job')} ahead of it.")
+    for change in answer.would_start_now_with:
+        form = _CHANGES.get(change["change"], f"with {change['change']} {{}}")
+        say(f"It would start now with: {form.format(change['value'])}")
+    if answer.calibration:
+        inside, of = answer.calibration["inside"], answer.calibration["of"]
+        say(f"Estimates like this were inside their range {inside} times of the last {of}.")
+
+
+def find_device(berth: Berth, text: str) -> Device:
+    """The device with this index, id or label.
+
+    Raises:
+        NotFound: none.
+    """
+    devices = berth.devices()
+    for device in devices:
+        if text in {str(device.index), device.id, device.label}:
+            return device
+    known = ", ".join(str(device.index) for device in devices) or "none"
+    raise NotFound(f"There is no device {text!r}; there are {known}.")
+
+
+def show_device(device: Device) -> None:
+    console = terminal()
+    console.print(wall([device]))
+    facts = [f"pool {device.pool}", f"node {device.node}", f"id {device.id}", heat_text(device)]
+    console.print(Text(safe("  ".join(fact for fact in facts if fact)), "dim"))
+    if device.reading is None or not device.reading.processes:
+        return
+    table = grid("pid", "memory", "whose", "job", "command")
+    for process in device.reading.processes:
+        whose = "" if process.job is None else process.job[-8:]
+        table.add_row(
+            str(process.pid),
+            words.size(process.used_bytes),
+            Text(safe(process.user or "")),
+            Text(whose or "not ours", "" if whose else "yellow"),
+            Text(safe(process.command)),
+        )
+    console.print(table)
+
+
+def say_drained(device: Device) -> None:
+    if device.state != "draining":
+        say(f"{safe(device.label)} is {device.state}; jobs may start on it.")
+        return
+    on_it = ", ".join(f"{safe(each.name)} {each.short_id} ({safe(each.owner)})" for each in device.holders)
+    goes_on = f"{on_it} {'go' if len(device.holders) > 1 else 'goes'} on; " if on_it else ""
+    say(
+        f"{safe(device.label)} drains: {goes_on}nothing new starts there. Undo: berth drain {device.index} --undo"
+    )
+
+
+def dataset_table(datasets: Sequence[Dataset]) -> Table:
+    table = grid("dataset", "size", "whose", "where", "")
+    for each in datasets:
+        table.add_row(
+            Text(each.reference),
+            "" if each.size_bytes is None else words.size(each.size_bytes),
+            Text(safe(each.owner)),
+            Text(safe(f"{each.root}:{each.path}")),
+            Text("" if each.available else "its files are not there now", "yellow"),
+        )
+    return table
+
+
+def say_dataset(dataset: Dataset) -> None:
+    size = "" if dataset.size_bytes is None else f" ({words.size(dataset.size_bytes)})"
+    say(
+        f"{dataset.reference} is registered{size}. Use it with: berth run --data {dataset.reference} train.py"
+    )

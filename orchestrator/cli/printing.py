@@ -1,0 +1,64 @@
+"""Plain output: sentences for people, JSON for programs, and text of others made safe for a terminal."""
+
+import json
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # importing it costs 60 ms, and `berth --help` needs none of it
+    from orchestrator.client import BerthError
+
+COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+# Whole escape sequences first (of a window title, the text in it too), then every control character left.
+_UNSAFE = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-9;:?<=>!]*[ -/]*[@-~]"
+    r"|\x1b.?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def remark(text: str) -> None:
+    """For the person, not for the pipe."""
+    sys.stdout.flush()  # what belongs before it, comes before it
+    sys.stderr.write(f"{text}\n")
+
+
+def show_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def show_json_line(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def show_error(error: "BerthError", *, as_json: bool) -> None:
+    """The sentence and what else the fields say; as JSON for who asked for JSON."""
+    if as_json:
+        body = {"error": str(error), "status": error.status, "code": error.code, "fields": error.fields}
+        sys.stderr.write(json.dumps(body, ensure_ascii=False) + "\n")
+        return
+    remark(f"berth: {safe(str(error))}")
+    for name, messages in error.fields.items():
+        for message in messages:
+            if message not in str(error):
+                remark(f"  {safe(name)}: {safe(message)}")
+
+
+def in_colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def safe(text: str, *, colours: bool = False) -> str:
+    """Text without anything that could steer the terminal; ``colours`` keeps colours and bold type (T29)."""
+    return _UNSAFE.sub(lambda hit: hit[0] if colours and COLOUR.fullmatch(hit[0]) else "", text)
+
+
+def write_log(text: str) -> None:
+    """A piece of a log: safe on a terminal, byte for byte as it was written into a pipe or file."""
+    sys.stdout.write(safe(text, colours=in_colour()) if sys.stdout.isatty() else text)
+    sys.stdout.flush()

@@ -1,0 +1,83 @@
+"""berth pull: the files that a job wrote, into a folder of their own."""
+
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+from dashboard import words
+from orchestrator.cli.printing import remark, safe
+from orchestrator.cli.tables import job_line
+from orchestrator.client import BerthError, Checkpoint, Job, NotFound, OutputFile
+
+
+def pull_files(job: Job, patterns: list[str], folder: Path | None, *, overwrite: bool) -> list[Path]:
+    """Download files of the output folder; all, or those that a pattern names.
+
+    Raises:
+        BerthError: nothing to fetch, or a file is here already and differs in size.
+    """
+    files = [each for each in job.files() if not patterns or _is_meant(each.path, patterns)]
+    if not files:
+        what = f"has no file that {' or '.join(patterns)} names" if patterns else "has written no files"
+        raise NotFound(f"{job_line(job)} {what} in its output folder.")
+    folder = folder or Path(_folder_name(job))
+    targets = [(each, _target(folder, each.path)) for each in files]
+    if not overwrite:
+        _refuse_overwriting(targets)
+    fetched = []
+    for each, to in targets:
+        if to.exists() and not overwrite:
+            continue  # here already, with the same size
+        remark(f"{safe(each.path)}  {words.size(each.size_bytes)}")
+        fetched.append(job.fetch_file(each.path, to))
+    remark(f"{words.plural(len(fetched), 'file')} fetched into {folder}/")
+    return fetched
+
+
+def pull_checkpoint(job: Job, wanted: str, folder: Path | None) -> Path:
+    """Download one checkpoint, by step or name, or ``latest``, as a tar archive."""
+    kept = job.checkpoints()
+    if not kept:
+        raise NotFound(f"{job_line(job)} has no checkpoints.")
+    chosen = kept[-1] if wanted == "latest" else _find(job, kept, wanted)
+    to = (folder or Path()) / f"{_folder_name(job)}-{_label(chosen)}.tar"
+    remark(f"checkpoint {_label(chosen)}  {words.size(chosen.size_bytes)}")
+    return job.fetch_checkpoint(_label(chosen), to)
+
+
+def _find(job: Job, kept: list[Checkpoint], wanted: str) -> Checkpoint:
+    for each in kept:
+        if wanted in {each.name, str(each.step)}:
+            return each
+    known = ", ".join(_label(each) for each in kept)
+    raise NotFound(f"{job_line(job)} has no checkpoint {wanted!r}; it has {known}.")
+
+
+def _label(checkpoint: Checkpoint) -> str:
+    return checkpoint.name if checkpoint.step is None else str(checkpoint.step)
+
+
+def _is_meant(path: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(path, each) or path.startswith(f"{each.rstrip('/')}/") for each in patterns)
+
+
+def _folder_name(job: Job) -> str:
+    kept = "".join(each if each.isalnum() or each in "-_." else "-" for each in job.name).strip(".-")
+    return f"{kept[:60] or 'job'}-{job.short_id}"
+
+
+def _target(folder: Path, path: str) -> Path:
+    """Where a file goes; what a server names must stay below the folder."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+        raise BerthError(
+            f"The server names a file {path!r}, which would lie outside {folder}; nothing was fetched."
+        )
+    return folder.joinpath(*parts)
+
+
+def _refuse_overwriting(targets: list[tuple[OutputFile, Path]]) -> None:
+    for each, to in targets:
+        if to.exists() and to.stat().st_size != each.size_bytes:
+            raise BerthError(
+                f"{to} is here already and differs; use --force to replace it, or --to another folder."
+            )

@@ -1,0 +1,265 @@
+"""Jobs and devices as tables and sentences on a terminal."""
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dashboard import words
+from orchestrator.cli.printing import safe
+from orchestrator.client import Device, Job
+
+WIDE = 200  # columns where nobody looks: a pipe or file should not lose text
+BAR = 12
+FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news
+LONGEST_NAME = 28
+# As in design/ux.md, section 8: word, shape and colour; colour never alone.
+SHAPES = {
+    "queued": ("◷", "cyan"),
+    "held": ("‖", "yellow"),
+    "starting": ("◐", "cyan"),
+    "running": ("▶", "green"),
+    "stopping": ("□", "yellow"),
+    "backoff": ("↻", "yellow"),
+    "unknown": ("?", "yellow"),
+    "succeeded": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "timed_out": ("⧗", "red"),
+    "cancelled": ("⊘", "dim"),
+}
+
+
+def terminal() -> Console:
+    """Standard output; colour only on a terminal and never with NO_COLOR, which Rich honours itself."""
+    width = None if sys.stdout.isatty() else WIDE
+    return Console(width=width, markup=False, highlight=False, emoji=False)
+
+
+def state_text(state: str) -> Text:
+    shape, style = SHAPES.get(state, ("?", "yellow"))
+    return Text(f"{shape} {state}", style)
+
+
+def grid(*headers: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_header=any(headers))
+    for header in headers:
+        table.add_column(header, overflow="fold", no_wrap=header not in {"why", "job", "", "value"})
+    return table
+
+
+def job_table(jobs: Sequence[Job]) -> Table:
+    several = len({job.owner for job in jobs}) > 1
+    table = grid(
+        "id", "state", "job", *(["who"] if several else []), "devices", "progress", "last", "time", ""
+    )
+    for job in jobs:
+        owner = [Text(safe(job.owner))] if several else []
+        table.add_row(
+            job.short_id,
+            state_text(job.state),
+            Text(_cut(job.name)),
+            *owner,
+            Text(devices_text(job)),
+            Text(progress_text(job)),
+            Text(headline_value(job)),
+            Text(_time(job)),
+            Text(safe(note(job)), "dim"),
+        )
+    return table
+
+
+def job_line(job: Job) -> str:
+    """Name and short id, as every sentence calls a job."""
+    return f"{safe(job.name)} {job.short_id}"
+
+
+def note(job: Job) -> str:
+    """What matters most about the job just now; empty where there is nothing to say."""
+    if job.explanation is not None:
+        return job.explanation.sentence
+    if job.state in {"failed", "timed_out"}:
+        return job.exit_detail
+    if job.diverged_step is not None:
+        return f"loss became NaN or infinite at step {job.diverged_step:,}"
+    if job.state == "running" and job.progress.eta_s is not None:
+        return f"done {words.relative(max(1, job.progress.eta_s))}, at {clock(job.progress.eta_s)}"
+    return job.reason if job.state in {"stopping", "unknown"} else ""
+
+
+def devices_text(job: Job) -> str:
+    """Which ones it has, else how many it wants."""
+    if job.attempt and job.state in {"starting", "running", "stopping", "unknown"}:
+        return ",".join(str(each["index"]) for each in job.attempt.devices)
+    each = f" x {job.gpu_memory_gib:g} GiB" if job.gpu_memory_gib else ""
+    return f"{'' if job.ended else 'wants '}{job.gpus}{each}"
+
+
+def progress_text(job: Job) -> str:
+    progress = job.progress
+    if progress.step is None:
+        return ""
+    share = f"{progress.fraction:.0%} " if progress.fraction is not None else ""
+    total = f" of {progress.total_steps:,}" if progress.total_steps else ""
+    return f"{share}step {progress.step:,}{total}"
+
+
+def headline_value(job: Job) -> str:
+    """The newest loss, else the first metric there is."""
+    name = next(iter(in_order(job.last_values)), None)
+    if name is None:
+        return ""
+    value = job.last_values[name]
+    return f"{safe(name)} {job.nonfinite.get(name, '?') if value is None else words.value(value)}"
+
+
+def in_order(names: Sequence[str] | dict[str, float | None]) -> list[str]:
+    """Metrics as people look for them: losses first, then throughput, then the rest by name."""
+
+    def rank(name: str) -> tuple[int, str]:
+        if name.endswith("loss"):
+            return (0 if not name.startswith("val") else 1), name
+        return (2 if name.endswith(("/s", "_per_s")) else 3), name
+
+    return sorted(names, key=rank)
+
+
+def wall(devices: Sequence[Device]) -> Table:
+    table = grid("", "", "", "", "", "")
+    for device in devices:
+        reading = device.reading
+        memory = use = heat = Text("")
+        if reading is not None:
+            style = "dim" if reading.stale else ""
+            memory = Text(f"{bar(reading.used_bytes, reading.total_bytes)} ", style)
+            memory.append(f"{words.gib(reading.used_bytes)}/{words.gib(reading.total_bytes)} GiB")
+            use = Text(
+                "" if reading.utilization_percent is None else f"{reading.utilization_percent:.0f} %", style
+            )
+            heat = Text(heat_text(device), style)
+        table.add_row(
+            Text(safe(device.label), "bold"),
+            Text(safe(device.name), "dim"),
+            memory,
+            use,
+            heat,
+            holders_text(device),
+        )
+    return table
+
+
+def heat_text(device: Device) -> str:
+    reading = device.reading
+    if reading is None:
+        return ""
+    parts = [] if reading.temperature_c is None else [f"{reading.temperature_c:.0f} °C"]
+    return "  ".join(parts + ([] if reading.power_w is None else [f"{reading.power_w:.0f} W"]))
+
+
+def holders_text(device: Device) -> Text:
+    """Who is on a device: jobs with their people, processes that are not ours, else that it is free."""
+    text = Text()
+    if not device.usable:
+        why = device.health_reason if device.health != "ok" else ""
+        text.append(f"{device.state if device.state != 'enabled' else device.health}", "yellow")
+        text.append(f" {safe(why)}  " if why else "  ")
+    for holder in device.holders:
+        share = f", {words.size(holder.memory_bytes)}" if holder.memory_bytes else ""
+        text.append(f"{safe(holder.name)} {holder.short_id}", "bold")
+        text.append(f" ({safe(holder.owner)}, rank {holder.rank}{share})  ")
+    reading = device.reading
+    if reading is not None and reading.foreign_bytes > FOREIGN_SHOWN_BYTES:
+        strangers = ", ".join(
+            f"{safe(each.command or str(each.pid))[:40]} of {safe(each.user or 'somebody')}"
+            for each in reading.processes
+            if each.job is None
+        )
+        text.append(f"! not ours: {words.size(reading.foreign_bytes)} {strangers}  ", "yellow")
+    elif not device.holders and device.usable:
+        text.append("free", "green")
+    if reading is not None and reading.stale:
+        text.append(f"last read {words.relative(_ago(reading.taken_at))}", "yellow")
+    return text
+
+
+def box_line(devices: Sequence[Device], jobs: Sequence[Job]) -> str:
+    """One line: is there room, how many run, how many wait, when the next one starts."""
+    free = sum(is_free(device) for device in devices)
+    running = sum(job.state in {"starting", "running", "stopping", "unknown"} for job in jobs)
+    waiting = [job for job in jobs if job.waits]
+    line = (
+        f"{free} of {words.plural(len(devices), 'device')} free   {running} running   {len(waiting)} waiting"
+    )
+    now = datetime.now(tz=UTC)
+    starts = [
+        (earliest, moment(job.explanation.start_latest))
+        for job in waiting
+        if job.explanation and (earliest := moment(job.explanation.start_earliest))
+    ]
+    if starts:
+        line += f", next start {words.start_range(*min(starts, key=lambda pair: pair[0]), now)}"
+    return line
+
+
+def is_free(device: Device) -> bool:
+    foreign = device.reading.foreign_bytes if device.reading else 0
+    return device.usable and not device.holders and foreign <= FOREIGN_SHOWN_BYTES
+
+
+def overview(devices: Sequence[Device], jobs: Sequence[Job]) -> list[RenderableType]:
+    """The wall, then what waits in the order of its starts, then what runs."""
+    parts: list[RenderableType] = [Text(box_line(devices, jobs), "bold")]
+    if devices:
+        parts += [Text(), wall(devices)]
+    waiting = sorted((job for job in jobs if job.waits), key=_line_up)
+    running = [job for job in jobs if not job.waits]
+    for title, group in (("Waiting", waiting), ("Running", running)):
+        if group:
+            parts += [Text(), Text(title, "dim"), job_table(group)]
+    if not jobs:
+        parts += [Text(), Text("None of your jobs runs or waits. Submit one with: berth run train.py", "dim")]
+    return parts
+
+
+def bar(part: float, whole: float) -> str:
+    """A bar of fixed width; anything above nothing shows at least a trace."""
+    share = min(1.0, part / whole) if whole else 0.0
+    filled = round(share * BAR)
+    return (
+        "█" * filled
+        + ("▏" if not filled and share > 0.005 else "░" * (filled < BAR))
+        + "░" * (BAR - filled - 1)
+    )
+
+
+def clock(in_s: float) -> str:
+    """The local time of day in ``in_s`` seconds, with the day where it is another one."""
+    now = datetime.now().astimezone()
+    then = datetime.fromtimestamp(now.timestamp() + in_s).astimezone()
+    return then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
+
+
+def moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _ago(then: datetime) -> float:
+    return (then - datetime.now(tz=UTC)).total_seconds()
+
+
+def _time(job: Job) -> str:
+    """How long it ran; for jobs that never did, since when they wait."""
+    if job.started_at is not None:
+        return words.duration(job.run_s)
+    return "" if job.ended else words.relative(_ago(job.submitted_at))
+
+
+def _line_up(job: Job) -> tuple[int, datetime]:
+    return (job.explanation.ahead if job.explanation else 0), job.submitted_at
+
+
+def _cut(name: str) -> str:
+    clean = safe(name)
+    return clean if len(clean) <= LONGEST_NAME else f"{clean[: LONGEST_NAME - 1]}…"

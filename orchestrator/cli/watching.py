@@ -1,0 +1,188 @@
+"""berth watch and berth top: live in the terminal, gone when you leave."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from dashboard import words
+from orchestrator.cli import chart
+from orchestrator.cli.choosing import UNFINISHED, exit_status
+from orchestrator.cli.following import detaching, follow_log, say_end, stdout_is_terminal
+from orchestrator.cli.printing import safe, show_json_line
+from orchestrator.cli.tables import (
+    devices_text,
+    headline_value,
+    in_order,
+    job_line,
+    note,
+    overview,
+    progress_text,
+    state_text,
+    terminal,
+)
+from orchestrator.client import Berth, Job, Series, Unreachable
+
+EVERY_S = 1.0
+PATIENCE_S = 60.0
+KEPT_LINES = 200
+TAIL_BYTES = 16 * 1024
+LEAST_CHART_LINES, MOST_CHART_LINES = 5, 16
+
+
+class Follower:
+    """The last lines of a job's log, read on from where the last look ended."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        self.job, self.rank = job, rank
+        self.attempt, self.offset = 0, 0
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._open = ""  # a line whose end has not been written
+
+    def read_on(self) -> None:
+        if self.job.attempt_count != self.attempt:
+            self.attempt, self.offset = self.job.attempt_count, -TAIL_BYTES
+        if not self.attempt:
+            return
+        for part in self.job.log(
+            rank=self.rank, attempt=self.attempt, offset=self.offset, patience_s=PATIENCE_S
+        ):
+            self.offset = part.next_offset
+            *whole, self._open = (self._open + part.text).split("\n")
+            self.lines.extend(whole)
+        self.offset = max(0, self.offset)
+
+    def last(self, count: int) -> list[str]:
+        """The last lines; of a progress bar that rewrites its line, its newest state."""
+        lines = [*self.lines, self._open] if self._open else list(self.lines)
+        return [safe(line.rstrip("\r").rpartition("\r")[2]) for line in lines[-count:]] if count else []
+
+
+def watch(job: Job, *, metric: str | None, rank: int, as_json: bool) -> int:
+    """Chart and log until the job has ended; returns the exit status for the shell."""
+    if as_json:
+        return _watch_as_json(job)
+    if not stdout_is_terminal():
+        return follow_log(job, rank=rank)
+    console = terminal()
+    follower = Follower(job, rank)
+    with detaching(job), Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            job.refresh(patience_s=PATIENCE_S)
+            follower.read_on()
+            live.update(_screen(job, follower, metric, console), refresh=True)
+            if job.ended:
+                break
+            time.sleep(EVERY_S)
+    for each in _charts(job, metric, console.width, MOST_CHART_LINES):
+        console.print(each)
+    for line in follower.last(10):
+        console.print(Text(line, "dim"))
+    say_end(job)
+    return exit_status(job)
+
+
+def top(berth: Berth, *, once: bool, as_json: bool) -> None:
+    """The wall and the queue, again every second until Ctrl-C."""
+
+    def look() -> tuple[list[Any], list[Any]]:
+        return berth.devices(), list(berth.jobs(state=UNFINISHED, limit=100))
+
+    if as_json or once or not stdout_is_terminal():
+        _top_lines(look, once=once or not as_json, as_json=as_json)
+        return
+    console = terminal()
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(_overview_or_problem(look), refresh=True)
+                time.sleep(EVERY_S)
+    except KeyboardInterrupt:
+        return
+
+
+def _top_lines(look: Callable[[], tuple[list[Any], list[Any]]], *, once: bool, as_json: bool) -> None:
+    while True:
+        devices, jobs = look()
+        if as_json:
+            show_json_line({"devices": [each.json for each in devices], "jobs": [each.json for each in jobs]})
+        else:
+            terminal().print(Group(*overview(devices, jobs)))
+        if once:
+            return
+        time.sleep(EVERY_S)
+
+
+def _overview_or_problem(look: Callable[[], tuple[list[Any], list[Any]]]) -> RenderableType:
+    """A server that restarts leaves a sentence on the screen, not a dead picture."""
+    try:
+        return Group(*overview(*look()), Text(), Text("Ctrl-C leaves.", "dim"))
+    except Unreachable as error:
+        return Text(f"{error}\nTrying again; Ctrl-C leaves.", "yellow")
+
+
+def _screen(job: Job, follower: Follower, metric: str | None, console: Console) -> RenderableType:
+    head = [_head(job), *([Text(safe(note(job)), "dim")] if note(job) else [])]
+    room = console.height - len(head) - 3
+    charts = _charts(job, metric, console.width, max(LEAST_CHART_LINES, min(MOST_CHART_LINES, room // 2)))
+    used = sum(each.plain.count("\n") + 1 for each in charts)
+    log = [Text(line, no_wrap=True, overflow="ellipsis") for line in follower.last(max(3, room - used))]
+    foot = Text(f"Ctrl-C leaves; the job goes on.   rank {follower.rank}", "dim")
+    return Group(*head, *charts, Text(), *log, foot)
+
+
+def _head(job: Job) -> Text:
+    text = Text.assemble((job_line(job), "bold"), "  ", state_text(job.state))
+    attempt = f"attempt {job.attempt_count}" if job.attempt_count > 1 else ""
+    on = f"on {devices_text(job)}" if job.attempt_count and not job.ended else ""
+    speed = job.progress.steps_per_s
+    rate = f"{words.value(speed)} steps/s" if speed else ""
+    for part in (attempt, on, progress_text(job), headline_value(job), rate, words.duration(job.run_s)):
+        text.append(f"  {part}" if part else "")
+    return text
+
+
+def _charts(job: Job, metric: str | None, width: int, height: int) -> list[Text]:
+    """The chosen metric, else the first as people look for them; empty where there are no numbers yet."""
+    name = metric or next(iter(in_order(job.last_values)), None)
+    if name is None or not job.metric_seq:
+        return []
+    points = max(2, 2 * (width - chart.LABEL_WIDTH - 1))
+    series = job.metrics([name], max_points=points, patience_s=PATIENCE_S).get(name)
+    if series is None:
+        known = ", ".join(safe(each) for each in in_order(job.last_values))
+        return [Text(f"There is no metric {metric!r}; there are {known}.", "yellow")]
+    return [draw_series(name, series, width, height)]
+
+
+def draw_series(name: str, series: Series, width: int, height: int) -> Text:
+    """One metric with its title and what the drawing leaves out."""
+    buckets = chart.buckets_of(series.x, series.y, series.y_min, series.y_max)
+    shown = "" if series.total <= len(series.x) else f", shown as {words.plural(len(series.x), 'bucket')}"
+    text = Text(f"{safe(name)}  {words.plural(series.total, 'point')}{shown}", "dim")
+    if series.nonfinite:
+        step, kind = series.nonfinite[0]
+        text.append(f"  first {kind} at step {step:,.0f}", "red")
+    for line in chart.draw(buckets, width=width, height=height):
+        text.append(f"\n{line[: chart.LABEL_WIDTH]}", "dim")
+        text.append(line[chart.LABEL_WIDTH :], "cyan")
+    return text
+
+
+def _watch_as_json(job: Job) -> int:
+    """A line for each change of the job."""
+    before = None
+    with detaching(job):
+        while True:
+            job.refresh(patience_s=PATIENCE_S)
+            now = (job.state, job.attempt_count, job.metric_seq, job.progress.json)
+            if now != before:
+                show_json_line(job.json)
+                before = now
+            if job.ended:
+                return exit_status(job)
+            time.sleep(EVERY_S)

@@ -1,0 +1,868 @@
+"""Berth from Python: submit jobs, watch them, fetch what they wrote.
+
+    from orchestrator.client import Berth
+
+    berth = Berth()  # where `berth login` went, or BERTH_URL and BERTH_TOKEN
+    job = berth.run("train.py", gpus=2, args=["--lr", "3e-4"])
+    for part in job.follow():
+        sys.stdout.write(part.text)
+    job.wait()
+    assert job.state == "succeeded", job.exit_detail
+
+The whole client is this file; it needs httpx and nothing else of Berth. What the fields of a job mean stands in
+docs/reference/api.md. Every failure is a ``BerthError`` whose text is a sentence for people.
+"""
+
+import contextlib
+import io
+import json
+import os
+import ssl
+import tempfile
+import time
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypedDict, TypeVar, Unpack, cast
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import httpx
+
+DEFAULT_URL = "http://localhost:8265"
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "timed_out"})
+WAITING_STATES = frozenset({"queued", "held", "backoff"})
+ARCHIVES = (".zip", ".tar.gz", ".tgz")
+LOG_BYTES = 256 * 1024
+_BUSY = frozenset({502, 503, 504})
+_LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv"})  # and everything whose name begins with a dot
+_R = TypeVar("_R", bound="Record")
+
+
+# What can go wrong
+
+
+class BerthError(Exception):
+    """Something that the caller can act on; ``str(error)`` says what happened and what to do.
+
+    ``status`` is the HTTP status (None where nothing answered), ``code`` is for programs, ``fields`` has the
+    messages by the name of the field they belong to.
+    """
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        status: int | None = None,
+        code: str = "",
+        fields: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        super().__init__(sentence)
+        self.status, self.code = status, code
+        self.fields = {name: list(messages) for name, messages in (fields or {}).items()}
+
+
+class Unreachable(BerthError):
+    """No Berth answers at the address, or it has no time just now (502 to 504)."""
+
+
+class NotSignedIn(BerthError):
+    """No token, or one that is unknown, expired or revoked (401)."""
+
+
+class Forbidden(BerthError):
+    """Allowed to see, not to do this (403)."""
+
+
+class NotFound(BerthError):
+    """It is not there, or is not the caller's to see (404)."""
+
+
+class Conflict(BerthError):
+    """Not possible in the present state (409)."""
+
+
+class Refused(BerthError):
+    """What was sent cannot be read or cannot be done (400, 413, 422); see ``fields``."""
+
+
+_KINDS: Mapping[int, type[BerthError]] = {401: NotSignedIn, 403: Forbidden, 404: NotFound, 409: Conflict}
+
+
+# What the server answers
+
+
+class Record:
+    """Fields of an answer as attributes, names in ``_at`` as datetimes; ``json`` is the answer as it came."""
+
+    _parts: ClassVar[Mapping[str, type["Record"]]] = {}
+
+    def __init__(self, json: dict[str, Any]) -> None:
+        self.json = json
+
+    if not TYPE_CHECKING:  # for type checkers only the declared names exist
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "json" or name not in self.json:
+                raise AttributeError(f"{type(self).__name__} has no {name!r}")
+            value = self.json[name]
+            if kind := self._parts.get(name):
+                if isinstance(value, list):
+                    return [kind(each) for each in value]
+                return None if value is None else kind(value)
+            if name.endswith("_at") and isinstance(value, str):
+                return datetime.fromisoformat(value)
+            return value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.json!r})"
+
+
+class Progress(Record):
+    step: int | None
+    total_steps: int | None
+    fraction: float | None  # 0 to 1
+    steps_per_s: float | None
+    eta_s: float | None
+
+
+class Attempt(Record):
+    """One launch of a job."""
+
+    number: int
+    state: str
+    devices: list[dict[str, Any]]  # id, index, label, kind, rank, memory_bytes
+    exit_kind: str | None
+    exit_detail: str
+    ranks: list[dict[str, Any]]  # rank, code, signal, finished
+    first_failure: dict[str, Any] | None  # rank, code, signal, exception, message
+    log_tail: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    run_s: float
+    peak_memory_bytes: int | None
+    resumed_from_step: int | None
+    last_step: int | None
+
+
+class Explanation(Record):
+    """Why a job waits."""
+
+    sentence: str
+    reason: str
+    start_earliest: str | None
+    start_latest: str | None
+    blocked_by: list[str]
+    ahead: int
+    would_start_now_with: list[dict[str, Any]]  # change, value; from Job.explain() only
+    calibration: dict[str, int] | None  # inside, of; from Job.explain() only
+
+
+class Event(Record):
+    id: int
+    time: str
+    to: str
+    actor: str
+    reason: str
+
+
+class Checkpoint(Record):
+    name: str
+    step: int | None
+    attempt: int
+    source: str
+    size_bytes: int
+    created_at: datetime
+
+
+class OutputFile(Record):
+    path: str
+    size_bytes: int
+    modified_at: datetime
+
+
+class Series(Record):
+    """Buckets of a metric: ``x`` the first step in each, ``y`` the mean (None: nothing finite)."""
+
+    x: list[float]
+    y: list[float | None]
+    y_min: list[float | None]
+    y_max: list[float | None]
+    n: list[int]
+    bucket: float
+    total: int
+    nonfinite: list[tuple[float, str]]
+
+
+class Process(Record):
+    pid: int
+    used_bytes: int
+    user: str | None
+    command: str
+    job: str | None  # None: not Berth's
+
+
+class Holder(Record):
+    """A job on a device."""
+
+    job: str
+    short_id: str
+    name: str
+    owner: str
+    state: str
+    rank: int
+    memory_bytes: int | None
+    started_at: datetime
+
+
+class Reading(Record):
+    taken_at: datetime
+    used_bytes: int
+    total_bytes: int
+    utilization_percent: float | None
+    temperature_c: float | None
+    power_w: float | None
+    foreign_bytes: int
+    stale: bool
+    processes: list[Process]
+    _parts = {"processes": Process}
+
+
+class Device(Record):
+    id: str
+    index: int
+    label: str
+    name: str
+    kind: str
+    pool: str
+    node: str
+    memory_bytes: int
+    state: str  # enabled, draining or disabled
+    health: str
+    health_reason: str
+    usable: bool
+    reading: Reading | None
+    holders: list[Holder]
+    _parts = {"reading": Reading, "holders": Holder}
+
+
+class Pool(Record):
+    name: str
+    description: str
+    device_count: int
+    usable_count: int
+    free_count: int
+
+
+class Dataset(Record):
+    name: str
+    version: str
+    reference: str
+    root: str
+    path: str
+    description: str
+    sha256: str | None
+    size_bytes: int | None
+    owner: str
+    created_at: datetime
+    available: bool
+
+
+class Person(Record):
+    """Who the token belongs to."""
+
+    username: str
+    is_operator: bool
+    scope: str
+
+
+class LogPart(NamedTuple):
+    """A piece of a rank's log; the next one of the attempt begins at ``next_offset``."""
+
+    attempt: int
+    rank: int
+    offset: int
+    next_offset: int
+    text: str
+
+
+class Spec(TypedDict, total=False):
+    """The fields of a job that may be given; docs/reference/api.md says what each means."""
+
+    name: str
+    kind: str
+    entrypoint: str
+    args: Sequence[str]
+    resume_args: Sequence[str]
+    datasets: Sequence[str]
+    pool: str
+    gpus: int
+    gpu_memory_gib: float | None
+    cpus: int | None
+    memory_gib: float | None
+    priority: int
+    time_limit_s: float | None
+    max_retries: int
+    env: Mapping[str, str]
+    secrets: Sequence[str]
+    tags: Sequence[str]
+    depends_on: Sequence[str]
+    total_steps: int | None
+    grace_period_s: float
+    preemptible: bool
+    checkpoint_glob: str | None
+    python: str | None
+    hang_timeout_s: float | None
+    launcher: str
+    source: Mapping[str, str]
+
+
+class Job(Record):
+    """A job as the server last showed it; ``refresh`` looks again, and everything that acts does too."""
+
+    id: str
+    short_id: str
+    name: str
+    owner: str
+    state: str
+    reason: str
+    parent: str | None
+    pool: str
+    priority: int
+    tags: list[str]
+    gpus: int
+    gpu_memory_gib: float | None
+    time_limit_s: float | None
+    max_retries: int
+    entrypoint: str
+    args: list[str]
+    datasets: list[str]
+    env: dict[str, str | None]
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    next_try_at: datetime | None
+    run_s: float
+    attempt_count: int
+    attempt: Attempt | None  # the newest
+    progress: Progress
+    last_values: dict[str, float | None]
+    nonfinite: dict[str, str]
+    metric_seq: int
+    diverged_step: int | None
+    exit_kind: str | None
+    exit_detail: str
+    explanation: Explanation | None  # None unless it waits
+    warnings: list[str]  # about the code; in the answer to run() only
+    links: dict[str, str]
+    _parts = {"attempt": Attempt, "progress": Progress, "explanation": Explanation}
+
+    def __init__(self, json: dict[str, Any], berth: "Berth") -> None:
+        super().__init__(json)
+        self.berth = berth
+
+    @property
+    def ended(self) -> bool:
+        return self.state in FINAL_STATES
+
+    @property
+    def waits(self) -> bool:
+        return self.state in WAITING_STATES
+
+    def refresh(self, *, patience_s: float = 0) -> Self:
+        self.json = self.berth.get(self._path(), patience_s=patience_s)
+        return self
+
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        *,
+        patience_s: float = 60,
+        on_change: Callable[[Self], None] | None = None,
+    ) -> Self:
+        """Return when the job has ended, or after ``timeout_s``: look at ``ended``.
+
+        Args:
+            patience_s: how long the server may be away meanwhile, as it is while it restarts.
+            on_change: called with each new state, the first one too.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        pause_s, seen = 0.1, ""
+        while True:
+            self.refresh(patience_s=patience_s)
+            if on_change and self.state != seen:
+                on_change(self)
+            pause_s, seen = (0.1 if self.state != seen else min(2.0, pause_s * 1.5)), self.state
+            if self.ended or (deadline is not None and time.monotonic() >= deadline):
+                return self
+            time.sleep(pause_s)
+
+    def log(
+        self, *, rank: int = 0, attempt: int | None = None, offset: int = 0, patience_s: float = 0
+    ) -> Iterator[LogPart]:
+        """What is in a rank's log now, in parts; a negative offset counts bytes from the end.
+
+        Args:
+            attempt: None for the newest.
+        """
+        while True:
+            query = {"rank": rank, "offset": offset, "limit": LOG_BYTES}
+            if attempt is not None:
+                query["attempt"] = attempt
+            answer = self.berth.send("GET", self._path("logs"), params=query, patience_s=patience_s)
+            start, following = (int(answer.headers[name]) for name in ("X-Offset", "X-Next-Offset"))
+            attempt = int(answer.headers["X-Attempt"]) or None  # 0: not launched yet
+            if attempt is None or following <= start:
+                return
+            text = answer.content.decode(errors="replace")
+            yield LogPart(attempt, rank, start, following, text)
+            offset = following
+
+    def follow(
+        self,
+        *,
+        rank: int = 0,
+        attempt: int | None = None,
+        offset: int = 0,
+        every_s: float = 0.5,
+        patience_s: float = 60,
+    ) -> Iterator[LogPart]:
+        """The log while it is written, over all attempts from the newest on, until the job has ended.
+
+        A server that restarts meanwhile is waited for; nothing is lost and nothing comes twice.
+        """
+        only = attempt
+        while True:
+            self.refresh(patience_s=patience_s)  # before the log: what came before an end is then in it
+            attempt = attempt or self.attempt_count or None
+            if attempt is not None:
+                for part in self.log(rank=rank, attempt=attempt, offset=offset, patience_s=patience_s):
+                    offset = part.next_offset
+                    yield part
+                if only is None and attempt < self.attempt_count:
+                    attempt, offset = attempt + 1, 0
+                    continue
+            if self.ended or (only is not None and only < self.attempt_count):
+                return
+            time.sleep(every_s)
+
+    def cancel(self) -> Self:
+        """Ask the job to stop for good; asking twice is harmless."""
+        return self._act("cancel")
+
+    def hold(self) -> Self:
+        """Keep the waiting job from starting."""
+        return self._act("hold")
+
+    def release(self) -> Self:
+        """Let the held job wait for devices again."""
+        return self._act("release")
+
+    def preempt(self) -> Self:
+        """Stop the running job with a checkpoint and queue it again."""
+        return self._act("preempt")
+
+    def save(self) -> Self:
+        """Ask the running job for a checkpoint now."""
+        return self._act("checkpoint")
+
+    def change(
+        self,
+        *,
+        name: str | None = None,
+        tags: Sequence[str] | None = None,
+        priority: int | None = None,
+        **time_limit: Unpack["_TimeLimit"],
+    ) -> Self:
+        """Change what is given; ``time_limit_s=None`` takes the limit away."""
+        given = {"name": name, "tags": tags, "priority": priority}
+        body = {key: value for key, value in given.items() if value is not None} | time_limit
+        self.json = self.berth.send("PATCH", self._path(), json=body).json()
+        return self
+
+    def again(self, *, resume: bool = False, **changes: Unpack[Spec]) -> "Job":
+        """The same code as a new job; with ``resume`` it starts from this job's newest checkpoint."""
+        body: dict[str, Any] = {**changes, "resume": resume}
+        return Job(self.berth.send("POST", self._path("retry"), json=body).json(), self.berth)
+
+    def explain(self) -> Explanation:
+        return Explanation(self.berth.get(self._path("explain")))
+
+    def events(self) -> list[Event]:
+        """The history, oldest first."""
+        return [Event(each) for each in self.berth.pages(self._path("events"))]
+
+    def attempts(self) -> list[Attempt]:
+        """Every launch, oldest first."""
+        return [Attempt(each) for each in self.berth.pages(self._path("attempts"))]
+
+    def metrics(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        x: str = "step",
+        max_points: int = 500,
+        patience_s: float = 0,
+    ) -> dict[str, Series]:
+        """Down-sampled series by name; each bucket keeps its smallest and largest value."""
+        query: dict[str, Any] = {"x": x, "max_points": max_points}
+        if names is not None:
+            query["names"] = ",".join(names)
+        answer = self.berth.get(self._path("metrics"), params=query, patience_s=patience_s)
+        return {name: Series(each) for name, each in answer["series"].items()}
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those that are kept, oldest first."""
+        return [Checkpoint(each) for each in self.berth.pages(self._path("checkpoints"))]
+
+    def files(self) -> list[OutputFile]:
+        """What the job wrote to its output folder."""
+        return [OutputFile(each) for each in self.berth.pages(self._path("files"))]
+
+    def fetch_file(self, path: str, to: Path) -> Path:
+        """Download a file of the output folder; ``to`` is there whole or not at all."""
+        return self.berth.download(self._path(f"files/{quote(path)}"), to)
+
+    def fetch_checkpoint(self, step: int | str, to: Path) -> Path:
+        """Download a checkpoint, by step or name, with its manifest as a tar archive."""
+        return self.berth.download(self._path(f"checkpoints/{quote(str(step), safe='')}"), to)
+
+    def _act(self, verb: str) -> Self:
+        self.json = self.berth.send("POST", self._path(verb)).json()
+        return self
+
+    def _path(self, below: str = "") -> str:
+        return f"/jobs/{self.id}/{below}".rstrip("/")
+
+
+class _TimeLimit(TypedDict, total=False):
+    time_limit_s: float | None
+
+
+# The client
+
+
+class Berth:
+    """A server, seen as the owner of a token.
+
+    Args:
+        url: such as ``https://gpu-box:8265``; default: BERTH_URL, then `berth login`, then localhost.
+        token: default: BERTH_TOKEN, then what `berth login` stored for this address.
+        timeout_s: how long one answer may take.
+
+    Raises:
+        BerthError: the address or the token cannot be one.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = 30) -> None:
+        login = read_login()
+        self.url = tidy_url(url or os.environ.get("BERTH_URL") or login.get("url") or DEFAULT_URL)
+        stored = login.get("token") if login.get("url") == self.url else None  # for no other server
+        self.token = (token or os.environ.get("BERTH_TOKEN") or stored or "").strip()
+        if not self.token.isascii() or not self.token.isprintable():
+            raise NotSignedIn(
+                "The token has characters that no token has; copy it again from your account page."
+            )
+        self.timeout_s = timeout_s
+        self._http = httpx.Client(
+            base_url=f"{self.url}/api/v1",
+            headers={"Authorization": f"Token {self.token}"} if self.token else {},
+            timeout=httpx.Timeout(timeout_s, connect=min(5, timeout_s)),
+            # Reading all certificates takes 30 ms; without TLS there is nothing to check.
+            verify=self.url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def run(self, code: str | Path | None = None, **spec: Unpack[Spec]) -> Job:
+        """Submit a job; when this returns, the job is safe on the server.
+
+        Args:
+            code: a script, an archive (.zip, .tar.gz) or a folder with ``entrypoint`` inside; None where
+                ``source`` has the code.
+        """
+        files = {}
+        if code is not None:
+            part, name, data = _read_code(Path(code))
+            files = {part: (name, data), "job": (None, json.dumps(spec).encode(), "application/json")}
+        key = str(uuid.uuid4())  # the server answers a repeated request with the same job
+        body: dict[str, Any] = {"files": files} if files else {"json": spec}
+        answer = self.send("POST", "/jobs", **body, headers={"Idempotency-Key": key}, again=3)
+        return Job(answer.json(), self)
+
+    def job(self, job_id: str) -> Job:
+        """One job, by its id or any unambiguous part of it with at least four characters."""
+        return Job(self.get(f"/jobs/{quote(job_id, safe='')}"), self)
+
+    def jobs(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        owner: str | None = None,
+        tag: str | None = None,
+        q: str | None = None,
+        pool: str | None = None,
+        ordering: str = "-submitted_at",
+        limit: int | None = None,
+    ) -> Iterator[Job]:
+        """The jobs that the caller may see, newest first, fetched as they are needed.
+
+        Args:
+            q: a part of a name or id.
+            limit: at most so many; None for all.
+        """
+        states = state if state is None or isinstance(state, str) else ",".join(state)
+        query = {"state": states, "owner": owner, "tag": tag, "q": q, "pool": pool, "ordering": ordering}
+        return (Job(each, self) for each in self.pages("/jobs", query, limit=limit))
+
+    def devices(self, pool: str | None = None) -> list[Device]:
+        """In the order of their indices, with what they show now and who holds them."""
+        return [Device(each) for each in self.pages("/devices", {"pool": pool})]
+
+    def set_device(self, device_id: str, state: str) -> Device:
+        """``enabled``, ``draining`` (jobs go on, nothing new starts) or ``disabled``; for operators."""
+        path = f"/devices/{quote(device_id, safe='')}"
+        return Device(self.send("PATCH", path, json={"state": state}).json())
+
+    def pools(self) -> list[Pool]:
+        return [Pool(each) for each in self.pages("/pools")]
+
+    def datasets(self) -> list[Dataset]:
+        """Every registered dataset, newest first."""
+        return [Dataset(each) for each in self.pages("/datasets")]
+
+    def add_dataset(
+        self, name: str, *, root: str, path: str, version: str = "1", description: str = ""
+    ) -> Dataset:
+        """Register a file or folder that lies under one of the server's dataset roots."""
+        body = {"name": name, "root": root, "path": path, "version": version, "description": description}
+        return Dataset(self.send("POST", "/datasets", json=body).json())
+
+    def me(self) -> Person:
+        return Person(self.get("/me"))
+
+    # Below this line: any route, for what has no method of its own
+
+    def get(self, path: str, *, params: Mapping[str, Any] | None = None, patience_s: float = 0) -> Any:
+        return self.send("GET", path, params=params, patience_s=patience_s).json()
+
+    def pages(
+        self, path: str, params: Mapping[str, Any] | None = None, *, limit: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The entries of a list, page after page."""
+        query = {name: value for name, value in (params or {}).items() if value is not None}
+        if limit is not None:
+            query["limit"] = max(1, min(limit, 500))
+        count = 0
+        while True:
+            page = self.get(path, params=query)
+            for entry in page["results"]:
+                if limit is not None and count >= limit:
+                    return
+                count += 1
+                yield entry
+            if not page["next"]:
+                return
+            # Only the query counts: the token goes to no address that an answer names.
+            query = dict(parse_qsl(urlsplit(page["next"]).query))
+
+    def send(
+        self, method: str, path: str, *, patience_s: float = 0, again: int = 0, **options: Any
+    ) -> httpx.Response:
+        """Send a request; answers below 400 come back, everything else is raised.
+
+        Args:
+            patience_s: how long to try again while the server is away; only for what may be sent twice.
+            again: how often to try at once when a connection broke under way; likewise.
+            options: as ``httpx.Client.request`` takes them.
+        """
+        deadline, pause_s = time.monotonic() + patience_s, 0.2
+        while True:
+            try:
+                return _checked(self._request(method, path, options), self.url)
+            except Unreachable as error:
+                broke = error.code == "broken" and again > 0
+                if not broke and time.monotonic() + pause_s > deadline:
+                    raise
+            again -= 1
+            time.sleep(pause_s)
+            pause_s = min(5.0, pause_s * 2)
+
+    def download(self, path: str, to: Path) -> Path:
+        """Stream an answer into a file that appears when it is whole."""
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            _said_in_words(self.url, self.timeout_s),
+            self._http.stream("GET", path) as answer,
+            _whole_file(to) as file,
+        ):
+            if answer.status_code >= 400:
+                answer.read()
+            _checked(answer, self.url)
+            for chunk in answer.iter_bytes():
+                file.write(chunk)
+        return to
+
+    def _request(self, method: str, path: str, options: dict[str, Any]) -> httpx.Response:
+        with _said_in_words(self.url, self.timeout_s):
+            return self._http.request(method, path, **options)
+
+
+# Where the server is
+
+
+def login_path() -> Path:
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(folder).expanduser() / "berth" / "login.json"
+
+
+def read_login() -> dict[str, str]:
+    """What `berth login` stored: url and token; empty where nobody logged in.
+
+    Raises:
+        BerthError: the file is there and cannot be read.
+    """
+    path = login_path()
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise BerthError(f"{path} cannot be read ({error}); remove it and run: berth login") from error
+    if not isinstance(kept, dict):
+        raise BerthError(f"{path} has another form than expected; remove it and run: berth login")
+    return {name: str(value) for name, value in kept.items()}
+
+
+def save_login(url: str, token: str) -> Path:
+    """Keep a login in a file that only its owner can read."""
+    path = login_path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _whole_file(path) as file:  # made with mode 0600
+        file.write(json.dumps({"url": tidy_url(url), "token": token}).encode())
+    return path
+
+
+def tidy_url(url: str) -> str:
+    """The address of a server as ``scheme://host:port`` with its path, if any, and no slash at the end.
+
+    Raises:
+        BerthError: it is none.
+    """
+    text = url.strip().rstrip("/")
+    text = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half a bracket
+        valid = False
+    if not valid or parts.query or parts.fragment or parts.username is not None:
+        raise BerthError(f"{url!r} is not the address of a server; give one such as http://gpu-box:8265.")
+    return text.removesuffix("/api/v1")
+
+
+# Reading and writing
+
+
+def _read_code(path: Path) -> tuple[str, str, bytes]:
+    """Part, file name and bytes of what is to be submitted."""
+    try:
+        if path.is_dir():
+            return "bundle", "code.zip", pack_folder(path)
+        part = "bundle" if path.name.endswith(ARCHIVES) else "script"
+        return part, path.name, path.read_bytes()
+    except OSError as error:
+        raise BerthError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def pack_folder(folder: Path) -> bytes:
+    """A folder as a zip archive; hidden files, links, caches and virtual environments stay out."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        for root, folders, names in os.walk(folder):
+            here = Path(root)
+            folders[:] = sorted(each for each in folders if not _stays_out(here / each))
+            for name in sorted(names):
+                path = here / name
+                if not name.startswith(".") and path.is_file() and not path.is_symlink():
+                    archive.write(path, PurePosixPath(path.relative_to(folder)))
+    return packed.getvalue()
+
+
+def _stays_out(folder: Path) -> bool:
+    hidden = folder.name.startswith(".") or folder.name in _LEFT_OUT or folder.is_symlink()
+    return hidden or (folder / "pyvenv.cfg").exists()
+
+
+@contextlib.contextmanager
+def _whole_file(to: Path) -> Iterator[io.BufferedWriter]:
+    """A file to write that takes the name ``to`` at the end; on an error nothing is left."""
+    handle, part = tempfile.mkstemp(prefix=f".{to.name[:80]}.", suffix=".part", dir=to.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        Path(part).replace(to)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _said_in_words(url: str, timeout_s: float) -> Iterator[None]:
+    """Turn httpx's errors into ours."""
+    try:
+        yield
+    except httpx.ConnectTimeout as error:
+        raise Unreachable(f"{url} does not take the connection; is the address right?") from error
+    except httpx.TimeoutException as error:
+        raise Unreachable(f"{url} did not answer within {timeout_s:.0f} s; try again later.") from error
+    except httpx.ConnectError as error:
+        if "CERTIFICATE" in str(error).upper():
+            raise Unreachable(
+                f"The certificate of {url} cannot be trusted ({error}); set SSL_CERT_FILE to your lab's own."
+            ) from error
+        raise Unreachable(
+            f"Nothing answers at {url} ({error}). Start Berth there with `make up`, or choose another "
+            "server with BERTH_URL or `berth login URL`."
+        ) from error
+    except httpx.TransportError as error:
+        raise Unreachable(f"The connection to {url} broke ({error}); try again.", code="broken") from error
+    except httpx.InvalidURL as error:
+        raise BerthError(f"{url} is not the address of a server: {error}.") from error
+
+
+def _checked(answer: httpx.Response, url: str) -> httpx.Response:
+    """The answer, if it is a good one of Berth's.
+
+    Raises:
+        BerthError: a subclass for each kind of refusal.
+    """
+    if 200 <= answer.status_code < 300:
+        if answer.headers.get("content-type", "").startswith("text/html"):
+            raise Unreachable(f"What answers at {url} is not a Berth server; check the address.")
+        return answer
+    problem: dict[str, Any] = {}
+    if answer.headers.get("content-type", "").startswith("application/problem+json"):
+        with contextlib.suppress(ValueError):
+            problem = cast(dict[str, Any], answer.json())
+    if not problem and answer.status_code not in _BUSY:
+        raise Unreachable(
+            f"What answers at {url} is not a Berth server (HTTP {answer.status_code}); check the address.",
+            status=answer.status_code,
+        )
+    default = Refused if answer.status_code < 500 else BerthError
+    kind = Unreachable if answer.status_code in _BUSY else _KINDS.get(answer.status_code, default)
+    raise kind(
+        problem.get("detail") or f"{url} has no time just now (HTTP {answer.status_code}); try again later.",
+        status=answer.status_code,
+        code=problem.get("code", ""),
+        fields=problem.get("errors"),
+    )
