@@ -22,6 +22,7 @@ from orchestrator.scheduling import (
     decide,
     learn_lengths,
 )
+from orchestrator.scheduling.estimate import SETTLE_S
 
 Who = Literal["all", "half", "none"]
 Limits = Literal["given", "equal", "shuffled"]
@@ -41,6 +42,7 @@ class Knowledge:
     eta_sigma: float = 0.0  # of the logarithm of what jobs report as left
     restart_s: float = 60.0
     priorities: bool = False  # those of the trace
+    preemptible: bool = True
     predict: bool = False  # ask for start ranges and check them
     seed: int = 1
 
@@ -59,6 +61,7 @@ class Segment:
 class Promise:
     """A start range that a waiting job was told, and when it really started."""
 
+    job_id: str
     made_s: float
     earliest_s: float
     latest_s: float
@@ -249,11 +252,11 @@ class _Replay:
 
     def _check_promise(self, life: _Life, promise: tuple[float, float, float]) -> None:
         made, earliest, latest = promise
-        self.outcome.promises.append(Promise(made, earliest, latest, self.now))
+        self.outcome.promises.append(Promise(life.job.id, made, earliest, latest, self.now))
         life.promise = None
-        high = self.start_errors[1] if self.start_errors else 4.0
-        foreseen = max(1.0, (latest - made) / high)
-        self.errors.append((self.now - made) / foreseen)
+        high = max(1.0, self.start_errors[1]) if self.start_errors else 4.0
+        foreseen_s = max(SETTLE_S, (latest - made - SETTLE_S) / high)
+        self.errors.append((self.now - made) / foreseen_s)
         if len(self.errors) >= 20 and len(self.outcome.promises) % 5 == 0:
             ordered = sorted(self.errors)
             self.start_errors = (ordered[len(ordered) // 40], ordered[-1 - len(ordered) // 40])
@@ -275,6 +278,7 @@ def _lives(jobs: Sequence[TraceJob], device_bytes: int, knowledge: Knowledge) ->
             "submitted": job.arrival_s,
             "time_limit_s": limit_s,
             "restart_cost_s": knowledge.restart_s,
+            "preemptible": knowledge.preemptible,
         }
         reports, noise = random.random() < part, random.lognormvariate(0.0, knowledge.eta_sigma)
         lives[job.id] = _Life(job, facts, reports, noise, job.duration_s)

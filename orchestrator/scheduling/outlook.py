@@ -1,15 +1,16 @@
 """When waiting jobs may start where ranks, not arrivals, decide.
 
-The estimate is the work ahead of a job over the devices of its pool.  Whoever comes later and ranks
-higher is not in it, so the range is as wide as earlier estimates were wrong: ``State.start_errors``.
+A list schedule of the work that ranks ahead of a job.  Whoever comes later and ranks higher is not in
+it, so the range is as wide as earlier estimates were wrong: ``State.start_errors``.
 """
 
-from math import isinf
+from heapq import heapify, heappop, heappush, nsmallest
+from math import ceil, isinf
 
-from orchestrator.scheduling.estimate import SETTLE_S
+from orchestrator.scheduling.estimate import SETTLE_S, remaining_s
 from orchestrator.scheduling.forecast import Prospect
 from orchestrator.scheduling.ranked_pass import Plan, RankedPass
-from orchestrator.scheduling.ranking import trial_s
+from orchestrator.scheduling.ranking import Standing, trial_s
 from orchestrator.scheduling.types import Job, Policy, State
 
 _UNTAUGHT = (0.0, 4.0)  # before any estimate was checked
@@ -20,24 +21,45 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
     waiting = [job for job in plan.order if job.id in plan.codes][: policy.predicted_jobs]
     if not waiting:
         return {}
-    standings = plan.standings
     by_id: dict[str, Job] = {job.id: job for job in (*plan.order, *part.running.values())}
-    ranked = sorted(standings.items(), key=lambda item: item[1].key)
     places = {job.id for job in waiting}
-    devices = max(1.0, part.units)
     low, high = state.start_errors or _UNTAUGHT
     prospects: dict[str, Prospect] = {}
-    ahead_gpu_s = 0.0
-    for id_, standing in ranked:
+    free_s = [0.0] * max(1, int(part.units))  # when each device has done the work ahead
+    heapify(free_s)
+    for id_, standing in sorted(plan.standings.items(), key=lambda item: item[1].key):
         if id_ in places:
-            wait_s = ahead_gpu_s / devices + SETTLE_S
+            wait_s = nsmallest(_width(standing, free_s), free_s)[-1]
             prospects[id_] = _reserved(part, plan, id_, state.now) or Prospect(
-                state.now + low * wait_s, state.now + high * wait_s, ()
+                state.now + min(1.0, low) * wait_s,
+                state.now + max(1.0, high) * wait_s + SETTLE_S,
+                part.in_the_way(standing),
             )
-        job = by_id[id_]
-        left = trial_s(job, policy) - job.ran_s if isinf(standing.worth) else 1.0 / standing.worth
-        ahead_gpu_s += left * standing.units
+            if len(prospects) == len(places):
+                break
+        _book(free_s, standing, _left_s(by_id[id_], standing, policy))
     return prospects
+
+
+def _width(standing: Standing, free_s: list[float]) -> int:
+    return min(len(free_s), max(1, ceil(standing.units)))
+
+
+def _left_s(job: Job, standing: Standing, policy: Policy) -> float:
+    """Of a trial only the trial counts: what comes after it is ranked anew."""
+    if isinf(standing.worth):
+        return max(trial_s(job, policy) - job.ran_s, remaining_s(job) or 0.0)
+    return 1.0 / standing.worth
+
+
+def _book(free_s: list[float], standing: Standing, left_s: float) -> None:
+    """A gang starts when its last device is free; parts of a device follow each other at their part."""
+    if standing.units < 1:
+        heappush(free_s, heappop(free_s) + left_s * standing.units)
+        return
+    taken = [heappop(free_s) for _ in range(_width(standing, free_s))]
+    for _ in taken:
+        heappush(free_s, taken[-1] + left_s)
 
 
 def _reserved(part: RankedPass, plan: Plan, id_: str, now: float) -> Prospect | None:

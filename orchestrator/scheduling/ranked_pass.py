@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from math import inf
 
 from orchestrator.scheduling.board import Board, Spot
@@ -14,6 +15,7 @@ from orchestrator.scheduling.reservation import soonest
 from orchestrator.scheduling.room import Room
 from orchestrator.scheduling.types import Policy, QueuedJob, RunningJob, Share, WaitCode
 
+_SHOWN = 8  # jobs named as being in the way
 _CHOSEN_COST = 1e9  # rather stop ten jobs that should not run than move one that should
 
 
@@ -250,6 +252,15 @@ class RankedPass(PoolPass):
             if (job.stopping or job.id in self._plan.victims)
             and any(share.device_id in ids for share in job.shares)
         )
+
+    def in_the_way(self, standing: Standing) -> tuple[RunningJob, ...]:
+        """The first few running jobs that rank ahead."""
+        ahead = [
+            (self._plan.standings[job.id].key, job)
+            for job in self.running.values()
+            if not job.stopping and self._plan.standings[job.id].key < standing.key
+        ]
+        return tuple(job for _, job in nsmallest(_SHOWN, ahead, key=lambda pair: pair[0]))
 
     def next_change(self) -> float | None:
         """When the rank of a job that runs then changes by itself; None while nobody waits for it."""

@@ -9,6 +9,7 @@ from orchestrator.scheduling.lengths import expected_left
 from orchestrator.scheduling.types import Job, OwnerUsage, Policy, RunningJob, State
 
 _SHORTEST_S = 60.0  # what is nearly done is not told apart by its last steps
+_FRONT = 2.0  # so often overdue a job goes with the trials, which no stream of newer jobs can outrank
 _EPS = 1e-6
 TRIAL, RANKED = 0, 1
 
@@ -20,7 +21,7 @@ class Standing(NamedTuple):
 
     key: Key  # band, fair share, phase, value, submitted, id
     units: float  # devices' worth: half of a GPU is 0.5
-    worth: float  # completions a second while it runs, by the best estimate; infinite in the trial
+    worth: float  # completions a second while it runs, by the best estimate; infinite in front
 
     @property
     def fixed(self) -> tuple[int, int, int]:
@@ -45,7 +46,12 @@ class Ranking:
         if job.ran_s < trial_s(job, self._policy) - _EPS:
             return Standing((-job.priority, late, TRIAL, job.submitted, job.submitted, job.id), units, inf)
         known = self._known_left_s(job, units)
-        left = self._aged(job, self._feedback_left_s(job, units) if known is None else known)
+        left = self._feedback_left_s(job, units) if known is None else known
+        overdue = self._overdue(job, left)
+        if overdue >= _FRONT:
+            return Standing((-job.priority, late, TRIAL, job.submitted, job.submitted, job.id), units, inf)
+        if overdue >= 1:
+            left /= self._policy.feedback_factor
         # Levels are of GPU-time, whatever the pool: a guess of time would be all guess.
         value = left * units ** (1.0 if known is None else self._weight)
         worth = 1.0 / left
@@ -73,16 +79,13 @@ class Ranking:
         level = feedback_level(job, self._policy)
         return max(self._policy.feedback_gpu_s, level * self._policy.feedback_factor) / max(units, 0.01)
 
-    def _aged(self, job: Job, left_s: float) -> float:
+    def _overdue(self, job: Job, left_s: float) -> float:
+        """How often its wait holds what its length makes bearable: from 1 on it is lifted."""
         ratio = self._policy.ageing_ratio
         if ratio is None:
-            return left_s
+            return 0.0
         waited_s = self._now - job.submitted - job.ran_s
-        excess = waited_s / (ratio * max(_SHORTEST_S, job.ran_s + left_s))
-        if excess < 1:
-            return left_s
-        factor = self._policy.feedback_factor
-        return left_s / factor ** (1 + floor(log(excess, factor)))
+        return waited_s / (ratio * max(_SHORTEST_S, job.ran_s + left_s))
 
 
 def trial_s(job: Job, policy: Policy) -> float:
