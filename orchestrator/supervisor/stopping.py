@@ -38,8 +38,9 @@ class Stopping:
             run.kill()  # still starting: no script could save anything
 
     def _signal(self, rank: int, process: ProcessId, folder: AttemptFolder) -> None:
-        catches = handles(process.pid, signal.SIGTERM)
-        if send_signal(process, signal.SIGTERM) and catches and not folder.finished_marker(rank).exists():
+        # Asked before the signal is sent: a quick script has saved and finished a moment after it.
+        can_hear = handles(process.pid, signal.SIGTERM) and not folder.finished_marker(rank).exists()
+        if send_signal(process, signal.SIGTERM) and can_hear:
             self.heard = True
         self._signalled.add(process)
 

@@ -118,7 +118,7 @@ def test_f83_a_foreign_process_is_shown_with_its_pid_and_user():
         "pid": 42,
         "used_bytes": 20 * GIB,
         "user": "eve",
-        "command": "python other.py",
+        "command": "python",
         "job": None,
     }
     assert device["processes"][1]["job"] == "some-job"
