@@ -99,7 +99,10 @@ class AttemptWatch:
         while self.follow(at_end=True):
             if time.monotonic() > until_s:
                 return
-        progressed = self.keeper.finish(clean=ending.kind == ExitKind.OK, run_s=ending.run_s)
+        # A script that saved because it was stopped closed its files itself, whatever its attempt is called.
+        saved = bool(ending.ranks) and all(rank.get("finished") for rank in ending.ranks)
+        clean = saved or ending.kind == ExitKind.OK
+        progressed = self.keeper.finish(clean=clean, run_s=ending.run_s)
         if progressed is None:
             return
         tail = self._log_tail(ending.first_failure) if ending.kind != ExitKind.OK else ""

@@ -118,6 +118,19 @@ def test_an_exit_record_ends_the_attempt_with_all_it_says(make_attempt, watch_of
     check_invariants()
 
 
+def test_what_a_script_saved_when_it_was_stopped_is_kept(make_attempt, watch_of, home):
+    attempt = make_attempt(state=JobState.STOPPING)
+    write_identity(attempt, alive_for_s=10)
+    path = home.job(attempt.job_id).checkpoints / "weights.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("not a zip, so only its writer's end proves it whole")
+    write_exit(attempt, "preempted", ranks=[{"rank": 0, "code": 0, "signal": None, "finished": True}])
+
+    check_until(watch_of(attempt), ended)
+
+    assert attempt.job.checkpoints.count() == 1
+
+
 def test_what_an_exception_says_is_kept_though_no_database_could(make_attempt, watch_of):
     attempt = make_attempt(state=JobState.RUNNING)
     write_exit(attempt, "user_error", detail="bad \ud800 \0 text", first_failure={"message": "\udfff\0"})
