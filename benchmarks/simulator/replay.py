@@ -93,6 +93,7 @@ class _Life:
     left_s: float
     ran_s: float = 0.0
     started: float = 0.0  # of the present segment, while there is one
+    segments: int = 0  # begun so far
     shares: tuple[Share, ...] = ()
     promise: tuple[float, float, float] | None = None  # made, earliest, latest
 
@@ -118,7 +119,7 @@ class _Replay:
         self.arrivals = deque(self.lives.values())
         self.queued: dict[str, QueuedJob] = {}
         self.running: dict[str, _Life] = {}
-        self.ends: list[tuple[float, str, float]] = []  # when, who, and its start, which tells old entries
+        self.ends: list[tuple[float, str, int]] = []  # when, who, and which of its segments
         self.reservations: tuple[Reservation, ...] = ()
         self.finished: deque[tuple[float, float | None]] = deque(maxlen=_REMEMBERED)
         self.new_finished = 0
@@ -153,9 +154,9 @@ class _Replay:
             moments.append(self.wake)
         return max(self.now, min(moments))
 
-    def _current(self, end: tuple[float, str, float]) -> bool:
+    def _current(self, end: tuple[float, str, int]) -> bool:
         life = self.running.get(end[1])
-        return life is not None and life.started == end[2]
+        return life is not None and life.segments == end[2]
 
     def _end_jobs(self) -> None:
         while self.ends and self.ends[0][0] <= self.now + _EPS:
@@ -236,7 +237,8 @@ class _Replay:
     def _start(self, life: _Life, shares: tuple[Share, ...]) -> None:
         life.started, life.shares = self.now, shares
         self.running[life.job.id] = life
-        heappush(self.ends, (self.now + life.left_s, life.job.id, self.now))
+        life.segments += 1
+        heappush(self.ends, (self.now + life.left_s, life.job.id, life.segments))
         if life.promise is not None:
             self._check_promise(life, life.promise)
         self.unpromised.discard(life.job.id)

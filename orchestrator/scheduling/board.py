@@ -56,8 +56,10 @@ class Board:
         self._spots: dict[str, list[str]] = {}
         self._found: dict[tuple[str, int], Found | None] = {}
         for device in room.usable.values():
-            share = room.capacity_bytes(device, whole=False)
-            site = Site(device, room.calm(device), share, room.free_bytes(device, whole=False))
+            share = max(0, device.total_bytes - device.foreign_bytes)
+            taken = bool(room.tenants.get(device.id))
+            free = share if taken else room.free_bytes(device, whole=False)
+            site = Site(device, room.calm(device), share, free)
             self.sites[device.id] = site
             self.nodes[device.node].append(site)
         for job in running:

@@ -4,7 +4,7 @@ A list schedule of the work that ranks ahead of a job.  Whoever comes later and 
 it, so the range is as wide as earlier estimates were wrong: ``State.start_errors``.
 """
 
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heappop, heappush, nsmallest
 from math import ceil, isinf
 
 from orchestrator.scheduling.estimate import SETTLE_S, remaining_s
@@ -22,21 +22,22 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
     if not waiting:
         return {}
     by_id: dict[str, Job] = {job.id: job for job in (*plan.order, *part.running.values())}
-    places = {job.id for job in waiting}
+    places = {job.id for job in waiting if job.id not in plan.reserved}
+    prospects = {id_: _reserved(part, id_, state.now) for id_ in plan.reserved}
     low, high = state.start_errors or _UNTAUGHT
-    prospects: dict[str, Prospect] = {}
     free_s = [0.0] * max(1, int(part.units))  # when each device has done the work ahead
-    heapify(free_s)
-    for id_, standing in sorted(plan.standings.items(), key=lambda item: item[1].key):
+    for standing in plan.ranked:
+        if not places:
+            break
+        id_ = standing.key[-1]
         if id_ in places:
+            places.remove(id_)
             wait_s = nsmallest(_width(standing, free_s), free_s)[-1]
-            prospects[id_] = _reserved(part, plan, id_, state.now) or Prospect(
+            prospects[id_] = Prospect(
                 state.now + min(1.0, low) * wait_s,
                 state.now + max(1.0, high) * wait_s + SETTLE_S,
                 part.in_the_way(standing),
             )
-            if len(prospects) == len(places):
-                break
         _book(free_s, standing, _left_s(by_id[id_], standing, policy))
     return prospects
 
@@ -62,10 +63,8 @@ def _book(free_s: list[float], standing: Standing, left_s: float) -> None:
         heappush(free_s, taken[-1] + left_s)
 
 
-def _reserved(part: RankedPass, plan: Plan, id_: str, now: float) -> Prospect | None:
+def _reserved(part: RankedPass, id_: str, now: float) -> Prospect:
     """Of a job whose devices are being cleared."""
-    if id_ not in plan.reserved:
-        return None
     leaving = part.leaving_for(id_)
     latest = max((now + job.grace_s + SETTLE_S for job in leaving), default=now + SETTLE_S)
     return Prospect(now, latest, leaving)

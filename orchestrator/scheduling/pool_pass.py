@@ -93,6 +93,8 @@ class PoolPass:
         return None
 
     def _ever_fits(self, job: QueuedJob) -> bool:
+        if job.memory_bytes is None and job.constraints is ANYWHERE and job.gpus <= self.room.largest_node:
+            return True
         if self.room.most_possible_bytes(job.gpus, job.constraints) >= (job.memory_bytes or 0):
             return True
         return self._policy.span_nodes and self.room.whole_nodes_for(job.gpus, job.constraints)

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.scheduling.estimate import end_of
 from orchestrator.scheduling.line import answers
 from orchestrator.scheduling.outlook import outlook
 from orchestrator.scheduling.quota import Quotas
@@ -65,13 +64,12 @@ def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Pla
     troubled = {problem.pool for problem in state.problems}
     plans = {}
     for pool in sorted(queued):
-        ends = {job.id: end_of(job, state.now, policy) for job in running[pool]}
         room = Room(devices[pool], running[pool], policy)
         mine = sorted(running[pool], key=lambda job: job.id)
         part = RankedPass(
             room,
             kept,
-            ends,
+            {},
             quotas,
             state.now,
             policy,

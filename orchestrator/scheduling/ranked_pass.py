@@ -29,6 +29,7 @@ class Plan:
     victims: dict[str, str] = field(default_factory=dict)  # running job: for whom it stops
     reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)  # while victims leave
     standings: dict[str, Standing] = field(default_factory=dict)
+    ranked: list[Standing] = field(default_factory=list)  # who competes, queued and running, best first
 
 
 class RankedPass(PoolPass):
@@ -55,12 +56,15 @@ class RankedPass(PoolPass):
         self._chosen: set[str] = set()
         self._leaving: set[str] = set()  # devices that are free only in the plan
         self.units = self._board.units()
+        self._displaced = False  # somebody who should run was moved, and needs another place
 
     def plan(self, queued: Sequence[QueuedJob]) -> Plan:
         standings = self._plan.standings
-        for job in (*queued, *self.running.values()):
-            standings[job.id] = self._ranking.of(job)
-        self._plan.order = sorted(queued, key=lambda job: standings[job.id].key)
+        waiting = {job.id: job for job in queued}
+        ranked = sorted(map(self._ranking.of, queued))
+        self._plan.order = [waiting[standing.key[-1]] for standing in ranked]
+        standings.update((standing.key[-1], standing) for standing in ranked)
+        standings.update((job.id, self._ranking.of(job)) for job in self.running.values())
         able = [job for job in self._plan.order if not self._barred_for_good(job)]
         if not able:
             return self._plan
@@ -121,6 +125,7 @@ class RankedPass(PoolPass):
         competing = [standings[job.id] for job in able]
         competing += [standings[job.id] for job in self.running.values() if not job.stopping]
         competing.sort()
+        self._plan.ranked = competing
         self._chosen = choose(competing, units, self._policy.swaps)
 
     def _serve(self, jobs: Sequence[QueuedJob]) -> None:
@@ -171,6 +176,7 @@ class RankedPass(PoolPass):
     def _settle(self, job: QueuedJob, spot: Spot) -> None:
         for victim in spot.victims:
             self._plan.victims[victim] = job.id
+            self._displaced = self._displaced or victim in self._chosen
             self._leaving.update(share.device_id for share in self.running[victim].shares)
             self._board.give(victim)
         self._board.take(job.id, [(id_, job.memory_bytes) for id_ in spot.device_ids])
@@ -206,7 +212,8 @@ class RankedPass(PoolPass):
                 continue
             closed = closed_to_all if fills else closed_to_all | self.held
             parts = self._board.parts(job, span=self._policy.span_nodes)
-            spot = self._board.free_spot(job, parts, closed)
+            # What is free is left to those who were moved.
+            spot = None if self._displaced else self._board.free_spot(job, parts, closed)
             if spot is not None and self._all_free(job, spot):
                 self._settle(job, spot)
                 continue
@@ -221,11 +228,23 @@ class RankedPass(PoolPass):
 
     def _postpone_ranked(self, job: QueuedJob, shape: Shape) -> None:
         self._plan.codes[job.id] = self._shortage(job)
-        if self.head is None and self._plan.codes[job.id] is not WaitCode.UNAVAILABLE:
+        if (
+            self.head is None
+            and self._some_stay(job)
+            and self._plan.codes[job.id] is not WaitCode.UNAVAILABLE
+        ):
+            self.ends.update((one.id, end_of(one, self._now, self._policy)) for one in self.running.values())
             kept = self._kept.get(job.id, frozenset())
             self.slot = soonest(self.room, job, self.ends, self._now, kept)
             if self.slot is not None:
                 self.head, self.held = job, frozenset(self.slot.device_ids)
+
+    def _some_stay(self, job: QueuedJob) -> bool:
+        """Whether stopping others cannot serve it: they may not be stopped, or not yet."""
+        if self._policy.quantum_restarts > 0 or not job.preemptible:
+            return True
+        everyone = (*self.running.values(), *self._plan.order)
+        return any(not one.preemptible or one.priority > job.priority for one in everyone)
 
     def _shortage(self, job: QueuedJob) -> WaitCode:
         whole, need = job.memory_bytes is None, job.memory_bytes or 0

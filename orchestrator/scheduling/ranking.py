@@ -39,11 +39,12 @@ class Ranking:
         self._device_bytes = max(1, device_bytes)
         self._weight = gpu_time_weight
         self._late_owners = _above_their_share(state.usage, policy)
+        self._trials_s: dict[tuple[bool, float | None], float] = {}
 
     def of(self, job: Job) -> Standing:
         units = self.units(job)
         late = self._late_owners.get(job.owner, 0) if self._late_owners else 0
-        if job.ran_s < trial_s(job, self._policy) - _EPS:
+        if job.ran_s < self._trial_s(job) - _EPS:
             return Standing((-job.priority, late, TRIAL, job.submitted, job.submitted, job.id), units, inf)
         known = self._known_left_s(job, units)
         left = self._feedback_left_s(job, units) if known is None else known
@@ -59,6 +60,13 @@ class Ranking:
             value /= self._policy.stay_factor
             worth *= self._policy.stay_factor
         return Standing((-job.priority, late, RANKED, value, job.submitted, job.id), units, worth)
+
+    def _trial_s(self, job: Job) -> float:
+        key = (job.preemptible, job.restart_cost_s)
+        found = self._trials_s.get(key)
+        if found is None:
+            found = self._trials_s[key] = trial_s(job, self._policy)
+        return found
 
     def units(self, job: Job) -> float:
         if job.memory_bytes is None:

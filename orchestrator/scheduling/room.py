@@ -37,6 +37,8 @@ class Room:
         self._parents = {device.mig_parent for device in self.devices if device.mig_parent}
         self.kinds = frozenset(device.kind for device in self.devices)
         self.usable = {d.id: d for d in self.devices if d.offered and d.id not in self._parents}
+        there = Counter(d.node for d in self.devices if d.id not in self._parents)
+        self.largest_node = max(there.values(), default=0)
         self.tenants: dict[str, list[Tenant]] = defaultdict(list)
         self._claimed: Counter[str] = Counter()
         self._whole: set[str] = set()

@@ -6,6 +6,7 @@ Every class is frozen, so a state may be shared between a pass, an explanation a
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,9 +239,8 @@ class Reserve:
     device_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Why a job does not start now."""
+class Wait(NamedTuple):
+    """Why a job does not start now.  A tuple, because a pass may make ten thousand of them."""
 
     job_id: str
     code: WaitCode
