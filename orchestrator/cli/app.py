@@ -236,7 +236,8 @@ def ps(
     from orchestrator.cli.tables import job_table, terminal
 
     if jobs:
-        terminal().print(job_table(jobs))
+        console = terminal()
+        console.print(job_table(jobs, console.width))
     elif any((state, whose, tag, search, pool)):
         remark("No job is like that.")
     else:

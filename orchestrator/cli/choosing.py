@@ -17,8 +17,11 @@ def connect() -> Berth:
     return Berth()
 
 
-def find_job(berth: Berth, text: str) -> Job:
-    """The job with this id, this part of an id, or exactly this name.
+def find_job(berth: Berth, text: str, states: Sequence[str] | None = None) -> Job:
+    """The job with this id or part of it, else the newest that has exactly this name.
+
+    Args:
+        states: where something is done to the job, a name must mean a single one in these states.
 
     Raises:
         NotFound: none, or none that the caller may see.
@@ -29,14 +32,16 @@ def find_job(berth: Berth, text: str) -> Job:
             return berth.job(text)
         except NotFound:
             pass
-        found = [job for job in berth.jobs(q=text, limit=500) if job.name == text]
-    else:
-        found = [job for job in berth.jobs(limit=500) if text and (job.name == text or text in job.short_id)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        some = ", ".join(f"{job.name} {job.short_id}" for job in found[:5])
-        raise Conflict(f"Several jobs match {text!r}: {some}{', ...' if len(found) > 5 else ''}; give an id.")
+    named = [job for job in berth.jobs(q=text, state=states, limit=500) if job.name == text] if text else []
+    if named and states is None:
+        return named[0]
+    if not named and 0 < len(text) < SHORTEST_PART:  # parts of ids that the server does not look for
+        named = [job for job in berth.jobs(limit=500) if text in job.short_id]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        some = ", ".join(f"{job.name} {job.short_id}" for job in named[:5])
+        raise Conflict(f"Several jobs match {text!r}: {some}{', ...' if len(named) > 5 else ''}; give an id.")
     raise NotFound(f"There is no job {text!r}, or it is not yours to see; `berth ps` lists yours.")
 
 

@@ -67,12 +67,13 @@ def _settings(jobs: Sequence[Job]) -> list[Row]:
 
 def _results(jobs: Sequence[Job]) -> list[Row]:
     metrics = in_order({name: None for job in jobs for name in job.last_values})
+    rates = [job.progress.steps_per_s for job in jobs]
     peaks = [job.attempt.peak_memory_bytes if job.attempt else None for job in jobs]
     return [
         _row("state", [job.state for job in jobs]),
         *(_numbers(name, [_last(job, name) for job in jobs], "value") for name in metrics),
         _numbers("steps", [job.progress.step for job in jobs], "value"),
-        _numbers("steps_per_s", [job.progress.steps_per_s for job in jobs], "value"),
+        *([] if "steps_per_s" in metrics else [_numbers("steps_per_s", rates, "value")]),
         _numbers("run time", [job.run_s if job.started_at else None for job in jobs], "duration"),
         _numbers("device-hours", [job.run_s * job.gpus / 3600 for job in jobs], "value"),
         _numbers("peak memory", peaks, "size"),

@@ -25,7 +25,9 @@ def _act(
 ) -> None:
     """Do it to the jobs that were named, all of which must be there; else to the only one that it can mean."""
     berth = connect()
-    jobs = [find_job(berth, text) for text in texts] if texts else [one_of_several(berth, states, verb)]
+    jobs = (
+        [find_job(berth, text, states) for text in texts] if texts else [one_of_several(berth, states, verb)]
+    )
     for job in jobs:
         act(job)
         if not as_json:

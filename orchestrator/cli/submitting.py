@@ -10,7 +10,7 @@ from orchestrator.cli.arguments import duration_s, merge, pair
 from orchestrator.cli.choosing import find_job, newest
 from orchestrator.cli.following import follow_log, wait_for_end
 from orchestrator.cli.printing import remark, safe, say, show_json
-from orchestrator.cli.tables import devices_text, job_line
+from orchestrator.cli.tables import job_line, on_devices
 from orchestrator.client import FINAL_STATES, Berth, BerthError, Job, Spec
 
 SETTLE_S = 1.5
@@ -116,5 +116,5 @@ def _situation(job: Job) -> str:
     if job.explanation is not None:
         return safe(job.explanation.sentence)
     if job.state in {"starting", "running"}:
-        return f"{job.state} on device {devices_text(job)}."
+        return f"{job.state} {on_devices(job)}."
     return f"{job.state}."

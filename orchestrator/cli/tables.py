@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +16,7 @@ WIDE = 200  # columns where nobody looks: a pipe or file should not lose text
 BAR = 12
 FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news
 LONGEST_NAME = 28
+ROOM_FOR_NOTES, ROOM_FOR_TIME = 130, 90  # columns
 # As in design/ux.md, section 8: word, shape and colour; colour never alone.
 SHAPES = {
     "queued": ("◷", "cyan"),
@@ -46,29 +47,44 @@ def state_text(state: str) -> Text:
 def grid(*headers: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_header=any(headers))
     for header in headers:
-        table.add_column(header, overflow="fold", no_wrap=header not in {"why", "job", "", "value"})
+        table.add_column(header, overflow="fold")
     return table
 
 
-def job_table(jobs: Sequence[Job]) -> Table:
+def job_table(jobs: Sequence[Job], width: int) -> RenderableType:
+    """A line for each job; what there is to say about it stands beside it, or below where there is no room."""
     several = len({job.owner for job in jobs}) > 1
-    table = grid(
-        "id", "state", "job", *(["who"] if several else []), "devices", "progress", "last", "time", ""
-    )
-    for job in jobs:
-        owner = [Text(safe(job.owner))] if several else []
-        table.add_row(
-            job.short_id,
-            state_text(job.state),
-            Text(_cut(job.name)),
-            *owner,
-            Text(devices_text(job)),
-            Text(progress_text(job)),
-            Text(headline_value(job)),
-            Text(_time(job)),
-            Text(safe(note(job)), "dim"),
+    beside = width >= ROOM_FOR_NOTES and any(note(job) for job in jobs)
+    columns = ["id", "state", "job", "who", "devices", "progress", "last", "time", "note"]
+    left_out = {"who": several, "time": width >= ROOM_FOR_TIME, "note": beside}
+    shown = [name for name in columns if left_out.get(name, True)]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in shown:
+        least = 10 if name == "job" else None
+        table.add_column(
+            "" if name == "note" else name, no_wrap=name != "note", overflow="ellipsis", min_width=least
         )
-    return table
+    for job in jobs:
+        cells = _cells(job)
+        table.add_row(*(cells[name] for name in shown))
+    if beside:
+        return table
+    notes = [Text(f"{job.short_id} {safe(note(job))}", "dim") for job in jobs if note(job)]
+    return Group(table, *notes)
+
+
+def _cells(job: Job) -> dict[str, Text]:
+    return {
+        "id": Text(job.short_id),
+        "state": state_text(job.state),
+        "job": Text(_cut(job.name)),
+        "who": Text(safe(job.owner)),
+        "devices": Text(devices_text(job)),
+        "progress": Text(progress_text(job)),
+        "last": Text(headline_value(job)),
+        "time": Text(_time(job)),
+        "note": Text(safe(note(job)), "dim"),
+    }
 
 
 def job_line(job: Job) -> str:
@@ -89,6 +105,12 @@ def note(job: Job) -> str:
     return job.reason if job.state in {"stopping", "unknown"} else ""
 
 
+def on_devices(job: Job) -> str:
+    """ "on device 3", "on devices 0,1"."""
+    indices = devices_text(job)
+    return f"on device{'s' if ',' in indices else ''} {indices}"
+
+
 def devices_text(job: Job) -> str:
     """Which ones it has, else how many it wants."""
     if job.attempt and job.state in {"starting", "running", "stopping", "unknown"}:
@@ -102,7 +124,7 @@ def progress_text(job: Job) -> str:
     if progress.step is None:
         return ""
     share = f"{progress.fraction:.0%} " if progress.fraction is not None else ""
-    total = f" of {progress.total_steps:,}" if progress.total_steps else ""
+    total = f"/{progress.total_steps:,}" if progress.total_steps else ""
     return f"{share}step {progress.step:,}{total}"
 
 
@@ -208,7 +230,7 @@ def is_free(device: Device) -> bool:
     return device.usable and not device.holders and foreign <= FOREIGN_SHOWN_BYTES
 
 
-def overview(devices: Sequence[Device], jobs: Sequence[Job]) -> list[RenderableType]:
+def overview(devices: Sequence[Device], jobs: Sequence[Job], width: int) -> list[RenderableType]:
     """The wall, then what waits in the order of its starts, then what runs."""
     parts: list[RenderableType] = [Text(box_line(devices, jobs), "bold")]
     if devices:
@@ -217,7 +239,7 @@ def overview(devices: Sequence[Device], jobs: Sequence[Job]) -> list[RenderableT
     running = [job for job in jobs if not job.waits]
     for title, group in (("Waiting", waiting), ("Running", running)):
         if group:
-            parts += [Text(), Text(title, "dim"), job_table(group)]
+            parts += [Text(), Text(title, "dim"), job_table(group, width)]
     if not jobs:
         parts += [Text(), Text("None of your jobs runs or waits. Submit one with: berth run train.py", "dim")]
     return parts

@@ -15,11 +15,11 @@ from orchestrator.cli.choosing import UNFINISHED, exit_status
 from orchestrator.cli.following import detaching, follow_log, say_end, stdout_is_terminal
 from orchestrator.cli.printing import safe, show_json_line
 from orchestrator.cli.tables import (
-    devices_text,
     headline_value,
     in_order,
     job_line,
     note,
+    on_devices,
     overview,
     progress_text,
     state_text,
@@ -99,7 +99,7 @@ def top(berth: Berth, *, once: bool, as_json: bool) -> None:
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(_overview_or_problem(look), refresh=True)
+                live.update(_overview_or_problem(look, console.width), refresh=True)
                 time.sleep(EVERY_S)
     except KeyboardInterrupt:
         return
@@ -111,16 +111,17 @@ def _top_lines(look: Callable[[], tuple[list[Any], list[Any]]], *, once: bool, a
         if as_json:
             show_json_line({"devices": [each.json for each in devices], "jobs": [each.json for each in jobs]})
         else:
-            terminal().print(Group(*overview(devices, jobs)))
+            console = terminal()
+            console.print(Group(*overview(devices, jobs, console.width)))
         if once:
             return
         time.sleep(EVERY_S)
 
 
-def _overview_or_problem(look: Callable[[], tuple[list[Any], list[Any]]]) -> RenderableType:
+def _overview_or_problem(look: Callable[[], tuple[list[Any], list[Any]]], width: int) -> RenderableType:
     """A server that restarts leaves a sentence on the screen, not a dead picture."""
     try:
-        return Group(*overview(*look()), Text(), Text("Ctrl-C leaves.", "dim"))
+        return Group(*overview(*look(), width), Text(), Text("Ctrl-C leaves.", "dim"))
     except Unreachable as error:
         return Text(f"{error}\nTrying again; Ctrl-C leaves.", "yellow")
 
@@ -138,7 +139,7 @@ def _screen(job: Job, follower: Follower, metric: str | None, console: Console) 
 def _head(job: Job) -> Text:
     text = Text.assemble((job_line(job), "bold"), "  ", state_text(job.state))
     attempt = f"attempt {job.attempt_count}" if job.attempt_count > 1 else ""
-    on = f"on {devices_text(job)}" if job.attempt_count and not job.ended else ""
+    on = on_devices(job) if job.attempt_count and not job.ended else ""
     speed = job.progress.steps_per_s
     rate = f"{words.value(speed)} steps/s" if speed else ""
     for part in (attempt, on, progress_text(job), headline_value(job), rate, words.duration(job.run_s)):

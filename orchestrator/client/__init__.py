@@ -17,11 +17,11 @@ import contextlib
 import io
 import json
 import os
+import re
 import ssl
 import tempfile
 import time
 import uuid
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -757,16 +757,17 @@ def tidy_url(url: str) -> str:
     Raises:
         BerthError: it is none.
     """
-    text = url.strip().rstrip("/")
+    text = url.strip()
     text = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(text)
-        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        named = re.fullmatch(r"[\w.:%-]+", parts.hostname or "")  # colons are those of IPv6
+        valid = parts.scheme in {"http", "https"} and named is not None and parts.port != 0
     except ValueError:  # a port that is no number, half a bracket
         valid = False
     if not valid or parts.query or parts.fragment or parts.username is not None:
         raise BerthError(f"{url!r} is not the address of a server; give one such as http://gpu-box:8265.")
-    return text.removesuffix("/api/v1")
+    return text.rstrip("/").removesuffix("/api/v1")
 
 
 # Reading and writing
@@ -785,6 +786,8 @@ def _read_code(path: Path) -> tuple[str, str, bytes]:
 
 def pack_folder(folder: Path) -> bytes:
     """A folder as a zip archive; hidden files, links, caches and virtual environments stay out."""
+    import zipfile  # here, because it costs each start of the command 6 ms
+
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for root, folders, names in os.walk(folder):

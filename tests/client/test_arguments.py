@@ -1,0 +1,79 @@
+"""What people type, taken apart."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cli.arguments import WrongUse, by_name, duration_s, merge, pair, split_at_dashes
+
+WORDS = st.lists(
+    st.sampled_from(["--lr", "--lr=1", "1e-3", "-0.5", "--amp", "-v", "data", "x y", ""]), max_size=8
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "merged"),
+    [
+        (["--lr", "3e-4", "--amp"], ["--lr", "1e-3"], ["--lr", "1e-3", "--amp"]),
+        (["--lr=3e-4", "--amp"], ["--lr", "1e-3"], ["--lr", "1e-3", "--amp"]),
+        (["--amp"], ["--seed", "2"], ["--amp", "--seed", "2"]),
+        (["data.csv", "--amp"], ["other.csv"], ["other.csv", "--amp"]),
+        (["--shift", "-0.5"], ["--shift", "-1"], ["--shift", "-1"]),
+        (["--layer", "1", "--layer", "2"], ["--layer", "3"], ["--layer", "3"]),
+        (["--sizes", "1", "2", "--amp"], ["--sizes", "4"], ["--sizes", "4", "--amp"]),
+    ],
+)
+def test_new_arguments_take_the_place_of_those_of_the_same_name(old, new, merged):
+    assert merge(old, new) == merged
+
+
+@given(WORDS, WORDS)
+def test_what_is_typed_wins_and_the_rest_stays(old, new):
+    assert by_name(merge(old, new)) == by_name(old) | by_name(new)
+
+
+@given(WORDS)
+def test_merging_arguments_with_themselves_changes_nothing_twice(words):
+    once = merge(words, words)
+
+    assert merge(once, words) == once
+
+
+def test_a_script_may_have_dashes_of_its_own():
+    assert split_at_dashes(["run", "a.py", "--", "--lr", "1", "--", "x"]) == (
+        ["run", "a.py"],
+        ["--lr", "1", "--", "x"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("45m", 2700), ("2h", 7200), ("1d12h", 129_600), ("1.5h", 5400)],
+)
+def test_durations_are_read_with_their_units(text, seconds):
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "2 hours", "-5m", "1h30x", "٣h", "1e9"])
+def test_b43_a_duration_that_is_none_is_refused_with_an_example(text):
+    with pytest.raises(WrongUse, match="give one such as"):
+        duration_s(text)
+
+
+def test_values_may_have_equal_signs():
+    assert pair("URL=a=b") == ("URL", "a=b")
+
+
+@pytest.mark.parametrize("text", ["NAME", "=x", ""])
+def test_a_variable_without_a_name_or_value_is_refused(text):
+    with pytest.raises(WrongUse, match="NAME=VALUE"):
+        pair(text)
+
+
+def test_arguments_are_compared_by_name():
+    assert by_name(["in.csv", "--lr=1e-3", "--amp", "--dims", "1", "2"]) == {
+        "arguments": "in.csv",
+        "lr": "1e-3",
+        "amp": "yes",
+        "dims": "1 2",
+    }

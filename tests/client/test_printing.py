@@ -1,0 +1,38 @@
+"""Text that others wrote cannot steer the reader's terminal (T29)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cli.printing import safe
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b]0;a new title\x07",
+        "\x1b]52;c;Y29weQ==\x1b\\",
+        "\x1b[2J",
+        "\x1b[?1049h",
+        "\x1b[6n",
+        "\x1bP1$r\x1b\\",
+        "\x1bc",
+        "\x9b2J",
+        "\x07\x08",
+    ],
+)
+def test_b52_nothing_that_steers_a_terminal_is_left(text):
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in safe(text))
+    assert safe(f"before{text}").startswith("before")
+
+
+def test_colours_of_a_log_are_kept_where_colours_are_wanted():
+    assert safe("\x1b[31mred\x1b[0m\x1b[2K", colours=True) == "\x1b[31mred\x1b[0m"
+    assert safe("\x1b[31mred\x1b[0m") == "red"
+
+
+@given(st.text())
+def test_no_text_gets_control_characters_through(text):
+    left = {character for character in safe(text) if ord(character) < 32 or 127 <= ord(character) < 160}
+
+    assert left <= {"\n", "\t", "\r"}
