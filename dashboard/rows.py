@@ -153,7 +153,7 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
     return {
         **public_row(job, devices, now),
         "job": str(job.pk),
-        "sentence": job.reason if job.state == JobState.BACKOFF else sentence(job) or job.reason,
+        "sentence": _own_sentence(job, devices),
         "attempt": job.attempt_count,
         "progress": percent(job),
         "step": job.step,
@@ -163,6 +163,14 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
         "rate": throughput(job),
         "diverged": job.diverged_step,
     }
+
+
+def _own_sentence(job: Job, devices: list[str]) -> str:
+    """What is going on with a job, as its owner reads it in a list."""
+    if job.state == JobState.RUNNING and devices:
+        attempt = f"Attempt {job.attempt_count} runs" if job.attempt_count > 1 else "Runs"
+        return f"{attempt} on {words.listed(devices)}."
+    return job.reason if job.state == JobState.BACKOFF else sentence(job) or job.reason
 
 
 def percent(job: Job) -> int | None:

@@ -1,6 +1,7 @@
 """How sizes, times and counts are written for people; the same rules as in ``static/js/words.js``."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 
 GIB = 1024**3
@@ -80,3 +81,14 @@ def start_range(earliest: datetime | None, latest: datetime | None, now: datetim
 def plural(count: int, one: str, many: str = "") -> str:
     """1 device, 2 devices."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(labels: Sequence[str]) -> str:
+    """Devices by their labels, the noun said once: GPU 0, 1, 3."""
+    parts: list[str] = []
+    noun = None
+    for label in labels:
+        before, _, number = label.rpartition(" ")
+        parts.append(number if before == noun else label)
+        noun = before
+    return ", ".join(parts)

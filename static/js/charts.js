@@ -196,7 +196,7 @@ function sentence(chart, data) {
   const parts = [];
   if (chart.xKind === "step") parts.push(`${chart.format(last)}${chart.unit} at step ${value(data.x.at(-1))}`);
   parts.push(`lowest ${chart.format(lows.reduce((low, y) => Math.min(low, y), Infinity))}${chart.unit}`);
-  if (data.bucket > 1 && data.total) parts.push(`${value(data.total)} points shown as ${value(data.x.length)} buckets`);
+  if (data.bucket > 1 && data.total > data.x.length) parts.push(`${value(data.total)} points shown as ${value(data.x.length)} buckets`);
   const broken = data.nonfinite ?? [];
   if (broken.length) parts.push(`not a number at ${chart.xKind} ${chart.xKind === "step" ? value(broken[0][0]) : new Date(broken[0][0] * 1000).toLocaleTimeString()}`);
   const text = parts.join("; ");
