@@ -97,7 +97,8 @@ class PoolPass:
             return True
         if self.room.most_possible_bytes(job.gpus, job.constraints) >= (job.memory_bytes or 0):
             return True
-        return self._policy.span_nodes and self.room.whole_nodes_for(job.gpus, job.constraints)
+        spans = self._policy.by_remaining and self._policy.span_nodes
+        return spans and self.room.whole_nodes_for(job.gpus, job.constraints)
 
     def _ends_before_head(self, job: QueuedJob) -> bool:
         if self.slot is None or job.time_limit_s is None:

@@ -1,0 +1,122 @@
+"""The replay tells the scheduler no more than a server could, and its schedules satisfy the independent checker."""
+
+import csv
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from benchmarks import scheduling
+from benchmarks.simulator.replay import Knowledge, replay
+from benchmarks.simulator.schedule import score
+from benchmarks.simulator.trace import read_pool, read_trace
+from orchestrator.scheduling import Policy
+
+COLUMNS = [
+    "job_id",
+    "arrival_s",
+    "gpus",
+    "gpu_milli",
+    "mem_gib",
+    "duration_s",
+    "limit_s",
+    "user",
+    "group",
+    "priority",
+]
+
+
+@pytest.fixture
+def pool(tmp_path):
+    path = tmp_path / "pool.json"
+    nodes = [{"name": f"n{index}", "gpus": 4, "gpu_mem_gib": 80} for index in range(2)]
+    path.write_text(json.dumps({"nodes": nodes}))
+    return path
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Sixty jobs, some of a part of a GPU, one of both nodes."""
+    dice = Random(4)  # noqa: S311 - a workload, not a secret
+    path = tmp_path / "trace.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for number in range(60):
+            gpus = 8 if number == 30 else dice.choice((1, 1, 1, 2, 4))
+            milli = dice.choice((1000, 500, 250)) if gpus == 1 else 1000
+            length_s = round(dice.uniform(30, 20_000))
+            writer.writerow(
+                [number, number * 200, gpus, milli, "", length_s, 2 * length_s, f"u{number % 3}", "g", 0]
+            )
+    return path
+
+
+@pytest.mark.parametrize("progress", ["all", "half", "none"])
+@pytest.mark.parametrize("limits", ["given", "equal", "shuffled"])
+def test_the_checker_accepts_every_schedule(trace, pool, tmp_path, progress, limits, capsys):
+    schedule = tmp_path / "schedule.csv"
+    given = [
+        "--progress",
+        progress,
+        "--limits",
+        limits,
+        "--schedule-out",
+        str(schedule),
+        "--eta-sigma",
+        "0.5",
+    ]
+
+    status = scheduling.main(["--trace", str(trace), "--pool", str(pool), *given])
+
+    assert status == 0
+    assert json.loads(capsys.readouterr().out)["jct_x_lb"] >= 1
+    assert score(trace, pool, schedule, 60.0)["feasible"]
+
+
+def test_the_plain_policy_is_replayed_too(trace, pool):
+    jobs = [job for job in read_trace(trace) if job.gpus <= 4]  # it does not span nodes
+
+    outcome = replay(jobs, read_pool(pool), Policy(), Knowledge())
+
+    assert outcome.restarts == 0
+    assert len(outcome.segments) == len(jobs)
+
+
+def test_a_longer_life_changes_nothing_before_the_shorter_one_would_have_ended(trace, pool):
+    """What a job that reports nothing will take cannot be known: only its end tells."""
+    devices, jobs = read_pool(pool), read_trace(trace)
+    policy = replace(Policy.progress_aware(), span_nodes=True)
+    longer = [replace(job, duration_s=job.duration_s * 3) if job.id == "5" else job for job in jobs]
+    unknown = Knowledge(progress="none")
+
+    short = replay(jobs, devices, policy, unknown).segments
+    long = replay(longer, devices, policy, unknown).segments
+
+    ended = max(segment.end_s for segment in short if segment.job_id == "5")
+    begun = [
+        sorted((each.start_s, each.job_id, each.device_ids) for each in segments if each.start_s < ended)
+        for segments in (short, long)
+    ]
+    assert len(begun[0]) > 5
+    assert begun[0] == begun[1]
+
+
+def test_a_report_is_seen_after_two_minutes_and_not_before(trace, pool):
+    devices, jobs = read_pool(pool), read_trace(trace)
+    policy = replace(Policy.progress_aware(), span_nodes=True, trial_s=0.0)
+    unknown = replay(jobs, devices, policy, Knowledge(progress="none")).segments
+    known = replay(jobs, devices, policy, Knowledge(progress="all")).segments
+
+    assert sorted(known, key=str) != sorted(unknown, key=str)
+
+
+def test_a_job_that_no_pool_could_hold_is_named(trace, tmp_path, capsys):
+    small = tmp_path / "small.json"
+    small.write_text(json.dumps({"nodes": [{"name": "n0", "gpus": 4, "gpu_mem_gib": 80}]}))
+
+    status = scheduling.main(["--trace", str(trace), "--pool", str(small)])
+
+    assert status == 1
+    assert "1 jobs never fit this pool: ['30']" in capsys.readouterr().err
