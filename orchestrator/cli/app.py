@@ -1,6 +1,5 @@
 """The commands and their options; what they do is imported when they run, so that each starts quickly."""
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -487,8 +486,6 @@ def start(words: list[str]) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     ours, for_script = split_at_dashes(words)
-    if os.environ.get("NO_COLOR"):
-        os.environ.setdefault("TERM", "dumb")  # typer's help asks for this one only
     app(args=ours, obj=for_script, prog_name="berth")
 
 

@@ -1,5 +1,6 @@
 """Which server, and which job: by id, part of an id or name, else the one that a person means most likely."""
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -14,7 +15,10 @@ _TIMED_OUT, _TERMINATED, _SIGNAL = 124, 143, 128  # as timeout(1) and shells say
 
 
 def connect() -> Berth:
-    return Berth()
+    """The server of BERTH_URL or of the login; ends the start of a command."""
+    berth = Berth()
+    gc.enable()  # from here on a command may live for days
+    return berth
 
 
 def find_job(berth: Berth, text: str, states: Sequence[str] | None = None) -> Job:
