@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from dashboard import words
+from orchestrator import words
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
 

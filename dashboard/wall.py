@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from dashboard import words
+from orchestrator import words
 from orchestrator.live import NowReadings
 from orchestrator.models import Device
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard import words
+from orchestrator import words
 from orchestrator.models import JobState, StopReason
 
 register = template.Library()

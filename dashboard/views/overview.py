@@ -11,7 +11,8 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboard import rows, wall, words
+from dashboard import rows, wall
+from orchestrator import words
 from orchestrator.live import NowReadings, read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, Attempt, Device, Job, JobState
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from dashboard import words
+from orchestrator import words
 from orchestrator.cli.arguments import by_name
 from orchestrator.cli.printing import safe
 from orchestrator.cli.tables import grid, in_order, job_line

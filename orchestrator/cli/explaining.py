@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from rich.table import Table
 from rich.text import Text
 
-from dashboard import words
+from orchestrator import words
 from orchestrator.cli.printing import safe, say
 from orchestrator.cli.tables import grid, heat_text, job_line, moment, state_text, terminal, wall
 from orchestrator.client import Berth, Dataset, Device, Explanation, Job, NotFound

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import typer
 
-from dashboard import words
+from orchestrator import words
 from orchestrator.cli.choosing import exit_status
 from orchestrator.cli.printing import remark, safe, say, show_json, show_json_line, write_log
 from orchestrator.cli.tables import job_line

@@ -3,7 +3,7 @@
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from dashboard import words
+from orchestrator import words
 from orchestrator.cli.printing import remark, safe
 from orchestrator.cli.tables import job_line
 from orchestrator.client import BerthError, Checkpoint, Job, NotFound, OutputFile

@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dashboard import words
+from orchestrator import words
 from orchestrator.cli.printing import safe
 from orchestrator.client import Device, Job
 

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from dashboard import words
+from orchestrator import words
 from orchestrator.cli import chart
 from orchestrator.cli.choosing import UNFINISHED, exit_status
 from orchestrator.cli.following import detaching, follow_log, say_end, stdout_is_terminal

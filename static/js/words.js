@@ -1,4 +1,4 @@
-// How sizes, times and counts are written (the same rules as dashboard/words.py), and kept fresh on the page.
+// How sizes, times and counts are written (the same rules as orchestrator/words.py), and kept fresh on the page.
 const GIB = 1024 ** 3;
 
 export function size(count) {

@@ -1,6 +1,6 @@
 import pytest
 
-from dashboard import words
+from orchestrator import words
 
 
 @pytest.mark.parametrize(
