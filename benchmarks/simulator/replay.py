@@ -79,7 +79,6 @@ class Outcome:
     lost_gpu_s: float = 0.0
     passes: int = 0
     promises: list[Promise] = field(default_factory=list)
-    unpromised: int = 0  # waits for which no range was given
 
 
 @dataclass(slots=True)
@@ -111,7 +110,7 @@ class _Replay:
     ) -> None:
         self.devices = devices
         self.policy = replace(policy, predicted_jobs=0, restart_cost_s=knowledge.restart_s)
-        self.asking = replace(self.policy, predicted_jobs=10**6)
+        self.asking = replace(self.policy, predicted_jobs=policy.predicted_jobs)
         self.knowledge = knowledge
         self.now = 0.0
         self.outcome = Outcome()
@@ -245,12 +244,13 @@ class _Replay:
 
     def _note_promises(self, decisions: Decisions) -> None:
         for wait in decisions.wait:
-            if wait.job_id in self.unpromised:
+            if (
+                wait.job_id in self.unpromised
+                and wait.start_earliest is not None
+                and wait.start_latest is not None
+            ):
                 self.unpromised.discard(wait.job_id)
-                if wait.start_earliest is None or wait.start_latest is None:
-                    self.outcome.unpromised += 1
-                else:
-                    self.lives[wait.job_id].promise = (self.now, wait.start_earliest, wait.start_latest)
+                self.lives[wait.job_id].promise = (self.now, wait.start_earliest, wait.start_latest)
 
     def _check_promise(self, life: _Life, promise: tuple[float, float, float]) -> None:
         made, earliest, latest = promise

@@ -168,8 +168,8 @@ class RankedPass(PoolPass):
         return cost_s * standing.units + (_CHOSEN_COST if chosen else 0.0)
 
     def _ran_enough(self, job: RunningJob, key: tuple[int, int, int, float, float, str]) -> bool:
-        """A resumed job keeps its devices for its quantum, except from a higher band."""
-        if -job.priority > key[0] or job.ran_s < trial_s(job, self._policy) * 2:
+        """A resumed job keeps its devices for its quantum, except from a higher band or a trial."""
+        if -job.priority > key[0] or key[2] == TRIAL or job.ran_s < trial_s(job, self._policy) * 2:
             return True
         return self._now - job.started >= self._policy.quantum_restarts * restart_cost_s(job, self._policy)
 

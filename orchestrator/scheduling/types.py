@@ -190,7 +190,7 @@ class Policy:
     quantum_restarts: float = 0.0  # a resumed job runs so many restart costs before it is stopped
     feedback_gpu_s: float = 900.0  # first level of jobs that report nothing
     feedback_factor: float = 4.0
-    ageing_ratio: float | None = 20.0  # wait / (run + left) that lifts a job one level
+    ageing_ratio: float | None = 30.0  # wait / (run + left) that lifts a job one level
     swaps: int = 5  # sizes for which a large job may replace several small ones
     fair_share_ratio: float | None = None  # owners above so many times the mean usage come later
 

@@ -44,14 +44,17 @@ KNOWN = {
 def test_the_big_job_starts_within_its_promised_range_and_ends(knowledge: Knowledge, load: float):
     devices = gpus(8, pool=POOL)
 
-    outcome = replay(stream(3, load, seed=7), devices, Policy.progress_aware(), knowledge)
+    outcome = replay(stream(4, load, seed=7), devices, Policy.progress_aware(), knowledge)
 
     mine = [segment for segment in outcome.segments if segment.job_id == BIG]
     promises = [promise for promise in outcome.promises if promise.job_id == BIG]
     assert mine[0].start_s - 6 * HOUR_S <= HOUR_S
     assert not promises or promises[0].held
     if knowledge.progress == "all":  # twice overdue it goes first, whoever comes
-        assert mine[-1].end_s <= 6 * HOUR_S + 2 * Policy.progress_aware().ageing_ratio * HOUR_S + 4 * HOUR_S
+        ratio = Policy.progress_aware().ageing_ratio
+        assert ratio is not None
+        length_s = 1.15 * HOUR_S  # with its restarts
+        assert mine[-1].end_s - 6 * HOUR_S <= 2 * ratio * length_s + 2 * HOUR_S < 4 * DAYS_S
 
 
 @pytest.mark.slow
