@@ -1,6 +1,6 @@
 """The event loop: jobs of a trace, the devices of a pool, and ``decide`` in between."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
@@ -17,6 +17,7 @@ from orchestrator.scheduling import (
     QueuedJob,
     Reservation,
     RunningJob,
+    ShapeCount,
     Share,
     State,
     decide,
@@ -28,6 +29,7 @@ Who = Literal["all", "half", "none"]
 Limits = Literal["given", "equal", "shuffled"]
 REPORTS_AFTER_S = 120.0  # from then on a job's own steps say how long it takes
 _REMEMBERED = 400  # finished jobs that lengths and errors are learned from
+_STOP_S = SETTLE_S + 30.0  # what a range adds for stopping others; 30 s is the grace of a job that names none
 _EPS = 1e-6
 _MOST_PASSES = 50  # at one moment; two are usual: stop, then start
 _HALF_LIFE_S = 7 * 86400.0
@@ -128,6 +130,7 @@ class _Replay:
         self.usage: dict[str, float] = {}
         self.usage_at = 0.0
         self.unpromised: set[str] = set()
+        self.shapes: Counter[tuple[int, int | None]] = Counter()
         self.wake: float | None = None
 
     def run(self) -> Outcome:
@@ -135,7 +138,9 @@ class _Replay:
             self.now = self._next_moment()
             self._end_jobs()
             while self.arrivals and self.arrivals[0].job.arrival_s <= self.now + _EPS:
-                self._enqueue(self.arrivals.popleft())
+                life = self.arrivals.popleft()
+                self.shapes[life.job.gpus, life.facts["memory_bytes"]] += 1
+                self._enqueue(life)
             self.wake = None
             if self.queued:
                 self._pass()
@@ -208,6 +213,7 @@ class _Replay:
             running=tuple([self._as_seen(life) for life in self.running.values()]),
             usage=tuple(OwnerUsage(owner=user, decayed_gpu_s=used) for user, used in self.usage.items()),
             reservations=self.reservations,
+            recent_shapes=tuple([ShapeCount(*shape, count) for shape, count in self.shapes.items()]),
             lengths=self.lengths,
             start_errors=self.start_errors,
         )
@@ -257,7 +263,7 @@ class _Replay:
         self.outcome.promises.append(Promise(life.job.id, made, earliest, latest, self.now))
         life.promise = None
         high = max(1.0, self.start_errors[1]) if self.start_errors else 4.0
-        foreseen_s = max(SETTLE_S, (latest - made - SETTLE_S) / high)
+        foreseen_s = max(SETTLE_S, (latest - made - _STOP_S) / high)
         self.errors.append((self.now - made) / foreseen_s)
         if len(self.errors) >= 20 and len(self.outcome.promises) % 5 == 0:
             ordered = sorted(self.errors)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.scheduling.fragmentation import Ask, lost_milli, placement_score
 from orchestrator.scheduling.packing import fullest, tightest
 from orchestrator.scheduling.room import NOWHERE, Room, allows
 from orchestrator.scheduling.types import ANYWHERE, Device, Job, RunningJob
@@ -31,6 +32,12 @@ class Site:
     def could_fit(self, memory_bytes: int | None) -> bool:
         return self.whole_ok if memory_bytes is None else self.share_bytes >= memory_bytes
 
+    def free_milli(self) -> int:
+        """Thousandths of the device that are free; all of them only where a whole job fits."""
+        if self.fits(None):
+            return 1000
+        return min(999, max(0, self.free_bytes) * 1000 // max(1, self.device.total_bytes))
+
     def count(self) -> None:
         """Derive what is free from who is here."""
         if None in self.tenants.values():
@@ -50,7 +57,9 @@ class Spot:
 class Board:
     """The usable devices of a pool with their planned tenants."""
 
-    def __init__(self, room: Room, running: Iterable[RunningJob]) -> None:
+    def __init__(self, room: Room, running: Iterable[RunningJob], mix: Sequence[Ask] = ()) -> None:
+        """``mix``: what was asked for lately; with it parts go where they cost later requests least."""
+        self._mix = mix
         self.sites: dict[str, Site] = {}
         self.nodes: dict[str, list[Site]] = defaultdict(list)
         self._spots: dict[str, list[str]] = {}
@@ -132,6 +141,8 @@ class Board:
         return Spot(tuple(chosen))
 
     def _free_part(self, job: Job, count: int, used: set[str], closed: frozenset[str]) -> list[str] | None:
+        if self._mix and count == 1 and job.memory_bytes is not None:
+            return self._least_lost(job, job.memory_bytes, used, closed)
         plain = job.memory_bytes is None and not closed and job.constraints is ANYWHERE
         best: Found | None = None
         for node, sites in self.nodes.items():
@@ -146,6 +157,27 @@ class Board:
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         return None if best is None else [device.id for device in best[1]]
+
+    def _least_lost(self, job: Job, need: int, used: set[str], closed: frozenset[str]) -> list[str] | None:
+        """The device where a part adds least to what later requests cannot use (``fragmentation``)."""
+        best: tuple[float, int, str] | None = None
+        for node, sites in self.nodes.items():
+            if node in used:
+                continue
+            free = [site.free_milli() for site in sites]
+            lost = lost_milli(free, self._mix)
+            for place, site in enumerate(sites):
+                if not (
+                    site.fits(need) and site.device.id not in closed and allows(job.constraints, site.device)
+                ):
+                    continue
+                after = list(free)
+                after[place] = max(0, after[place] - need * 1000 // max(1, site.device.total_bytes))
+                rest = sum(after) / (1000 * len(sites))
+                score = placement_score(lost_milli(after, self._mix) - lost, rest)
+                if best is None or (score, site.device.index, site.device.id) < best:
+                    best = (score, site.device.index, site.device.id)
+        return None if best is None else [best[2]]
 
     def _on_node(self, job: Job, count: int, sites: Sequence[Site], closed: frozenset[str]) -> Found | None:
         need = job.memory_bytes

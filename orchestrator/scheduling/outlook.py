@@ -26,16 +26,22 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
     prospects = {id_: _reserved(part, id_, state.now) for id_ in plan.reserved}
     low, high = state.start_errors or _UNTAUGHT
     free_s = [0.0] * max(1, int(part.units))  # when each device has done the work ahead
+    stop_s = SETTLE_S + max((job.grace_s for job in part.running.values()), default=0.0)
+    fixed = {job.id for job in part.running.values() if not job.preemptible}
+    for id_ in sorted(fixed):  # whatever their rank, they stay
+        _book(free_s, plan.standings[id_], _left_s(by_id[id_], plan.standings[id_], policy))
     for standing in plan.ranked:
         if not places:
             break
         id_ = standing.key[-1]
+        if id_ in fixed:
+            continue
         if id_ in places:
             places.remove(id_)
             wait_s = nsmallest(_width(standing, free_s), free_s)[-1]
             prospects[id_] = Prospect(
                 state.now + min(1.0, low) * wait_s,
-                state.now + max(1.0, high) * wait_s + SETTLE_S,
+                state.now + max(1.0, high) * wait_s + stop_s,
                 part.in_the_way(standing),
             )
         _book(free_s, standing, _left_s(by_id[id_], standing, policy))

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.scheduling.fragmentation import Ask
 from orchestrator.scheduling.line import answers
 from orchestrator.scheduling.outlook import outlook
 from orchestrator.scheduling.quota import Quotas
@@ -21,6 +22,8 @@ from orchestrator.scheduling.types import (
     Start,
     State,
 )
+
+_SHAPES = 16  # of the recent mix that a placement is scored against
 
 
 def serve_ranked(state: State, policy: Policy) -> Decisions:
@@ -76,9 +79,30 @@ def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Pla
             problem=pool in troubled,
             ranking=_ranking(state, policy, devices[pool]),
             running=mine,
+            mix=_mix(state, devices[pool]),
         )
         plans[pool] = (part, part.plan(queued[pool]))
     return plans
+
+
+def _mix(state: State, devices: Sequence[Device]) -> tuple[Ask, ...]:
+    """The commonest request shapes, in thousandths of the pool's largest device."""
+    total = sum(shape.count for shape in state.recent_shapes)
+    largest = max((device.total_bytes for device in devices), default=0)
+    if not total or not largest:
+        return ()
+    common = sorted(
+        state.recent_shapes,
+        key=lambda one: (-one.count, one.gpus, one.memory_bytes is None, one.memory_bytes or 0),
+    )
+    return tuple(
+        Ask(
+            shape.gpus,
+            1000 if shape.memory_bytes is None else min(1000, shape.memory_bytes * 1000 // largest),
+            shape.count / total,
+        )
+        for shape in common[:_SHAPES]
+    )
 
 
 def _ranking(state: State, policy: Policy, devices: Sequence[Device]) -> Ranking:

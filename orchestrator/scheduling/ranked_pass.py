@@ -8,6 +8,7 @@ from math import inf
 from orchestrator.scheduling.board import Board, Spot
 from orchestrator.scheduling.choosing import choose
 from orchestrator.scheduling.estimate import End, end_of
+from orchestrator.scheduling.fragmentation import Ask
 from orchestrator.scheduling.pool_pass import PoolPass, Shape, shape_of
 from orchestrator.scheduling.quota import Quotas
 from orchestrator.scheduling.ranking import TRIAL, Ranking, Standing, next_change_s, restart_cost_s, trial_s
@@ -47,11 +48,12 @@ class RankedPass(PoolPass):
         problem: bool,
         ranking: Ranking,
         running: Sequence[RunningJob],
+        mix: Sequence[Ask] = (),
     ) -> None:
         super().__init__(room, kept, ends, quotas, now, policy, problem=problem)
         self._ranking = ranking
         self.running = {job.id: job for job in running}
-        self._board = Board(room, running)
+        self._board = Board(room, running, mix)
         self._plan = Plan()
         self._chosen: set[str] = set()
         self._leaving: set[str] = set()  # devices that are free only in the plan

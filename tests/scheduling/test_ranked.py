@@ -15,6 +15,7 @@ from orchestrator.scheduling import (
     Reservation,
     Reserve,
     RunningJob,
+    ShapeCount,
     State,
     WaitCode,
     decide,
@@ -29,7 +30,7 @@ POLICY = Policy.progress_aware()
 LONG = {"ran_s": 5000.0, "attained_gpu_s": 5000.0, "step_s": 1.0, "progress_done": 5000.0}
 
 
-def ranked(given: State, **changes: object) -> Decisions:
+def ranked(given: State, **changes: Any) -> Decisions:
     return decide(given, replace(POLICY, **changes))
 
 
@@ -224,3 +225,17 @@ def test_idle_parts_that_no_request_fits_are_lost():
 
     assert lost_milli([1000, 200], mix) == 0.5 * 200 + 0.5 * 200
     assert lost_milli([200, 0], mix) == 200
+
+
+def test_a_part_goes_where_later_requests_lose_least():
+    """Best fit would take the device with 40 GiB left; then nobody who asks for 40 GiB fits any more."""
+    mix = (ShapeCount(1, 40 * GIB, 9), ShapeCount(1, 10 * GIB, 1))
+    half = running("half", "gpu-0", memory_bytes=40 * GIB)
+    third = running("third", "gpu-1", memory_bytes=30 * GIB)
+    part = queued("part", memory_bytes=10 * GIB)
+
+    blind = ranked(state(gpus(2), half, third, part))
+    knowing = ranked(state(gpus(2), half, third, part, recent_shapes=mix))
+
+    assert [share.device_id for share in blind.start[0].devices] == ["gpu-0"]
+    assert [share.device_id for share in knowing.start[0].devices] == ["gpu-1"]

@@ -271,7 +271,8 @@ def test_one_free_device_more_never_makes_the_first_start_later(state: State, no
     # By pool the weight of GPU-time changes with a device more, and with it who is first.
     policy = replace(POLICY, gpu_time_weight=1.0)
     first = _first_in_line(state, policy)
-    assume(first is not None)
+    if first is None:
+        return
     # A part of a device is counted by the largest device of its pool.
     more = gpu(77, node=node, pool=first.pool, total_bytes=_largest(state, first.pool))
 

@@ -17,7 +17,7 @@ DAYS_S = 86400.0
 def stream(days: int, load: float, seed: int) -> list[TraceJob]:
     """Jobs of one GPU and up to an hour that ask for ``load`` x 8 GPUs, and one of eight GPUs among them."""
     order = Random(seed)  # noqa: S311 - a simulation, not a secret
-    jobs = []
+    jobs: list[TraceJob] = []
     now = 0.0
     while now < days * DAYS_S:
         length_s = order.uniform(60, HOUR_S)

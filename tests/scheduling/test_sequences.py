@@ -135,7 +135,7 @@ class Life:
 
     def check(self, state: State, decisions: Decisions) -> None:
         devices = {device.id: device for device in self.devices}
-        answered = [each.job_id for each in (*decisions.start, *decisions.wait)]
+        answered = [start.job_id for start in decisions.start] + [wait.job_id for wait in decisions.wait]
         assert sorted(answered) == sorted(self.queued)
         stopped = {each.job_id for each in decisions.preempt}
         assert not stopped & set(answered)
