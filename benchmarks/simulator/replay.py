@@ -267,7 +267,7 @@ class _Replay:
         self.errors.append((self.now - made) / foreseen_s)
         if len(self.errors) >= 20 and len(self.outcome.promises) % 5 == 0:
             ordered = sorted(self.errors)
-            self.start_errors = (ordered[len(ordered) // 40], ordered[-1 - len(ordered) // 40])
+            self.start_errors = (ordered[len(ordered) // 25], ordered[-1 - len(ordered) // 25])
 
 
 def _lives(jobs: Sequence[TraceJob], device_bytes: int, knowledge: Knowledge) -> dict[str, _Life]:

@@ -38,7 +38,8 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
             continue
         if id_ in places:
             places.remove(id_)
-            wait_s = nsmallest(_width(standing, free_s), free_s)[-1]
+            # Never nothing, or no error that was seen could widen the range.
+            wait_s = SETTLE_S + nsmallest(_width(standing, free_s), free_s)[-1]
             prospects[id_] = Prospect(
                 state.now + min(1.0, low) * wait_s,
                 state.now + max(1.0, high) * wait_s + stop_s,
