@@ -260,8 +260,10 @@ class _Replay:
 
     def _check_promise(self, life: _Life, promise: tuple[float, float, float]) -> None:
         made, earliest, latest = promise
-        self.outcome.promises.append(Promise(life.job.id, made, earliest, latest, self.now))
         life.promise = None
+        if self.now <= made + _EPS:
+            return  # its devices were cleared at once: that was no wait
+        self.outcome.promises.append(Promise(life.job.id, made, earliest, latest, self.now))
         high = max(1.0, self.start_errors[1]) if self.start_errors else 4.0
         foreseen_s = max(SETTLE_S, (latest - made - _STOP_S) / high)
         self.errors.append((self.now - made) / foreseen_s)
