@@ -16,7 +16,7 @@ from django.utils import timezone
 from pydantic import ValidationError
 
 from orchestrator import datasets, lifecycle
-from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, NotFound
 from orchestrator.models import AdminState, Errand, Health, IdempotencyKey, Job, JobEvent, JobState, Pool
 from orchestrator.spec import GIB, JobSpec
 from orchestrator.store import bundles, scripts
@@ -87,6 +87,7 @@ def accept(
     render: Callable[[Job, list[str]], dict[str, Any]] | None = None,
     script: Upload | None = None,
     bundle: Upload | None = None,
+    uploaded: str | None = None,
     idempotency_key: str | None = None,
     endpoint: str = "jobs",
 ) -> Accepted:
@@ -94,6 +95,8 @@ def accept(
 
     Args:
         render: makes the answer that a repeated request with the same key gets again.
+        uploaded: SHA-256 of a bundle that this person uploaded, or may see, for sure; other bundles have to
+            be those of a job that is theirs to see.
 
     Raises:
         Malformed, TooLarge: the files or fields cannot be read.
@@ -104,6 +107,8 @@ def accept(
     # The same request gets the same answer, whatever changed in pools and datasets since.
     known = _is_known(user, endpoint, idempotency_key)
     resolved = spec if known else _resolve(user, spec)
+    if spec.source is not None and spec.source.bundle not in (None, uploaded):
+        _check_bundle(user, spec.source.bundle)
     spec, stored, warnings = _store_code(spec, script, bundle)
     fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
     spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
@@ -188,6 +193,18 @@ def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[str]:
     return found
 
 
+def _check_bundle(user: AbstractBaseUser, sha256: str | None) -> None:
+    """A hash is no key: whoever learns one must not run, and so read, another person's code."""
+    if not Job.objects.visible_to(user).filter(bundle=sha256).exists():
+        raise _no_bundle(sha256)
+
+
+def _no_bundle(sha256: str | None) -> Impossible:
+    return _impossible(
+        "source", f"You have no bundle {(sha256 or '')[:12]}… on this server; upload the code again."
+    )
+
+
 def _store_code(
     spec: JobSpec, script: Upload | None, bundle: Upload | None
 ) -> tuple[JobSpec, bundles.Bundle, list[str]]:
@@ -200,7 +217,10 @@ def _store_code(
     if bundle is not None:
         stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, bundle))
     elif spec.source is not None and spec.source.bundle is not None:
-        stored = bundles.open_bundle(settings.HOME.bundles, spec.source.bundle)
+        try:
+            stored = bundles.open_bundle(settings.HOME.bundles, spec.source.bundle)
+        except NotFound:
+            raise _no_bundle(spec.source.bundle) from None
     else:
         return _store_script(spec, script)
     if spec.entrypoint not in {file.path for file in stored.files}:

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
+from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
@@ -32,6 +33,7 @@ class Code:
     name: str = ""
     entrypoint: str = ""  # what to run when the form does not say
     warnings: list[str] = field(default_factory=list)
+    signed: str = ""  # the hash as the form carries it: proof that this person had it from us
 
 
 @require_http_methods(["GET", "POST"])
@@ -69,7 +71,11 @@ def _try_to_accept(
         if errors:
             return None, 400
         key = request.POST.get("key", "")[:100] or None
-        return submission.accept(signed_in(request), spec, idempotency_key=key, endpoint="form").job, 200
+        uploaded = spec.source.bundle if spec.source else None  # signed, or stored just now
+        accepted = submission.accept(
+            signed_in(request), spec, uploaded=uploaded, idempotency_key=key, endpoint="form"
+        )
+        return accepted.job, 200
     except OrchestratorError as error:
         for name, said in (error.fields or {"": [str(error)]}).items():
             if name == "Idempotency-Key":
@@ -84,17 +90,25 @@ def _try_to_accept(
 def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
     """Store what was uploaded now, or take what an earlier try stored."""
     upload = request.FILES.get("file")
-    kept = Code(request.POST.get("bundle", "")[:64], request.POST.get("bundle_name", "")[:200])
+    kept = Code(name=request.POST.get("bundle_name", "")[:200])
     try:
         if isinstance(upload, UploadedFile):
             return _store(upload), {}
-        if kept.sha256:
+        if signed := request.POST.get("bundle", "")[:200]:
+            kept.sha256 = _signer(request).unsign(signed)
             stored = bundles.open_bundle(settings.HOME.bundles, kept.sha256)
             kept.entrypoint = _entrypoint(stored)
             return kept, {}
+    except BadSignature:
+        return Code(), {"file": ["The earlier upload is not known any more; upload the code again."]}
     except OrchestratorError as error:
         return Code(), {"file": [str(error)]}
     return Code(), {"file": ["Choose a script (.py) or an archive (.zip, .tar.gz) with one inside."]}
+
+
+def _signer(request: HttpRequest) -> Signer:
+    """Signs hashes for one person: another's hash, however learned, opens nothing."""
+    return Signer(salt=f"bundle of user {signed_in(request).pk}")
 
 
 def _store(upload: "UploadedFile[Any]") -> Code:
@@ -148,6 +162,8 @@ def _page(
     ]
     pools = [_pool(pool) for pool in Pool.objects.prefetch_related("devices")]
     shown = {one.name for one in forms.FIELDS} | {"file", "gpus", "pool", "datasets"}
+    if code.sha256:
+        code.signed = _signer(request).sign(code.sha256)
     context = {
         "nav": "submit",
         "code": code,

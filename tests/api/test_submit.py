@@ -65,6 +65,15 @@ def test_the_hash_of_an_earlier_upload_is_code_enough(client_of, ada, submit):
     assert answer.json()["bundle"] == first["bundle"]
 
 
+def test_an_unknown_and_anothers_bundle_are_422_beside_source(client_of, ada, bob, submit):
+    anothers = submit(client_of(bob)).json()["bundle"]
+    for sha256 in ("0" * 64, anothers):
+        answer = client_of(ada).send("POST", "/jobs", {"source": {"bundle": sha256}})
+        assert answer.status_code == 422
+        assert "upload the code again" in answer.json()["errors"]["source"][0]
+    assert not Job.objects.filter(owner=ada).exists()
+
+
 @pytest.mark.parametrize("gpus", [-1, 0, 1.5, 10**9, "2", True, None])
 def test_b28_a_number_of_gpus_that_is_none_is_400(gpus, client_of, ada, submit):
     answer = submit(client_of(ada), gpus=gpus)

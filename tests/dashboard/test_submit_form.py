@@ -38,7 +38,7 @@ def error_at(html: str, name: str) -> str:
 
 
 def kept_bundle(html: str) -> str:
-    found = re.search(r'name="bundle" value="([0-9a-f]{64})"', html)
+    found = re.search(r'name="bundle" value="([0-9a-f]{64}:[^"]+)"', html)
     assert found
     return found[1]
 
@@ -100,7 +100,7 @@ def test_the_file_is_not_asked_for_twice(form):
     answer = form(None, gpus="1", name="again", bundle=kept_bundle(html), bundle_name="train.py")
 
     assert answer.status_code == 302
-    assert Job.objects.get().bundle == kept_bundle(html)
+    assert Job.objects.get().bundle == kept_bundle(html).partition(":")[0]
 
 
 def test_several_errors_are_said_at_once(form):
@@ -152,13 +152,22 @@ def test_a_made_up_bundle_is_refused_beside_the_file(form):
     assert "upload the code again" in error_at(answer.content.decode(), "file")
 
 
+def test_t09_anothers_upload_cannot_be_run_by_its_hash(form, reader, bob):
+    signed = kept_bundle(form(gpus="99").content.decode())
+
+    for bundle in (signed, signed.partition(":")[0]):
+        answer = reader(bob).post(reverse("submit"), {"gpus": "1", "pool": "default", "bundle": bundle})
+        assert "upload the code again" in error_at(answer.content.decode(), "file")
+    assert not Job.objects.exists()
+
+
 def test_a_job_can_be_cloned_and_edited(form, reader, ada):
     form(name="first", args="--lr 1e-3", env="SEED=1", time_limit_h="1.5")
     job = Job.objects.get()
 
     html = reader(ada).get(reverse("submit"), {"from": str(job.pk)}).content.decode()
 
-    for shown in ('value="--lr 1e-3"', "SEED=1", 'value="1.5"', f'value="{job.bundle}"'):
+    for shown in ('value="--lr 1e-3"', "SEED=1", 'value="1.5"', f'value="{job.bundle}:'):
         assert shown in html
 
 

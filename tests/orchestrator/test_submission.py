@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 
 from orchestrator import datasets, submission
-from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, NotFound
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
 from orchestrator.models import DatasetRoot, Errand, Health, IdempotencyKey, Job, JobState, Outbox
 from orchestrator.spec import fill_placeholders
 from orchestrator.submission import parse_spec
@@ -196,8 +196,21 @@ def test_a_known_bundle_is_used_again_and_must_hold_the_entrypoint(ada):
     assert again.bundle == first.bundle
     with pytest.raises(Malformed, match=r"The upload has no file 'other\.py'"):
         submission.accept(ada, parse_spec({"source": {"bundle": first.bundle}, "entrypoint": "other.py"}))
-    with pytest.raises(NotFound):
-        submission.accept(ada, parse_spec({"source": {"bundle": "f" * 64}}))
+
+
+@pytest.mark.parametrize("bundle", ["unknown", "anothers"])
+def test_a_bundle_that_is_not_ones_own_is_as_unknown_as_one_that_is_not_there(ada, bob, bundle):
+    sha256 = "f" * 64 if bundle == "unknown" else submit(bob).job.bundle
+    with pytest.raises(Impossible, match="You have no bundle") as error:
+        submission.accept(ada, parse_spec({"source": {"bundle": sha256}}))
+    assert list(error.value.fields) == ["source"]
+    assert not Job.objects.filter(owner=ada).exists()
+
+
+def test_an_operator_may_run_the_bundle_of_any_job(root, bob):
+    sha256 = submit(bob).job.bundle
+
+    assert submission.accept(root, parse_spec({"source": {"bundle": sha256}})).job.bundle == sha256
 
 
 def test_what_the_pool_lacks_is_refused_with_what_it_has(ada):
