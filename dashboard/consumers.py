@@ -26,7 +26,7 @@ LOG_BYTES_A_SECOND = 256 << 10
 STALLED_S = 30.0
 LARGEST_SEQ = 1 << 62
 
-NOT_TEXT, NOT_JSON, AGAINST_RULES, TOO_LONG = 1003, 1007, 1008, 1009
+NOT_TEXT, NOT_JSON, AGAINST_RULES, TOO_LONG, FAILED = 1003, 1007, 1008, 1009, 1011
 SIGNED_OUT, STALLED = 4001, 4008
 
 
@@ -177,8 +177,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _send_batches(self) -> None:
         """Send, topic by topic, what is newest at the time of sending: a slow client skips, it never queues."""
-        with contextlib.suppress(_Left):
+        try:
             await self._send_while_there()
+        except _Left:
+            return
+        except Exception:  # whatever it is, an open socket that stays silent would be worse
+            logger.exception(
+                "A live view's sender failed; its socket is closed, so that the page connects anew."
+            )
+            with contextlib.suppress(OSError):
+                await self.close(FAILED)
 
     async def _send_while_there(self) -> None:
         while True:

@@ -12,7 +12,7 @@ from channels.routing import URLRouter
 from django.test import Client
 from django.utils import timezone
 
-from dashboard import consumers, feed, frames, problems
+from dashboard import consumers, feed, frames, problems, topics
 from dashboard.routing import websocket_urlpatterns
 from orchestrator import tokens
 from orchestrator.models import Job, JobState
@@ -407,3 +407,17 @@ async def test_the_feed_ends_with_its_last_reader(home, ada):
 
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("feed ")]
     assert running is feed.current()
+
+
+async def test_a_sender_that_fails_closes_its_socket_and_says_so_in_the_log(home, ada, monkeypatch, caplog):
+    async def fail(source: topics.StateSource, after: int | None) -> frames.Batch:
+        raise RuntimeError("a rule that nobody thought of")
+
+    monkeypatch.setattr(topics.StateSource, "batch", fail)
+    async with socket_of(ada) as socket:
+        await socket.ask("health")
+
+        assert await socket.closed_with() == consumers.FAILED
+
+    assert "sender failed" in caplog.text
+    assert "a rule that nobody thought of" in caplog.text
