@@ -1,7 +1,6 @@
 """What people do with a job's checkpoints: order one, fetch one, delete one."""
 
 from contextlib import suppress
-from pathlib import Path
 
 from django.conf import settings
 
@@ -43,13 +42,16 @@ def find(job: Job, step: str) -> Checkpoint:
     return found
 
 
-def folder_of(checkpoint: Checkpoint) -> Path:
-    """Where a checkpoint's files and manifest lie.
+def on_disk(checkpoint: Checkpoint) -> Generation:
+    """A checkpoint's folder and files.
 
     Raises:
         NotFound: it is not on disk any more.
     """
-    return _on_disk(checkpoint).folder
+    for generation in GenerationStore(settings.HOME.job(checkpoint.job_id)).list():
+        if generation.name == checkpoint.name:
+            return generation
+    raise NotFound(f"The {checkpoint.name} is not on disk any more.")
 
 
 def remove(job: Job, checkpoint: Checkpoint, *, by: str) -> None:
@@ -62,15 +64,8 @@ def remove(job: Job, checkpoint: Checkpoint, *, by: str) -> None:
     if job.state == JobState.STARTING:
         raise Conflict("An attempt is starting, maybe from this checkpoint; try again in a moment.")
     with suppress(NotFound, FileNotFoundError):  # gone already; the row goes too
-        GenerationStore(settings.HOME.job(job.pk)).remove(_on_disk(checkpoint))
+        GenerationStore(settings.HOME.job(job.pk)).remove(on_disk(checkpoint))
     checkpoint.delete()
     what = checkpoint.name if checkpoint.step is None else f"{checkpoint.name} (step {checkpoint.step:,})"
     lifecycle.remark(job, f"Deleted {what}.", actor=by)
     wakeups.publish(f"job:{job.pk}")
-
-
-def _on_disk(checkpoint: Checkpoint) -> Generation:
-    for generation in GenerationStore(settings.HOME.job(checkpoint.job_id)).list():
-        if generation.name == checkpoint.name:
-            return generation
-    raise NotFound(f"The {checkpoint.name} is not on disk any more.")

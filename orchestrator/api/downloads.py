@@ -3,7 +3,7 @@
 import os
 import stat
 import tarfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -105,9 +105,14 @@ def send_file(request: HttpRequest, file: BinaryIO, name: str) -> Download:
     return response
 
 
-def send_tar(request: HttpRequest, root: Path, name: str) -> Download:
-    """The regular files of a folder as a tar archive, made while it is sent."""
-    return _attachment(request, _tar_chunks(root, list_files(root)[0]), f"{name}.tar", "application/x-tar")
+def send_tar(request: HttpRequest, root: Path, name: str, called: Mapping[str, str]) -> Download:
+    """The regular files of a folder as a tar archive, made while it is sent.
+
+    Args:
+        called: names in the archive, by the path under ``root``; files that are not in it keep their path.
+    """
+    chunks = _tar_chunks(root, list_files(root)[0], called)
+    return _attachment(request, chunks, f"{name}.tar", "application/x-tar")
 
 
 def moment(seconds: float) -> datetime:
@@ -143,11 +148,13 @@ def _file_chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _tar_chunks(root: Path, files: Sequence[tuple[str, os.stat_result]]) -> Iterator[bytes]:
+def _tar_chunks(
+    root: Path, files: Sequence[tuple[str, os.stat_result]], called: Mapping[str, str]
+) -> Iterator[bytes]:
     for path, _ in files:
         file = open_beneath(root, path)
         facts = os.fstat(file.fileno())
-        entry = tarfile.TarInfo(path)
+        entry = tarfile.TarInfo(called.get(path, path))
         entry.size, entry.mtime, entry.mode = facts.st_size, int(facts.st_mtime), 0o644
         yield entry.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
         yield from _file_chunks(file, facts.st_size)

@@ -2,6 +2,7 @@
 
 import os
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 from django.conf import settings
 from django.http import HttpResponse
@@ -91,10 +92,12 @@ def list_checkpoints(request: ApiRequest, job_id: str) -> object:
     "/{job_id}/checkpoints/{step}", openapi_extra={"responses": {200: {"content": {"application/x-tar": {}}}}}
 )
 def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
-    """A checkpoint with its manifest as a tar archive, by step or by name."""
+    """A checkpoint with its manifest as a tar archive, by step or by name; files are called as in the job's folder."""
     job = find_job(Job.objects.all(), request.user, job_id)
     checkpoint = checkpoints.find(job, step)
-    return send_tar(request, checkpoints.folder_of(checkpoint), f"{job.short_id}-{step}")
+    generation = checkpoints.on_disk(checkpoint)
+    called = {file.kept: file.path for file in generation.files}
+    return send_tar(request, generation.folder, f"{job.short_id}-{step}", called)
 
 
 @router.delete("/{job_id}/checkpoints/{step}", response={204: None})
@@ -117,7 +120,7 @@ def list_job_files(request: ApiRequest, job_id: str) -> object:
                 "path": (shown := os.fsencode(path).decode(errors="replace")),
                 "size_bytes": facts.st_size,
                 "modified_at": moment(facts.st_mtime),
-                "download": f"{request.path}/{shown}",
+                "download": f"{request.path}/{quote(shown)}",
             }
             for path, facts in files
         ]

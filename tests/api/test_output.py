@@ -198,6 +198,21 @@ def test_a_file_name_that_is_no_text_does_not_break_the_list(output, ran, client
     answer.close()
 
 
+def test_the_link_of_a_file_leads_to_it_whatever_its_name_has(output, ran, client_of, ada):
+    names = ["a#b?c%20d.txt", "sub dir/é+&;.txt"]
+    (output / "sub dir").mkdir()
+    for name in names:
+        (output / name).write_text(name)
+    client = client_of(ada)
+
+    listed = client.send("GET", f"/jobs/{ran.pk}/files").json()["results"]
+
+    links = {file["path"]: file["download"] for file in listed}
+    assert links[names[0]].endswith("/files/a%23b%3Fc%2520d.txt")
+    for name in names:
+        assert content(client.get(links[name])).decode() == name
+
+
 def test_a_large_file_is_streamed_under_asgi(output, ran, ada):
     with (output / "model.pt").open("wb") as file:
         file.truncate(3 * 1024**2)
@@ -246,8 +261,8 @@ def test_a_checkpoint_is_downloaded_with_its_manifest(checkpoint, ran, client_of
     assert answer["Content-Type"] == "application/x-tar"
     with tarfile.open(fileobj=io.BytesIO(content(answer))) as archive:
         contents = {member.name: (archive.extractfile(member) or io.BytesIO()).read() for member in archive}
-    assert b"weights" in contents.values()
-    assert "manifest.json" in contents
+    assert sorted(contents) == ["checkpoints/ckpt.bin", "manifest.json"]
+    assert contents["checkpoints/ckpt.bin"] == b"weights"
 
 
 def test_a_checkpoint_is_deleted_for_good(checkpoint, ran, home, client_of, ada):
