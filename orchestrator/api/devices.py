@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 from orchestrator import live, wakeups
 from orchestrator.api.auth import OPERATORS, ApiRequest
+from orchestrator.api.moments import Moment
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import DeviceChanges, DeviceOut, HistoryOut
 from orchestrator.models import Device, Lease
@@ -29,12 +30,10 @@ class DeviceFilters(Paging):
 
 
 class HistoryWindow(BaseModel):
-    start: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)] | None = Field(
-        None, alias="from", description="seconds since 1970; default: an hour before the end"
+    start: Moment | None = Field(
+        None, alias="from", description="RFC 3339, or seconds since 1970; default: an hour before the end"
     )
-    end: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)] | None = Field(
-        None, alias="to", description="seconds since 1970; default: now"
-    )
+    end: Moment | None = Field(None, alias="to", description="RFC 3339, or seconds since 1970; default: now")
     max_points: Annotated[int, Field(ge=1, le=5000)] = 500
 
 
@@ -72,7 +71,11 @@ def read_device_history(request: ApiRequest, device_id: str, window: Query[Histo
     end_s = time.time() if window.end is None else window.end
     start_s = end_s - HOUR_S if window.start is None else window.start
     found = DeviceHistory(settings.HOME.device_history).read(device.pk, start_s, end_s, window.max_points)
-    return {"series": {name: each.as_json() for name, each in found.items()}, "from": start_s, "to": end_s}
+    return {
+        "series": {name: each.as_json() for name, each in found.items()},
+        "from": datetime.fromtimestamp(start_s, tz=UTC),
+        "to": datetime.fromtimestamp(end_s, tz=UTC),
+    }
 
 
 def show_device(device: Device, now: live.NowReadings) -> dict[str, Any]:

@@ -1,19 +1,20 @@
 """What a job wrote: logs, metrics, checkpoints and files."""
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from django.conf import settings
 from django.http import HttpResponse
 from ninja import Query, Router
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
 from orchestrator import checkpoints
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_tar
 from orchestrator.api.finding import find_job
 from orchestrator.api.job_view import show_checkpoint
+from orchestrator.api.moments import read_seconds
 from orchestrator.api.paging import Page, whole
 from orchestrator.api.schemas import CheckpointOut, FilesOut, MetricsOut
 from orchestrator.exceptions import NotFound
@@ -25,7 +26,11 @@ router = Router()
 
 MANY_POINTS = 5_000
 TEXT = {"text/plain": {"schema": {"type": "string"}}}
-Window = Annotated[float, Field(allow_inf_nan=False)]
+Window = Annotated[
+    float,
+    Field(allow_inf_nan=False),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}]}),
+]
 
 
 class LogWindow(BaseModel):
@@ -38,9 +43,14 @@ class LogWindow(BaseModel):
 class MetricWindow(BaseModel):
     names: str | None = Field(None, max_length=4000, description="separated by commas; default: all")
     x: Literal["step", "time"] = "step"
-    start: Window | None = Field(None, alias="from")
-    end: Window | None = Field(None, alias="to")
+    start: Window | None = Field(None, alias="from", description="a step; with x=time RFC 3339 or seconds")
+    end: Window | None = Field(None, alias="to", description="a step; with x=time RFC 3339 or seconds")
     max_points: Annotated[int, Field(ge=1, le=MANY_POINTS)] = 500
+
+    @field_validator("start", "end", mode="before")
+    @classmethod
+    def _read_time(cls, value: Any, info: ValidationInfo) -> Any:
+        return read_seconds(value) if info.data.get("x") == "time" else value
 
 
 @router.get("/{job_id}/logs", openapi_extra={"responses": {200: {"content": TEXT}}})

@@ -295,8 +295,8 @@ class DeviceOut(BaseModel):
 
 class HistoryOut(BaseModel):
     series: dict[str, SeriesOut]
-    start: float = Field(alias="from")
-    end: float = Field(alias="to")
+    start: datetime = Field(alias="from")
+    end: datetime = Field(alias="to")
 
 
 class DeviceChanges(Body):

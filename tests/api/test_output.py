@@ -113,10 +113,25 @@ def test_metrics_by_name_window_and_time(metrics, ran, client_of, ada):
     assert (list(few), few["lr"]["x"]) == (["lr"], [10, 11, 12])
     timed = client.send("GET", f"/jobs/{ran.pk}/metrics?names=lr&x=time&to=1001").json()["series"]
     assert timed["lr"]["x"] == [1000.0, 1001.0]
+    written = client.send(
+        "GET",
+        f"/jobs/{ran.pk}/metrics?names=lr&x=time&from=1970-01-01T00:16:41Z&to=1970-01-01T01:16:42%2B01:00",
+    )
+    assert written.json()["series"]["lr"]["x"] == [1001.0, 1002.0]
 
 
 @pytest.mark.parametrize(
-    "query", ["x=wall", "max_points=0", "max_points=1000000", "from=nan", "to=inf", "start=1"]
+    "query",
+    [
+        "x=wall",
+        "max_points=0",
+        "max_points=1000000",
+        "from=nan",
+        "to=inf",
+        "start=1",
+        "from=2026-11-21T07:00:00Z",
+        "x=time&from=soon",
+    ],
 )
 def test_windows_of_metrics_that_are_none_are_400(query, ran, client_of, ada):
     assert client_of(ada).send("GET", f"/jobs/{ran.pk}/metrics?{query}").status_code == 400

@@ -136,10 +136,24 @@ def test_the_history_of_a_device_is_down_sampled(client_of, ada, make_device, ho
     assert max(answer["series"]["power_w"]["y_max"]) == 300
     assert len(answer["series"]["memory_used_bytes"]["x"]) <= 20
     assert "temperature_c" not in answer["series"]
+    assert (answer["from"], answer["to"]) == ("1970-01-12T13:46:40Z", "1970-01-12T13:56:40Z")
+    written = f"from={answer['from']}&to={answer['to']}&max_points=20"
+    assert client_of(ada).send("GET", f"/devices/sim-0/history?{written}").json() == answer
     assert client_of(ada).send("GET", "/devices/sim-9/history").status_code == 404
 
 
-@pytest.mark.parametrize("query", ["from=nan", "from=-1", "to=1e300", "max_points=0", "hours=1"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from=nan",
+        "from=-1",
+        "to=1e300",
+        "to=yesterday",
+        "from=2026-11-21T07:00:00",
+        "max_points=0",
+        "hours=1",
+    ],
+)
 def test_windows_of_a_history_that_are_none_are_400(query, client_of, ada, make_device):
     make_device(0)
 
