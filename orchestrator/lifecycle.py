@@ -381,11 +381,22 @@ def run(attempt: Attempt, *, started_at: datetime) -> None:
             job_id=attempt.job_id, errand=Errand.LAUNCH, number=attempt.number
         ).update(done_at=timezone.now())
         if job.state == JobState.STARTING and job.attempt_count == attempt.number:
-            reason = f"Attempt {attempt.number} runs."
+            reason = _running_text(job, Attempt.objects.get(pk=attempt.pk))
             move(job, JobState.RUNNING, actor="supervisor", reason=reason, launch_failures=0)
 
     # A cancel that comes in between must not look like a launch that failed.
     _retry_when_stale(Job(pk=attempt.job_id), act)
+
+
+def _running_text(job: Job, attempt: Attempt) -> str:
+    """Where an attempt goes on; a later one that found no checkpoint says so."""
+    if attempt.resumed_from:
+        step = attempt.resumed_from_step
+        where = attempt.resumed_from if step is None else f"step {step:,}"
+        return f"Attempt {attempt.number} runs, resumed from {where}."
+    if attempt.number > 1 or job.resume_job_id is not None:
+        return f"Attempt {attempt.number} runs from the beginning: no checkpoint was kept."
+    return f"Attempt {attempt.number} runs."
 
 
 def lose_sight(attempt: Attempt, *, reason: str) -> None:

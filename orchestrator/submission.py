@@ -20,6 +20,7 @@ from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, 
 from orchestrator.models import AdminState, Errand, Health, IdempotencyKey, Job, JobEvent, JobState, Pool
 from orchestrator.spec import GIB, JobSpec
 from orchestrator.store import bundles, scripts
+from orchestrator.store.checkpoints import GenerationStore
 
 MEMBER_PRIORITY = 60  # the highest a person may set who is not staff
 KEYS_KEPT = timedelta(hours=24)
@@ -309,7 +310,12 @@ def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[st
     Args:
         resume: start from the newest checkpoint of ``job``.
         changes: fields of the spec that differ.
+
+    Raises:
+        Conflict: there is no checkpoint to resume from.
     """
+    if resume and not GenerationStore(settings.HOME.job(job.pk)).list():
+        raise Conflict(f"{job} has kept no checkpoint to resume from; run it again without resume.")
     spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
     _check_rights(user, spec)
     spec = _resolve(user, spec)

@@ -3,9 +3,10 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 from django.conf import settings
@@ -17,6 +18,7 @@ from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Attempt, Checkpoint, Job
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.manifest import Generation
+from orchestrator.store.series import step_at
 from orchestrator.store.watcher import Watcher
 from orchestrator.supervisor.liveness import Liveness, liveness
 
@@ -24,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 LONGEST_PAUSE_S = 60.0
+MOST_TRIES = 4
+TRY_AGAIN_WITHIN_S = 0.5  # of a write: it came in between
 KEEP_LAST = 3
 PROGRESS_WITHOUT_STEPS_S = 60.0  # a crash at the start, after a first save, must use up its retries
 
@@ -40,8 +44,9 @@ class CheckpointKeeper:
         self.folder = job_folder.attempt(attempt.number)
         self.store = GenerationStore(job_folder)
         self.watcher = Watcher(job_folder, attempt.job.spec_fields.get("checkpoint_glob"))
-        self.pause_s = LOOK_EVERY_S  # grows while what lies there cannot be proven whole
+        self.pause_s = LOOK_EVERY_S  # grows while the same files cannot be proven whole
         self.look_again_at = 0.0
+        self.refused: list[tuple[Path, tuple[int, int, int] | None]] = []
         self.stopping = threading.Event()
         self.thread: threading.Thread | None = None
         self.ended: tuple[bool, float] | None = None
@@ -122,17 +127,38 @@ class CheckpointKeeper:
         last_look = writer_alive is not None
         changed = [] if time.monotonic() < self.look_again_at and not last_look else self.watcher.poll()
         if changed:
-            taken = self.store.capture(self.watcher.files(), self.attempt.number, self._step(), alive)
-            if taken is None:  # still being written, or not proven whole yet
-                self.watcher.forget(changed)
-                self.look_again_at = time.monotonic() + self.pause_s
-                self.pause_s = min(LONGEST_PAUSE_S, self.pause_s * 2)
+            taken = self._capture(alive)
+            if taken is None:
+                self._wait_longer(changed)
             else:
                 self.pause_s = LOOK_EVERY_S
                 self.store.prune(KEEP_LAST)
         self._record()
 
-    def _step(self) -> int | None:
+    def _capture(self, alive: Callable[[], bool]) -> Generation | None:
+        """Take what lies there; a script that saves often is met between two saves."""
+        for _ in range(MOST_TRIES):
+            files = self.watcher.files()
+            taken = self.store.capture(files, self.attempt.number, self._step(files), alive)
+            if taken is not None or not _written_since(files, time.time() - TRY_AGAIN_WITHIN_S):
+                return taken
+        return None
+
+    def _wait_longer(self, changed: list[Path]) -> None:
+        """What nobody writes any more and nothing proves whole need not be copied again every second."""
+        self.watcher.forget(changed)
+        state = [(path, _state(path)) for path in changed]
+        self.pause_s = min(LONGEST_PAUSE_S, self.pause_s * 2) if state == self.refused else LOOK_EVERY_S
+        self.refused = state
+        self.look_again_at = time.monotonic() + self.pause_s
+
+    def _step(self, files: Sequence[Path]) -> int | None:
+        """The step at which the newest of these files was written."""
+        written_s = max((state[0] / 1e9 for path in files if (state := _state(path))), default=0.0)
+        step = step_at(settings.HOME.job(self.attempt.job_id).metrics, self.attempt.number, written_s)
+        if step is not None:
+            return step
+        # It reports progress without numbers: the newest step is the best that is known.
         return Attempt.objects.values_list("last_step", flat=True).get(pk=self.attempt.pk)
 
     def _record(self) -> None:
@@ -149,6 +175,19 @@ class CheckpointKeeper:
                 (_row(self.attempt, found[name]) for name in found.keys() - known), ignore_conflicts=True
             )
             wakeups.publish(f"job:{self.attempt.job_id}")
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """When a file was written (ns), its size and inode; None where it is gone."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _written_since(paths: Sequence[Path], at_s: float) -> bool:
+    return any((state := _state(path)) is None or state[0] / 1e9 > at_s for path in paths)
 
 
 def _row(attempt: Attempt, generation: Generation) -> Checkpoint:

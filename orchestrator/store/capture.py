@@ -51,10 +51,11 @@ class Capture:
                 file = self._take(relative, f"{index:04d}", known.get(relative))
                 if file is not None:
                     taken.append(file)
-            self._wait_for_writer(writer_alive, settle_s)
-            # Again after the wait: what was written meanwhile is not what was copied.
+            # All at one moment: files of two saves would make no checkpoint.
             for file in taken:
                 self._expect_unchanged(file)
+            # What is saved during the wait is another checkpoint; these copies stay what they are.
+            self._wait_for_writer(writer_alive, settle_s)
         except NotYet:
             return []
         return taken

@@ -23,6 +23,7 @@ from orchestrator.store.journal import (
 )
 
 POINTS_A_FRAME = 2_000
+RECENT_POINTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,29 @@ def last_values(folder: Path, *, until_seq: int | None = None) -> dict[str, Last
 def stored_seq(folder: Path) -> int:
     """How many points the job has stored."""
     return last_seq(read_records(folder))
+
+
+def step_at(folder: Path, attempt: int, at_s: float) -> int | None:
+    """The step an attempt was at, from the points around that time; None where it has none.
+
+    Between two points it is interpolated and rounded down: lines on stdout are read four times a second,
+    so several steps share one time.
+    """
+    known, records = read_state(folder)
+    counts = {
+        series: count
+        for (number, series), count in lengths_after(records, known).items()
+        if number == attempt
+    }
+    if not any(counts.values()):
+        return None
+    series, count = max(counts.items(), key=lambda item: item[1])
+    column = _read(folder, known, attempt, series, max(0, count - RECENT_POINTS), count)
+    ms, step = column.ms, column.step
+    order = np.argsort(ms, kind="stable")
+    ms, step = ms[order], step[order]
+    last_of_time = np.flatnonzero(np.diff(ms, append=ms[-1] + 1))
+    return int(np.interp(at_s * 1000, ms[last_of_time], step[last_of_time]))
 
 
 def read_since(

@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from orchestrator.models import JobState
+from orchestrator.store.checkpoints import GenerationStore
 
 
 def ids(answer) -> list[str]:
@@ -295,9 +296,14 @@ def test_a_checkpoint_is_ordered_from_the_supervisor(client_of, ada, make_attemp
     assert len(list(folder.orders.iterdir())) == 1
 
 
-def test_a_retry_is_a_new_job_with_the_same_code(client_of, ada, submit):
+def test_a_retry_is_a_new_job_with_the_same_code(client_of, ada, submit, home):
     client = client_of(ada)
     parent = submit(client, env={"SEED": "1"}).json()
+    assert client.send("POST", f"/jobs/{parent['id']}/retry", {"resume": True}).status_code == 409
+    path = home.job(parent["id"]).checkpoints / "last.bin"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"weights")
+    GenerationStore(home.job(parent["id"])).capture([path], 1, 5, lambda: True, settle_s=0)
 
     answer = client.send("POST", f"/jobs/{parent['id']}/retry", {"resume": True, "gpus": 2})
 

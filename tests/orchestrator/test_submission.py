@@ -13,6 +13,7 @@ from orchestrator import datasets, submission
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
 from orchestrator.models import DatasetRoot, Errand, Health, IdempotencyKey, Job, JobState, Outbox
 from orchestrator.spec import fill_placeholders
+from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.submission import parse_spec
 from tests.orchestrator.invariants import check_history
 from tests.orchestrator.races import race
@@ -305,13 +306,26 @@ def test_f87_fifty_submits_with_one_key_make_one_job(ada):
 # --- again, and changes
 
 
-def test_a_retry_is_a_new_job_with_the_same_code_and_its_parent(ada):
+def keep_checkpoint(job, home):
+    path = home.job(job.pk).checkpoints / "last.bin"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"weights")
+    assert GenerationStore(home.job(job.pk)).capture([path], 1, 5, lambda: True, settle_s=0)
+
+
+def test_a_retry_is_a_new_job_with_the_same_code_and_its_parent(ada, home):
     job = submit(ada, name="first", gpus=2).job
+    keep_checkpoint(job, home)
 
     again = submission.retry(ada, job, resume=True, changes={"gpus": 1})
 
     assert (again.bundle, again.parent_id, again.resume_job_id) == (job.bundle, job.pk, job.pk)
     assert (again.gpus, again.spec.gpus, again.name) == (1, 1, "first")
+
+
+def test_a_retry_that_has_nothing_to_resume_from_is_refused(ada):
+    with pytest.raises(Conflict, match="has kept no checkpoint to resume from"):
+        submission.retry(ada, submit(ada).job, resume=True, changes={})
 
 
 def test_a_retry_with_an_entrypoint_that_is_not_there_is_refused(ada):

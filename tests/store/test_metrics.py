@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from orchestrator.exceptions import Unavailable
 from orchestrator.store import metrics
 from orchestrator.store.metrics import MetricWriter, Point, points_of
-from orchestrator.store.series import last_values, read_series, read_since, series_names, stored_seq
+from orchestrator.store.series import last_values, read_series, read_since, series_names, step_at, stored_seq
 
 STARTED = 1_700_000_000.0
 
@@ -415,6 +415,17 @@ class Columns(RuleBasedStateMachine):
     def teardown(self):
         self.writer.close()
         shutil.rmtree(self.place)
+
+
+def test_the_step_at_a_time_lies_between_the_points_around_it(folder):
+    assert step_at(folder, 1, STARTED) is None
+
+    points = [Point("loss", step, STARTED + at_s, 1.0) for step, at_s in [(10, 1), (20, 2), (25, 2), (40, 5)]]
+    store(folder, points)
+
+    times = [0.5, 1.0, 1.5, 2.0, 3.0, 9.0]
+    assert [step_at(folder, 1, STARTED + at_s) for at_s in times] == [10, 10, 17, 25, 30, 40]
+    assert step_at(folder, 2, STARTED + 3) is None, "another attempt"
 
 
 Columns.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)

@@ -59,6 +59,35 @@ def test_f54_a_small_gpt_falls_back_from_a_torn_checkpoint_to_the_one_before(ser
     assert len(fallbacks) == 1, server.reasons(job)
 
 
+SAVES_OFTEN = """
+import json, os, sys, time
+path = os.path.join(os.environ["BERTH_CHECKPOINT_DIR"], "state.json")
+step = json.load(open(sys.argv[1]))["step"] if len(sys.argv) > 1 else 0
+print(f"began at {step}", flush=True)
+while step < 140:
+    step += 1
+    time.sleep(0.05)
+    print(f"step {step}/140 loss {1 / step:.4f}", flush=True)
+    if step % 10 == 0:
+        with open(path + ".tmp", "w") as file:
+            json.dump({"step": step}, file)
+        os.replace(path + ".tmp", path)
+"""
+
+
+def test_a_script_that_saves_twice_a_second_resumes_where_its_file_says(server: Server) -> None:
+    job = server.submit(SAVES_OFTEN, resume_args=["{checkpoint}"])
+    server.wait_for_line(job, "step 110/")
+    kill(server.ranks(job))
+
+    assert server.wait_for_end(job)["state"] == "succeeded"
+    second = server.attempts(job)[1]
+    began = int(server.log(job, 2).split()[2])
+    assert 20 <= began <= 110
+    assert abs(second["resumed_from_step"] - began) < 10, "the step it is called by is the step it holds"
+    assert any(f"resumed from step {second['resumed_from_step']}" in each for each in server.reasons(job))
+
+
 def _tear_newest(generations: Path) -> None:
     """Cut the newest generation's largest file in half, as a disk that lied about a write would."""
     newest = max(
