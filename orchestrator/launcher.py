@@ -251,7 +251,7 @@ def _launch_record(
     arguments = [*spec.args, *(spec.resume_args if resume and attempt_resumes(job, attempt) else [])]
     arguments = fill_placeholders(arguments, values)
     if spec.kind == "model":
-        script, arguments = str(MODEL_RUNNER), [spec.entrypoint, *arguments]
+        script, arguments = str(MODEL_RUNNER), [spec.entrypoint, *_length(spec), *arguments]
     else:
         script = spec.entrypoint
     return {
@@ -282,6 +282,16 @@ def _launch_record(
         "hang_timeout_s": spec.hang_timeout_s,
         "gpu_memory_fraction": _memory_fraction(attempt),
     }
+
+
+def _length(spec: JobSpec) -> list[str]:
+    """Options that end a model's training at the job's steps; the job's own options come later and win.
+
+    No epoch is without a step, so as many epochs as steps are never too few.
+    """
+    if spec.total_steps is None:
+        return []
+    return ["--epochs", str(spec.total_steps), "--max-steps", str(spec.total_steps)]
 
 
 def _memory_fraction(attempt: Attempt) -> float | None:

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from training.config import ConfigError, TrainConfig
+from training.report import default_reporter
 
 DATASET_PREFIX = "BERTH_DATASET_"
 
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
     path = Path(options.pop("file"))
     data = _choose_data(options.pop("data"))
+    default_reporter().prints = True  # a model file has no loop of its own that could tell how it goes
     try:
         config = TrainConfig.from_mapping(
             {name: value for name, value in options.items() if value is not None}

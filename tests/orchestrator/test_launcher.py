@@ -113,6 +113,19 @@ def test_a_job_on_gpus_sees_its_own_and_no_more_of_them_than_it_claimed(make_dev
     assert record["sandbox"]["network"] == "none"
 
 
+def test_a_model_job_is_told_its_steps_and_its_own_options_win(placed):
+    options = ["--epochs", "3"]
+    told = prepare(placed(spec={"kind": "model", "total_steps": 20, "args": options}))["args"]
+    untold = prepare(placed(spec={"kind": "model", "args": options}))["args"]
+
+    assert told == ["train.py", "--epochs", "20", "--max-steps", "20", "--epochs", "3"]
+    assert untold == ["train.py", "--epochs", "3"]
+
+
+def test_a_script_job_gets_only_its_own_arguments(placed):
+    assert prepare(placed(spec={"total_steps": 20, "args": ["--lr", "1"]}))["args"] == ["--lr", "1"]
+
+
 def test_a_whole_device_has_no_limit_of_memory(placed):
     assert prepare(placed())["gpu_memory_fraction"] is None
 

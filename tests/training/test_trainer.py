@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -338,8 +339,25 @@ def test_a_model_file_is_trained_without_a_loop_of_its_own(tmp_path: Path, start
         BERTH_DATASET_NUMBERS="12", BERTH_METRICS_FILE="m", BERTH_CHECKPOINT_DIR="c",
     )  # fmt: skip
 
-    assert process.wait(60) == 0, process.communicate()
+    printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
     assert [place.step for place in store.list_places(tmp_path / "c")] == [3]
+    assert max(reported_losses(tmp_path / "m")) == 3
+    assert re.fullmatch(r"(step [1-3] .*\n)+", printed)
+    assert printed.splitlines()[-1].startswith("step 3 val_loss ")
+
+
+@pytest.mark.slow
+def test_options_given_twice_count_as_given_last(tmp_path: Path, start_python: StartPython) -> None:
+    (tmp_path / "tiny.py").write_text(MODEL_FILE)
+
+    process = start_python(
+        "import training.__main__ as m; m.main()", "tiny.py", "--epochs", "7", "--max-steps", "7",
+        "--batch-size", "4", "--max-steps", "5", BERTH_DATASET_NUMBERS="12", BERTH_CHECKPOINT_DIR="c",
+    )  # fmt: skip
+
+    assert process.wait(60) == 0, process.communicate()
+    assert store.list_places(tmp_path / "c")[0].step == 5
 
 
 MODEL_FILE = """

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from training import events
-from training.report.sinks import ConsoleSink, FileSink, Sink
+from training.report.sinks import ConsoleSink, FileSink, LoggedFileSink, Sink
 
 FLUSH_EVERY_S = 0.25
 HEARTBEAT_EVERY_S = 1.0
@@ -28,11 +28,13 @@ class Reporter:
     A value is a number or a tensor of one element, on any device.  Tensors are copied on their
     own device and read in the background, so changing one afterwards is safe.  Only rank 0 writes unless ``active``
     says otherwise.  Without ``file`` and without ``BERTH_METRICS_FILE`` the newest step is
-    printed at most once a second.  Waiting lines are written at exit and on SIGTERM.
+    printed at most once a second; ``prints``, set before the first report, prints it beside a file too.
+    Waiting lines are written at exit and on SIGTERM.
     """
 
     def __init__(self, file: Path | None = None, *, active: bool | None = None) -> None:
         self.active = os.environ.get("RANK", "0") == "0" if active is None else active
+        self.prints = False
         self._file = file
         self._sink: Sink | None = None
         self._pending: deque[_Entry] = deque()
@@ -108,7 +110,7 @@ class Reporter:
 
     def _start(self) -> None:
         path = self._file or os.environ.get(events.METRICS_FILE_VARIABLE)
-        self._sink = _open_sink(Path(path) if path else None)
+        self._sink = _open_sink(Path(path) if path else None, prints=self.prints)
         self._thread = threading.Thread(target=self._run, name="berth-report", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -198,11 +200,11 @@ def _read_tensors(entries: list[_Entry]) -> list[_Entry]:
     return entries
 
 
-def _open_sink(path: Path | None) -> Sink:
+def _open_sink(path: Path | None, *, prints: bool) -> Sink:
     if path is None:
         return ConsoleSink()
     try:
-        return FileSink(path)
+        return LoggedFileSink(path, ConsoleSink()) if prints else FileSink(path)
     except OSError as error:
         sys.stderr.write(f"Values are printed only: {path} cannot be written ({error.strerror}).\n")
         return ConsoleSink()

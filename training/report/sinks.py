@@ -89,3 +89,29 @@ class ConsoleSink:
             sys.stdout.write(self._newest)
             sys.stdout.flush()
             self._shown_at, self._newest = time.monotonic(), ""
+
+
+class LoggedFileSink(FileSink):
+    """Appends to a file, and also prints for whoever reads the run's log.
+
+    The file is written first: a reader of both knows by then that the printed numbers are not news.
+    """
+
+    def __init__(self, path: Path, console: ConsoleSink) -> None:
+        super().__init__(path)
+        self._console = console
+        self._newest: tuple[int, Mapping[str, int | float]] | None = None
+
+    def write(self, lines: list[bytes]) -> int:
+        given_up = super().write(lines)
+        if self._newest is not None:
+            self._console.show(*self._newest)
+            self._newest = None
+        return given_up
+
+    def show(self, step: int, values: Mapping[str, int | float]) -> None:
+        self._newest = step, values
+
+    def close(self) -> None:
+        super().close()
+        self._console.close()
