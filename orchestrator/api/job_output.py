@@ -60,6 +60,9 @@ def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> 
     number = window.attempt or job.attempt_count
     if window.attempt and not Attempt.objects.filter(job=job, number=number).exists():
         raise NotFound(f"The job has no attempt {number}.")
+    if window.rank >= job.gpus:
+        last = job.gpus - 1
+        raise NotFound(f"The job has no rank {window.rank}; give {f'0 to {last}' if last else '0'}.")
     path = _folder(job).attempt(number).log(window.rank)
     chunk = logs.read_log(path, window.offset, window.limit)
     headers = {

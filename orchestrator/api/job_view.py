@@ -44,6 +44,7 @@ _SPEC_FIELDS = (
     "python",
     "launcher",
 )
+NOT_SEEN = "Waits for the scheduler."  # submitted or queued again since its last pass
 _LINKS = ("explain", "events", "attempts", "logs", "metrics", "checkpoints", "files")
 
 
@@ -103,9 +104,10 @@ def show_attempt(attempt: Attempt) -> dict[str, Any]:
 def show_explanation(job: Job) -> dict[str, Any]:
     """Why a job waits; where it does not, the sentence says what it does instead."""
     waits = job.state in WAITING_STATES
+    queued = job.state == JobState.QUEUED
     return {
-        "sentence": job.wait_sentence if job.state == JobState.QUEUED else _state_sentence(job),
-        "reason": (job.wait_code if job.state == JobState.QUEUED else job.state) if waits else "",
+        "sentence": (job.wait_sentence or NOT_SEEN) if queued else _state_sentence(job),
+        "reason": (job.wait_code or "scheduler") if queued else job.state if waits else "",
         "start_earliest": job.start_earliest if waits else None,
         "start_latest": job.start_latest if waits else None,
         "blocked_by": job.wait_blocked_by if waits else [],
@@ -203,7 +205,8 @@ def _outcome(job: Job) -> dict[str, Any]:
         "progress": _progress(job),
         "last_values": values,
         "nonfinite": odd,
-        "last_report_at": job.last_report_at,
+        # What the job printed counts as a report only where a step or value was in it.
+        "last_report_at": job.last_report_at if job.step is not None or values or odd else None,
         "metric_seq": job.metric_seq,
         "diverged_step": job.diverged_step,
         "exit_kind": job.exit_kind or None,

@@ -41,6 +41,8 @@ def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> object:
     changes = {
         name: value for name, value in body.model_dump(exclude_unset=True).items() if value is not None
     }
+    if not changes:
+        raise Malformed(f"Nothing to change was given; these can be: {', '.join(PoolChanges.model_fields)}.")
     _check_pythons(changes.get("pythons", {}))
     for name, value in changes.items():
         setattr(pool, name, value)

@@ -72,9 +72,26 @@ def test_a_log_is_read_from_its_end(log, ran, client_of, ada):
 def test_a_log_that_is_not_there_yet_is_empty_and_an_unknown_attempt_404(ran, client_of, ada, make_job):
     client = client_of(ada)
 
-    assert client.send("GET", f"/jobs/{ran.pk}/logs?rank=7").content == b""
+    assert client.send("GET", f"/jobs/{ran.pk}/logs?rank=0").content == b""
     assert client.send("GET", f"/jobs/{make_job().pk}/logs").content == b""
     assert client.send("GET", f"/jobs/{ran.pk}/logs?attempt=2").status_code == 404
+
+
+def test_the_log_of_a_rank_that_the_job_does_not_have_is_404(ran, client_of, ada):
+    answer = client_of(ada).send("GET", f"/jobs/{ran.pk}/logs?rank=1")
+
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == "The job has no rank 1; give 0."
+
+
+def test_a_job_has_reported_once_a_step_or_value_came(ran, client_of, ada):
+    def last_report_at():
+        return client_of(ada).send("GET", f"/jobs/{ran.pk}").json()["last_report_at"]
+
+    type(ran).objects.update(last_report_at=ran.submitted_at)  # it printed a line
+    assert last_report_at() is None
+    type(ran).objects.update(step=3)
+    assert last_report_at() is not None
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,9 @@ def test_an_operator_makes_and_changes_a_pool(client_of, root):
     changed = client.send("PATCH", "/pools/fast", {"description": "the new ones"}).json()
     assert (changed["description"], changed["network"]) == ("the new ones", "none")
     assert client.send("PATCH", "/pools/slow", {}).status_code == 404
+    nothing = client.send("PATCH", "/pools/fast", {})
+    assert nothing.status_code == 400
+    assert "Nothing to change was given; these can be: description" in nothing.json()["detail"]
 
 
 @pytest.mark.parametrize(

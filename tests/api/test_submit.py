@@ -25,6 +25,7 @@ def test_a_job_is_accepted_with_its_event_and_errand(client_of, ada, submit):
     job = answer.json()
     assert (job["state"], job["gpus"], job["tags"], job["env"]) == ("queued", 2, ["paper-x"], {"SEED": "1"})
     assert job["short_id"] == job["id"][-8:]
+    assert job["explanation"]["reason"] == "scheduler"
     assert job["submitted_at"].endswith("Z")
     assert JobEvent.objects.get().to_state == "queued"
     assert Outbox.objects.get().errand == "schedule"
