@@ -20,7 +20,7 @@ KIND_OF_STOP = {
 _STOP_SENTENCES = {
     "cancel": "Cancelled on request.",
     "timeout": "Stopped at its time limit.",
-    "preempt": "Stopped to make room for a job that goes first; it will be resumed.",
+    "preempt": "Stopped before its end; it is queued again and will be resumed.",
     "shutdown": "Stopped because the server shuts down; it will be resumed.",
     "policy": "Stopped by a rule of the pool; it will be resumed.",
     "gpu_fault": "Stopped because its GPU reported a fault.",

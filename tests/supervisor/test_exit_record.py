@@ -131,6 +131,12 @@ def test_each_ending_has_its_kind(ending: Ending, kind: str, first_rank: int | N
     assert verdict.detail.endswith(".")
 
 
+def test_a_preemption_by_hand_does_not_tell_of_a_job_that_goes_first() -> None:
+    detail = classify(Ending(1, top=TERM, stop_reason="preempt")).detail
+
+    assert detail == "Stopped before its end; it is queued again and will be resumed."
+
+
 def test_every_reason_for_a_stop_has_a_kind_and_a_sentence() -> None:
     assert set(KIND_OF_STOP) == set(STOP_REASONS)
     for reason, kind in KIND_OF_STOP.items():
