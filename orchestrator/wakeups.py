@@ -7,7 +7,9 @@ was missed. So nothing here raises, and what waits is bounded: of one topic only
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import ClassVar
 
@@ -19,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 CHANNEL = "berth:live"
 MOST_WAITING = 10_000
+
+_withheld: ContextVar[bool] = ContextVar("withheld", default=False)
 
 
 class _Sender:
@@ -81,6 +85,8 @@ def publish(topic: str, seq: int | None = None) -> None:
     """Tell live views that ``topic`` has something new, up to ``seq``; after the open transaction, if any."""
 
     def send() -> None:
+        if _withheld.get():
+            return
         sender = _Sender.get()
         sender.put(
             f"live {topic}", partial(sender.redis.publish, CHANNEL, f"{topic} {'' if seq is None else seq}")
@@ -100,9 +106,21 @@ def launch(job_id: object, number: int) -> None:
 
 
 def _send_task(name: str, *arguments: object) -> None:
+    if _withheld.get():
+        return
     from orchestrator.config.celery import app  # late: importing it costs 60 ms that a command need not pay
 
     _Sender.get().put(f"task {name} {arguments}", partial(app.send_task, name, args=arguments))
+
+
+@contextmanager
+def withheld() -> Iterator[None]:
+    """Send none meanwhile: where Berth's own Redis and all that listens have just been stopped."""
+    token = _withheld.set(True)
+    try:
+        yield
+    finally:
+        _withheld.reset(token)
 
 
 def wait_until_sent(timeout_s: float = 2) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from django.db import transaction
 
 from orchestrator import services, wakeups
 from orchestrator.config.environment import Environment, WrongSetting, read_environment, redis_socket
+from orchestrator.models import Job
 from orchestrator.store.layout import Home
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -201,6 +203,19 @@ def test_a_wake_up_is_sent_after_the_commit_and_never_after_a_rollback(sent):
         wakeups.publish("queue")
         transaction.set_rollback(True)
     assert list(sent.sender.waiting) == ["live jobs"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_down_wakes_nobody_up_because_all_that_listens_is_down(home, sent, make_attempt, make_device):
+    make_attempt(devices=[make_device(0)])
+    sent.sender.waiting.clear()
+
+    call_command("down", stdout=StringIO())
+
+    assert Job.objects.get().stop_wanted
+    assert sent.sender.waiting == {}
+    wakeups.schedule()
+    assert len(sent.sender.waiting) == 1
 
 
 @pytest.mark.django_db(transaction=True)

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from orchestrator import launcher, lifecycle
+from orchestrator import launcher, lifecycle, wakeups
 from orchestrator.exceptions import Conflict
 from orchestrator.models import Attempt
 from orchestrator.supervisor.liveness import Liveness, liveness
@@ -29,7 +29,8 @@ class Command(BaseCommand):
             grace_s = float(attempt.job.spec_fields.get("grace_period_s", 30.0))
             longest_s = max(longest_s, grace_s)
             try:
-                lifecycle.shut_down(attempt.job, by="operator")
+                with wakeups.withheld():  # who would hear them is down; the next start looks by itself
+                    lifecycle.shut_down(attempt.job, by="operator")
             except Conflict:
                 continue  # it just ended
             launcher.stop(attempt, reason="shutdown", grace_s=grace_s)
