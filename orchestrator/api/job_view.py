@@ -101,18 +101,24 @@ def show_attempt(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def show_explanation(job: Job) -> dict[str, Any]:
+def show_explanation(job: Job, *, now: datetime | None = None) -> dict[str, Any]:
     """Why a job waits; where it does not, the sentence says what it does instead."""
+    now = now or timezone.now()
     waits = job.state in WAITING_STATES
     queued = job.state == JobState.QUEUED
     return {
         "sentence": (job.wait_sentence or NOT_SEEN) if queued else _state_sentence(job),
         "reason": (job.wait_code or "scheduler") if queued else job.state if waits else "",
-        "start_earliest": job.start_earliest if waits else None,
-        "start_latest": job.start_latest if waits else None,
+        "start_earliest": _still_ahead(job.start_earliest, now) if waits else None,
+        "start_latest": _still_ahead(job.start_latest, now) if waits else None,
         "blocked_by": job.wait_blocked_by if waits else [],
         "ahead": job.wait_ahead if waits else 0,
     }
+
+
+def _still_ahead(expected: datetime | None, now: datetime) -> datetime | None:
+    """What the last pass expected; what it expected for a time that is over can come any moment."""
+    return None if expected is None else max(expected, now)
 
 
 def show_event(event: JobEvent) -> dict[str, Any]:
@@ -195,7 +201,7 @@ def _course(job: Job, attempt: Attempt | None, now: datetime) -> dict[str, Any]:
         "attempt_count": job.attempt_count,
         "failures": job.failures,
         "attempt": show_attempt(attempt) if attempt else None,
-        "explanation": show_explanation(job) if job.state in WAITING_STATES else None,
+        "explanation": show_explanation(job, now=now) if job.state in WAITING_STATES else None,
     }
 
 

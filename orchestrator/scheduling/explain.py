@@ -149,7 +149,18 @@ def expected(prospect: Prospect, now: float) -> str:
         return f" Expected {within(prospect.earliest - now, prospect.latest - now)}."
     if prospect.unknown is None:
         return ""
-    return f" When is not known: {called(prospect.unknown)} has no time limit and reports no progress."
+    return (
+        f" When is not known: {called(prospect.unknown)} has no time limit and {_missing(prospect.unknown)}."
+    )
+
+
+def _missing(job: Job) -> str:
+    """What its reports lack for its end to be known."""
+    if job.progress_done is None:
+        return "reports no progress"
+    if job.progress_total is None:
+        return "its total number of steps is not known"
+    return "its speed is not known yet"
 
 
 def depends(names: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Jobs: list, look, change, act."""
 
 import math
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.db import connection
@@ -346,6 +346,19 @@ def test_a_waiting_job_says_why_and_what_would_start_it_now(
     assert (answer["sentence"], answer["reason"]) == ("Needs 4 devices; 1 is free.", "devices")
     assert answer["start_earliest"].endswith("Z")
     assert answer["would_start_now_with"] == [{"change": "gpus", "value": 1}]
+
+
+def test_an_expected_start_that_is_over_is_shown_as_now(client_of, ada, make_job):
+    before = timezone.now()
+    job = make_job(start_earliest=before - timedelta(minutes=9), start_latest=before + timedelta(minutes=1))
+    client = client_of(ada)
+
+    for shown in (
+        client.send("GET", f"/jobs/{job.pk}/explain").json(),
+        client.send("GET", f"/jobs/{job.pk}").json()["explanation"],
+    ):
+        assert before <= datetime.fromisoformat(shown["start_earliest"]) <= timezone.now()
+        assert datetime.fromisoformat(shown["start_latest"]) == before + timedelta(minutes=1)
 
 
 def test_a_job_that_does_not_wait_says_so(client_of, ada, make_job):

@@ -265,6 +265,21 @@ def test_an_unknown_start_says_why_it_is_not_known():
     assert (wait.start_earliest, wait.start_latest) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("progress", "missing"),
+    [
+        ({"step_s": 2.0}, "its total number of steps is not known"),
+        ({"progress_total": 100.0}, "its speed is not known yet"),
+    ],
+)
+def test_an_unknown_start_does_not_deny_the_progress_there_is(progress, missing):
+    first = running("tiny-gpt", "gpu-0", progress_done=7.0, **progress)
+
+    wait = _wait(decide(state(gpus(1), first, queued("a"))), "a")
+
+    assert wait.sentence.endswith(f"When is not known: tiny-gpt has no time limit and {missing}.")
+
+
 def test_who_is_ahead_is_named_and_counted():
     jobs = [queued(f"j{number}", submitted=float(number)) for number in range(5)]
 
