@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.utils.text import slugify
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
 from orchestrator.models import Dataset, DatasetRoot
@@ -20,37 +21,102 @@ _CHUNK_BYTES = 1024**2
 
 
 def register(
-    user: User, *, name: str, root: str, path: str, version: str = "1", description: str = ""
+    user: User,
+    *,
+    name: str,
+    path: str,
+    root: str | None = None,
+    version: str = "1",
+    description: str = "",
+    may_add_root: bool = False,
 ) -> Dataset:
     """Make ``name@version`` stand for a file or folder under a root.
 
     Size and checksum are taken now where the data is small; they stay empty for large data.
 
+    Args:
+        path: relative to the root; without a root the absolute path, for those who ``may_add_root``.
+
     Raises:
         Malformed: a name, version or path that is not of its form, or a path that leaves the root (B35).
         Impossible: no such root, or nothing there.
         Conflict: this version is registered already.
-        Forbidden: another person's name.
+        Forbidden: another person's name, or a new root by somebody who may not add one.
     """
     _check_reference(name, version)
     description = _check_description(description)
-    found_root = DatasetRoot.objects.filter(pk=root).first()
-    if found_root is None:
-        known = ", ".join(DatasetRoot.objects.values_list("name", flat=True)) or "none yet"
-        raise _impossible("root", f"There is no dataset root {root[:64]!r}; known: {known}.")
     _check_owner(user, name)
-    dataset = Dataset(
-        name=name, version=version, root=found_root, path=_relative(path), description=description, owner=user
-    )
-    dataset.size_bytes, dataset.sha256 = measure(checked_path(dataset))
     try:
-        with transaction.atomic():
+        with transaction.atomic():  # a refused dataset leaves no root behind
+            if root is None:
+                found_root, path = _root_for(path, may_add_root=may_add_root)
+            else:
+                found_root = _find_root(root)
+            dataset = Dataset(
+                name=name,
+                version=version,
+                root=found_root,
+                path=_relative(path),
+                description=description,
+                owner=user,
+            )
+            dataset.size_bytes, dataset.sha256 = measure(checked_path(dataset))
             dataset.save(force_insert=True)
     except IntegrityError as error:
         raise Conflict(
             f"The dataset {name}@{version} is registered already; choose another version."
         ) from error
     return dataset
+
+
+def _find_root(name: str) -> DatasetRoot:
+    found = DatasetRoot.objects.filter(pk=name).first() if name.isascii() and name.isprintable() else None
+    if found is None:
+        raise _impossible("root", f"There is no dataset root {name[:64]!r}; {_known_roots()}")
+    return found
+
+
+def _known_roots() -> str:
+    known = ", ".join(DatasetRoot.objects.values_list("name", flat=True)) or "none yet"
+    return (
+        f"known: {known}. An operator adds roots on the admin pages, "
+        "or by registering an absolute path without a root."
+    )
+
+
+def _root_for(path: str, *, may_add_root: bool) -> tuple[DatasetRoot, str]:
+    """The root that holds an absolute path, and the path under it.
+
+    Where none holds it yet, the folder itself becomes one, or the folder of the file: members may register
+    what lies under a root, so it opens no more than was named.
+    """
+    if not path.startswith("/"):
+        raise _malformed("root", f"Name the root that the path lies under; {_known_roots()}")
+    if not may_add_root:
+        sentence = (
+            f"Only operators register absolute paths; give a root and a path under it; {_known_roots()}"
+        )
+        raise Forbidden(sentence, fields={"root": [sentence]})
+    if not _can_be_path(path):
+        raise _malformed("path", "The path has a character that no path has, or more than 1024 characters.")
+    real = Path(os.path.realpath(path))
+    if not real.exists():
+        raise _impossible("path", f"There is nothing at {path} on this server; check the path.")
+    for root in DatasetRoot.objects.order_by("-path"):  # of nested ones the innermost
+        if real.is_relative_to(folder := Path(os.path.realpath(root.path))):
+            return root, str(real.relative_to(folder))
+    folder = real if real.is_dir() else real.parent
+    check_root(str(folder))
+    added = DatasetRoot.objects.create(name=_free_root_name(folder), path=str(folder))
+    return added, str(real.relative_to(folder))
+
+
+def _free_root_name(folder: Path) -> str:
+    name = slugify(folder.name)[:56] or "root"
+    taken = set(DatasetRoot.objects.filter(pk__startswith=name).values_list("pk", flat=True))
+    return next(
+        each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if each not in taken
+    )
 
 
 def check_root(path: str) -> None:
@@ -171,14 +237,18 @@ def _relative(path: str) -> str:
         or ".." in pure.parts
         or "://" in path
         or "\\" in path
-        or any(ord(character) < 32 for character in path)
-        or len(path) > 1024
+        or not _can_be_path(path)
     ):
         raise _malformed(
             "path",
             "Give a path relative to the root, without '..', for example digits or text/shakespeare.txt.",
         )
     return str(pure)
+
+
+def _can_be_path(text: str) -> bool:
+    """Whether it is short enough and free of control characters and halves of UTF-16 pairs."""
+    return len(text) <= 1024 and not any(ord(each) < 32 or "\ud800" <= each <= "\udfff" for each in text)
 
 
 def _check_reference(name: str, version: str) -> None:

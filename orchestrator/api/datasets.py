@@ -8,7 +8,7 @@ from orchestrator.api.auth import ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import DatasetIn, DatasetOut
 from orchestrator.exceptions import NotFound, OrchestratorError
-from orchestrator.models import Dataset
+from orchestrator.models import Dataset, Scope
 from orchestrator.spec import DATASET_REFERENCE
 
 router = Router()
@@ -22,8 +22,9 @@ def list_datasets(request: ApiRequest, paging: Query[Paging]) -> object:
 
 @router.post("", response={201: DatasetOut})
 def register_dataset(request: ApiRequest, body: DatasetIn) -> object:
-    """Register a file or folder under one of the server's dataset roots."""
-    return show_dataset(datasets.register(request.user, **body.model_dump()))
+    """Register a file or folder under one of the server's dataset roots; operators also by its absolute path."""
+    may_add_root = request.user.is_staff and request.token_scope == Scope.ADMIN
+    return show_dataset(datasets.register(request.user, **body.model_dump(), may_add_root=may_add_root))
 
 
 @router.get("/{name}", response=DatasetOut)

@@ -345,7 +345,9 @@ class DatasetOut(BaseModel):
 class DatasetIn(Body):
     name: StrictStr
     version: StrictStr = "1"
-    root: StrictStr
+    root: StrictStr | None = Field(
+        None, description="null: the path is absolute, and what holds it becomes a root (operators)"
+    )
     path: StrictStr
     description: StrictStr = ""
 

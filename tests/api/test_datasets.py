@@ -1,6 +1,7 @@
 """Datasets: registered under a root, checked at use."""
 
 import hashlib
+import json
 import os
 
 import pytest
@@ -64,14 +65,67 @@ def test_large_data_has_a_size_and_no_checksum(data):
         "a\\b",
         "a\nb",
         "a\0b",
+        "a\ud800",
         "x" * 2000,
     ],
 )
 def test_b35_paths_that_leave_the_root_are_400(path, data, client_of, ada):
-    answer = client_of(ada).send("POST", "/datasets", {"name": "x", "root": "data", "path": path})
+    body = json.dumps({"name": "x", "root": "data", "path": path}).encode()
+
+    answer = client_of(ada).send("POST", "/datasets", body)
 
     assert answer.status_code == 400
     assert not Dataset.objects.exists()
+
+
+def test_an_operator_registers_by_absolute_path_on_a_fresh_server(tmp_path, db, home, client_of, root):
+    (tmp_path / "My Data").mkdir()
+    (tmp_path / "My Data" / "a.txt").write_text("abc")
+    client = client_of(root)
+
+    made = client.send("POST", "/datasets", {"name": "all", "path": str(tmp_path / "My Data")})
+    inner = client.send("POST", "/datasets", {"name": "a", "path": str(tmp_path / "My Data" / "a.txt")})
+
+    assert made.status_code == 201, made.content
+    assert (made.json()["root"], made.json()["path"], made.json()["available"]) == ("my-data", ".", True)
+    assert (inner.json()["root"], inner.json()["path"], inner.json()["size_bytes"]) == ("my-data", "a.txt", 3)
+    assert DatasetRoot.objects.get().path == str(tmp_path / "My Data")
+
+
+def test_roots_of_folders_with_one_name_are_told_apart(tmp_path, db, home, root):
+    for parent in ("x", "y"):
+        (tmp_path / parent / "data").mkdir(parents=True)
+        path = str(tmp_path / parent / "data")
+        datasets.register(root, name=parent, path=path, may_add_root=True)
+
+    assert sorted(DatasetRoot.objects.values_list("name", flat=True)) == ["data", "data-2"]
+
+
+def test_a_member_is_told_who_makes_roots(tmp_path, data, client_of, ada, root):
+    body = {"name": "x", "path": str(tmp_path)}
+
+    for client, status in ((client_of(ada), 403), (client_of(root, "write"), 403)):
+        answer = client.send("POST", "/datasets", body)
+        assert answer.status_code == status
+        assert "known: data. An operator adds roots" in answer.json()["errors"]["root"][0]
+    relative = client_of(ada).send("POST", "/datasets", {**body, "path": "text.txt"})
+    assert relative.status_code == 400
+    assert "Name the root" in relative.json()["errors"]["root"][0]
+    assert not Dataset.objects.exists()
+
+
+@pytest.mark.parametrize("where", ["nothing", "home", "/", "nul", "surrogate"])
+def test_a_root_that_cannot_be_is_refused_beside_the_path(where, tmp_path, db, home, client_of, root):
+    paths = {"nothing": str(tmp_path / "nope"), "home": str(home.root), "/": "/", "nul": "/a\0b"}
+    paths["surrogate"] = "/a\ud800"
+
+    body = json.dumps({"name": "x", "path": paths[where]}).encode()
+
+    answer = client_of(root).send("POST", "/datasets", body)
+
+    assert answer.status_code in {400, 422}
+    assert list(answer.json()["errors"]) == ["path"]
+    assert not DatasetRoot.objects.exists()
 
 
 def test_b35_a_link_out_of_the_root_is_refused(data, ada):
