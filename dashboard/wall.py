@@ -12,15 +12,15 @@ from orchestrator.live import NowReadings
 from orchestrator.models import Device
 
 FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news
-SLOTS = 8
+COLOURS = 8
 
 
-def slot(colour: int | None) -> str:
+def colour_classes(colour: int | None) -> str:
     """The CSS classes of a job's colour; the ninth job reuses the first colour with a hatch."""
     if colour is None:
         return ""
-    again = " again" if colour >= SLOTS else ""
-    return f"slot-{colour % SLOTS + 1}{again}"
+    again = " again" if colour >= COLOURS else ""
+    return f"colour-{colour % COLOURS + 1}{again}"
 
 
 def shape(readings: NowReadings, devices: Iterable[Device]) -> str:
@@ -109,7 +109,7 @@ def _tile(
                 "name": holder["name"],
                 "owner": holder["owner"],
                 "ranks": [],
-                "slot": slot(holder.get("colour")),
+                "colour": colour_classes(holder.get("colour")),
                 "url": links.get(job_id, ""),
                 "row": rows.get(job_id),
                 "started": started.get(job_id),

@@ -76,7 +76,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "command": " ".join([found.spec_fields.get("entrypoint", ""), *found.spec_fields.get("args", [])]),
         "spec": orjson.dumps(_shown_spec(found, request), option=orjson.OPT_INDENT_2).decode(),
         "log": log,
-        "slot": wall.slot(found.colour),
+        "colour": wall.colour_classes(found.colour),
         "data": {
             "id": str(found.pk),
             "row": row,

@@ -177,7 +177,7 @@ function legend(one, isNamed, text) {
   element.className = "nowrap";
   if (isNamed) {
     const swatch = document.createElement("i");
-    swatch.className = `swatch slot-${one.colour.split("-")[1]}`;
+    swatch.className = `swatch colour-${one.colour.split("-")[1]}`;
     element.append(swatch, `${one.label} `);
   }
   element.append(text);

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices import open_devices
-from orchestrator.models import JobState
+from orchestrator.models import Job, JobState
 
 HOSTILE = "<script>alert(1)</script>"
 PAGES = ("overview", "queue", "jobs", "submit", "account")
@@ -124,6 +124,21 @@ def test_the_wall_links_only_own_jobs(reader, ada, bob, make_attempt, write_read
     seen = reader(bob).get(reverse("overview")).content.decode()
     assert address not in seen
     assert "digits" in seen
+
+
+@pytest.mark.parametrize(("colour", "classes"), [(0, "colour-1"), (7, "colour-8"), (8, "colour-1 again")])
+def test_a_job_has_its_colour_on_the_wall_and_on_its_page(
+    reader, ada, make_attempt, write_readings, colour, classes
+):
+    attempt = make_attempt(owner=ada, state=JobState.RUNNING)
+    Job.objects.update(colour=colour)
+    device = attempt.leases.get().device
+    holder = {"job": str(attempt.job_id), "name": "digits", "owner": "ada", "rank": 0, "colour": colour}
+    write_readings(device.pk, **{device.pk.replace("-", "_"): {"holders": [holder]}})
+    browser = reader(ada)
+
+    for address in (reverse("overview"), reverse("job", args=[attempt.job_id])):
+        assert f'class="swatch {classes}"' in browser.get(address).content.decode()
 
 
 def test_the_wall_names_strangers_without_their_command_line(reader, ada, make_device, write_readings):
