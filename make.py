@@ -22,6 +22,7 @@ PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = ROOT / "requirements"
 TORCH = "torch>=2.10,<2.14"  # a range: the GPU machine gets its CUDA build, one without GPU its CPU build
 OLDEST = (3, 11)
+TYPED = ("orchestrator", "dashboard", "training", "tests", "benchmarks", "examples", "make.py")
 
 
 def say(text: str) -> None:
@@ -115,7 +116,7 @@ def test(arguments: list[str]) -> None:
     for name, command in (
         ("lint", ("ruff", "check", ".")),
         ("format", ("ruff", "format", "--check", ".")),
-        ("types", ("mypy", "orchestrator", "dashboard", "training", "tests", "make.py")),
+        ("types", ("mypy", *TYPED)),
         ("imports", ("lint-imports",)),
         ("migrations", ("python", "manage.py", "makemigrations", "--check", "--dry-run")),
     ):
