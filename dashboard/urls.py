@@ -13,6 +13,7 @@ urlpatterns = [
     path("queue", queue.queue, name="queue"),
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/<uuid:job_id>", job.job, name="job"),
+    path("jobs/<slug:part>", jobs.job_by_part, name="job-by-part"),
     path("jobs/<uuid:job_id>/devices", job.device_history, name="job-devices"),
     path("jobs/<uuid:job_id>/log", job.log_before, name="job-log"),
     path("jobs/<uuid:job_id>/<slug:action>", job.act, name="job-act"),

@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
-from orchestrator import datasets, lifecycle
+from orchestrator import datasets, lifecycle, words
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, NotFound
 from orchestrator.models import AdminState, Errand, Health, IdempotencyKey, Job, JobEvent, JobState, Pool
 from orchestrator.spec import GIB, JobSpec
@@ -351,9 +351,17 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
             raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
         kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
         Job.objects.filter(pk=job.pk).update(spec_fields=kept, **columns)
-        text = "Changed " + ", ".join(f"{name} to {value}" for name, value in columns.items()) + "."
-        lifecycle.remark(job, text, actor=user.get_username())
+        said = ", ".join(_say_change(name, value) for name, value in columns.items())
+        lifecycle.remark(job, f"{said[:1].upper()}{said[1:]}.", actor=user.get_username())
         if not job.is_final:
             lifecycle.queue_errand(job, Errand.SCHEDULE)
     job.refresh_from_db()
     return job
+
+
+def _say_change(name: str, value: Any) -> str:
+    what = name.removesuffix("_s").replace("_", " ")
+    if value is None or value == []:
+        return f"removed the {what}"
+    shown = ", ".join(value) if name == "tags" else words.duration(value) if name.endswith("_s") else value
+    return f"changed the {what} to {shown}"

@@ -5,14 +5,15 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import render
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from pydantic import ValidationError
 
 from dashboard import rows
-from orchestrator.api.finding import JobFilters, find_jobs
-from orchestrator.exceptions import Malformed
+from dashboard.signing_in import signed_in
+from orchestrator.api.finding import JobFilters, find_job, find_jobs
+from orchestrator.exceptions import Malformed, OrchestratorError
 from orchestrator.models import Job, JobState, Pool
 from orchestrator.models.jobs import JobQuerySet
 
@@ -38,6 +39,15 @@ def jobs(request: HttpRequest) -> HttpResponse:
     }
     template = "dashboard/_jobs_table.html" if request.headers.get("HX-Request") else "dashboard/jobs.html"
     return render(request, template, context)
+
+
+def job_by_part(request: HttpRequest, part: str) -> HttpResponse:
+    """The page of the job whose id has this part, as people and commands write it; 404 unless it is one job."""
+    try:
+        found = find_job(Job.objects.all(), signed_in(request), part)
+    except OrchestratorError as error:
+        raise Http404 from error
+    return redirect("job", job_id=found.pk)
 
 
 def filtered(found: JobQuerySet, wanted: QueryDict) -> QuerySet[Job]:

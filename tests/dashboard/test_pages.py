@@ -85,6 +85,16 @@ def test_a_foreign_job_is_answered_like_one_that_does_not_exist(reader, bob, mak
     assert job.state == JobState.QUEUED
 
 
+def test_the_short_id_of_ones_job_leads_to_its_page(reader, ada, bob, make_job):
+    job = make_job(owner=ada)
+
+    answer = reader(ada).get(f"/jobs/{job.short_id}")
+
+    assert (answer.status_code, answer["Location"]) == (302, f"/jobs/{job.pk}")
+    assert reader(bob).get(f"/jobs/{job.short_id}").status_code == 404
+    assert reader(ada).get("/jobs/nothing").status_code == 404
+
+
 def test_staff_may_open_any_job(reader, root, make_job):
     assert reader(root).get(reverse("job", args=[make_job().pk])).status_code == 200
 

@@ -345,7 +345,25 @@ def test_changes_reach_columns_spec_and_history(ada):
 
     assert (job.name, job.priority, job.tags) == ("new", 10, ["a"])
     assert (job.spec.name, job.spec.priority) == ("new", 10)
-    assert "Changed name to new" in job.events.order_by("number").values_list("reason", flat=True)[1]
+    said = job.events.order_by("number").values_list("reason", flat=True)[1]
+    assert said == "Changed the name to new, changed the priority to 10, changed the tags to a."
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"tags": ["a", "b c"], "time_limit_s": 5400},
+            "Changed the tags to a, b c, changed the time limit to 1 h 30 min.",
+        ),
+        ({"tags": [], "time_limit_s": None}, "Removed the tags, removed the time limit."),
+        ({"priority": 0}, "Changed the priority to 0."),
+    ],
+)
+def test_a_change_stands_in_the_history_in_words(ada, changes, sentence):
+    job = submission.update(ada, submit(ada).job, changes)
+
+    assert job.events.order_by("number").values_list("reason", flat=True)[1] == sentence
 
 
 def test_two_changes_at_once_do_not_undo_each_other(ada):
