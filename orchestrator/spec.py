@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -97,13 +98,19 @@ Seconds = Annotated[
 RelativePath = Annotated[StrictStr, AfterValidator(_relative_path), Field(min_length=1, max_length=1024)]
 
 
+def _sha256(value: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise ValueError("give the SHA-256 of an earlier upload: 64 characters of 0-9 and a-f")
+    return value
+
+
 class Source(BaseModel):
     """Code given without a file part: a script's text, or the hash of an earlier upload."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: StrictStr | None = None
-    bundle: Annotated[StrictStr, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    bundle: Annotated[StrictStr, AfterValidator(_sha256)] | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -170,6 +177,20 @@ class JobSpec(BaseModel):
     @property
     def memory_bytes(self) -> int | None:
         return None if self.memory_gib is None else round(self.memory_gib * GIB)
+
+
+def say_problem(problem: Mapping[str, Any]) -> str:
+    """What is wrong with a field, for people, from one of pydantic's errors with its context."""
+    context = problem.get("ctx") or {}
+    # Of a text that a function has cleaned pydantic knows no kind, and calls its characters items.
+    is_text = context.get("field_type") == "Value" or str(problem["type"]).startswith("string")
+    things = "characters" if is_text else "entries"
+    match problem["type"]:
+        case "too_long" | "string_too_long":
+            return f"give at most {context['max_length']:,} {things}"
+        case "too_short" | "string_too_short":
+            return "must not be empty"  # one is the only least length there is
+    return str(problem["msg"]).removeprefix("Value error, ")
 
 
 def fill_placeholders(arguments: list[str], values: dict[str, str]) -> list[str]:

@@ -1,7 +1,8 @@
 """Accepts jobs: checks, the snapshot of the code, then job, event and errand in one transaction."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import PurePosixPath
@@ -16,9 +17,9 @@ from django.utils import timezone
 from pydantic import ValidationError
 
 from orchestrator import datasets, lifecycle, words
-from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, NotFound
+from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, NotFound, TooLarge
 from orchestrator.models import AdminState, Errand, Health, IdempotencyKey, Job, JobEvent, JobState, Pool
-from orchestrator.spec import GIB, JobSpec
+from orchestrator.spec import GIB, JobSpec, say_problem
 from orchestrator.store import bundles, scripts
 from orchestrator.store.checkpoints import GenerationStore
 
@@ -67,9 +68,8 @@ def parse_spec(data: Any) -> JobSpec:
 
 def _malformed(error: ValidationError) -> Malformed:
     fields: dict[str, list[str]] = {}
-    for problem in error.errors(include_url=False, include_context=False):
-        name, message = str(problem["loc"][0]) if problem["loc"] else "", problem["msg"]
-        message = message.removeprefix("Value error, ")
+    for problem in error.errors(include_url=False):
+        name, message = str(problem["loc"][0]) if problem["loc"] else "", say_problem(problem)
         if problem["type"] == "extra_forbidden":
             name, message = name[:80], "unknown field; known are " + ", ".join(JobSpec.model_fields)
         elif not name and ": " in message:  # a rule over the whole job names its field itself
@@ -155,10 +155,11 @@ def _check_pool(spec: JobSpec) -> None:
         has = f"{len(sizes)} device{'' if len(sizes) == 1 else 's'}" if sizes else "no devices"
         raise _impossible("gpus", f"Pool {pool.name} has {has}; {spec.gpus} were asked for.")
     wanted = spec.gpu_memory_bytes
-    if wanted is not None and sum(size >= wanted for size in sizes) < spec.gpus:
+    if wanted is not None and (fit := sum(size >= wanted for size in sizes)) < spec.gpus:
+        has = "no device" if not fit else "only one device" if fit == 1 else f"only {fit} devices"
         raise _impossible(
             "gpu_memory_gib",
-            f"Pool {pool.name} has fewer than {spec.gpus} devices with {spec.gpu_memory_gib:g} GiB; "
+            f"Pool {pool.name} has {has} with {spec.gpu_memory_gib:g} GiB; "
             f"the largest has {max(sizes) / GIB:.1f} GiB.",
         )
     if spec.python is not None and spec.python not in pool.pythons:
@@ -216,18 +217,30 @@ def _store_code(
             fields={"source": ["give exactly one of script, bundle and source"]},
         )
     if bundle is not None:
-        stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, bundle))
+        with _beside("bundle"):
+            stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, bundle))
     elif spec.source is not None and spec.source.bundle is not None:
         try:
             stored = bundles.open_bundle(settings.HOME.bundles, spec.source.bundle)
         except NotFound:
             raise _no_bundle(spec.source.bundle) from None
     else:
-        return _store_script(spec, script)
+        with _beside("source" if script is None else "script"):
+            return _store_script(spec, script)
     if spec.entrypoint not in {file.path for file in stored.files}:
         sentence = f"The upload has no file {spec.entrypoint!r}; name the script to run as entrypoint."
         raise Malformed(sentence, fields={"entrypoint": [sentence]})
     return spec, stored, []
+
+
+@contextmanager
+def _beside(name: str) -> Iterator[None]:
+    """What is wrong with an upload is said beside the part it came in."""
+    try:
+        yield
+    except (Malformed, TooLarge) as error:
+        error.fields = error.fields or {name: [str(error)]}
+        raise
 
 
 def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundles.Bundle, list[str]]:

@@ -21,6 +21,7 @@ from orchestrator.exceptions import (
     TooLarge,
     Unavailable,
 )
+from orchestrator.spec import say_problem
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ def _fields(error: ValidationError) -> dict[str, list[str]]:
     fields: dict[str, list[str]] = {}
     for entry in error.errors:
         name = ".".join(str(part) for part in entry["loc"][1:]) or str(entry["loc"][0])
-        fields.setdefault(name, []).append(str(entry["msg"]).removeprefix("Value error, "))
+        fields.setdefault(name, []).append(say_problem(entry))
     return fields
 
 

@@ -1,5 +1,6 @@
 """What goes in and comes out, field by field; published as OpenAPI."""
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -11,7 +12,21 @@ from orchestrator.models import AdminState, Network, Scope
 from orchestrator.spec import Seconds, clean_text
 
 Description = Annotated[StrictStr, AfterValidator(clean_text), Field(max_length=200)]
+POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 Number = Annotated[int | float, Field(allow_inf_nan=False)]
+
+
+def _pool_name(text: str) -> str:
+    if not POOL_NAME.fullmatch(text):
+        raise ValueError(
+            "give 1 to 64 small letters, digits, '_' and '-', the first a letter or digit, such as a100-big"
+        )
+    return text
+
+
+PoolName = Annotated[
+    StrictStr, AfterValidator(_pool_name), Field(json_schema_extra={"pattern": f"^{POOL_NAME.pattern}$"})
+]
 
 
 class Body(BaseModel):
@@ -316,7 +331,7 @@ class PoolOut(BaseModel):
 
 
 class PoolIn(Body):
-    name: Annotated[StrictStr, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+    name: PoolName
     description: Description = ""
     network: Network = Network.HOST
     pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)

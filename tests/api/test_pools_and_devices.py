@@ -201,3 +201,10 @@ def test_an_operator_makes_and_changes_a_pool(client_of, root):
 )
 def test_b37_pools_that_are_none_are_400(body, client_of, root):
     assert client_of(root).send("POST", "/pools", body).status_code == 400
+
+
+def test_the_name_of_a_pool_is_refused_in_words(client_of, root):
+    errors = client_of(root).send("POST", "/pools", {"name": "Fast Pool"}).json()["errors"]
+
+    [(_, [sentence])] = errors.items()
+    assert sentence.startswith("give 1 to 64 small letters, digits, '_' and '-'")

@@ -270,6 +270,24 @@ def test_b17_to_b20_scripts_that_cannot_be_read_are_refused(client_of, ada, make
     ]:
         answer = form(client_of(ada), job="{}", script=SimpleUploadedFile("train.py", data))
         assert answer.status_code == status, (data[:20], answer.content)
+        assert status == 201 or list(answer.json()["errors"]) == ["script"]
+
+
+@pytest.mark.parametrize("text", ["", "a\0b", "\x7fELF"])
+def test_text_that_is_no_script_is_400_beside_source(text, client_of, ada, submit):
+    answer = submit(client_of(ada), source={"text": text})
+
+    assert answer.status_code == 400
+    assert list(answer.json()["errors"]) == ["source"]
+
+
+def test_an_archive_that_is_none_is_400_beside_its_part(client_of, ada, make_device):
+    make_device()
+
+    answer = form(client_of(ada), job="{}", bundle=SimpleUploadedFile("code.zip", b"PK\x03\x04 no"))
+
+    assert answer.status_code == 400
+    assert list(answer.json()["errors"]) == ["bundle"]
 
 
 def test_a_refused_submit_leaves_no_key_behind(client_of, ada, submit):

@@ -80,7 +80,7 @@ def test_b29_more_devices_than_the_pool_has_are_refused_at_the_submit(ada):
 
 
 def test_b29_more_memory_than_any_device_has_is_refused(ada):
-    with pytest.raises(Impossible, match=r"the largest has 80\.0 GiB"):
+    with pytest.raises(Impossible, match=r"has no device with 100 GiB; the largest has 80\.0 GiB"):
         submit(ada, gpu_memory_gib=100)
 
 
@@ -179,6 +179,25 @@ def test_b41_names_that_are_none_are_malformed(name):
 
 def test_b27_names_are_kept_in_one_form(ada):
     assert submit(ada, name="cafe\u0301 🚀 ").job.name == "café 🚀"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"name": "x" * 201}, "name: give at most 200 characters"),
+        ({"name": "  "}, "name: must not be empty"),
+        ({"pool": ""}, "pool: must not be empty"),
+        ({"tags": ["y" * 65]}, "tags: 0: give at most 64 characters"),
+        ({"tags": ["a"] * 21}, "tags: give at most 20 entries"),
+        ({"env": {f"A{n}": "" for n in range(201)}}, "env: give at most 200 entries"),
+        ({"args": ["x" * 9000]}, "args: 0: give at most 8,192 characters"),
+        ({"source": {"bundle": "abc"}}, "source: bundle: give the SHA-256 of an earlier upload"),
+    ],
+)
+def test_lengths_are_said_for_people(fields, sentence):
+    with pytest.raises(Malformed) as error:
+        parse_spec(fields)
+    assert str(error.value).startswith(f"The job cannot be read: {sentence}")
 
 
 @pytest.mark.parametrize("fields", [{}, {"source": None}])
