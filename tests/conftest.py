@@ -10,12 +10,17 @@ from typing import Any, NoReturn
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
+from hypothesis import settings as hypothesis_settings
 
 from orchestrator import lifecycle
 from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool
 from orchestrator.spec import GIB, JobSpec
 from orchestrator.store import bundles
 from orchestrator.store.layout import Home
+
+# CI tries the same examples each time; elsewhere every run tries others.
+hypothesis_settings.register_profile("ci", derandomize=True)
+hypothesis_settings.load_profile("ci" if os.environ.get("BERTH_CI") else "default")
 
 SCRIPT = b"print('step 1 loss 0.5')\n"
 

@@ -151,6 +151,10 @@ def _refuse_overlaps(archive: BinaryIO, infos: list[zipfile.ZipInfo]) -> None:
     """Members that share bytes are how a small zip becomes a large one without a high ratio."""
     end = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
+        if info.header_offset < 0:
+            raise Malformed(
+                f"The zip archive is damaged: '{shown(info.filename)}' would begin before it. Pack it again."
+            )
         archive.seek(info.header_offset)
         local = archive.read(LOCAL_BYTES)
         if info.header_offset < end or len(local) < LOCAL_BYTES:

@@ -127,6 +127,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         server.clean_up()
 
 
+def hear_interrupts() -> None:
+    """A shell that runs the tests in the background ignores Ctrl-C, and so would every child."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def start_in_lab(lab: Server, plain: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start the command against the lab, as a child that can be interrupted."""
@@ -141,6 +146,7 @@ def start_in_lab(lab: Server, plain: Path, tmp_path: Path) -> Iterator[Callable[
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            preexec_fn=hear_interrupts,
         )
         children.append(child)
         return child

@@ -503,6 +503,24 @@ def test_damaged_archives_are_refused_with_a_sentence(tmp_path_factory, data):
         assert open_bundle(bundles, bundle.sha256) == bundle
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [0, 1, 206, 255])
+def test_every_damaged_byte_of_a_zip_is_refused_or_does_no_harm(tmp_path, value):
+    whole = pack_zip([("a.py", b"print(1)\n" * 20), ("b/c.py", b"x")]).getvalue()
+    refusals = []
+
+    for position in range(len(whole)):
+        packed = bytearray(whole)
+        packed[position] = value
+        try:
+            store_archive(tmp_path, io.BytesIO(bytes(packed)), SMALL)
+        except (Malformed, TooLarge) as refusal:
+            refusals.append(str(refusal))
+
+    assert len(refusals) > len(whole) / 2
+    assert all(refusal.endswith(".") for refusal in refusals)
+
+
 @given(st.binary(max_size=200))
 def test_any_pax_header_is_read_or_refused(data):
     try:

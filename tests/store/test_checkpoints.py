@@ -198,12 +198,18 @@ def test_the_same_contents_make_no_new_generation(job, store):
     assert [path.name for path in job.generations.iterdir()] == ["1"]
 
 
+def damage(path, size_bytes):
+    """Cut a kept file short; it is read-only even for its owner."""
+    path.chmod(0o644)
+    os.truncate(path, size_bytes)
+
+
 def test_f54_a_truncated_checkpoint_falls_back_to_the_one_before(job, store):
     path = save(job.checkpoints / "ckpt.bin", b"one")
     first = capture(store, path, step=10)
     save(path, b"two")
     second = capture(store, path, step=20)
-    os.truncate(second.folder / "0000", 2)
+    damage(second.folder / "0000", 2)
     skips: list[Skip] = []
 
     assert store.newest_verified(skips) == first
@@ -405,7 +411,7 @@ def test_nothing_is_removed_while_the_newest_is_damaged(job, store):
     path = job.checkpoints / "ckpt.bin"
     for number in range(3):
         newest = capture(store, save(path, b"%d" % number))
-    os.truncate(newest.folder / "0000", 0)
+    damage(newest.folder / "0000", 0)
 
     assert store.prune(keep_last=1) == []
     assert len(list(job.generations.iterdir())) == 3

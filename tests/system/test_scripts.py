@@ -96,5 +96,6 @@ def _tear_newest(generations: Path) -> None:
     largest = max(
         (path for path in newest.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
     )
+    largest.chmod(0o644)
     with largest.open("r+b") as file:
         file.truncate(largest.stat().st_size // 2)
