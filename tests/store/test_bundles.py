@@ -517,7 +517,7 @@ def test_every_damaged_byte_of_a_zip_is_refused_or_does_no_harm(tmp_path, value)
         except (Malformed, TooLarge) as refusal:
             refusals.append(str(refusal))
 
-    assert len(refusals) > len(whole) / 2
+    assert len(refusals) >= 50
     assert all(refusal.endswith(".") for refusal in refusals)
 
 
