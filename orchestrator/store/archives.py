@@ -21,7 +21,8 @@ from orchestrator.store.names import shown
 CHUNK_BYTES = 1 << 18
 LONG_HEADER_BYTES = 1 << 20  # a pax header with extended attributes of a Mac
 PADDING_BYTES = 1 << 20
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError)
+# zipfile lets a ValueError through for names that are no UTF-8 and places before the file.
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError, ValueError)
 BLOCK = tarfile.BLOCKSIZE
 END_OF_ZIP = struct.Struct("<4s4H2LH")
 END_OF_ZIP64 = struct.Struct("<4sQ2H2L4Q")

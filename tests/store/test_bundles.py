@@ -521,6 +521,13 @@ def test_every_damaged_byte_of_a_zip_is_refused_or_does_no_harm(tmp_path, value)
     assert all(refusal.endswith(".") for refusal in refusals)
 
 
+def test_a_zip_with_a_name_that_is_no_utf8_is_refused(tmp_path):
+    packed = pack_zip([("é.py", b"print(1)")]).getvalue().replace("é".encode(), b"\x94\x94")
+
+    with pytest.raises(Malformed, match="damaged"):
+        store_archive(tmp_path, io.BytesIO(packed), SMALL)
+
+
 @given(st.binary(max_size=200))
 def test_any_pax_header_is_read_or_refused(data):
     try:
