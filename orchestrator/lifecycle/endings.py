@@ -1,0 +1,180 @@
+"""The proven end of an attempt, and where its job goes from there."""
+
+import random
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from orchestrator import wakeups
+from orchestrator.lifecycle.sight import leases_of, lift_fences
+from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
+from orchestrator.models import Attempt, AttemptState, Errand, ExitKind, Job, JobState, Outbox, StopReason
+from orchestrator.models.jobs import LEASED_STATES
+
+RETRIED_KINDS = frozenset(
+    {ExitKind.SIGNAL, ExitKind.HANG, ExitKind.LOST, ExitKind.GPU_FAULT, ExitKind.INFRA, ExitKind.OOM_CPU}
+)
+LAUNCH_BUDGET = 3
+OOM_CPU_RETRIES = 1
+LONGEST_BACKOFF_S = 300.0
+QUEUED_AGAIN_FOR = frozenset({StopReason.PREEMPT, StopReason.SHUTDOWN, StopReason.POLICY})
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended, as its exit record (or the lack of one) tells."""
+
+    kind: ExitKind
+    detail: str
+    at: datetime
+    run_s: float = 0
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    first_failure: dict[str, Any] | None = None
+    log_tail: str = ""
+    peak_memory_bytes: int | None = None
+    dropped_log_bytes: int = 0
+    progressed: bool = False  # a newer checkpoint verifies than the one it started from
+    retriable: bool = True  # False where trying again cannot help
+
+
+def end(attempt: Attempt, ending: Ending) -> Job:
+    """Apply a proven end: close the attempt and its leases, and move the job on (S6, S8-S11).
+
+    The caller has proof of death.  A second call for the same attempt changes nothing.
+    """
+
+    def act(job: Job) -> None:
+        closed = (
+            Attempt.objects.live()
+            .filter(pk=attempt.pk)
+            .update(
+                state=AttemptState.ENDED,
+                kind=ending.kind,
+                exit_detail=ending.detail[:1000],
+                ended_at=ending.at,
+                run_s=ending.run_s,
+                ranks=ending.ranks,
+                first_failure=ending.first_failure,
+                log_tail=ending.log_tail,
+                peak_memory_bytes=ending.peak_memory_bytes,
+                dropped_log_bytes=ending.dropped_log_bytes,
+            )
+        )
+        if not closed:
+            return
+        lift_fences(attempt)
+        leases_of(attempt).update(ended_at=ending.at)
+        Outbox.objects.open().filter(job=job, number=attempt.number).update(done_at=ending.at)
+        if job.state in LEASED_STATES and job.attempt_count == attempt.number:
+            _move_on(job, ending)
+        queue_errand(job, Errand.SCHEDULE)
+        wakeups.publish("devices")
+
+    return retry_when_stale(Job(pk=attempt.job_id), act)
+
+
+def _move_on(job: Job, ending: Ending) -> None:
+    """Where a job goes from here, by how its attempt ended."""
+    common: dict[str, Any] = {
+        "exit_kind": ending.kind,
+        "exit_detail": ending.detail[:1000],
+        "seconds_run": job.seconds_run + ending.run_s,
+        "now": ending.at,
+    }
+    stopped_for = _stopped_for(job, ending)
+    if ending.kind == ExitKind.OK:
+        move(job, JobState.SUCCEEDED, actor="supervisor", reason=ending.detail or "Finished.", **common)
+        return
+    if stopped_for and job.state in {JobState.STARTING, JobState.RUNNING}:
+        # Stopped without a wish in the database: by an operator's hand, or with the server.
+        move(job, JobState.STOPPING, actor="supervisor", reason=ending.detail, now=ending.at)
+    if stopped_for == StopReason.CANCEL:
+        reason = job.reason if job.stop_wanted else ending.detail
+        move(job, JobState.CANCELLED, actor="supervisor", reason=reason or "Cancelled.", **common)
+    elif stopped_for == StopReason.TIMEOUT:
+        move(job, JobState.TIMED_OUT, actor="supervisor", reason=ending.detail, **common)
+    elif stopped_for in QUEUED_AGAIN_FOR:
+        move(job, JobState.QUEUED, actor="supervisor", reason=ending.detail, stop_wanted=False, **common)
+    elif stopped_for == StopReason.GPU_FAULT:  # whatever the script said when its device was gone
+        _retry_or_fail(job, replace(ending, kind=ExitKind.GPU_FAULT), common)
+    else:
+        _retry_or_fail(job, ending, common)
+
+
+def _stopped_for(job: Job, ending: Ending) -> StopReason | None:
+    """The stop that ended an attempt: the wish in the database, else what its exit record says."""
+    if job.stop_wanted:
+        return StopReason(job.stop_reason)
+    return {
+        ExitKind.CANCELLED: StopReason.CANCEL,
+        ExitKind.TIMEOUT: StopReason.TIMEOUT,
+        ExitKind.PREEMPTED: StopReason.PREEMPT,
+    }.get(ending.kind)
+
+
+def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
+    never_ran = job.state == JobState.STARTING and ending.kind == ExitKind.INFRA
+    if never_ran and ending.retriable and job.launch_failures + 1 < LAUNCH_BUDGET:
+        reason = f"{ending.detail} Trying again."
+        move(
+            job,
+            JobState.QUEUED,
+            actor="reaper",
+            reason=reason,
+            launch_failures=job.launch_failures + 1,
+            **common,
+        )
+        return
+    failures = 0 if ending.progressed else job.failures + 1
+    budget = _retry_budget(job, ending)
+    if never_ran or not ending.retriable or failures > budget or ending.kind not in RETRIED_KINDS:
+        said = _why_not_again(ending, failures, budget)
+        move(job, JobState.FAILED, actor="supervisor", reason=f"{ending.detail} {said}".strip(), **common)
+        return
+    delay_s = 0.0 if ending.progressed else backoff_s(job, failures)
+    when = "now" if delay_s == 0 else f"in {delay_s:.0f} s"
+    move(
+        job,
+        JobState.BACKOFF,
+        actor="supervisor",
+        reason=f"{ending.detail} Retry {failures or 1} of {budget} {when}.",
+        failures=failures,
+        next_try_at=ending.at + timedelta(seconds=delay_s),
+        stop_wanted=False,
+        **common,
+    )
+    if delay_s == 0:
+        back_to_queue(job, now=ending.at)
+
+
+def _retry_budget(job: Job, ending: Ending) -> int:
+    wanted = job.spec.max_retries
+    return min(wanted, OOM_CPU_RETRIES) if ending.kind == ExitKind.OOM_CPU else wanted
+
+
+def _why_not_again(ending: Ending, failures: int, budget: int) -> str:
+    if ending.kind in {ExitKind.USER_ERROR, ExitKind.OOM_GPU}:
+        return "Not retried: the same code would fail again."
+    if ending.retriable and failures > budget > 0:
+        return f"All {budget} retries are used."
+    return ""
+
+
+def backoff_s(job: Job, failures: int) -> float:
+    """The wait before the next attempt: 5 s doubling up to 300 s, 20 % either way, equal for equal jobs."""
+    spread: float = random.Random(f"{job.pk}:{job.attempt_count}").uniform(0.8, 1.2)  # noqa: S311  # jitter, not a secret
+    return min(LONGEST_BACKOFF_S, 5.0 * float(2 ** max(0, failures - 1))) * spread
+
+
+def back_to_queue(job: Job, *, now: datetime) -> None:
+    """The wait after a failure is over (S12)."""
+    with transaction.atomic():
+        move(job, JobState.QUEUED, actor="timer", reason=job.reason, now=now)
+        queue_errand(job, Errand.SCHEDULE, now=now)
+
+
+def fail_waiting(job: Job, *, reason: str) -> None:
+    """A waiting job can never run any more (S16)."""
+    move(job, JobState.FAILED, actor="scheduler", reason=reason, exit_kind=ExitKind.INFRA, exit_detail=reason)

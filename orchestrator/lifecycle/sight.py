@@ -1,0 +1,42 @@
+"""Attempts that give no sign of life: their devices are fenced until they do, or are proven dead."""
+
+from orchestrator.lifecycle.transitions import move, retry_when_stale
+from orchestrator.models import Attempt, Device, Health, Job, JobState, Lease
+from orchestrator.models.attempts import LeaseQuerySet
+
+
+def lose_sight(attempt: Attempt, *, reason: str) -> None:
+    """The supervisor gives no sign of life and its death is not proven: fence the devices (S14)."""
+
+    def act(job: Job) -> None:
+        if job.state in {JobState.STARTING, JobState.RUNNING, JobState.STOPPING}:
+            move(job, JobState.UNKNOWN, actor="reaper", reason=reason)
+            Device.objects.filter(leases__in=leases_of(attempt), health=Health.OK).update(
+                health=Health.FENCED, health_reason=f"Held by {job}, which gives no sign of life."[:300]
+            )
+
+    retry_when_stale(Job(pk=attempt.job_id), act)
+
+
+def regain_sight(attempt: Attempt) -> None:
+    """The heartbeat is back: lift the fence, same attempt number (S15)."""
+
+    def act(job: Job) -> None:
+        if job.state == JobState.UNKNOWN:
+            to = JobState.STOPPING if job.stop_wanted else JobState.RUNNING
+            move(job, to, actor="supervisor", reason="The supervisor answers again.")
+            lift_fences(attempt)
+
+    retry_when_stale(Job(pk=attempt.job_id), act)
+
+
+def leases_of(attempt: Attempt) -> LeaseQuerySet:
+    return Lease.objects.active().filter(attempt=attempt)
+
+
+def lift_fences(attempt: Attempt) -> None:
+    """Offer the attempt's devices again, but not those that another silent attempt shares."""
+    silent = Lease.objects.active().filter(attempt__job__state=JobState.UNKNOWN).exclude(attempt=attempt)
+    Device.objects.filter(leases__in=leases_of(attempt), health=Health.FENCED).exclude(
+        pk__in=silent.values("device_id")
+    ).update(health=Health.OK, health_reason="")

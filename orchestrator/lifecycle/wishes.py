@@ -1,0 +1,125 @@
+"""What people, the scheduler and health checks ask of a job; asking twice is harmless."""
+
+from django.db import transaction
+from django.utils import timezone
+
+from orchestrator.lifecycle.transitions import (
+    IllegalTransition,
+    StaleJob,
+    move,
+    queue_errand,
+    remark,
+    retry_when_stale,
+)
+from orchestrator.models import Errand, Job, JobState, StopReason
+from orchestrator.models.jobs import LEASED_STATES, WAITING_STATES
+
+
+def cancel(job: Job, *, by: str) -> Job:
+    """Ask a job to stop for good; asking twice is harmless (S7, S13).
+
+    Raises:
+        IllegalTransition: it ended in another way.
+    """
+
+    def act(job: Job) -> None:
+        if job.state == JobState.CANCELLED:
+            return
+        if job.is_final:
+            raise IllegalTransition(
+                f"The job has already {ended_words(job.state)}; there is nothing to cancel."
+            )
+        if job.state in WAITING_STATES:
+            move(job, JobState.CANCELLED, actor=by, reason=f"Cancelled by {by}.")
+            queue_errand(job, Errand.SCHEDULE)
+        else:
+            want_stop(job, StopReason.CANCEL, actor=by, text=f"Cancelled by {by}.")
+
+    return retry_when_stale(job, act)
+
+
+def want_stop(job: Job, reason: StopReason, *, actor: str, text: str) -> None:
+    """Write the wish to stop a job that holds devices; the agent hands it to the supervisor until it ended.
+
+    A cancel replaces any earlier reason; nothing replaces a cancel.
+    """
+    now = timezone.now()
+    wish = {"stop_wanted": True, "stop_reason": reason, "stop_wanted_at": now}
+    if job.state in {JobState.STARTING, JobState.RUNNING}:
+        move(job, JobState.STOPPING, actor=actor, reason=text, now=now, **wish)
+        return
+    if job.state not in {JobState.STOPPING, JobState.UNKNOWN}:
+        raise IllegalTransition(f"The job is {job.state} and holds no devices; there is nothing to stop.")
+    if job.stop_wanted and (job.stop_reason == reason or reason != StopReason.CANCEL):
+        return
+    with transaction.atomic():
+        if not Job.objects.filter(pk=job.pk, version=job.version).update(version=job.version + 1, **wish):
+            raise StaleJob("The job moved on; look again.")
+        job.version += 1
+        for name, value in wish.items():
+            setattr(job, name, value)
+        remark(job, text, actor=actor, now=now)
+
+
+def hold(job: Job, *, by: str) -> Job:
+    """Keep a waiting job from starting (S3)."""
+
+    def act(job: Job) -> None:
+        if job.state != JobState.HELD:
+            if job.state != JobState.QUEUED:
+                raise IllegalTransition(f"The job is {job.state}; only a queued job can be held.")
+            move(job, JobState.HELD, actor=by, reason=f"Held by {by}.")
+
+    return retry_when_stale(job, act)
+
+
+def release(job: Job, *, by: str) -> Job:
+    """Let a held job wait for devices again (S3)."""
+
+    def act(job: Job) -> None:
+        if job.state != JobState.QUEUED:
+            if job.state != JobState.HELD:
+                raise IllegalTransition(f"The job is {job.state}; only a held job can be released.")
+            move(job, JobState.QUEUED, actor=by, reason=f"Released by {by}.")
+            queue_errand(job, Errand.SCHEDULE)
+
+    return retry_when_stale(job, act)
+
+
+def preempt(job: Job, *, by: str, reason: str = "") -> Job:
+    """Stop a running job with a checkpoint and queue it again (S7, S11)."""
+
+    def act(job: Job) -> None:
+        if job.state == JobState.STOPPING and job.stop_reason == StopReason.PREEMPT:
+            return
+        if job.state not in {JobState.STARTING, JobState.RUNNING}:
+            raise IllegalTransition(f"The job is {job.state}; only a running job can be preempted.")
+        want_stop(job, StopReason.PREEMPT, actor=by, text=reason or f"Preempted by {by}.")
+
+    return retry_when_stale(job, act)
+
+
+def lose_device(job: Job, *, text: str) -> Job:
+    """A device of a job is gone: stop it, so that it goes on elsewhere (S7, F76)."""
+
+    def act(job: Job) -> None:
+        if job.state in LEASED_STATES:
+            want_stop(job, StopReason.GPU_FAULT, actor="health", text=text)
+
+    return retry_when_stale(job, act)
+
+
+def shut_down(job: Job, *, by: str) -> Job:
+    """Stop a job because Berth itself is stopped; it waits in the queue for the next start."""
+
+    def act(job: Job) -> None:
+        if not job.stop_wanted:
+            text = "Berth was stopped; goes on at the next start."
+            want_stop(job, StopReason.SHUTDOWN, actor=by, text=text)
+
+    return retry_when_stale(job, act)
+
+
+def ended_words(state: str) -> str:
+    """A final state as a part of a sentence: "has timed out"."""
+    return {JobState.TIMED_OUT: "timed out", JobState.CANCELLED: "been cancelled"}.get(JobState(state), state)
