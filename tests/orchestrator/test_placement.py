@@ -84,12 +84,12 @@ def test_f11_a_pass_that_was_paused_places_nothing(make_job, make_device):
     make_device()
     job = make_job()
     now = timezone.now()
-    old_term = placement._next_term()
+    old_term = placement.next_term()
     state = placement.snapshot(now, {str(job.pk): job})
     decisions = scheduling.decide(state, scheduling.Policy())
-    placement._next_term()  # another pass began meanwhile
+    placement.next_term()  # another pass began meanwhile
 
-    assert not placement._start(old_term, job, decisions.start[0], now)
+    assert not placement.start(old_term, job, decisions.start[0], now)
 
     assert (Attempt.objects.count(), Lease.objects.count()) == (0, 0)
     assert Job.objects.get().state == JobState.QUEUED
@@ -100,11 +100,11 @@ def test_a_decision_that_is_carried_out_twice_starts_one_attempt(make_job, make_
     job = make_job()
     now = timezone.now()
     stale = Job.objects.select_related("owner").get(pk=job.pk)
-    term = placement._next_term()
+    term = placement.next_term()
     start = scheduling.Start(str(job.pk), (scheduling.Share("sim-0"),))
-    assert placement._start(term, job, start, now)
+    assert placement.start(term, job, start, now)
 
-    assert not placement._start(term, stale, start, now)
+    assert not placement.start(term, stale, start, now)
 
     assert Attempt.objects.count() == 1
     check_invariants()
@@ -116,12 +116,12 @@ def test_a_decision_that_is_carried_out_twice_starts_one_attempt(make_job, make_
 def test_s4_a_device_that_changed_since_the_snapshot_takes_nothing(make_job, make_device, change):
     device = make_device(0)
     job = make_job()
-    term = placement._next_term()
+    term = placement.next_term()
     type(device).objects.filter(pk=device.pk).update(**change)
 
     start = scheduling.Start(str(job.pk), (scheduling.Share(device.pk),))
 
-    assert not placement._start(term, job, start, timezone.now())
+    assert not placement.start(term, job, start, timezone.now())
     assert Job.objects.get().state == JobState.QUEUED
 
 
@@ -131,8 +131,8 @@ def test_i3_shares_that_do_not_fit_any_more_are_refused_as_a_whole(make_job, mak
     job = make_job(spec={"gpus": 2, "gpu_memory_gib": 4})
     shares = (scheduling.Share(large.pk, 4 * GIB), scheduling.Share(small.pk, 4 * GIB))
 
-    assert not placement._start(
-        placement._next_term(), job, scheduling.Start(str(job.pk), shares), timezone.now()
+    assert not placement.start(
+        placement.next_term(), job, scheduling.Start(str(job.pk), shares), timezone.now()
     )
 
     assert Lease.objects.active().count() == 1

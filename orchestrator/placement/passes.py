@@ -1,0 +1,43 @@
+"""A scheduling pass: reads the snapshot, asks the pure ``decide``, and applies its answer."""
+
+from datetime import datetime
+
+from django.utils import timezone
+
+from orchestrator import scheduling
+from orchestrator.models import Errand, Job, Outbox
+from orchestrator.placement.dependencies import fail_without_dependency
+from orchestrator.placement.reservations import keep_reservations
+from orchestrator.placement.snapshot import relevant_jobs, snapshot
+from orchestrator.placement.starting import preempt, start
+from orchestrator.placement.turns import next_term, turn
+from orchestrator.placement.waits import write_waits
+
+
+def run_pass(now: datetime | None = None) -> int:
+    """Place what can be placed; returns how many jobs got devices.
+
+    Any number of passes may run at once: only the newest may write (its term is checked with each write).
+    """
+    now = now or timezone.now()
+    with turn():
+        term = next_term()
+        if not Job.objects.queued().exists():
+            _settle(now)
+            return 0
+        jobs = {str(job.pk): job for job in relevant_jobs()}
+        state = snapshot(now, jobs)
+        decisions = scheduling.decide(state, scheduling.Policy())
+        started = sum(start(term, jobs[each.job_id], each, now) for each in decisions.start)
+        for each in decisions.preempt:
+            preempt(jobs[each.job_id], jobs[each.for_job_id])
+        write_waits(decisions, jobs)
+        keep_reservations(term, decisions, now)
+        _settle(now)
+        return started
+
+
+def _settle(now: datetime) -> None:
+    """A pass has seen every change up to ``now``: the errands that asked for it are done."""
+    Outbox.objects.open().filter(errand=Errand.SCHEDULE, created_at__lte=now).update(done_at=now)
+    fail_without_dependency()

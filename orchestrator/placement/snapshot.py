@@ -1,0 +1,57 @@
+"""What ``decide`` is given: one reading of the database and of the newest measurements."""
+
+import time
+from collections import defaultdict
+from datetime import datetime
+
+from orchestrator import live, scheduling
+from orchestrator.models import LEASED_STATES, Device, Job, JobState, Lease, SchedulerTerm
+from orchestrator.placement.dependencies import unmet_dependencies
+from orchestrator.placement.device_facts import device_facts
+from orchestrator.placement.job_facts import job_facts, running_facts
+
+
+def relevant_jobs() -> list[Job]:
+    states = [JobState.QUEUED, *LEASED_STATES]
+    return list(Job.objects.filter(state__in=states).select_related("owner"))
+
+
+def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
+    """The state that ``decide`` sees: database and newest readings."""
+    readings = live.read_now()
+    fresh = abs(time.time() - readings.taken_at) < live.STALE_AFTER_S  # the clock on the wall may go back
+    measured = {device["id"]: device for device in readings.devices} if fresh else {}
+    leases = defaultdict(list)
+    for lease in Lease.objects.active().select_related("attempt").order_by("rank"):
+        leases[str(lease.attempt.job_id)].append(lease)
+    unmet = unmet_dependencies(jobs.values())
+    term = SchedulerTerm.objects.filter(pk=1).first()
+    return scheduling.State(
+        now=now.timestamp(),
+        devices=tuple(device_facts(row, measured.get(row.id)) for row in Device.objects.all()),
+        queued=tuple(
+            scheduling.QueuedJob(**job_facts(job), waits_for=unmet.get(job_id, ()))
+            for job_id, job in jobs.items()
+            if job.state == JobState.QUEUED
+        ),
+        running=tuple(
+            running_facts(job, leases[job_id], now) for job_id, job in jobs.items() if leases.get(job_id)
+        ),
+        reservations=tuple(
+            scheduling.Reservation(each["job"], tuple(each["devices"]), each["since"])
+            for each in (term.reservations if term else [])
+        ),
+        problems=_problems(readings, fresh=fresh),
+    )
+
+
+def _problems(readings: live.NowReadings, *, fresh: bool) -> tuple[scheduling.PoolProblem, ...]:
+    """Nothing starts on GPUs that nobody reads: who else uses them is not known; jobs say why they wait (F79)."""
+    if not fresh:
+        sentence = "Waits for readings of the GPUs; there are none now (does the agent run?)."
+    elif readings.problem is not None and not readings.devices:
+        sentence = f"Waits for the driver: {readings.problem}"
+    else:
+        return ()
+    pools = Device.objects.filter(kind="gpu").order_by("pool").values_list("pool_id", flat=True).distinct()
+    return tuple(scheduling.PoolProblem(pool, sentence) for pool in pools)
