@@ -21,6 +21,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = ROOT / "requirements"
 TORCH = "torch>=2.10,<2.14"  # a range: the GPU machine gets its CUDA build, one without GPU its CPU build
+RIVALS = ("accelerate>=1.10", "lightning>=2.5")  # trainers to measure beside ours
 OLDEST = (3, 11)
 TYPED = ("orchestrator", "dashboard", "training", "tests", "benchmarks", "examples", "make.py")
 
@@ -129,8 +130,19 @@ def test(arguments: list[str]) -> None:
     os.execv(PYTHON, [str(PYTHON), "-m", "pytest", *chosen])
 
 
+def install_rivals() -> None:
+    """The trainers that `bench` measures beside ours; torch stays the one that is there."""
+    stamp = VENV / ".rivals.installed"
+    wanted = f"{RIVALS}"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        say(f"installing {' and '.join(RIVALS)} to measure beside ...")
+        pip("install", *RIVALS, TORCH)
+        stamp.write_text(wanted)
+
+
 def bench(name: str | None) -> None:
     install("base")
+    install_rivals()
     os.chdir(ROOT)
     os.execv(PYTHON, [str(PYTHON), "-m", "benchmarks", *([name] if name else [])])
 
