@@ -1,11 +1,11 @@
 // One chart with axes: mean line, band from minimum to maximum, zoom, and a sentence for those who do not see it.
 // Names come from jobs, so they are only ever written as text, never handed to Plotly.
+import { loadPlotly } from "./plotly.js";
 import { colour, onThemeChange } from "./shell.js";
 import { value } from "./words.js";
 
 const charts = new Set();
 const waiting = new Set();
-let plotly = null;
 let frame = 0;
 
 const inView = new IntersectionObserver((entries) => {
@@ -20,17 +20,6 @@ const inView = new IntersectionObserver((entries) => {
 onThemeChange(() => charts.forEach(later));
 document.addEventListener("visibilitychange", () => !document.hidden && charts.forEach(later));
 
-function load() {
-  plotly ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = document.querySelector("[data-plotly]").dataset.plotly;
-    script.addEventListener("load", () => resolve(globalThis.Plotly));
-    script.addEventListener("error", () => reject(new Error("The chart library could not be loaded; reload the page.")));
-    document.head.append(script);
-  });
-  return plotly;
-}
-
 function later(chart) {
   waiting.add(chart);
   frame ||= requestAnimationFrame(drawOne);
@@ -43,7 +32,7 @@ async function drawOne() {
   if (ready) {
     waiting.delete(ready);
     try {
-      await ready.draw(await load());
+      await ready.draw(await loadPlotly());
     } catch (error) {
       ready.note.textContent = error.message;
     }
@@ -98,7 +87,7 @@ export class Chart {
     charts.delete(this);
     waiting.delete(this);
     inView.unobserve(this.plot);
-    globalThis.Plotly?.purge(this.plot);
+    globalThis.Plotly?.purge?.(this.plot);
     this.figure.remove();
   }
 
