@@ -4,7 +4,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from dashboard import problems
+from dashboard import problems, rail
 from dashboard.views.account import theme_of
 from orchestrator.live import read_now
 
@@ -17,6 +17,7 @@ def shell(request: HttpRequest) -> dict[str, object]:
     found: list[dict[str, Any]] = problems.current() if signed_in else []
     return {
         "theme": theme_of(request),
+        "rail": rail.places_for(request.user) if signed_in else [],
         "problems": found,
         "simulated": signed_in and read_now().simulated,
     }
