@@ -8,11 +8,15 @@ from orchestrator.models.jobs import (
     LEASED_STATES,
     WAITING_STATES,
     Job,
+    JobArray,
     JobState,
     StopReason,
 )
+from orchestrator.models.ledger import DeviceSpan, Use
 from orchestrator.models.outbox import Errand, Outbox, SchedulerTerm
-from orchestrator.models.pools import AdminState, Device, Health, Network, Pool
+from orchestrator.models.pools import AdminState, Device, Health, Network, Pool, Sharing
+from orchestrator.models.scheduling import OwnerUse, SchedulerNotes, StartPromise
+from orchestrator.models.secrets import JobSecret
 from orchestrator.models.tokens import IdempotencyKey, Scope, Token
 
 __all__ = [
@@ -26,19 +30,27 @@ __all__ = [
     "Dataset",
     "DatasetRoot",
     "Device",
+    "DeviceSpan",
     "Errand",
     "ExitKind",
     "Health",
     "IdempotencyKey",
     "Job",
+    "JobArray",
     "JobEvent",
+    "JobSecret",
     "JobState",
     "Lease",
     "Network",
     "Outbox",
+    "OwnerUse",
     "Pool",
+    "SchedulerNotes",
     "SchedulerTerm",
     "Scope",
+    "Sharing",
+    "StartPromise",
     "StopReason",
     "Token",
+    "Use",
 ]

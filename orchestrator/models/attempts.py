@@ -55,9 +55,12 @@ class Attempt(models.Model):
     run_s = models.FloatField(default=0)
     peak_memory_bytes = models.BigIntegerField(null=True)
     dropped_log_bytes = models.BigIntegerField(default=0)
+    memory_key = models.CharField(max_length=64, blank=True, db_index=True)  # of runs that need equal memory
     resumed_from_step = models.BigIntegerField(null=True)
     resumed_from = models.CharField(max_length=300, blank=True)  # generation, for people
     last_step = models.BigIntegerField(null=True)
+    first_step = models.BigIntegerField(null=True)  # the first it reported, and when
+    first_step_at = models.DateTimeField(null=True)
     # Where the agent's reading of this attempt's files stands; committed together with what it derived.
     followed = models.JSONField(default=dict)
 
@@ -90,6 +93,8 @@ class Lease(models.Model):
     memory_bytes = models.PositiveBigIntegerField(null=True)  # null holds the whole device
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
+    peak_bytes = models.BigIntegerField(null=True)  # the most its rank's processes were seen to hold
+    idle_s = models.FloatField(default=0)  # of it, in which the device did nothing for a minute or longer
 
     objects = LeaseQuerySet.as_manager()
 
@@ -106,6 +111,13 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         return f"{self.attempt} on {self.device_id}"
+
+    @property
+    def part(self) -> float:
+        """The part of its device that it holds, 0 to 1."""
+        if self.memory_bytes is None or not self.device.memory_bytes:
+            return 1.0
+        return min(1.0, self.memory_bytes / self.device.memory_bytes)
 
 
 class Checkpoint(models.Model):

@@ -40,6 +40,7 @@ class StopReason(models.TextChoices):
     GPU_FAULT = "gpu_fault"
     SHUTDOWN = "shutdown"
     POLICY = "policy"
+    MEMORY = "memory"  # it outgrew the memory that it had claimed
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -65,6 +66,18 @@ def new_job_id() -> uuid.UUID:
     return uuid_utils.compat.uuid7()
 
 
+class JobArray(models.Model):
+    """What the jobs of one submit have in common; the jobs themselves say the rest."""
+
+    id = models.UUIDField(primary_key=True, default=new_job_id, editable=False)
+    count = models.PositiveIntegerField()
+    at_most = models.PositiveIntegerField(null=True)  # so many hold devices at once; None: no limit
+    created_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"array of {self.count} #{str(self.id)[-SHORT_ID_LENGTH:]}"
+
+
 class Job(models.Model):
     """One submitted job; only ``lifecycle`` changes its state."""
 
@@ -81,6 +94,11 @@ class Job(models.Model):
     priority = models.PositiveSmallIntegerField(default=50)
     gpus = models.PositiveIntegerField(default=1)
     time_limit_s = models.FloatField(null=True)
+    not_before = models.DateTimeField(null=True)
+    array = models.ForeignKey(
+        JobArray, null=True, blank=True, on_delete=models.PROTECT, related_name="members"
+    )
+    array_index = models.PositiveIntegerField(null=True)
 
     state = models.CharField(max_length=16, choices=JobState, default=JobState.QUEUED)
     version = models.PositiveIntegerField(default=0)  # rises with every transition; the race's referee
@@ -96,10 +114,18 @@ class Job(models.Model):
     ended_at = models.DateTimeField(null=True)
     next_try_at = models.DateTimeField(null=True)
     seconds_run = models.FloatField(default=0)  # of ended attempts
+    attained_gpu_s = models.FloatField(default=0)  # of ended attempts; half of a GPU counts half
+    restart_cost_s = models.FloatField(null=True)  # from getting devices to the first step, measured last
+    seen_to_resume = models.BooleanField(default=False)  # an attempt went on where an earlier one had saved
+    preempted_for = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )  # since it made room; empty again once it runs
     attempt_count = models.PositiveIntegerField(default=0)
     failures = models.PositiveIntegerField(default=0)  # since the last progress; measured against max_retries
     launch_failures = models.PositiveIntegerField(default=0)
     colour = models.PositiveSmallIntegerField(null=True)  # slot of the palette, kept for the job's life
+    claim_floor_bytes = models.BigIntegerField(null=True)  # what it claims at least, since it outgrew less
+    idle_since = models.DateTimeField(null=True)  # its devices do nothing since then, and it was warned
     resume_job = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
 
     wait_code = models.CharField(max_length=32, blank=True)
@@ -126,6 +152,7 @@ class Job(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["state", "priority"]),
             models.Index(fields=["owner", "state"]),
+            models.Index(fields=["ended_at"]),
         ]
 
     def __str__(self) -> str:

@@ -44,6 +44,7 @@ class SchedulerTerm(models.Model):
     term = models.PositiveBigIntegerField(default=0)
     # Devices the last pass keeps for a job: [{"job", "devices", "since"}]
     reservations = models.JSONField(default=list)
+    next_wake_at = models.DateTimeField(null=True)  # a pass is due then even if nothing happens
 
     def __str__(self) -> str:
         return str(self.term)

@@ -10,6 +10,11 @@ class Network(models.TextChoices):
     NONE = "none", "no network"
 
 
+class Sharing(models.TextChoices):
+    OFF = "off", "jobs that name no memory get whole devices"
+    LEARNED = "learned", "jobs that name no memory claim what earlier runs of them used"
+
+
 class Pool(models.Model):
     """A set of devices that jobs are placed on together."""
 
@@ -18,6 +23,16 @@ class Pool(models.Model):
     network = models.CharField(max_length=8, choices=Network, default=Network.HOST)
     pythons = models.JSONField(
         default=dict, blank=True, help_text="Interpreters jobs may name: {name: absolute path}"
+    )
+    sharing = models.CharField(max_length=8, choices=Sharing, default=Sharing.OFF)
+    idle_after_s = models.PositiveIntegerField(
+        default=1800,
+        null=True,
+        blank=True,
+        help_text="A job that leaves its devices unused for so long is warned",
+    )
+    idle_stop_after_s = models.PositiveIntegerField(
+        null=True, blank=True, help_text="... and for so long is stopped; empty: never"
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -1,0 +1,50 @@
+"""What devices were doing while no job held them; the ledger's other half are the leases."""
+
+from typing import ClassVar, Self
+
+from django.db import models
+
+from orchestrator.models.pools import Device
+
+
+class Use(models.TextChoices):
+    """What a device, or the part of it that no job holds, is given to."""
+
+    IDLE = "idle"
+    RESERVED = "reserved"  # kept for a job whose other devices are not free yet
+    FOREIGN = "foreign"  # held by processes that are not Berth's
+    DRAINED = "drained"  # an operator takes it out of service
+    FAILED = "failed"  # faulty, fenced or missing
+
+
+class DeviceSpanQuerySet(models.QuerySet["DeviceSpan"]):
+    def open(self) -> Self:
+        return self.filter(ended_at=None)
+
+
+class DeviceSpan(models.Model):
+    """One use of a device, from its beginning to its end.
+
+    Spans of a device do not overlap.  A gap between two means that nobody looked.
+    """
+
+    device = models.ForeignKey(Device, on_delete=models.CASCADE, related_name="spans")
+    use = models.CharField(max_length=8, choices=Use)
+    owner = models.CharField(max_length=150, blank=True)  # the foreign processes' user
+    started_at = models.DateTimeField()
+    seen_at = models.DateTimeField()  # of an open one: until when it surely lasted
+    ended_at = models.DateTimeField(null=True)
+
+    objects = DeviceSpanQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["started_at", "id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["device"], condition=models.Q(ended_at=None), name="one_open_span_a_device"
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["device", "started_at"])]
+
+    def __str__(self) -> str:
+        return f"{self.device_id} {self.use} since {self.started_at}"
