@@ -174,6 +174,7 @@ function legend(one, isNamed, text) {
 }
 
 function lastOf(data) {
+  if (data.latest !== undefined) return data.latest;
   for (let at = data.y.length - 1; at >= 0; at -= 1) if (data.y[at] !== null) return data.y[at];
   return null;
 }

@@ -1,10 +1,9 @@
 // Memory and utilisation of a job's devices over its time.
+import { addPoint } from "./buckets.js";
 import { Chart } from "./charts.js";
 import { sawReading } from "./shell.js";
 import { live } from "./socket.js";
 import { size } from "./words.js";
-
-const MOST_LIVE = 600; // five minutes at 2 Hz, then the server's buckets are read again
 
 export async function watchDevices(address, isFinal) {
   const answer = await fetch(address);
@@ -32,18 +31,15 @@ export async function watchDevices(address, isFinal) {
   };
   draw();
   if (isFinal) return;
-  let added = 0;
   live.subscribe("devices", (frame) => {
     if (!frame.data) return;
     sawReading(frame.data.t);
     for (const [id, percent, used] of frame.data.readings) {
       const device = byId.get(id);
       if (!device) continue;
-      push(device.memory, frame.data.t, used === null ? null : used / 1024 ** 3);
-      if (percent !== null) push(device.use, frame.data.t, percent);
-      added += 1;
+      addPoint(device.memory, frame.data.t, used === null ? null : used / 1024 ** 3);
+      if (percent !== null) addPoint(device.use, frame.data.t, percent);
     }
-    if (added > MOST_LIVE * byId.size) thin(byId, (added = 0));
     draw();
   });
 }
@@ -56,29 +52,4 @@ function inGib(series) {
   if (!series) return nothing();
   const gib = (values) => values.map((bytes) => (bytes === null ? null : bytes / 1024 ** 3));
   return { ...series, y: gib(series.y), y_min: gib(series.y_min), y_max: gib(series.y_max) };
-}
-
-function push(data, x, y) {
-  if (data.x.length && x <= data.x.at(-1)) return;
-  data.x.push(x);
-  data.y.push(y);
-  data.y_min.push(y);
-  data.y_max.push(y);
-  data.n.push(1);
-}
-
-// Every second of the oldest live points goes, with its extremes kept in its neighbour.
-function thin(byId) {
-  for (const device of byId.values()) {
-    for (const data of [device.memory, device.use]) {
-      const { x, y, y_min: low, y_max: high, n } = data;
-      for (let at = x.length - 2; at > 0; at -= 2) {
-        if (y[at] === null || y[at - 1] === null) continue;
-        low[at] = Math.min(low[at], low[at - 1]);
-        high[at] = Math.max(high[at], high[at - 1]);
-        n[at] += n[at - 1];
-        for (const column of [x, y, low, high, n]) column.splice(at - 1, 1);
-      }
-    }
-  }
 }

@@ -1,9 +1,9 @@
 // The charts of a job's own numbers: chosen by name, read in buckets, kept fresh from the socket.
+import { addPoint } from "./buckets.js";
 import { Chart } from "./charts.js";
 import { live } from "./socket.js";
 
 const FIRST_SHOWN = 12;
-const POINTS_UNTIL_REREAD = 300; // then the server makes new buckets of them
 const REREAD_MS = 2000;
 
 export class Metrics {
@@ -13,7 +13,6 @@ export class Metrics {
   #series = new Map();
   #xKind = "step";
   #log = false;
-  #added = 0;
   #rereadAt = 0;
   #rereadTimer = 0;
   #all = false;
@@ -57,7 +56,6 @@ export class Metrics {
       return null;
     }
     const { series, seq } = await answer.json();
-    if (!names) this.#added = 0;
     for (const [name, data] of Object.entries(series)) this.#series.set(name, data);
     this.#draw();
     return seq;
@@ -75,22 +73,16 @@ export class Metrics {
       if (data) this.#append(data, points);
       else isNew = true;
     }
-    if (isNew || frame.reduced || this.#added > POINTS_UNTIL_REREAD) this.reread();
+    if (isNew) this.reread();
     this.#draw();
   }
 
-  // Points that are drawn already come once more after a reread; they are left out by their x.
+  // What is drawn already comes once more after a reread; addPoint leaves it out by its x.
   #append(data, points) {
     const x = this.#xKind === "time" ? points.t : points.x;
     for (let at = 0; at < x.length; at += 1) {
-      if (data.x.length && x[at] <= data.x.at(-1)) continue;
-      data.x.push(x[at]);
-      data.y.push(points.y[at]);
-      data.y_min.push(points.y_min?.[at] ?? points.y[at]);
-      data.y_max.push(points.y_max?.[at] ?? points.y[at]);
-      data.n.push(points.n?.[at] ?? 1);
-      data.total += points.n?.[at] ?? 1;
-      this.#added += 1;
+      const y = points.y[at];
+      addPoint(data, x[at], y, { low: points.y_min?.[at] ?? y, high: points.y_max?.[at] ?? y, n: points.n?.[at] ?? 1 });
     }
   }
 
