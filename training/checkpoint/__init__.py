@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from training.checkpoint.replicated import Checkpoint as Checkpoint
-    from training.checkpoint.replicated import Checkpointer as Checkpointer
+    from training.checkpoint.checkpointer import Checkpoint as Checkpoint
+    from training.checkpoint.checkpointer import Checkpointer as Checkpointer
 
 __all__ = ["Checkpoint", "Checkpointer"]
 
@@ -12,6 +12,6 @@ __all__ = ["Checkpoint", "Checkpointer"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'training.checkpoint' has no attribute {name!r}")
-    from training.checkpoint import replicated  # imports torch, which store.py does without
+    from training.checkpoint import checkpointer  # imports torch, which store.py does without
 
-    return getattr(replicated, name)
+    return getattr(checkpointer, name)

@@ -52,6 +52,8 @@ class HostCopy:
 
     def _copy(self, value: Any, path: str, fill: bool) -> Any:
         if isinstance(value, Tensor):
+            if hasattr(value, "placements"):  # a DTensor, whose module a single rank need not load
+                return self._copy_shard(value.detach(), path, fill)
             return self._copy_tensor(value.detach(), path, fill)
         if type(value) in _PLAIN:
             return value
@@ -71,6 +73,18 @@ class HostCopy:
         raise CheckpointError(
             f"{path} is a {type(value).__name__}; a checkpoint holds tensors, numbers, strings, "
             "and lists, tuples and dicts of them. Convert it, or save it elsewhere."
+        )
+
+    def _copy_shard(self, tensor: Any, path: str, fill: bool) -> Any:
+        """This rank's part of a DTensor, as a DTensor of the same split."""
+        local = self._copy_tensor(tensor.to_local(), path, fill)
+        return type(tensor).from_local(
+            local,
+            tensor.device_mesh,
+            tensor.placements,
+            run_check=False,
+            shape=tensor.shape,
+            stride=tensor.stride(),
         )
 
     def _copy_tensor(self, tensor: Tensor, path: str, fill: bool) -> Tensor:

@@ -2,21 +2,23 @@
 
 A checkpoint is the folder ``<attempt>-<step>/`` with ``state.pt`` and ``manifest.json``:
 ``{"v": 1, "job", "attempt", "step", "world_size", "strategy", "files": [{"path", "size",
-"sha256"}], "created"}``, ``created`` in seconds of wall time.  A folder that ends in ``.tmp``
-or ``.trash`` is what a crash left.  Standard library only; nothing here unpickles.
+"sha256"}], "created"}``, ``created`` in seconds of wall time; a sharded one has further files.  A
+folder that ends in ``.tmp`` or ``.trash`` is what a crash left.  Standard library only; nothing
+here unpickles.
 """
 
 import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from training.checkpoint.files import DISK, Files
 
 MANIFEST = "manifest.json"
 STATE = "state.pt"
@@ -51,7 +53,12 @@ def list_places(folder: Path) -> list[Place]:
 
 
 def write(
-    folder: Path, attempt: int, step: int, about: Mapping[str, Any], write_state: Callable[[BinaryIO], object]
+    folder: Path,
+    attempt: int,
+    step: int,
+    about: Mapping[str, Any],
+    write_state: Callable[[BinaryIO], object],
+    files: Files = DISK,
 ) -> Place:
     """Write the checkpoint ``<attempt>-<step>``; whatever fails or dies, older ones stay.
 
@@ -60,23 +67,48 @@ def write(
     Raises:
         OSError: a write failed (disk full, quota); nothing of it is left.
     """
-    part = folder / f"{attempt}-{step}.tmp"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    place = Place(attempt, step, folder / f"{attempt}-{step}")
+    part = begin(place, files)
     try:
-        entry = _write_hashed(part / STATE, write_state)
-        manifest = {"v": VERSION, **about, "attempt": attempt, "step": step, "files": [entry]}
-        _write_manifest(part / MANIFEST, {**manifest, "created": time.time()})
-        _sync_folder(part)
-        place = Place(attempt, step, folder / f"{attempt}-{step}")
-        if place.folder.exists():  # one that did not verify, or the same step saved twice
-            _remove(place.folder)
-        part.rename(place.folder)
-        _sync_folder(folder)
+        entry = write_hashed(part / STATE, write_state, files)
+        publish(place, about, [entry], files)
     except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
+        files.remove_folder(part)
         raise
     return place
+
+
+def begin(place: Place, files: Files = DISK) -> Path:
+    """An empty folder under a temporary name, for the files of a checkpoint."""
+    part, folder = part_of(place), place.folder.parent
+    if not folder.exists():
+        files.make_folder(folder)
+        files.sync_folder(folder.parent)
+    files.remove_folder(part)
+    files.make_folder(part)
+    return part
+
+
+def part_of(place: Place) -> Path:
+    """Where the files of a checkpoint lie until it is whole."""
+    return place.folder.with_name(f"{place.folder.name}.tmp")
+
+
+def publish(
+    place: Place, about: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], files: Files = DISK
+) -> None:
+    """Turn what ``begin`` gave into the checkpoint; every file in it must be durable already.
+
+    ``entries`` are the files' paths, sizes and hashes, as ``write_hashed`` and ``hash_file`` give them.
+    """
+    part = part_of(place)
+    manifest = {"v": VERSION, **about, "attempt": place.attempt, "step": place.step, "files": [*entries]}
+    _write_manifest(part / MANIFEST, {**manifest, "created": time.time()}, files)
+    files.sync_folder(part)
+    if place.folder.exists():  # one that did not verify, or the same step saved twice
+        _remove(place.folder, files)
+    files.rename(part, place.folder)
+    files.sync_folder(place.folder.parent)
 
 
 def verify(folder: Path) -> dict[str, Any]:
@@ -99,6 +131,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
+        _refuse_newer(folder, manifest["v"])
         files = manifest["files"]
         usable = files and all(
             isinstance(f["path"], str) and isinstance(f["size"], int) and isinstance(f["sha256"], str)
@@ -116,13 +149,21 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def prune(folder: Path, keep_last: int) -> None:
+def _refuse_newer(folder: Path, version: int) -> None:
+    if version > VERSION:
+        raise CheckpointError(
+            f"{folder.name} was written by a newer version of this library (format {version}; this one reads "
+            f"up to {VERSION}): update it to resume from there"
+        )
+
+
+def prune(folder: Path, keep_last: int, files: Files = DISK) -> None:
     """Remove what crashes left and all but the newest ``keep_last`` checkpoints.
 
     Call it only once the newest is verified, and while nobody writes here.
     """
     for place in list_places(folder)[keep_last:]:
-        _remove(place.folder)
+        _remove(place.folder, files)
     for entry in list(os.scandir(folder)):
         stem, dot, suffix = entry.name.rpartition(".")
         if (
@@ -131,18 +172,30 @@ def prune(folder: Path, keep_last: int) -> None:
             and _NAME.fullmatch(stem)
             and entry.is_dir(follow_symlinks=False)
         ):
-            shutil.rmtree(entry.path, ignore_errors=True)
+            files.remove_folder(Path(entry.path))
 
 
-def _write_hashed(path: Path, write_state: Callable[[BinaryIO], object]) -> dict[str, Any]:
-    with path.open("wb") as file:
+def write_hashed(
+    path: Path, write_state: Callable[[BinaryIO], object], files: Files = DISK
+) -> dict[str, Any]:
+    """A new, durable file; returns its entry in the manifest."""
+    with files.create(path) as file:
         hashing = _HashingFile(file)
         write_state(hashing)  # type: ignore[arg-type]  # it has what torch.save calls: write and flush
-        file.flush()
-        os.fsync(file.fileno())
+        files.sync(file)
         # What verifies it must come from the disk; and data sets need the cache more.
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return {"path": path.name, "size": hashing.size, "sha256": hashing.hash.hexdigest()}
+
+
+def hash_file(path: Path) -> dict[str, Any]:
+    """The entry in the manifest of a file that is there."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+    return {"path": path.name, "size": size, "sha256": digest.hexdigest()}
 
 
 class _HashingFile:
@@ -163,13 +216,12 @@ class _HashingFile:
         self._file.flush()
 
 
-def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+def _write_manifest(path: Path, manifest: Mapping[str, Any], files: Files) -> None:
     part = path.with_suffix(".part")
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(manifest, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
+    with files.create(part) as file:
+        file.write(json.dumps(manifest).encode())
+        files.sync(file)
+    files.rename(part, path)
 
 
 def _verify_file(folder: Path, entry: Mapping[str, Any]) -> None:
@@ -193,17 +245,9 @@ def _verify_file(folder: Path, entry: Mapping[str, Any]) -> None:
         raise CheckpointError(f"{folder.name}/{name} does not have the SHA-256 of its manifest")
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Path, files: Files) -> None:
     """Rename, then unlink: a crash in between leaves nothing that looks like a checkpoint."""
     trash = folder.with_name(f"{folder.name}.trash")
-    shutil.rmtree(trash, ignore_errors=True)
-    folder.rename(trash)
-    shutil.rmtree(trash, ignore_errors=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    files.remove_folder(trash)
+    files.rename(folder, trash)
+    files.remove_folder(trash)

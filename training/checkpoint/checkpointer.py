@@ -1,7 +1,8 @@
-"""Checkpoints of state that every rank holds alike: rank 0 writes, all ranks read."""
+"""Saves the state of a training in the background, and finds the newest that is whole."""
 
 import atexit
 import os
+import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,10 +32,11 @@ class Checkpoint:
 class Checkpointer:
     """Saves and loads the state of a training; what it loads is always whole.
 
-    ``folder`` defaults to ``BERTH_CHECKPOINT_DIR``, else ``checkpoints``.  Only rank 0 writes:
-    on the other ranks ``save`` returns at once.  The training waits for a copy in memory; a thread
-    writes and hashes it.  A write that fails (disk full) is a ``checkpoint_failed`` event; the
-    older checkpoints stay and the training goes on.
+    ``folder`` defaults to ``BERTH_CHECKPOINT_DIR``, else ``checkpoints``.  State that every rank
+    holds alike is written by rank 0: on the other ranks ``save`` returns at once.  State with DTensors
+    in it is sharded: every rank writes its part, so all must call ``save`` at the same step.  The
+    training waits for a copy in memory; a thread writes and hashes it.  A write that fails (disk
+    full) is a ``checkpoint_failed`` event; the older checkpoints stay and the training goes on.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class Checkpointer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="berth-checkpoint")
         self._writing: Future[None] | None = None
         self._asked_step: int | None = None
+        self._group: distributed.ProcessGroup | None = None  # of the writing threads of all ranks
+        self.stall_s = 0.0  # how long the training waited for the newest save
         atexit.register(self.close)
 
     @property
@@ -82,7 +86,7 @@ class Checkpointer:
 
         The state may change meanwhile, but its tensors must keep their shapes.
         """
-        if self._rank == 0:
+        if self._rank == 0 or _is_sharded(state):
             self.wait()
             self._writing = self._thread.submit(self._copy.allocate, state)
 
@@ -94,14 +98,17 @@ class Checkpointer:
         Raises:
             CheckpointError: the state holds something that could not be loaded safely.
         """
-        if self._rank != 0 or step == self._asked_step:
+        sharded = _is_sharded(state)
+        if step == self._asked_step or not (sharded or self._rank == 0):
             return
         start_s = time.perf_counter()
         self.wait()
+        if sharded and self._group is None:  # what threads agree on must not mix with the training's own
+            self._group = distributed.new_group(backend="gloo")
         copy = self._copy.take(state)
         self._asked_step = step
-        stall_s = time.perf_counter() - start_s
-        self._writing = self._thread.submit(self._write, copy, step, stall_s)
+        self.stall_s = time.perf_counter() - start_s
+        self._writing = self._thread.submit(self._write, copy, step, self.stall_s)
 
     def wait(self) -> None:
         """Return when nothing is being written."""
@@ -113,16 +120,20 @@ class Checkpointer:
         """Finish the write under way."""
         self.wait()
 
-    def load_latest(self) -> Checkpoint | None:
+    def load_latest(self, own: dict[str, Any] | None = None) -> Checkpoint | None:
         """The newest checkpoint that verifies: ``BERTH_RESUME_FROM`` first, then the folder's.
 
         Each one skipped is a ``fallback`` event.  None when there is none to use.  With several
         ranks in a process group all must call it; rank 0 chooses for all.
-        """
-        return self._load_first(self._candidates())
 
-    def load(self, folder: Path | str) -> Checkpoint:
-        """Load the checkpoint in ``folder``, or the newest in it.
+        The tensors that come back are whole, however they were saved, unless ``own`` is given: the
+        state that this rank would save now.  Then they are split as those in it, and its DTensors
+        are filled in place; each rank reads only its part.
+        """
+        return self._load_first(self._candidates(), own)
+
+    def load(self, folder: Path | str, own: dict[str, Any] | None = None) -> Checkpoint:
+        """Load the checkpoint in ``folder``, or the newest in it; ``own`` as above.
 
         Raises:
             CheckpointError: it does not verify.
@@ -136,28 +147,28 @@ class Checkpointer:
         if not places:
             raise CheckpointError(f"{path} holds no checkpoint; give a folder with a {store.MANIFEST}")
         store.verify(places[0])
-        return _read(places[0])
+        return _read(places[0], own)
 
-    def _load_first(self, candidates: list[Path]) -> Checkpoint | None:
+    def _load_first(self, candidates: list[Path], own: dict[str, Any] | None) -> Checkpoint | None:
         together = (
             distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
         )
         if not together:
-            return self._find(candidates)
-        found = self._find(candidates) if self._rank == 0 else None
+            return self._find(candidates, own)
+        found = self._find(candidates, own) if self._rank == 0 else None
         chosen: list[str | None] = [str(found.folder) if found else None]
         distributed.broadcast_object_list(chosen, src=0)
         if self._rank == 0 or chosen[0] is None:
             return found
-        return _read(Path(chosen[0]))
+        return _read(Path(chosen[0]), own)
 
-    def _find(self, candidates: list[Path]) -> Checkpoint | None:
+    def _find(self, candidates: list[Path], own: dict[str, Any] | None) -> Checkpoint | None:
         skipped: list[tuple[Path, str]] = []
         found = None
         for folder in candidates:
             try:
                 store.verify(folder)
-                found = _read(folder)
+                found = _read(folder, own)
                 break
             except CheckpointError as error:
                 skipped.append((folder, str(error)))
@@ -192,35 +203,66 @@ class Checkpointer:
 
     def _write(self, state: dict[str, Any], step: int, stall_s: float) -> None:
         start_s = time.perf_counter()
-
-        def write_state(file: BinaryIO) -> None:
-            torch.save(state, file)
-
         self._reporter.flush()  # a killed run resumes after this step, and would not report it again
         try:
-            place = store.write(self.folder, self._attempt, step, self._about, write_state)
-            manifest = store.verify(place.folder)
-            store.prune(self.folder, self.keep_last)
+            place = store.Place(self._attempt, step, self.folder / f"{self._attempt}-{step}")
+            self._write_files(place, state)
+            if self._rank == 0:
+                manifest = store.verify(place.folder)
+                store.prune(self.folder, self.keep_last)
         except (OSError, RuntimeError, CheckpointError) as error:  # torch wraps a failed write
             self._asked_step = None
             self._reporter.event(events.CHECKPOINT_FAILED_EVENT, step=step, reason=_cause(error))
             return
         self.saved_step = step
-        self._reporter.event(
-            events.CHECKPOINT_EVENT,
-            step=step,
-            bytes=sum(entry["size"] for entry in manifest["files"]),
-            stall_s=round(stall_s, 6),
-            write_s=round(time.perf_counter() - start_s, 6),
-        )
+        if self._rank == 0:
+            self._reporter.event(
+                events.CHECKPOINT_EVENT,
+                step=step,
+                bytes=sum(entry["size"] for entry in manifest["files"]),
+                stall_s=round(stall_s, 6),
+                write_s=round(time.perf_counter() - start_s, 6),
+            )
+
+    def _write_files(self, place: store.Place, state: dict[str, Any]) -> None:
+        if self._group is not None:
+            from training.checkpoint import sharded
+
+            sharded.write(place, self._about, state, self._group)
+            return
+
+        def write_state(file: BinaryIO) -> None:
+            torch.save(state, file)
+
+        store.write(place.folder.parent, place.attempt, place.step, self._about, write_state)
 
 
-def _read(folder: Path) -> Checkpoint:
+def _is_sharded(state: Any) -> bool:
+    """Without loading torch's tensor parallelism, which takes a second, where nothing has."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return False
+    from training.checkpoint import sharded
+
+    return sharded.is_sharded(state)
+
+
+def _read(folder: Path, own: dict[str, Any] | None) -> Checkpoint:
     try:
-        state = torch.load(folder / store.STATE, map_location="cpu", weights_only=True)
+        state = _read_state(folder, own)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise CheckpointError(f"{folder.name}/{store.STATE} cannot be loaded ({error})"[:500]) from error
     return Checkpoint(state=state, step=store.read_manifest(folder)["step"], folder=folder)
+
+
+def _read_state(folder: Path, own: dict[str, Any] | None) -> dict[str, Any]:
+    if (folder / ".metadata").exists() or (own is not None and _is_sharded(own)):
+        from training.checkpoint import sharded
+
+        return sharded.read_full(folder) if own is None else sharded.read_into(folder, own)
+    state: dict[str, Any] = torch.load(folder / store.STATE, map_location="cpu", weights_only=True)
+    return state
 
 
 def _step_of(folder: Path) -> int | None:
