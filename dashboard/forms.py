@@ -1,5 +1,6 @@
 """The submit form: text fields to a job's fields and back; the rules themselves are ``JobSpec``'s."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,6 +51,19 @@ MORE = (
         placeholder="out/*.pt",
     ),
     Field("tags", "Tags", "Separated by commas."),
+    Field("not_before", "Start not before", "UTC. Empty: at once.", placeholder="2026-11-22 07:00"),
+    Field(
+        "depends_on",
+        "Start after",
+        "Ids of jobs that must succeed first; any:ID for one that must only end.",
+        placeholder="8c2f01d4 any:77b0e3aa",
+    ),
+    Field(
+        "array",
+        "Array",
+        "Many jobs, each with its BERTH_ARRAY_INDEX; %2 runs two at once.",
+        placeholder="0-9%2",
+    ),
     Field("env", "Environment", "One NAME=value a line.", "lines"),
     Field(
         "preemptible",
@@ -62,6 +76,8 @@ FIELDS = (*MAIN, *MORE)
 WHOLE_NUMBERS = frozenset({"gpus", "cpus", "priority", "max_retries", "total_steps"})
 DEFAULTS = {"priority": "50", "max_retries": "3", "gpus": "1"}
 MOST_TEXT = 100_000
+_ZONE = re.compile(r"([Zz]|[+-]\d\d:\d\d)$")
+_WITHOUT_SECONDS = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", re.ASCII)
 # The form asks for hours; its errors come back under the job's name for it.
 FORM_NAMES = {"time_limit_s": "time_limit_h"}
 
@@ -92,6 +108,7 @@ def read_fields(
             errors[name] = ["A quotation mark is not closed; close it, or put a backslash before it."]
     if tags := [tag.strip() for tag in posted.get("tags", "").split(",") if tag.strip()]:
         job["tags"] = tags
+    _read_start(job, posted)
     _read_env(job, errors, posted.get("env", ""))
     if posted.get("preemptible") == TRUE:
         job["preemptible"] = True
@@ -106,6 +123,20 @@ def _read(job: dict[str, Any], errors: dict[str, list[str]], name: str, text: st
         job[name] = int(text) if whole else float(text)
     except ValueError:
         errors[name] = [f"{text[:40]!r} is not a {'whole number' if whole else 'number'}."]
+
+
+def _read_start(job: dict[str, Any], posted: Mapping[str, str]) -> None:
+    """When it may start, and how often."""
+    if moment := posted.get("not_before", "").strip():
+        if _WITHOUT_SECONDS.fullmatch(moment):
+            moment += ":00"
+        job["not_before"] = moment if _ZONE.search(moment) else f"{moment}Z"
+    if ids := posted.get("depends_on", "").replace(",", " ").split():
+        job["depends_on"] = [
+            {"job": each[4:], "when": "any"} if each.startswith("any:") else each for each in ids
+        ]
+    if array := posted.get("array", "").strip():
+        job["array"] = array
 
 
 def _read_env(job: dict[str, Any], errors: dict[str, list[str]], text: str) -> None:
@@ -145,6 +176,9 @@ def fields_of(spec: Mapping[str, Any]) -> dict[str, str]:
         texts[name] = shlex.join(spec.get(name) or [])
     texts["tags"] = ", ".join(spec.get("tags") or [])
     texts["env"] = "\n".join(f"{name}={value}" for name, value in (spec.get("env") or {}).items())
+    texts["depends_on"] = " ".join(
+        each if isinstance(each, str) else f"any:{each['job']}" for each in spec.get("depends_on") or []
+    )
     texts["preemptible"] = TRUE if spec.get("preemptible") else ""
     if spec.get("time_limit_s"):
         texts["time_limit_h"] = f"{spec['time_limit_s'] / 3600:g}"

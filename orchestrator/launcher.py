@@ -19,7 +19,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator import datasets, lifecycle
+from orchestrator import datasets, job_secrets, lifecycle
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.lifecycle import Ending
 from orchestrator.models import Attempt, Dataset, Device, ExitKind, Job, Network
@@ -62,7 +62,7 @@ def start(attempt: Attempt) -> None:
     """Launch an attempt; harmless when it was launched before."""
     if not lifecycle.claim_launch(attempt, timezone.now()):
         return
-    job = Job.objects.select_related("pool").get(pk=attempt.job_id)
+    job = Job.objects.select_related("pool", "owner").get(pk=attempt.job_id)
     try:
         with _preparing(_folder(attempt)):
             if not job.stop_wanted:
@@ -71,7 +71,8 @@ def start(attempt: Attempt) -> None:
             if job.stop_wanted:  # nothing runs, so nothing must be stopped
                 _give_up(attempt, ExitKind.CANCELLED, "Stopped before it began.", retriable=False)
                 return
-            spawn(_folder(attempt), python=sys.executable, secrets={})
+            secrets = job_secrets.reveal(job.owner, job.spec.secrets)
+            spawn(_folder(attempt), python=sys.executable, secrets=secrets)
     except SpawnFailed as error:
         # It may still come, and only its free lock proves that it will not: the agent looks at the folder.
         logger.warning("%s", error)
@@ -247,7 +248,7 @@ def _launch_record(
         for lease in attempt.leases.filter(ended_at=None).select_related("device").order_by("rank")
     ]
     data = {dataset.name: datasets.checked_path(dataset) for dataset in _datasets(spec)}
-    values = _placeholder_values(spec, folder, data, resume)
+    values = _placeholder_values(job, folder, data, resume)
     arguments = [*spec.args, *(spec.resume_args if resume and attempt_resumes(job, attempt) else [])]
     arguments = fill_placeholders(arguments, values)
     if spec.kind == "model":
@@ -317,7 +318,7 @@ def _datasets(spec: JobSpec) -> list[Dataset]:
 
 
 def _placeholder_values(
-    spec: JobSpec, folder: JobFolder, data: dict[str, Path], resume: Resume | None
+    job: Job, folder: JobFolder, data: dict[str, Path], resume: Resume | None
 ) -> dict[str, str]:
     values = {
         "checkpoint_dir": str(folder.checkpoints),
@@ -326,6 +327,8 @@ def _placeholder_values(
     }
     if resume:
         values["checkpoint"] = str(resume.path)
+    if job.array_index is not None:
+        values["array_index"] = str(job.array_index)
     return values
 
 
@@ -357,6 +360,8 @@ def _environment(
         environment["BERTH_DATASET_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()] = str(path)
     if resume:
         environment["BERTH_RESUME_FROM"] = str(resume.path)
+    if job.array_index is not None:
+        environment["BERTH_ARRAY_INDEX"] = str(job.array_index)
     gpus = [device for device in devices if device.kind == "gpu"]
     # An empty list hides every GPU from a job on CPU slots.
     environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.id for device in gpus)

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -14,13 +15,19 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    model_serializer,
     model_validator,
 )
+
+from orchestrator.arrays import ArraySpec, read_array
 
 GIB = 1024**3
 YEAR_S = 366 * 24 * 3600
 DATASET_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?")
-PLACEHOLDER = re.compile(r"\{(?:checkpoint_dir|checkpoint|output_dir|dataset:([A-Za-z0-9._-]+))\}")
+PLACEHOLDER = re.compile(
+    r"\{(?:checkpoint_dir|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+))\}"
+)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 # What steers the loader, the interpreter or our own launch is not a job's to set.
 _REFUSED_NAMES = frozenset(
@@ -50,6 +57,15 @@ _REFUSED_NAMES = frozenset(
     ]
 )
 _REFUSED_PREFIXES = ("LD_", "BERTH_", "TORCHELASTIC_", "DYLD_", "GLIBC_")
+
+
+def why_not_a_variable(name: str) -> str | None:
+    """Why a job may not set a variable of this name; None where it may (B33)."""
+    if not _ENVIRONMENT_NAME.fullmatch(name):
+        return f"{name[:40]!r} is not a variable's name; use letters, digits and underscores"
+    if name in _REFUSED_NAMES or name.startswith(_REFUSED_PREFIXES):
+        return f"{name} is set by Berth or steers its launch; choose another name"
+    return None
 
 
 def clean_text(text: str) -> str:
@@ -86,6 +102,23 @@ def _relative_path(value: str) -> str:
     return _no_nul(value)
 
 
+def read_moment(value: Any) -> datetime:
+    """A time as RFC 3339 writes it, with its offset; in UTC.
+
+    Raises:
+        ValueError: a text without a time zone, or none that names a moment.
+    """
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        raise ValueError("give a time with its zone, such as 2026-11-21T07:00:00Z")
+    try:
+        return datetime.fromisoformat(value.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"there is no time {value!r}; give one such as 2026-11-21T07:00:00Z") from None
+
+
+Moment = Annotated[datetime, BeforeValidator(read_moment, json_schema_input_type=datetime)]
 Name = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=200)]
 Tag = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=64)]
 Argument = Annotated[StrictStr, AfterValidator(_no_nul), Field(max_length=8192)]
@@ -119,6 +152,26 @@ class Source(BaseModel):
         return self
 
 
+class Dependency(BaseModel):
+    """A job that has to end first: well (success), or in any way (any).  Short form: its id alone."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job: Annotated[StrictStr, Field(min_length=1, max_length=64)]
+    when: Literal["success", "any"] = "success"
+
+    @model_serializer
+    def _shortest(self) -> str | dict[str, str]:
+        return self.job if self.when == "success" else {"job": self.job, "when": self.when}
+
+
+def _read_dependency(value: Any) -> Any:
+    return {"job": value} if isinstance(value, str) else value
+
+
+DependsOn = Annotated[Dependency, BeforeValidator(_read_dependency, json_schema_input_type=str | Dependency)]
+
+
 class JobSpec(BaseModel):
     """A job as people write it; see docs/reference/api.md for each field."""
 
@@ -143,7 +196,11 @@ class JobSpec(BaseModel):
     )
     secrets: list[StrictStr] = Field(default_factory=list, max_length=50)
     tags: list[Tag] = Field(default_factory=list, max_length=20)
-    depends_on: list[StrictStr] = Field(default_factory=list, max_length=100)
+    depends_on: list[DependsOn] = Field(default_factory=list, max_length=100)
+    not_before: Moment | None = None
+    array: (
+        Annotated[ArraySpec, BeforeValidator(read_array, json_schema_input_type=str | int | ArraySpec)] | None
+    ) = None
     total_steps: Annotated[StrictInt, Field(ge=1, le=10**15)] | None = None
     grace_period_s: Annotated[float, BeforeValidator(_number), Field(ge=0, le=3600, allow_inf_nan=False)] = 30
     preemptible: StrictBool = False
@@ -156,12 +213,8 @@ class JobSpec(BaseModel):
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         for name in self.env:
-            if not _ENVIRONMENT_NAME.fullmatch(name):
-                raise ValueError(
-                    f"env: {name[:40]!r} is not a variable's name; use letters, digits and underscores"
-                )
-            if name in _REFUSED_NAMES or name.startswith(_REFUSED_PREFIXES):
-                raise ValueError(f"env: {name} is set by Berth or steers its launch; choose another name")
+            if problem := why_not_a_variable(name):
+                raise ValueError(f"env: {problem}")
         for reference in self.datasets:
             if not DATASET_REFERENCE.fullmatch(reference):
                 raise ValueError(

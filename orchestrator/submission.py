@@ -1,6 +1,7 @@
 """Accepts jobs: checks, the snapshot of the code, then job, event and errand in one transaction."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,20 +14,34 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError as InvalidValue
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from pydantic import ValidationError
 
-from orchestrator import datasets, lifecycle, words
+from orchestrator import datasets, job_secrets, lifecycle, words
+from orchestrator.arrays import ArraySpec
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, NotFound, TooLarge
-from orchestrator.models import AdminState, Errand, Health, IdempotencyKey, Job, JobEvent, JobState, Pool
-from orchestrator.spec import GIB, JobSpec, say_problem
+from orchestrator.models import (
+    AdminState,
+    Errand,
+    Health,
+    IdempotencyKey,
+    Job,
+    JobArray,
+    JobEvent,
+    JobState,
+    Pool,
+)
+from orchestrator.spec import GIB, Dependency, JobSpec, say_problem
 from orchestrator.store import bundles, scripts
 from orchestrator.store.checkpoints import GenerationStore
 
 MEMBER_PRIORITY = 60  # the highest a person may set who is not staff
 KEYS_KEPT = timedelta(hours=24)
 CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s"})
-NOT_KEPT = frozenset({"source"})
+NOT_KEPT = frozenset({"source", "array"})
+_SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
+LONGEST_DELAY = timedelta(days=366)
 RESOLVED = ("datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 
 
@@ -167,32 +182,53 @@ def _check_pool(spec: JobSpec) -> None:
         raise _impossible(
             "python", f"Pool {pool.name} has no interpreter {spec.python!r}; registered: {known}."
         )
-    if spec.secrets:
-        raise _impossible("secrets", f"There is no secret {spec.secrets[0][:80]!r}.")
 
 
 def _impossible(name: str, sentence: str) -> Impossible:
     return Impossible(sentence, fields={name: [sentence]})
 
 
+def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
+    if lacking := job_secrets.missing(user, spec.secrets):
+        raise _impossible(
+            "secrets", f"You have no secret {lacking[0][:80]!r}; store it on your account page."
+        )
+
+
 def _resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
     """Check what a job refers to; datasets get their version, and jobs the one spelling of their id."""
     _check_pool(spec)
+    _check_delay(spec)
+    _check_secrets(user, spec)
     pinned = [datasets.resolve(reference).reference for reference in spec.datasets]
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
 
-def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[str]:
+def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency]:
     found = []
-    for job_id in spec.depends_on:
-        try:
-            pk = Job.objects.visible_to(user).values_list("pk", flat=True).filter(pk=job_id).first()
-        except InvalidValue:  # a text that is no id
-            pk = None
-        if pk is None:
-            raise _impossible("depends_on", f"There is no job {job_id[:80]!r} to depend on.")
-        found.append(str(pk))
+    for each in spec.depends_on:
+        named = list(_named(user, each.job)[:2])
+        if len(named) != 1:
+            several = "There are several jobs" if named else "There is no job"
+            raise _impossible("depends_on", f"{several} {each.job!r} to depend on.")
+        found.append(each.model_copy(update={"job": str(named[0].pk)}))
     return found
+
+
+def _named(user: AbstractBaseUser, text: str) -> QuerySet[Job]:
+    """Jobs by id, or by the end of one, as pages show it."""
+    jobs = Job.objects.visible_to(user).only("pk")
+    if _SHORT_ID.fullmatch(text):
+        return jobs.filter(id__endswith=text)
+    try:
+        return jobs.filter(pk=text)
+    except InvalidValue:  # a text that is no id
+        return jobs.none()
+
+
+def _check_delay(spec: JobSpec) -> None:
+    if spec.not_before is not None and spec.not_before > timezone.now() + LONGEST_DELAY:
+        raise _impossible("not_before", "A job can be put off for a year at most; give an earlier time.")
 
 
 def _check_bundle(user: AbstractBaseUser, sha256: str | None) -> None:
@@ -256,7 +292,7 @@ def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundle
 
 
 def _fingerprint(spec: JobSpec, bundle: str) -> str:
-    fields = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
+    fields = spec.model_dump(mode="json", exclude={"source"})
     return hashlib.sha256(orjson.dumps([fields, bundle], option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -290,31 +326,57 @@ def _create(
     parent: Job | None = None,
     resume: bool = False,
 ) -> Job:
+    """Write the job, or all jobs of an array; returns the first."""
     now = timezone.now()
-    job = Job.objects.create(
-        owner_id=user.pk,
-        parent=parent,
-        resume_job=parent if resume else None,
-        pool_id=spec.pool,
-        name=spec.name or PurePosixPath(spec.entrypoint).stem[:200],
-        tags=spec.tags,
-        spec_fields=spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
-        bundle=bundle,
-        priority=spec.priority,
-        gpus=spec.gpus,
-        time_limit_s=spec.time_limit_s,
-        total_steps=spec.total_steps,
-        submitted_at=now,
-        queued_at=now,
-        event_count=1,
-        wait_sentence="Waits for the scheduler.",
+    name = spec.name or PurePosixPath(spec.entrypoint).stem[:200]
+    columns: dict[str, Any] = {
+        "owner_id": user.pk,
+        "parent": parent,
+        "resume_job": parent if resume else None,
+        "pool_id": spec.pool,
+        "name": name,
+        "tags": spec.tags,
+        "spec_fields": spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
+        "bundle": bundle,
+        "priority": spec.priority,
+        "gpus": spec.gpus,
+        "time_limit_s": spec.time_limit_s,
+        "not_before": spec.not_before,
+        "total_steps": spec.total_steps,
+        "submitted_at": now,
+        "queued_at": now,
+        "event_count": 1,
+        "wait_sentence": "Waits for the scheduler.",
+    }
+    if spec.array is not None:
+        jobs = _array_members(spec.array, columns)
+    elif parent is not None and parent.array is not None:
+        # It takes the place of the member that it repeats.
+        jobs = [Job(**columns, array=parent.array, array_index=parent.array_index)]
+    else:
+        jobs = [Job(**columns)]
+    Job.objects.bulk_create(jobs)
+    said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": user.get_username()}
+    JobEvent.objects.bulk_create(JobEvent(job=job, reason="Submitted.", **said) for job in jobs)
+    lifecycle.announce(jobs[0])
+    lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)
+    return jobs[0]
+
+
+def _array_members(spec: ArraySpec, columns: Mapping[str, Any]) -> list[Job]:
+    """The jobs of an array, in the order of their indices, which is that of their ids."""
+    indices = spec.members
+    array = JobArray.objects.create(
+        count=len(indices), at_most=spec.at_most, created_at=columns["submitted_at"]
     )
-    JobEvent.objects.create(
-        job=job, number=1, at=now, to_state=JobState.QUEUED, actor=user.get_username(), reason="Submitted."
-    )
-    lifecycle.announce(job)
-    lifecycle.queue_errand(job, Errand.SCHEDULE, now=now)
-    return job
+    name = columns["name"]
+    members = []
+    for index in indices:
+        end = f"[{index}]"
+        members.append(
+            Job(**{**columns, "name": f"{name[: 200 - len(end)]}{end}"}, array=array, array_index=index)
+        )
+    return members
 
 
 def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[str, Any]) -> Job:
@@ -329,6 +391,10 @@ def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[st
     """
     if resume and not GenerationStore(settings.HOME.job(job.pk)).list():
         raise Conflict(f"{job} has kept no checkpoint to resume from; run it again without resume.")
+    if "array" in changes:
+        raise Malformed(
+            "One job is run again; submit an array as a new job.", fields={"array": ["cannot be changed"]}
+        )
     spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
     _check_rights(user, spec)
     spec = _resolve(user, spec)

@@ -32,7 +32,7 @@ def changes_that_start(job: Job) -> list[Change]:
         return []
     deadline = time.monotonic() + LONGEST_SEARCH_S
     states = [JobState.QUEUED, *LEASED_STATES]
-    jobs = Job.objects.filter(state__in=states, pool=job.pool_id).select_related("owner")
+    jobs = Job.objects.filter(state__in=states, pool=job.pool_id).select_related("owner", "array")
     state = placement.snapshot(timezone.now(), {str(each.pk): each for each in jobs})
     found: dict[str, Change] = {}
     for candidate, changed in _candidates(job):

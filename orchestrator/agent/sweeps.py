@@ -40,6 +40,7 @@ PASS_EVERY_S = 5.0
 STOP_AGAIN_EVERY_S = 10.0
 CLEAN_EVERY_S = 600.0
 UPLOAD_KEPT_S = 3600.0
+LONGEST_GRACE_OF_OUTGROWN_S = 5.0
 STOPPED_STATES = frozenset({JobState.STOPPING, JobState.UNKNOWN})
 
 
@@ -52,10 +53,18 @@ class Sweeper:
         self.ordered_at: dict[int, float] = {}
         self.launches: dict[int, threading.Thread] = {}
         self.left_alone_at = float("-inf")  # when we last did what no worker had done
+        self.delays_until: datetime | None = None  # delays that end later have not been looked at
 
     def sweep(self, now: datetime) -> None:
         """Everything that is due at ``now``; what fails in one part must not keep the others from theirs."""
-        for part in (self.end_waits, self.stop_over_limit, self.run_errands, self.pass_in_time, self.clean):
+        for part in (
+            self.end_waits,
+            self.end_delays,
+            self.stop_over_limit,
+            self.run_errands,
+            self.pass_in_time,
+            self.clean,
+        ):
             try:
                 part(now)
             except (OperationalError, InterfaceError):
@@ -80,6 +89,12 @@ class Sweeper:
                 lifecycle.back_to_queue(job, now=now)
             except (StaleJob, IllegalTransition):
                 continue
+
+    def end_delays(self, now: datetime) -> None:
+        """Have a pass at the time until which a job was put off."""
+        since, self.delays_until = self.delays_until or now, now
+        if Job.objects.queued().filter(not_before__gt=since, not_before__lte=now).exists():
+            self._pass_ourselves(now)
 
     def stop_over_limit(self, now: datetime) -> None:
         """Stop the jobs that have run for as long as they may (S7)."""
@@ -117,6 +132,8 @@ class Sweeper:
             lifecycle.end(attempt, ending)
             return
         grace_s = job.spec_fields.get("grace_period_s", 30.0)
+        if job.stop_reason == StopReason.MEMORY:  # its neighbours' memory is at stake
+            grace_s = min(grace_s, LONGEST_GRACE_OF_OUTGROWN_S)
         try:
             handed = launcher.stop(attempt, reason=job.stop_reason, grace_s=grace_s)
         except OSError as error:  # a full disk; later it may have room

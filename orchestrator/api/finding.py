@@ -34,6 +34,7 @@ class JobFilters(Paging):
     tag: str | None = Field(None, max_length=64)
     q: str | None = Field(None, max_length=200)
     pool: str | None = Field(None, max_length=64)
+    array: UUID | None = None
     ordering: str = "-submitted_at"
 
 
@@ -65,6 +66,8 @@ def find_jobs(jobs: QuerySet[Job], filters: JobFilters) -> tuple[QuerySet[Job], 
         jobs = jobs.filter(owner__username=filters.owner)
     if filters.pool is not None:
         jobs = jobs.filter(pool=filters.pool)
+    if filters.array is not None:
+        jobs = jobs.filter(array=filters.array)
     if filters.tag is not None:
         jobs = tagged(jobs, filters.tag)
     if filters.q is not None:

@@ -17,6 +17,7 @@ from orchestrator.models import (
     AttemptState,
     Checkpoint,
     Job,
+    JobArray,
     JobEvent,
     JobState,
     Lease,
@@ -51,7 +52,7 @@ _LINKS = ("explain", "events", "attempts", "logs", "metrics", "checkpoints", "fi
 def with_attempt(jobs: QuerySet[Job]) -> QuerySet[Job]:
     """Load what ``show_job`` needs, with the same number of queries for one job and for five hundred."""
     newest = with_devices(Attempt.objects.filter(number=F("job__attempt_count")))
-    return jobs.select_related("owner").prefetch_related(
+    return jobs.select_related("owner", "array").prefetch_related(
         Prefetch("attempts", queryset=newest, to_attr="newest_attempt")
     )
 
@@ -75,6 +76,10 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> dict[str
         **_outcome(job),
         "links": _links(job),
     }
+
+
+def show_array(array: JobArray, index: int | None) -> dict[str, Any]:
+    return {"id": array.pk, "index": index, "count": array.count, "at_most": array.at_most}
 
 
 def show_attempt(attempt: Attempt) -> dict[str, Any]:
@@ -182,6 +187,8 @@ def _identity(job: Job) -> dict[str, Any]:
         "priority": job.priority,
         "tags": job.tags,
         "gpus": job.gpus,
+        "not_before": job.not_before,
+        "array": None if job.array is None else show_array(job.array, job.array_index),
         "time_limit_s": job.time_limit_s,
         "bundle": job.bundle,
     }

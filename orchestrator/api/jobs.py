@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import orjson
+from django.contrib.auth.models import User
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
@@ -47,7 +48,7 @@ def submit_job(request: ApiRequest) -> object:
 
     def render(job: Job, warnings: list[str]) -> dict[str, Any]:
         job.owner = request.user  # known; saves a query
-        answer = JobOut(**show_job(job, request.user), warnings=warnings).model_dump()
+        answer = JobOut(**_show_new(job, request.user), warnings=warnings).model_dump()
         kept: dict[str, Any] = orjson.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z))
         return kept
 
@@ -62,7 +63,16 @@ def submit_job(request: ApiRequest) -> object:
     if accepted.answer is not None:
         return accepted.answer
     accepted.job.owner = request.user
-    return {**show_job(accepted.job, request.user), "warnings": accepted.warnings}
+    return {**_show_new(accepted.job, request.user), "warnings": accepted.warnings}
+
+
+def _show_new(job: Job, viewer: User) -> dict[str, Any]:
+    """A job as the answer to its submit shows it: of an array the first member, and the ids of all."""
+    shown = show_job(job, viewer)
+    if job.array is not None:
+        members = job.array.members.order_by("array_index").values_list("pk", flat=True)
+        shown["array"]["jobs"] = list(members)
+    return shown
 
 
 @router.get("", response=Page[JobOut])

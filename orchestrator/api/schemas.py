@@ -122,6 +122,23 @@ class ExplainOut(ExplanationOut):
     )
 
 
+class DependsOnOut(BaseModel):
+    job: str
+    when: str = Field(description="any: however it ends; ids alone are of jobs that have to succeed")
+
+
+class ArrayOut(BaseModel):
+    """The array that a job is a member of."""
+
+    id: UUID
+    index: int = Field(description="BERTH_ARRAY_INDEX")
+    count: int
+    at_most: int | None = Field(description="so many run at once; null: no limit")
+    jobs: list[UUID] = Field(
+        default_factory=list, description="all members by index; in the answer to a submit only"
+    )
+
+
 class JobLinks(BaseModel):
     self: str
     page: str
@@ -161,7 +178,9 @@ class JobOut(BaseModel):
     args: list[str]
     resume_args: list[str]
     datasets: list[str]
-    depends_on: list[str]
+    depends_on: list[str | DependsOnOut]
+    not_before: datetime | None
+    array: ArrayOut | None
     env: dict[str, str | None] = Field(description="values are null for anyone but the owner")
     secrets: list[str] = Field(description="names only")
     checkpoint_glob: str | None
@@ -387,6 +406,17 @@ class TokenIn(Body):
     name: StrictStr
     scope: Scope = Scope.WRITE
     expires_in_s: Seconds | None = 90 * 24 * 3600
+
+
+class SecretOut(BaseModel):
+    name: str
+    created_at: datetime
+    changed_at: datetime
+    last_used_at: datetime | None
+
+
+class SecretIn(Body):
+    value: StrictStr = Field(description="never shown again")
 
 
 class DependencyOut(BaseModel):

@@ -43,6 +43,8 @@ app = typer.Typer(
     help="Submit, watch and steer training jobs. Alone it prints the devices and the queue.",
 )
 data_app = typer.Typer(help="Datasets: list, add.", invoke_without_command=True)
+secret_app = typer.Typer(help="Secrets for jobs: list, set, forget.", invoke_without_command=True)
+app.add_typer(secret_app, name="secret", rich_help_panel="Submit")
 app.add_typer(data_app, name="data", rich_help_panel="Fetch")
 
 
@@ -85,6 +87,13 @@ Tags = Annotated[list[str] | None, typer.Option("--tag", help="to find it again"
 After = Annotated[
     list[str] | None, typer.Option("--after", metavar="JOB", help="start when this one has succeeded")
 ]
+AfterAny = Annotated[
+    list[str] | None,
+    typer.Option("--after-any", metavar="JOB", help="start when this one has ended in any way"),
+]
+StartAt = Annotated[
+    str | None, typer.Option("--at", metavar="TIME", help="not before: 2h, 22:30, '2026-11-22 07:00'")
+]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="print the log; exit as the job does")]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="return when it has ended; exit as the job does")]
 
@@ -118,6 +127,8 @@ def run(
     env: Env = None,
     tag: Tags = None,
     after: After = None,
+    after_any: AfterAny = None,
+    at: StartAt = None,
     entrypoint: Annotated[str | None, typer.Option("--entrypoint", "-e", help="script in the folder")] = None,
     resume_args: Annotated[
         str | None, typer.Option(help='added from the second attempt on: "--resume {checkpoint}"')
@@ -130,6 +141,13 @@ def run(
         bool, typer.Option("--model", help="the file defines a model only; Berth trains it")
     ] = False,
     preemptible: Annotated[bool, typer.Option("--preemptible", help="may make room for others")] = False,
+    array: Annotated[
+        str | None,
+        typer.Option(metavar="0-9%2", help="many jobs, each with its BERTH_ARRAY_INDEX; %2: two at once"),
+    ] = None,
+    secret: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="a stored secret to put into the environment")
+    ] = None,
     follow: Follow = False,
     wait: Wait = False,
     as_json: Json = False,
@@ -142,7 +160,8 @@ def run(
 
     berth = connect()
     spec = submitting.spec_of(
-        berth, gpus, memory, name, data, pool, priority, time_limit, retries, env, tag, after
+        *(berth, gpus, memory, name, data, pool, priority, time_limit, retries, env, tag),
+        *(after, after_any, at, array),
     )
     more = {
         "entrypoint": entrypoint,
@@ -153,6 +172,7 @@ def run(
         "python": python,
         "kind": "model" if model else None,
         "preemptible": preemptible or None,
+        "secrets": secret or None,
         "args": ctx.obj or None,
     }
     submitting.fill(spec, more)
@@ -176,6 +196,8 @@ def again(
     env: Env = None,
     tag: Tags = None,
     after: After = None,
+    after_any: AfterAny = None,
+    at: StartAt = None,
     follow: Follow = False,
     wait: Wait = False,
     as_json: Json = False,
@@ -186,7 +208,8 @@ def again(
 
     berth = connect()
     changes = submitting.spec_of(
-        berth, gpus, memory, name, data, pool, priority, time_limit, retries, env, tag, after
+        *(berth, gpus, memory, name, data, pool, priority, time_limit, retries, env, tag),
+        *(after, after_any, at),
     )
     new = submitting.run_again(berth, job, changes, ctx.obj)
     raise typer.Exit(submitting.report(new, follow=follow, wait=wait, as_json=as_json))
@@ -427,6 +450,36 @@ def add_data(
         show_json(added.json)
     else:
         say_dataset(added)
+
+
+@secret_app.callback()
+def secret(ctx: typer.Context, as_json: Json = False) -> None:
+    if ctx.invoked_subcommand is None:
+        list_secrets(as_json=as_json)
+
+
+@secret_app.command("list")
+def list_secrets(as_json: Json = False) -> None:
+    """The names of your secrets; values are never shown."""
+    from orchestrator.cli.secrets import show_secrets
+
+    show_secrets(as_json=as_json)
+
+
+@secret_app.command("set")
+def set_secret(name: Annotated[str, typer.Argument(help="the variable that a job finds it in")]) -> None:
+    """Store a secret; asks for its value, or reads it from standard input."""
+    from orchestrator.cli.secrets import keep_secret
+
+    keep_secret(name)
+
+
+@secret_app.command("forget")
+def forget_secret(name: str) -> None:
+    """Delete a secret."""
+    from orchestrator.cli.secrets import drop_secret
+
+    drop_secret(name)
 
 
 @app.command(rich_help_panel="Devices")

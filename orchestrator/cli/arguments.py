@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
 
 
@@ -78,6 +79,29 @@ def duration_s(text: str) -> float:
     if not re.fullmatch(r"\d+(?:\.\d+)?[dhms]?(?:\d+[hms])*", text.strip(), re.ASCII):
         raise WrongUse(f"{text!r} is not a duration; give one such as 90s, 45m, 2h or 1d12h.")
     return sum(float(number) * units[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms]?)", text))
+
+
+def start_time(text: str, now: datetime | None = None) -> str:
+    """The moment that "2h", "22:30" or "2026-11-22 07:00" means, as RFC 3339; in this machine's time zone.
+
+    Raises:
+        WrongUse: none of these.
+    """
+    now = now or datetime.now().astimezone()
+    text = text.strip()
+    if hit := re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", text, re.ASCII):
+        moment = now.replace(hour=int(hit[1]), minute=int(hit[2]), second=0, microsecond=0)
+        moment += timedelta(days=moment <= now)
+    elif re.fullmatch(r"[\d.]+[dhms].*", text, re.ASCII):
+        moment = now + timedelta(seconds=duration_s(text))
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise WrongUse(
+                f"{text!r} is not a time; give one such as 2h, 22:30 or '2026-11-22 07:00'."
+            ) from None
+    return moment.astimezone().isoformat(timespec="seconds")
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from orchestrator.cli.arguments import duration_s, merge, pair
+from orchestrator.cli.arguments import duration_s, merge, pair, start_time
 from orchestrator.cli.choosing import find_job, newest
 from orchestrator.cli.following import follow_log, wait_for_end
 from orchestrator.cli.printing import remark, safe, say, show_json
@@ -52,6 +52,9 @@ def spec_of(
     env: Sequence[str] | None = None,
     tags: Sequence[str] | None = None,
     after: Sequence[str] | None = None,
+    after_any: Sequence[str] | None = None,
+    at: str | None = None,
+    array: str | None = None,
 ) -> Spec:
     """The fields that were given as options; the server knows the defaults of the others.
 
@@ -71,10 +74,19 @@ def spec_of(
         "max_retries": retries,
         "env": dict(map(pair, env)) if env else None,
         "tags": tags or None,
-        "depends_on": [find_job(berth, each).id for each in after] if after else None,
+        "depends_on": _dependencies(berth, after or (), after_any or ()) or None,
+        "not_before": None if at is None else start_time(at),
+        "array": array,
     }
     fill(spec, given)
     return spec
+
+
+def _dependencies(
+    berth: Berth, after: Sequence[str], after_any: Sequence[str]
+) -> list[str | Mapping[str, str]]:
+    wanted: list[str | Mapping[str, str]] = [find_job(berth, each).id for each in after]
+    return wanted + [{"job": find_job(berth, each).id, "when": "any"} for each in after_any]
 
 
 def fill(spec: Spec, given: Mapping[str, Any]) -> None:

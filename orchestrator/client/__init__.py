@@ -307,7 +307,9 @@ class Spec(TypedDict, total=False):
     env: Mapping[str, str]
     secrets: Sequence[str]
     tags: Sequence[str]
-    depends_on: Sequence[str]
+    depends_on: Sequence[str | Mapping[str, str]]
+    not_before: str
+    array: str | int | Mapping[str, Any]
     total_steps: int | None
     grace_period_s: float
     preemptible: bool
@@ -645,6 +647,17 @@ class Berth:
         """Register a file or folder that lies under one of the server's dataset roots."""
         body = {"name": name, "root": root, "path": path, "version": version, "description": description}
         return Dataset(self.send("POST", "/datasets", json=body).json())
+
+    def secrets(self) -> list[str]:
+        """The names of your secrets for jobs; values are never shown."""
+        return [each["name"] for each in self.pages("/secrets")]
+
+    def keep_secret(self, name: str, value: str) -> None:
+        """Store a secret, or replace its value; a job names it in ``secrets`` and finds it in its environment."""
+        self.send("PUT", f"/secrets/{quote(name, safe='')}", json={"value": value})
+
+    def forget_secret(self, name: str) -> None:
+        self.send("DELETE", f"/secrets/{quote(name, safe='')}")
 
     def me(self) -> Person:
         return Person(self.get("/me"))

@@ -4,16 +4,20 @@ import time
 from collections import defaultdict
 from datetime import datetime
 
+from django.db.models import Max
+
 from orchestrator import live, scheduling
-from orchestrator.models import LEASED_STATES, Device, Job, JobState, Lease, SchedulerTerm
+from orchestrator.models import LEASED_STATES, Checkpoint, Device, Job, JobState, Lease, SchedulerTerm
 from orchestrator.placement.dependencies import unmet_dependencies
 from orchestrator.placement.device_facts import device_facts
+from orchestrator.placement.fair_share import usage
 from orchestrator.placement.job_facts import job_facts, running_facts
+from orchestrator.placement.learning import recall
 
 
 def relevant_jobs() -> list[Job]:
     states = [JobState.QUEUED, *LEASED_STATES]
-    return list(Job.objects.filter(state__in=states).select_related("owner"))
+    return list(Job.objects.filter(state__in=states).select_related("owner", "array"))
 
 
 def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
@@ -22,27 +26,50 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
     fresh = abs(time.time() - readings.taken_at) < live.STALE_AFTER_S  # the clock on the wall may go back
     measured = {device["id"]: device for device in readings.devices} if fresh else {}
     leases = defaultdict(list)
-    for lease in Lease.objects.active().select_related("attempt").order_by("rank"):
+    for lease in Lease.objects.active().select_related("attempt", "device").order_by("rank"):
         leases[str(lease.attempt.job_id)].append(lease)
-    unmet = unmet_dependencies(jobs.values())
+    saved_at = _newest_checkpoints()
+    learned = recall()
+    unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
     term = SchedulerTerm.objects.filter(pk=1).first()
     return scheduling.State(
         now=now.timestamp(),
         devices=tuple(device_facts(row, measured.get(row.id)) for row in Device.objects.all()),
         queued=tuple(
-            scheduling.QueuedJob(**job_facts(job), waits_for=unmet.get(job_id, ()))
+            scheduling.QueuedJob(
+                **job_facts(job),
+                waits_for=tuple(id_ for id_, _ in unmet.get(job_id, ())),
+                waits_for_end=tuple(id_ for id_, when in unmet.get(job_id, ()) if when == "any"),
+                not_before=_seconds(job.not_before),
+            )
             for job_id, job in jobs.items()
             if job.state == JobState.QUEUED
         ),
         running=tuple(
-            running_facts(job, leases[job_id], now) for job_id, job in jobs.items() if leases.get(job_id)
+            running_facts(job, leases[job_id], saved_at.get(job_id), now)
+            for job_id, job in jobs.items()
+            if leases.get(job_id)
         ),
         reservations=tuple(
             scheduling.Reservation(each["job"], tuple(each["devices"]), each["since"])
             for each in (term.reservations if term else [])
         ),
         problems=_problems(readings, fresh=fresh),
+        usage=usage(now),
+        recent_shapes=learned.shapes,
+        lengths=learned.lengths,
+        start_errors=learned.start_errors,
     )
+
+
+def _newest_checkpoints() -> dict[str, datetime]:
+    """When each job that holds devices saved last."""
+    kept = Checkpoint.objects.filter(job__state__in=LEASED_STATES).order_by()
+    return {str(row["job"]): row["at"] for row in kept.values("job").annotate(at=Max("created_at"))}
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
 
 
 def _problems(readings: live.NowReadings, *, fresh: bool) -> tuple[scheduling.PoolProblem, ...]:

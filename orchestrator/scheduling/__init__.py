@@ -2,6 +2,7 @@
 
 from orchestrator.scheduling.decide import decide
 from orchestrator.scheduling.lengths import learn_lengths
+from orchestrator.scheduling.promises import learn_start_errors
 from orchestrator.scheduling.types import (
     Constraints,
     Decisions,
@@ -10,6 +11,7 @@ from orchestrator.scheduling.types import (
     Lengths,
     OwnerUsage,
     Policy,
+    PoolLimit,
     PoolProblem,
     Preempt,
     QueuedJob,
@@ -32,6 +34,7 @@ __all__ = [
     "Lengths",
     "OwnerUsage",
     "Policy",
+    "PoolLimit",
     "PoolProblem",
     "Preempt",
     "QueuedJob",
@@ -46,4 +49,5 @@ __all__ = [
     "WaitCode",
     "decide",
     "learn_lengths",
+    "learn_start_errors",
 ]

@@ -163,12 +163,21 @@ def _missing(job: Job) -> str:
     return "its speed is not known yet"
 
 
-def depends(names: Sequence[str]) -> str:
+def depends(succeed: Sequence[str], end: Sequence[str] = ()) -> str:
+    """What has to succeed, and what has only to end."""
+    parts = [f"{_listed(names)} to {verb}" for names, verb in ((succeed, "succeed"), (end, "end")) if names]
+    return f"Waits for {' and for '.join(parts)}."
+
+
+def _listed(names: Sequence[str]) -> str:
     if len(names) == 1:
-        return f"Waits for {names[0]} to succeed."
-    return (
-        f"Waits for {len(names)} jobs to succeed: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}."
-    )
+        return names[0]
+    return f"{len(names)} jobs ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+
+
+def array_full(job: Job, holding: int) -> str:
+    """Its array has as many at work as may be at once."""
+    return f"Waits for its array: {holding} of at most {job.array_at_most} of its jobs run."
 
 
 def not_before(seconds: float) -> str:
@@ -181,11 +190,4 @@ def no_devices(job: Job) -> str:
 
 def over_quota(room: Room, job: QueuedJob, quotas: Quotas) -> str:
     """The owner's limit that holds a job back."""
-    limit = quotas.limits[job.owner]
-    jobs, devices = quotas.jobs[job.owner], quotas.devices[job.owner]
-    if limit.max_running is not None and jobs >= limit.max_running:
-        return f"Limit of {job.owner}: {jobs} of {limit.max_running} jobs run."
-    return (
-        f"Limit of {job.owner}: {devices} of {limit.max_devices} {noun(room.kinds, 2)} in use; "
-        f"this job needs {job.gpus}."
-    )
+    return quotas.sentence(job, noun(room.kinds, 2))

@@ -44,7 +44,7 @@ def _passes(state: State, ends: dict[str, End], policy: Policy) -> dict[str, Poo
     devices: dict[str, list[Device]] = defaultdict(list)
     for device in state.devices:
         devices[device.pool].append(device)
-    quotas = Quotas(state.usage, state.running)
+    quotas = Quotas(state.usage, state.running, state.pool_limits)
     kept = {held.job_id: frozenset(held.device_ids) for held in state.reservations}
     troubled = {problem.pool for problem in state.problems}
     return {

@@ -103,7 +103,8 @@ class Line:
         if self._length <= _SHOWN_AHEAD:
             self._first, self._first_ids = (*self._first, job), (*ahead, job.id)
         earliest, latest = prospect.earliest, prospect.latest
-        return Wait(job.id, code, sentence, self._length, blocked_by, ahead, earliest, latest)
+        foreseen_s = prospect.foreseen_s
+        return Wait(job.id, code, sentence, self._length, blocked_by, ahead, earliest, latest, foreseen_s)
 
     def _reason(self, job: QueuedJob, code: WaitCode) -> str:
         """What it needs and why that is not there; equal for equal shapes but the head's."""
@@ -132,10 +133,16 @@ class Line:
             case WaitCode.UNAVAILABLE | WaitCode.IMPOSSIBLE:
                 return self._reason(job, code)
             case WaitCode.DEPENDS:
-                return explain.depends([self._names.get(id_, id_[-8:]) for id_ in sorted(job.waits_for)])
+                succeed = sorted(set(job.waits_for) - set(job.waits_for_end))
+                return explain.depends(self._called(succeed), self._called(sorted(job.waits_for_end)))
             case WaitCode.NOT_BEFORE:
                 return explain.not_before((job.not_before or self._now) - self._now)
             case WaitCode.QUOTA:
                 return explain.over_quota(self._part.room, job, self._part.quotas)
+            case WaitCode.ARRAY:
+                return explain.array_full(job, self._part.quotas.arrays[job.array])
             case _:
                 return explain.no_devices(job)
+
+    def _called(self, ids: Sequence[str]) -> list[str]:
+        return [self._names.get(id_, id_[-8:]) for id_ in ids]

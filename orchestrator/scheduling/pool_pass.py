@@ -88,9 +88,7 @@ class PoolPass:
             return WaitCode.DEPENDS
         if job.not_before is not None and job.not_before > self._now:
             return WaitCode.NOT_BEFORE
-        if self.quotas.exceeded(job):
-            return WaitCode.QUOTA
-        return None
+        return self.quotas.barrier(job)
 
     def _ever_fits(self, job: QueuedJob) -> bool:
         if job.memory_bytes is None and job.constraints is ANYWHERE and job.gpus <= self.room.largest_node:

@@ -62,7 +62,7 @@ def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Pla
     for group, items in groups:
         for item in items:
             group[item.pool].append(item)
-    quotas = Quotas(state.usage, state.running)
+    quotas = Quotas(state.usage, state.running, state.pool_limits)
     kept = {held.job_id: frozenset(held.device_ids) for held in state.reservations}
     troubled = {problem.pool for problem in state.problems}
     plans = {}

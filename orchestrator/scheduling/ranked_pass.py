@@ -108,7 +108,7 @@ class RankedPass(PoolPass):
                     return False
             elif sum(claim or 0 for claim in staying) + job.memory_bytes > site.share_bytes:
                 return False
-        return not self.quotas.exceeded(job)
+        return self.quotas.barrier(job) is None
 
     def _stops(self, tenant: str) -> bool:
         job = self.running.get(tenant)
@@ -135,8 +135,8 @@ class RankedPass(PoolPass):
         failed: set[Shape] = set()
         for job in jobs:
             shape = shape_of(job)
-            if self.quotas.exceeded(job):
-                self._plan.codes[job.id] = WaitCode.QUOTA
+            if (barrier := self.quotas.barrier(job)) is not None:
+                self._plan.codes[job.id] = barrier
                 continue
             spot = None if shape in failed else self._find(job)
             if spot is None:
@@ -209,8 +209,8 @@ class RankedPass(PoolPass):
             if shape in failed and not (fills and failed[shape] is WaitCode.HELD):
                 self._plan.codes[job.id] = failed[shape]
                 continue
-            if self.quotas.exceeded(job):
-                self._plan.codes[job.id] = WaitCode.QUOTA
+            if (barrier := self.quotas.barrier(job)) is not None:
+                self._plan.codes[job.id] = barrier
                 continue
             closed = closed_to_all if fills else closed_to_all | self.held
             parts = self._board.parts(job, span=self._policy.span_nodes)

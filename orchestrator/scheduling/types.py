@@ -82,6 +82,8 @@ class Job:
     constraints: Constraints = ANYWHERE
     peak_bytes: int | None = None  # learned from earlier runs, for each device
     peak_spread_bytes: int | None = None
+    array: str | None = None  # the array it belongs to
+    array_at_most: int | None = None  # members of the array that hold devices at once; None: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,8 @@ class QueuedJob(Job):
     """A job that waits for devices."""
 
     not_before: float | None = None
-    waits_for: tuple[str, ...] = ()  # jobs it depends on that have not succeeded yet
+    waits_for: tuple[str, ...] = ()  # jobs it depends on that have not ended as it needs
+    waits_for_end: tuple[str, ...] = ()  # those of them that may end in any way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,19 @@ class OwnerUsage:
     weight: float = 1.0
     max_devices: int | None = None  # at the same time; None: no limit
     max_running: int | None = None  # jobs at the same time
+    week_gpu_s: float = 0.0  # used in the last seven days, memory-weighted
+    max_week_gpu_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimit:
+    """What an owner may use of one pool, beside the limits that hold everywhere."""
+
+    owner: str
+    pool: str
+    max_devices: int | None = None
+    week_gpu_s: float = 0.0
+    max_week_gpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +177,7 @@ class State:
     queued: tuple[QueuedJob, ...] = ()
     running: tuple[RunningJob, ...] = ()
     usage: tuple[OwnerUsage, ...] = ()
+    pool_limits: tuple[PoolLimit, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     recent_shapes: tuple[ShapeCount, ...] = ()
     problems: tuple[PoolProblem, ...] = ()
@@ -212,6 +229,7 @@ class WaitCode(StrEnum):
     DEPENDS = "depends"
     NOT_BEFORE = "not_before"
     QUOTA = "quota"
+    ARRAY = "array"  # as many of its array hold devices as may at once
     IMPOSSIBLE = "impossible"  # the pool can never fit it
 
 
@@ -250,6 +268,7 @@ class Wait(NamedTuple):
     ahead: tuple[str, ...] = ()  # the first few waiting jobs that come before it
     start_earliest: float | None = None  # None: not known
     start_latest: float | None = None
+    foreseen_s: float | None = None  # the wait that the range was made of, for ``State.start_errors``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

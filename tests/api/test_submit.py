@@ -319,3 +319,17 @@ def test_f87_fifty_submits_at_once_with_one_key_make_one_job(client_of, ada, sub
     assert {answer.status_code for answer in answers} <= {201, 409}, [answer.content for answer in answers]
     assert len({answer.content for answer in answers if answer.status_code == 201}) == 1
     assert Job.objects.count() == 1
+
+
+def test_an_array_is_answered_with_its_first_job_and_the_ids_of_all(submit, client_of, ada):
+    client = client_of(ada)
+
+    answer = submit(client, key="k", array={"count": 3, "at_most": 2}, not_before="2026-01-01T00:00:00+01:00")
+    again = submit(client, key="k", array={"count": 3, "at_most": 2}, not_before="2026-01-01T00:00:00+01:00")
+
+    job = answer.json()
+    assert (answer.status_code, again.json()) == (201, job)
+    assert (job["array"]["index"], job["array"]["count"], job["array"]["at_most"]) == (0, 3, 2)
+    assert job["not_before"] == "2025-12-31T23:00:00Z"
+    listed = client.send("GET", f"/jobs?array={job['array']['id']}").json()["results"]
+    assert [each["id"] for each in reversed(listed)] == job["array"]["jobs"]

@@ -1,10 +1,12 @@
 """What people type, taken apart."""
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.arguments import WrongUse, by_name, duration_s, merge, pair, split_at_dashes
+from orchestrator.cli.arguments import WrongUse, by_name, duration_s, merge, pair, split_at_dashes, start_time
 
 WORDS = st.lists(
     st.sampled_from(["--lr", "--lr=1", "1e-3", "-0.5", "--amp", "-v", "data", "x y", ""]), max_size=8
@@ -77,3 +79,23 @@ def test_arguments_are_compared_by_name():
         "amp": "yes",
         "dims": "1 2",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2h", "2026-11-21T10:00:00+00:00"),
+        ("07:30", "2026-11-22T07:30:00+00:00"),
+        ("22:15", "2026-11-21T22:15:00+00:00"),
+        ("2026-12-01T07:00:00+01:00", "2026-12-01T06:00:00+00:00"),
+    ],
+)
+def test_a_start_time_is_a_delay_or_the_next_such_time(text, expected):
+    now = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+    assert datetime.fromisoformat(start_time(text, now)) == datetime.fromisoformat(expected)
+
+
+def test_what_is_no_time_is_said():
+    with pytest.raises(WrongUse, match="is not a time"):
+        start_time("soon")

@@ -197,3 +197,36 @@ def test_b65_a_form_without_its_token_is_refused(ada, home):
     browser.force_login(ada)
 
     assert browser.post(reverse("submit"), {"name": "x"}).status_code == 403
+
+
+def test_start_time_dependencies_and_array_are_taken_from_the_form(form, reader, ada):
+    form(name="first")
+    first = Job.objects.get()
+
+    answer = form(
+        key="k2",
+        name="later",
+        not_before="2026-01-02 07:00",
+        depends_on=f"any:{first.short_id}",
+        array="0-1%1",
+    )
+
+    assert answer.status_code == 302
+    job = Job.objects.filter(array_index=1).get()
+    assert job.not_before is not None
+    assert job.not_before.isoformat() == "2026-01-02T07:00:00+00:00"
+    assert job.spec_fields["depends_on"] == [{"job": str(first.pk), "when": "any"}]
+    cloned = reader(ada).get(reverse("submit"), {"from": str(job.pk)}).content.decode()
+    assert f'value="any:{first.pk}"' in cloned
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("not_before", "soon", "with its zone"),
+        ("depends_on", "xyz", "no job"),
+        ("array", "9-1", "no members"),
+    ],
+)
+def test_when_and_how_often_is_checked_beside_the_field(form, field, value, words):
+    assert words in error_at(form(**{field: value}).content.decode(), field)

@@ -1,6 +1,7 @@
 """From a placed attempt to a running supervisor."""
 
 import fcntl
+import hashlib
 import json
 import os
 import sys
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from orchestrator import datasets, launcher, lifecycle
-from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobState, Network
+from orchestrator import datasets, job_secrets, launcher, lifecycle
+from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobArray, JobState, Network
 from orchestrator.spec import GIB
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.layout import Home, JobFolder
@@ -97,6 +99,16 @@ def test_the_record_says_what_to_run_and_where(placed, home):
     assert record["limits"]["memory_bytes"] == 2 * GIB
     assert record["sandbox"]["network"] == "host"
     assert (folder.work / "train.py").read_bytes() == b"print('hello')\n"
+
+
+def test_a_member_of_an_array_learns_its_index(placed):
+    array = JobArray.objects.create(count=5, created_at=timezone.now())
+    attempt = placed(spec={"args": ["--seed", "{array_index}"]}, array=array, array_index=4)
+
+    record = prepare(attempt)
+
+    assert record["env"]["BERTH_ARRAY_INDEX"] == "4"
+    assert record["args"] == ["--seed", "4"]
 
 
 def test_a_job_on_gpus_sees_its_own_and_no_more_of_them_than_it_claimed(make_device, placed, make_pool):
@@ -357,3 +369,31 @@ def _made(attempt: Attempt) -> Path:
     root = launcher._folder(attempt).root
     root.mkdir(parents=True)
     return root
+
+
+def test_a_secret_reaches_the_process_and_no_file_of_the_attempt(placed, home):
+    script = b"import os, hashlib; print(hashlib.sha256(os.environ['HF_TOKEN'].encode()).hexdigest())\n"
+    attempt = placed(script, spec={"secrets": ["HF_TOKEN"]})
+    job_secrets.keep(attempt.job.owner, "HF_TOKEN", "quiet-value")
+
+    launcher.start(attempt)
+    ended = wait_for_exit(home, attempt)
+
+    assert ended["kind"] == "ok", ended
+    root = home.job(attempt.job_id).root
+    said = (root / "attempts/1/logs/rank0.log").read_text()
+    assert hashlib.sha256(b"quiet-value").hexdigest() in said
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"quiet-value" in path.read_bytes()]
+
+
+def test_a_secret_that_is_gone_fails_the_job_with_a_sentence(placed, home):
+    attempt = placed(spec={"secrets": ["HF_TOKEN"]})
+
+    launcher.start(attempt)
+
+    attempt.refresh_from_db()
+    assert attempt.exit_kind == ExitKind.INFRA
+    assert "HF_TOKEN is not there any more" in attempt.exit_detail
+    assert Job.objects.get(pk=attempt.job_id).state == JobState.FAILED

@@ -259,7 +259,7 @@ def test_a_dependency_is_found_in_any_spelling_of_its_id(ada):
 
     job = submit(ada, depends_on=[first.pk.hex.upper()]).job
 
-    assert job.spec.depends_on == [str(first.pk)]
+    assert job.spec_fields["depends_on"] == [str(first.pk)]
 
 
 # --- the same request again
