@@ -1,0 +1,166 @@
+"""Jobs that keep a server busy during a campaign, and what was promised about each."""
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.system.server import Server, job_body
+
+STEP_S = 0.05
+INTERVAL = 10  # steps between checkpoints
+GRACE_S = 3.0
+# Trains without torch; a zip as torch.save writes it every ten steps; a damaged one makes it fail.
+TRAIN = """
+import os, pathlib, sys, time, zipfile
+total = int(sys.argv[1])
+path = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "count.pt")
+done = 0
+if "--resume" in sys.argv:
+    with zipfile.ZipFile(path) as file:
+        done = int(file.read("count"))
+print("began at", done, flush=True)
+for step in range(done + 1, total + 1):
+    time.sleep(0.05)
+    if os.environ["RANK"] == "0":
+        print("step", step, "loss", 1 / step, flush=True)
+        if step % 10 == 0:
+            with zipfile.ZipFile(path.with_suffix(".part"), "w") as file:
+                file.writestr("count", str(step))
+                file.writestr("weights", b"w" * 20_000)
+            path.with_suffix(".part").replace(path)
+"""
+# Leaves a daemon behind that nobody's session or parent leads to; only the nonce in its environment does.
+DAEMON = (
+    """
+import os, subprocess, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(900)"])
+    os._exit(0)
+os.wait()
+"""
+    + TRAIN
+)
+BRIEF = "print('on')\n"
+
+
+@dataclass
+class Promise:
+    """A submit that was acknowledged, and how its job may end."""
+
+    job: str
+    kind: str
+    ends: frozenset[str]
+    total: int = 0  # steps; 0 where it trains nothing
+
+
+@dataclass
+class Load:
+    """Keeps ``width`` jobs unfinished; every submit carries a key and is repeated until it is acknowledged."""
+
+    server: Server
+    random: random.Random
+    width: int = 4
+    kinds: tuple[str, ...] = ("train", "train", "gang", "brief", "cancelled", "daemon")
+    steps: tuple[int, int] = (120, 260)
+    promises: dict[str, Promise] = field(default_factory=dict)
+    doubled_submits: int = 0
+    _count: Iterator[int] = field(default_factory=itertools.count)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    unfinished: set[str] = field(default_factory=set)  # as the witness last saw them
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(90)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if len(self.unfinished) < self.width:
+                self.submit(self.random.choice(self.kinds))
+            self._stopping.wait(0.3)
+
+    def submit(self, kind: str, steps: int | None = None) -> str:
+        """Submit one job until the server says that it has it; returns its id."""
+        number = next(self._count)
+        total = steps or self.random.randint(*self.steps)
+        body = _body(kind, total, number)
+        answer = self._insist("POST", "/jobs", body, key=f"chaos-{number}")
+        job = str(answer["id"])
+        ends = {"succeeded", "cancelled"} if kind == "cancelled" else {"succeeded"}
+        self.promises[job] = Promise(
+            job, kind, frozenset(ends), 0 if kind in {"brief", "cancelled"} else total
+        )
+        self.unfinished.add(job)
+        if kind == "cancelled":
+            self._stopping.wait(self.random.uniform(0, 4))
+            self._cancel(job)
+        return job
+
+    def repeat(self) -> None:
+        """One submit, eight times at once with one key: one job (F87)."""
+        number = next(self._count)
+        body = _body("brief", 0, number)
+        seen: list[str] = []
+        threads = [
+            threading.Thread(
+                target=lambda: seen.append(
+                    str(self._insist("POST", "/jobs", body, key=f"chaos-{number}")["id"])
+                )
+            )
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.doubled_submits += len(set(seen)) - 1
+        for job in set(seen):
+            self.promises[job] = Promise(job, "brief", frozenset({"succeeded"}))
+            self.unfinished.add(job)
+
+    def _cancel(self, job: str) -> None:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            try:
+                status, _ = self.server.call("POST", f"/jobs/{job}/cancel", timeout_s=5)
+            except OSError:
+                status = 0
+            if status in {200, 409}:  # 409: it had ended in another way
+                return
+            time.sleep(0.3)
+
+    def _insist(self, method: str, path: str, body: object, *, key: str) -> dict[str, Any]:
+        deadline = time.monotonic() + 90
+        while True:
+            try:
+                status, answer = self.server.call(method, path, body, key=key, timeout_s=8)
+            except OSError:  # it is being killed; a submit may or may not have been taken
+                status, answer = 0, None
+            if status == 201:
+                return dict(answer)
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{method} {path} was not answered for 90 s: {status} {answer}")
+            time.sleep(0.2)
+
+
+def _body(kind: str, total: int, number: int) -> dict[str, Any]:
+    common = {"name": f"{kind}-{number}", "max_retries": 100, "grace_period_s": GRACE_S}
+    if kind == "brief":
+        return job_body(BRIEF, **common)
+    script = DAEMON if kind == "daemon" else TRAIN
+    gpus = {"gpus": 2, "launcher": "direct"} if kind == "gang" else {}
+    return job_body(script, args=[str(total)], resume_args=["--resume"], **common, **gpus)

@@ -1,0 +1,188 @@
+"""Watches a server through REST and /proc alone, and notes what must never be seen."""
+
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tests.chaos.load import GRACE_S, INTERVAL, Load
+from tests.system.server import FINAL, Server, processes
+
+LOOK_EVERY_S = 0.4
+DOUBLED_AFTER_S = 1.0  # two looks at one instant are never quite one instant
+ORPHANED_AFTER_S = GRACE_S + 10
+GHOST_AFTER_S = 10.0
+PROMISED_REFUSALS = frozenset({503, 507})  # while the database or the disk is not there
+
+
+@dataclass
+class Findings:
+    """What was seen, a line each; empty lists are what everybody wants."""
+
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+    ghosts: list[str] = field(default_factory=list)
+    server_errors: list[str] = field(default_factory=list)
+    intruders: list[str] = field(default_factory=list)
+    rewound: list[str] = field(default_factory=list)  # more steps trained twice than one interval
+
+    def counts(self) -> dict[str, int]:
+        return {name: len(lines) for name, lines in asdict(self).items()}
+
+    def lines(self) -> list[str]:
+        return [f"{name}: {line}" for name, lines in asdict(self).items() for line in lines]
+
+
+class Witness:
+    """Looks a few times a second until it is stopped."""
+
+    def __init__(self, server: Server, load: Load) -> None:
+        self.findings = Findings()
+        self.jobs: dict[str, dict[str, Any]] = {}  # as the newest answer shows them
+        self.looks = 0  # that were answered
+        self.running: dict[str, set[int]] = {}  # attempts with processes, by job
+        self._server, self._load = server, load
+        self._since: dict[Hashable, float] = {}
+        self._told: set[Hashable] = set()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(30)
+
+    def forgive(self) -> None:
+        """A fault ends now: what could not be put right while it lasted has its time from here on."""
+        self._since = {key: time.monotonic() for key in self._since}
+
+    def note_status(self, status: int, what: str) -> None:
+        if status >= 500 and status not in PROMISED_REFUSALS:
+            self.findings.server_errors.append(f"{status} for {what}")
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_EVERY_S):
+            try:
+                self.look()
+            except OSError:
+                continue  # it is down just now
+
+    def look(self) -> None:
+        """One look at processes and jobs; OSError where the server does not answer."""
+        self.running = find_attempts(self._server)
+        for job, attempts in self.running.items():
+            self._mind(len(attempts) > 1, DOUBLED_AFTER_S, "doubled", job, f"attempts {sorted(attempts)} run")
+        status, answer = self._server.call("GET", "/jobs?limit=500", timeout_s=8)
+        self.note_status(status, "GET /jobs")
+        if status != 200:
+            return
+        self.jobs = {each["id"]: each for each in answer["results"]}
+        self._load.unfinished = {job for job, each in self.jobs.items() if each["state"] not in FINAL}
+        supervised = self._supervised()
+        for job, each in self.jobs.items():
+            state, processes_left = each["state"], bool(self.running.get(job))
+            idle = state in FINAL or state in {"queued", "held", "backoff"}
+            self._mind(
+                idle and processes_left, ORPHANED_AFTER_S, "orphans", job, f"{state}, but its processes run"
+            )
+            gone = state == "running" and not processes_left and job not in supervised
+            self._mind(gone, GHOST_AFTER_S, "ghosts", job, "shown as running, but no process is there")
+        self._look_at_devices()
+        self.looks += 1
+
+    def _look_at_devices(self) -> None:
+        status, answer = self._server.call("GET", "/devices", timeout_s=8)
+        self.note_status(status, "GET /devices")
+        held = set()
+        for device in answer["results"] if status == 200 else ():
+            for holder in device["holders"]:
+                job = str(holder["job"])
+                ended = job in self.jobs and self.jobs[job]["state"] in FINAL
+                held.add((device["id"], job))
+                what = f"{device['label']} is held for it after its end"
+                self._mind(ended, GHOST_AFTER_S, "ghosts", job, what)
+
+    def _supervised(self) -> set[str]:
+        found = set()
+        jobs = f"{self._server.home}/jobs/"
+        for _, command, _ in processes():
+            if "supervisor/__main__.py" in command and jobs in command:
+                found.add(command.partition(jobs)[2].partition("/")[0])
+        return found
+
+    def _mind(self, seen: bool, after_s: float, kind: str, job: str, what: str) -> None:
+        """Note something once it has been seen for longer than it may last."""
+        key = (kind, job, what)
+        if not seen:
+            self._since.pop(key, None)
+            return
+        since = self._since.setdefault(key, time.monotonic())
+        if time.monotonic() - since > after_s and key not in self._told:
+            self._told.add(key)
+            getattr(self.findings, kind).append(f"{job}: {what} for {time.monotonic() - since:.1f} s")
+
+    # Recovery
+
+    def steps(self) -> dict[str, int]:
+        """The newest step of each job that runs, as REST shows it."""
+        return {job: step for job, step in self.reached().items() if self.jobs[job]["state"] == "running"}
+
+    def reached(self) -> dict[str, int]:
+        """The newest step of every job."""
+        return {job: int((each.get("progress") or {}).get("step") or 0) for job, each in self.jobs.items()}
+
+    def got_on(self, before: dict[str, int]) -> bool:
+        """Whether every job that ran ``before`` has trained a new step since, or is over."""
+        reached = self.reached()
+        return all(self.jobs[job]["state"] in FINAL or reached[job] > step for job, step in before.items())
+
+    # At the end
+
+    def judge_promises(self) -> None:
+        """Compare every acknowledged submit with what became of it."""
+        self.findings.doubled += ["a repeated submit made another job"] * self._load.doubled_submits
+        for job, promise in self._load.promises.items():
+            status, shown = self._server.call("GET", f"/jobs/{job}")
+            if status != 200:
+                self.findings.lost.append(f"{job}: {promise.kind} was acknowledged, now {status}")
+            elif shown["state"] not in promise.ends:
+                self.findings.lost.append(f"{job}: {promise.kind} is {shown['state']}: {shown['reason']}")
+            elif promise.total:
+                self._judge_steps(job, promise.total, shown)
+        for job, attempts in find_attempts(self._server).items():
+            self.findings.orphans.append(f"{job}: attempts {sorted(attempts)} still run at the end")
+
+    def _judge_steps(self, job: str, total: int, shown: dict[str, Any]) -> None:
+        if (step := (shown.get("progress") or {}).get("step")) != total:
+            self.findings.lost.append(f"{job}: succeeded at step {step} of {total}")
+        if any(reason.startswith("Fell back") for reason in self._server.reasons(job)):
+            return  # a damaged checkpoint costs more than one interval, and its history says so
+        reached = 0
+        for attempt in self._server.attempts(job):
+            log = self._server.log(job, attempt["number"])
+            if (began := re.search(r"^began at (\d+)", log, re.MULTILINE)) is None:
+                continue
+            if reached - int(began[1]) > INTERVAL:
+                what = f"attempt {attempt['number']} began at {began[1]}, {reached} had been reached"
+                self.findings.rewound.append(f"{job}: {what}")
+            reached = max([reached, *(int(step) for step in re.findall(r"^step (\d+)", log, re.MULTILINE))])
+
+
+def find_attempts(server: Server) -> dict[str, set[int]]:
+    """The attempts of each job that have living processes."""
+    found: dict[str, set[int]] = defaultdict(set)
+    mark = f"BERTH_ATTEMPT_FOLDER={server.home}/jobs/"
+    for _, _, environ in processes():
+        for entry in environ:
+            if entry.startswith(mark):
+                job, _, number = entry[len(mark) :].partition("/attempts/")
+                if number.isdigit():
+                    found[job].add(int(number))
+    return dict(found)
