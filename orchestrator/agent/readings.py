@@ -5,7 +5,7 @@ import secrets
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from orchestrator import live, wakeups
+from orchestrator.agent.claims import ClaimWatch
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
@@ -52,6 +53,7 @@ class ReadingsThread(threading.Thread):
         self.history = DeviceHistory(settings.HOME.device_history)
         self.cleaned_at = 0.0
         self.lost = LostDevices()
+        self.claims = ClaimWatch()
         self.problem: str | None = None
         self.labels: dict[str, Device] = {}
         self.present: MissingDevices | None = None
@@ -71,7 +73,8 @@ class ReadingsThread(threading.Thread):
 
     def tick(self) -> None:
         """One reading of everything."""
-        holders, held = _holders()
+        leases = list(Lease.objects.active().select_related("attempt__job__owner", "device"))
+        holders, held = _holders(leases)
         self.seq += 1
         readings = self._read(holders)
         now = time.time()
@@ -91,6 +94,7 @@ class ReadingsThread(threading.Thread):
             )
         )
         wakeups.publish("devices", self.seq)
+        self.claims.note(readings, leases)
         for each in readings:
             if not each.stale:
                 self.history.append(
@@ -126,10 +130,9 @@ class ReadingsThread(threading.Thread):
         self.present = MissingDevices({info.id for info in found})
 
 
-def _holders() -> tuple[list[Holder], defaultdict[str, list[Held]]]:
+def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, list[Held]]]:
     """Who holds what, for the driver (pids) and for the wall (names)."""
     holders, held = [], defaultdict(list)
-    leases = Lease.objects.active().select_related("attempt__job__owner")
     for lease in leases:
         attempt = lease.attempt
         job = attempt.job

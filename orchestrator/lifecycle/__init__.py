@@ -16,10 +16,12 @@ from orchestrator.lifecycle.wishes import (
     cancel,
     ended_words,
     hold,
+    limit_memory,
     lose_device,
     preempt,
     release,
     shut_down,
+    stop_by_policy,
     want_stop,
 )
 
@@ -38,6 +40,7 @@ __all__ = [
     "ended_words",
     "fail_waiting",
     "hold",
+    "limit_memory",
     "lose_device",
     "lose_sight",
     "move",
@@ -49,5 +52,6 @@ __all__ = [
     "run",
     "shut_down",
     "start",
+    "stop_by_policy",
     "want_stop",
 ]

@@ -7,10 +7,21 @@ from typing import Any
 
 from django.db import transaction
 
-from orchestrator import wakeups
+from orchestrator import memory_claims, wakeups, words
 from orchestrator.lifecycle.sight import leases_of, lift_fences
 from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
-from orchestrator.models import Attempt, AttemptState, Errand, ExitKind, Job, JobState, Outbox, StopReason
+from orchestrator.lifecycle.use import charge, used_gpu_s
+from orchestrator.models import (
+    Attempt,
+    AttemptState,
+    Checkpoint,
+    Errand,
+    ExitKind,
+    Job,
+    JobState,
+    Outbox,
+    StopReason,
+)
 from orchestrator.models.jobs import LEASED_STATES
 
 RETRIED_KINDS = frozenset(
@@ -19,7 +30,7 @@ RETRIED_KINDS = frozenset(
 LAUNCH_BUDGET = 3
 OOM_CPU_RETRIES = 1
 LONGEST_BACKOFF_S = 300.0
-QUEUED_AGAIN_FOR = frozenset({StopReason.PREEMPT, StopReason.SHUTDOWN, StopReason.POLICY})
+QUEUED_AGAIN_FOR = frozenset({StopReason.PREEMPT, StopReason.SHUTDOWN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,7 @@ class Ending:
     dropped_log_bytes: int = 0
     progressed: bool = False  # a newer checkpoint verifies than the one it started from
     retriable: bool = True  # False where trying again cannot help
+    claim_bytes: int | None = None  # with which a job that outgrew its claim is tried again
 
 
 def end(attempt: Attempt, ending: Ending) -> Job:
@@ -67,8 +79,11 @@ def end(attempt: Attempt, ending: Ending) -> Job:
         lift_fences(attempt)
         leases_of(attempt).update(ended_at=ending.at)
         Outbox.objects.open().filter(job=job, number=attempt.number).update(done_at=ending.at)
+        gpu_s = used_gpu_s(attempt, ending.run_s)
+        job.attained_gpu_s += gpu_s
+        charge(job, gpu_s, ending.at)
         if job.state in LEASED_STATES and job.attempt_count == attempt.number:
-            _move_on(job, ending)
+            _move_on(job, replace(ending, claim_bytes=memory_claims.larger_claim(attempt)))
         queue_errand(job, Errand.SCHEDULE)
         wakeups.publish("devices")
 
@@ -81,6 +96,7 @@ def _move_on(job: Job, ending: Ending) -> None:
         "exit_kind": ending.kind,
         "exit_detail": ending.detail[:1000],
         "seconds_run": job.seconds_run + ending.run_s,
+        "attained_gpu_s": job.attained_gpu_s,
         "now": ending.at,
     }
     stopped_for = _stopped_for(job, ending)
@@ -90,17 +106,38 @@ def _move_on(job: Job, ending: Ending) -> None:
     if stopped_for and job.state in {JobState.STARTING, JobState.RUNNING}:
         # Stopped without a wish in the database: by an operator's hand, or with the server.
         move(job, JobState.STOPPING, actor="supervisor", reason=ending.detail, now=ending.at)
-    if stopped_for == StopReason.CANCEL:
+    if stopped_for in {StopReason.CANCEL, StopReason.POLICY}:
         reason = job.reason if job.stop_wanted else ending.detail
         move(job, JobState.CANCELLED, actor="supervisor", reason=reason or "Cancelled.", **common)
     elif stopped_for == StopReason.TIMEOUT:
         move(job, JobState.TIMED_OUT, actor="supervisor", reason=ending.detail, **common)
     elif stopped_for in QUEUED_AGAIN_FOR:
-        move(job, JobState.QUEUED, actor="supervisor", reason=ending.detail, stop_wanted=False, **common)
+        reason = f"{_made_room(job) or ending.detail} {_goes_on(job)}"
+        move(job, JobState.QUEUED, actor="supervisor", reason=reason, stop_wanted=False, **common)
     elif stopped_for == StopReason.GPU_FAULT:  # whatever the script said when its device was gone
         _retry_or_fail(job, replace(ending, kind=ExitKind.GPU_FAULT), common)
+    elif stopped_for == StopReason.MEMORY:
+        common |= {"exit_kind": ExitKind.OOM_GPU}
+        _retry_or_fail(job, replace(ending, kind=ExitKind.OOM_GPU, detail=job.reason), common)
     else:
         _retry_or_fail(job, ending, common)
+
+
+def _made_room(job: Job) -> str:
+    """Who got the devices of a job that was preempted by the scheduler."""
+    other = job.preempted_for
+    return f"Made room for {other} of {other.owner}." if other is not None else ""
+
+
+def _goes_on(job: Job) -> str:
+    """From where a stopped job will go on."""
+    newest = Checkpoint.objects.filter(job=job).order_by("-created_at", "-pk").first()
+    if newest is None:
+        return "It kept no checkpoint, so it will begin anew."
+    if newest.step is None:
+        return f"It will go on from {newest.name}."
+    of = f" of {job.total_steps:,}" if job.total_steps else ""
+    return f"It will go on from step {newest.step:,}{of}."
 
 
 def _stopped_for(job: Job, ending: Ending) -> StopReason | None:
@@ -129,12 +166,17 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
         return
     failures = 0 if ending.progressed else job.failures + 1
     budget = _retry_budget(job, ending)
-    if never_ran or not ending.retriable or failures > budget or ending.kind not in RETRIED_KINDS:
+    outgrew = ending.kind == ExitKind.OOM_GPU and ending.claim_bytes is not None
+    retried = ending.kind in RETRIED_KINDS or outgrew
+    if never_ran or not ending.retriable or failures > budget or not retried:
         said = _why_not_again(ending, failures, budget)
         move(job, JobState.FAILED, actor="supervisor", reason=f"{ending.detail} {said}".strip(), **common)
         return
     delay_s = 0.0 if ending.progressed else backoff_s(job, failures)
     when = "now" if delay_s == 0 else f"in {delay_s:.0f} s"
+    if outgrew and ending.claim_bytes is not None:
+        common["claim_floor_bytes"] = ending.claim_bytes
+        when += f" with {words.size(ending.claim_bytes)} on each device"
     move(
         job,
         JobState.BACKOFF,
@@ -155,7 +197,8 @@ def _retry_budget(job: Job, ending: Ending) -> int:
 
 
 def _why_not_again(ending: Ending, failures: int, budget: int) -> str:
-    if ending.kind in {ExitKind.USER_ERROR, ExitKind.OOM_GPU}:
+    same_again = ending.kind == ExitKind.OOM_GPU and ending.claim_bytes is None
+    if ending.kind == ExitKind.USER_ERROR or same_again:
         return "Not retried: the same code would fail again."
     if ending.retriable and failures > budget > 0:
         return f"All {budget} retries are used."

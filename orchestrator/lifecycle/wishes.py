@@ -1,5 +1,7 @@
 """What people, the scheduler and health checks ask of a job; asking twice is harmless."""
 
+from typing import Any
+
 from django.db import transaction
 from django.utils import timezone
 
@@ -38,13 +40,16 @@ def cancel(job: Job, *, by: str) -> Job:
     return retry_when_stale(job, act)
 
 
-def want_stop(job: Job, reason: StopReason, *, actor: str, text: str) -> None:
+def want_stop(job: Job, reason: StopReason, *, actor: str, text: str, **changes: Any) -> None:
     """Write the wish to stop a job that holds devices; the agent hands it to the supervisor until it ended.
 
     A cancel replaces any earlier reason; nothing replaces a cancel.
+
+    Args:
+        changes: further columns to set with it.
     """
     now = timezone.now()
-    wish = {"stop_wanted": True, "stop_reason": reason, "stop_wanted_at": now}
+    wish = {"stop_wanted": True, "stop_reason": reason, "stop_wanted_at": now, **changes}
     if job.state in {JobState.STARTING, JobState.RUNNING}:
         move(job, JobState.STOPPING, actor=actor, reason=text, now=now, **wish)
         return
@@ -86,15 +91,20 @@ def release(job: Job, *, by: str) -> Job:
     return retry_when_stale(job, act)
 
 
-def preempt(job: Job, *, by: str, reason: str = "") -> Job:
-    """Stop a running job with a checkpoint and queue it again (S7, S11)."""
+def preempt(job: Job, *, by: str, reason: str = "", for_job: Job | None = None) -> Job:
+    """Stop a running job with a checkpoint and queue it again (S7, S11).
+
+    Args:
+        for_job: who gets its devices, where that is known.
+    """
 
     def act(job: Job) -> None:
         if job.state == JobState.STOPPING and job.stop_reason == StopReason.PREEMPT:
             return
         if job.state not in {JobState.STARTING, JobState.RUNNING}:
             raise IllegalTransition(f"The job is {job.state}; only a running job can be preempted.")
-        want_stop(job, StopReason.PREEMPT, actor=by, text=reason or f"Preempted by {by}.")
+        text = reason or f"Preempted by {by}."
+        want_stop(job, StopReason.PREEMPT, actor=by, text=text, preempted_for=for_job)
 
     return retry_when_stale(job, act)
 
@@ -105,6 +115,26 @@ def lose_device(job: Job, *, text: str) -> Job:
     def act(job: Job) -> None:
         if job.state in LEASED_STATES:
             want_stop(job, StopReason.GPU_FAULT, actor="health", text=text)
+
+    return retry_when_stale(job, act)
+
+
+def limit_memory(job: Job, *, text: str) -> Job:
+    """A job outgrew the memory it had claimed: stop it, so that its neighbours keep theirs (S7, F86)."""
+
+    def act(job: Job) -> None:
+        if job.state in {JobState.STARTING, JobState.RUNNING}:
+            want_stop(job, StopReason.MEMORY, actor="memory watch", text=text)
+
+    return retry_when_stale(job, act)
+
+
+def stop_by_policy(job: Job, *, text: str) -> Job:
+    """A rule of its pool ends a job for good (S7)."""
+
+    def act(job: Job) -> None:
+        if job.state in {JobState.STARTING, JobState.RUNNING}:
+            want_stop(job, StopReason.POLICY, actor="policy", text=text)
 
     return retry_when_stale(job, act)
 

@@ -14,7 +14,8 @@ KIND_OF_STOP = {
     "timeout": "timeout",
     "preempt": "preempted",
     "shutdown": "preempted",
-    "policy": "preempted",
+    "policy": "cancelled",
+    "memory": "oom_gpu",
     "gpu_fault": "gpu_fault",
 }
 _STOP_SENTENCES = {
@@ -22,7 +23,8 @@ _STOP_SENTENCES = {
     "timeout": "Stopped at its time limit.",
     "preempt": "Stopped before its end; it is queued again and will be resumed.",
     "shutdown": "Stopped because the server shuts down; it will be resumed.",
-    "policy": "Stopped by a rule of the pool; it will be resumed.",
+    "policy": "Stopped by a rule of the pool.",
+    "memory": "Stopped because it used more GPU memory than it had claimed.",
     "gpu_fault": "Stopped because its GPU reported a fault.",
 }
 _GPU_MEMORY = re.compile(
@@ -67,6 +69,8 @@ class Ending:
         stop_heard: bool = False,
         infra: str | None = None,
         over_memory: str | None = None,
+        over_limit: str | None = None,
+        at_limit: str | None = None,
         hang: str | None = None,
         oom_killed: bool = False,
         started_ranks: int | None = None,
@@ -83,6 +87,8 @@ class Ending:
         self.stop_heard = stop_heard  # a rank caught our SIGTERM before its script returned
         self.infra = infra
         self.over_memory = over_memory
+        self.over_limit = over_limit  # ended by us because of the limit that this sentence names
+        self.at_limit = at_limit  # a limit that it met and that may be why it failed
         self.hang = hang
         self.oom_killed = oom_killed  # the kernel's out-of-memory killer was at work when it ended
         self.started_ranks = ranks if started_ranks is None else started_ranks
@@ -113,6 +119,8 @@ def classify(ending: Ending) -> Verdict:
     for rule in _RULES:
         verdict = rule(ending)
         if verdict is not None:
+            if ending.at_limit and verdict.kind in _MAY_BE_LIMITS:
+                verdict.detail = f"{verdict.detail} {ending.at_limit}"
             return verdict
     return Verdict("infra", "The run ended and left no trace of why; its logs may tell.")
 
@@ -181,6 +189,10 @@ def _stopped(ending: Ending) -> Verdict | None:
 
 def _over_memory(ending: Ending) -> Verdict | None:
     return Verdict("oom_cpu", ending.over_memory) if ending.over_memory else None
+
+
+def _over_limit(ending: Ending) -> Verdict | None:
+    return Verdict("user_error", ending.over_limit) if ending.over_limit else None
 
 
 def _hung(ending: Ending) -> Verdict | None:
@@ -270,6 +282,7 @@ _RULES = (
     _finished,
     _stopped,
     _over_memory,
+    _over_limit,
     _hung,
     _launcher_failed,
     _raised,
@@ -277,6 +290,7 @@ _RULES = (
     _exited,
     _top_died,
 )
+_MAY_BE_LIMITS = ("user_error", "signal", "infra")
 _GPU_MEMORY_ADVICE = "A smaller micro-batch, activation checkpointing or FSDP needs less."
 _SIGNAL_HINTS: dict[int, str] = {
     signal.SIGSEGV: " (a crash in native code)",

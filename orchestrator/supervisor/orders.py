@@ -6,7 +6,7 @@ import time
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.records import read_record, write_record
 
-STOP_REASONS = ("cancel", "timeout", "preempt", "gpu_fault", "shutdown", "policy")
+STOP_REASONS = ("cancel", "timeout", "preempt", "gpu_fault", "shutdown", "policy", "memory")
 
 
 class StopOrder:

@@ -414,7 +414,7 @@ def test_a_launch_that_cannot_work_fails_at_once(make_attempt):
         (StopReason.TIMEOUT, JobState.TIMED_OUT),
         (StopReason.PREEMPT, JobState.QUEUED),
         (StopReason.SHUTDOWN, JobState.QUEUED),
-        (StopReason.POLICY, JobState.QUEUED),
+        (StopReason.POLICY, JobState.CANCELLED),
         (StopReason.GPU_FAULT, JobState.BACKOFF),
     ],
 )

@@ -1,0 +1,209 @@
+"""How much memory a job claims on each of its devices: as typed, as learned from earlier runs, or all of it.
+
+Runs that need equal memory have the same key: code, shape of the arguments, data sets, environment, number
+of devices.  What they were seen to hold is kept with their leases, by the model of the device.
+"""
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Max, Q
+
+from orchestrator.models import Attempt, AttemptState, Device, ExitKind, Job, Lease, Pool, Sharing
+from orchestrator.spec import GIB
+
+RUNS_REMEMBERED = 20  # of a key and model; older ones say little about today's code of the driver
+LEAST_MARGIN = 0.05
+FEW_RUNS = 3  # with fewer, their spread says nothing yet ...
+MARGIN_OF_FEW = 0.10  # ... so that the margin is at least this
+GROWTH = 1.5  # a job that outgrew its claim comes back with so much more
+LEAST_RUN_S = 60.0  # a run that ended earlier may not have reached its peak, unless it ended well
+
+# Options that change how long or under which name a program runs, and not what it holds.
+_WITHOUT_WEIGHT = frozenset(
+    [
+        "seed",
+        "epochs",
+        "num-epochs",
+        "steps",
+        "max-steps",
+        "total-steps",
+        "lr",
+        "learning-rate",
+        "weight-decay",
+        "dropout",
+        "momentum",
+        "name",
+        "run-name",
+        "tag",
+        "log-interval",
+        "log-every",
+        "save-every",
+    ]
+)
+_FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(\.\d*)?[eE][+-]?\d+)([eE][+-]?\d+)?")
+
+
+class Source(StrEnum):
+    TYPED = "typed"
+    LEARNED = "learned"
+    RAISED = "raised"  # it outgrew an earlier claim
+    DEVICE = "whole device"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryClaim:
+    """What a job claims on each of its devices."""
+
+    memory_bytes: int | None  # None: the whole device
+    source: Source
+    error_percent: float | None = None  # the margin above the largest earlier peak; learned claims only
+    runs: int = 0  # that it was learned from
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "bytes": self.memory_bytes,
+            "source": str(self.source),
+            "error_percent": None if self.error_percent is None else round(self.error_percent, 1),
+            "runs": self.runs,
+        }
+
+
+def claim_of(job: Job) -> MemoryClaim:
+    """As ``claims_of``, for one job."""
+    return claims_of([job])[job.pk]
+
+
+def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
+    """What each job would claim if it started now, by its id."""
+    jobs = list(jobs)
+    sharing = set(Pool.objects.filter(sharing=Sharing.LEARNED).values_list("pk", flat=True))
+    keys = {
+        job.pk: memory_key(job.spec_fields, job.bundle)
+        for job in jobs
+        if job.pool_id in sharing and job.spec_fields.get("gpu_memory_gib") is None
+    }
+    peaks = _peaks_by_model(set(keys.values()))
+    models = _models(sharing) if peaks else {}
+    largest = _largest_devices({job.pool_id for job in jobs if job.claim_floor_bytes})
+    return {
+        job.pk: _claim(job, peaks.get(keys.get(job.pk, ""), {}), models.get(job.pool_id, set()), largest)
+        for job in jobs
+    }
+
+
+def _claim(
+    job: Job, peaks: Mapping[str, Sequence[int]], models: set[str], largest: Mapping[str, int]
+) -> MemoryClaim:
+    gib = job.spec_fields.get("gpu_memory_gib")
+    if gib is not None:
+        claim = MemoryClaim(round(gib * GIB), Source.TYPED)
+    # Where one of the pool's models was never tried, it may land on that one.
+    elif peaks and models <= peaks.keys():
+        claim = max((learn(peaks[model]) for model in models), key=lambda each: each.memory_bytes or 0)
+    else:
+        claim = MemoryClaim(None, Source.DEVICE)
+    floor = job.claim_floor_bytes
+    if floor is None or claim.memory_bytes is None or floor <= claim.memory_bytes:
+        return claim
+    if floor >= largest.get(job.pool_id, 0):
+        return MemoryClaim(None, Source.DEVICE)
+    return MemoryClaim(floor, Source.RAISED)
+
+
+def learn(peaks: Sequence[int]) -> MemoryClaim:
+    """The largest peak and a margin: the spread of the earlier runs, and never less than 5 %.
+
+    Args:
+        peaks: of at least one run, the largest of its ranks.
+    """
+    top = max(peaks)
+    least = LEAST_MARGIN if len(peaks) >= FEW_RUNS else MARGIN_OF_FEW
+    margin = max(top - min(peaks), round(least * top))
+    return MemoryClaim(top + margin, Source.LEARNED, 100 * margin / top, len(peaks))
+
+
+def memory_key(spec: Mapping[str, Any], bundle: str) -> str:
+    """Equal for jobs that are expected to need equal memory on a device."""
+    facts = [
+        bundle,
+        spec.get("kind"),
+        spec.get("entrypoint"),
+        spec.get("gpus"),
+        shape_of(spec.get("args") or []),
+        spec.get("datasets") or [],
+        sorted((name, _shape(value)) for name, value in (spec.get("env") or {}).items() if name != "SEED"),
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def shape_of(args: Sequence[str]) -> list[str]:
+    """Arguments without what does not change the memory: learning rates, seeds, numbers of steps, names."""
+    found: list[str] = []
+    weightless = False
+    for arg in args:
+        option, equals, value = arg.partition("=")
+        is_option = arg.startswith("-") and not _FRACTION.fullmatch(arg)
+        name = option.lstrip("-").replace("_", "-").lower()
+        if is_option and equals:
+            found.append(f"{option}={'#' if name in _WITHOUT_WEIGHT else _shape(value)}")
+        elif is_option:
+            found.append(arg)
+        else:
+            found.append("#" if weightless else _shape(arg))
+        weightless = is_option and not equals and name in _WITHOUT_WEIGHT
+    return found
+
+
+def _shape(value: str) -> str:
+    return "#" if _FRACTION.fullmatch(value) else value
+
+
+def _peaks_by_model(keys: set[str]) -> dict[str, dict[str, list[int]]]:
+    """By key and device model, the peak of each remembered run, newest first."""
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    if not keys:
+        return found
+    runs = (
+        Attempt.objects.filter(memory_key__in=keys, state=AttemptState.ENDED, leases__peak_bytes__gt=0)
+        .filter(Q(kind=ExitKind.OK) | Q(run_s__gte=LEAST_RUN_S))
+        .exclude(kind=ExitKind.OOM_GPU)  # what it would have needed was not seen
+        .values("pk", "memory_key", "leases__device__name")
+        .annotate(peak=Max("leases__peak_bytes"))
+        .order_by("-pk")
+    )
+    for run in runs[: RUNS_REMEMBERED * len(keys) * 2]:
+        of_model = found[run["memory_key"]][run["leases__device__name"]]
+        if len(of_model) < RUNS_REMEMBERED:
+            of_model.append(run["peak"])
+    return found
+
+
+def _models(pools: set[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for pool, name in Device.objects.filter(pool__in=pools).values_list("pool_id", "name"):
+        found[pool].add(name)
+    return found
+
+
+def _largest_devices(pools: set[str]) -> dict[str, int]:
+    rows = Device.objects.filter(pool__in=pools).values("pool_id").annotate(most=Max("memory_bytes"))
+    return {row["pool_id"]: row["most"] for row in rows}
+
+
+def larger_claim(attempt: Attempt) -> int | None:
+    """What the job of an attempt that outgrew its claim should claim next; None if it had whole devices."""
+    leases = list(Lease.objects.filter(attempt=attempt, memory_bytes__isnull=False).select_related("device"))
+    claimed = max((lease.memory_bytes or 0 for lease in leases), default=0)
+    there = max((lease.device.memory_bytes for lease in leases), default=0)
+    if claimed >= there:
+        return None
+    seen = max(lease.peak_bytes or 0 for lease in leases)
+    return min(there, max(round(GROWTH * claimed), round((1 + MARGIN_OF_FEW) * seen)))

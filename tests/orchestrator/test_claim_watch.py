@@ -1,0 +1,191 @@
+"""The agent's watch over claims: peaks are kept by rank, and who outgrows a claim is the one that is limited."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from orchestrator import lifecycle
+from orchestrator.agent.claims import ClaimWatch
+from orchestrator.devices.types import DeviceProcess, Reading
+from orchestrator.lifecycle import Ending
+from orchestrator.memory_claims import claim_of, memory_key
+from orchestrator.models import Attempt, ExitKind, Job, JobState, Lease, StopReason
+from orchestrator.spec import GIB
+
+
+def reading(device_id: str = "sim-0", *, stale: bool = False, **used_gib: float) -> Reading:
+    """Readings of one device; keywords are attempts ("<job>:<number>", or ``foreign``) and what they hold."""
+    processes = tuple(
+        DeviceProcess(100 + index, round(gib * GIB), "ada", "python", None if name == "foreign" else name)
+        for index, (name, gib) in enumerate(used_gib.items())
+    )
+    used = sum(process.used_bytes for process in processes)
+    return Reading(
+        device_id=device_id,
+        taken_at=time.time(),
+        used_bytes=used,
+        total_bytes=80 * GIB,
+        processes=processes,
+        stale=stale,
+    )
+
+
+def name_of(attempt: Attempt) -> str:
+    return f"{attempt.job_id}:{attempt.number}"
+
+
+def leases() -> list[Lease]:
+    return list(Lease.objects.active().select_related("attempt__job__owner", "device"))
+
+
+def outgrow(watch: ClaimWatch, attempt: Attempt, gib: float, times: int = 2) -> Job:
+    for _ in range(times):
+        watch.note([reading(**{name_of(attempt): gib})], leases())
+    attempt.job.refresh_from_db()
+    return attempt.job
+
+
+def end(attempt: Attempt, kind: ExitKind = ExitKind.OOM_GPU, **fields) -> Job:
+    return lifecycle.end(attempt, Ending(kind=kind, detail="Out of memory.", at=timezone.now(), **fields))
+
+
+def test_the_peak_of_each_rank_is_kept_with_its_lease(make_attempt, make_device):
+    attempt = make_attempt(state=JobState.RUNNING, devices=[make_device(0), make_device(1)], gpus=2)
+    watch = ClaimWatch()
+    for gib in (3, 9, 5):
+        watch.note(
+            [
+                reading("sim-0", **{name_of(attempt): gib, "foreign": 40}),
+                reading("sim-1", **{name_of(attempt): 1}),
+            ],
+            leases(),
+        )
+
+    end(attempt, ExitKind.OK)
+    watch.note([], leases())
+
+    assert list(Lease.objects.order_by("rank").values_list("peak_bytes", flat=True)) == [9 * GIB, GIB]
+    assert Attempt.objects.get().memory_key == memory_key(attempt.job.spec_fields, attempt.job.bundle)
+
+
+def test_a_peak_outlives_a_restart_of_the_agent(make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    first = ClaimWatch()
+    first.note([reading(**{name_of(attempt): 9})], leases())
+    first._written_at -= 60
+    first.note([reading(**{name_of(attempt): 9})], leases())
+
+    second = ClaimWatch()
+    second._written_at -= 60
+    second.note([reading(**{name_of(attempt): 4})], leases())
+
+    assert Lease.objects.get().peak_bytes == 9 * GIB
+
+
+def test_f86_the_job_that_outgrows_its_claim_is_stopped_and_not_its_neighbours(make_device, make_attempt):
+    device = make_device(0)
+    first, greedy, third = (
+        make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=20 * GIB) for _ in range(3)
+    )
+    watch = ClaimWatch()
+
+    for _ in range(2):
+        held = {name_of(first): 19, name_of(greedy): 30, name_of(third): 20}
+        watch.note([reading(**held)], leases())
+
+    greedy.job.refresh_from_db()
+    assert (greedy.job.state, greedy.job.stop_reason) == (JobState.STOPPING, StopReason.MEMORY)
+    assert "30.0 GiB" in greedy.job.reason
+    assert "20.0 GiB" in greedy.job.reason
+    for neighbour in (first, third):
+        neighbour.job.refresh_from_db()
+        assert neighbour.job.state == JobState.RUNNING
+
+
+def test_f86_it_comes_back_with_a_larger_claim(make_attempt):
+    attempt = make_attempt(
+        state=JobState.RUNNING, memory_bytes=20 * GIB, spec={"gpu_memory_gib": 20, "max_retries": 3}
+    )
+    outgrow(ClaimWatch(), attempt, 40)
+
+    job = end(attempt)
+
+    assert (job.state, job.exit_kind, job.failures) == (JobState.BACKOFF, ExitKind.OOM_GPU, 1)
+    assert "44.0 GiB" in job.reason
+    assert claim_of(job).memory_bytes == 44 * GIB
+
+
+def test_f86_torch_that_refuses_more_than_the_claim_leads_to_the_same(make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB, spec={"gpu_memory_gib": 20})
+
+    job = end(attempt)
+
+    assert (job.state, job.claim_floor_bytes) == (JobState.BACKOFF, 30 * GIB)
+
+
+def test_f74_a_job_that_had_whole_devices_is_not_tried_again(make_attempt):
+    job = end(make_attempt(state=JobState.RUNNING))
+
+    assert (job.state, job.claim_floor_bytes) == (JobState.FAILED, None)
+    assert "same code would fail again" in job.reason
+
+
+def test_a_job_that_outgrows_every_claim_ends_when_its_retries_are_used(make_attempt):
+    attempt = make_attempt(
+        state=JobState.RUNNING, memory_bytes=20 * GIB, spec={"gpu_memory_gib": 20, "max_retries": 0}
+    )
+    outgrow(ClaimWatch(), attempt, 40)
+
+    assert end(attempt).state == JobState.FAILED
+
+
+@pytest.mark.parametrize("gib", [20.0, 20.3])
+def test_a_claim_has_a_little_slack(gib, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
+
+    assert outgrow(ClaimWatch(), attempt, gib, times=5).state == JobState.RUNNING
+
+
+def test_one_odd_reading_stops_nobody(make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
+    watch = ClaimWatch()
+
+    outgrow(watch, attempt, 70, times=1)
+    outgrow(watch, attempt, 10, times=1)
+
+    assert outgrow(watch, attempt, 70, times=1).state == JobState.RUNNING
+
+
+def test_a_stale_reading_counts_for_nothing(make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
+    watch = ClaimWatch()
+    for _ in range(5):
+        watch.note([reading(stale=True, **{name_of(attempt): 70})], leases())
+
+    attempt.job.refresh_from_db()
+    assert attempt.job.state == JobState.RUNNING
+
+
+def test_f84_a_foreign_process_that_grows_does_not_limit_the_job_beside_it(make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
+    watch = ClaimWatch()
+    for _ in range(5):
+        watch.note([reading(**{name_of(attempt): 19, "foreign": 61})], leases())
+
+    attempt.job.refresh_from_db()
+    assert attempt.job.state == JobState.RUNNING
+
+
+def test_a_job_that_had_a_whole_device_may_use_all_of_it(make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+
+    assert outgrow(ClaimWatch(), attempt, 79, times=5).state == JobState.RUNNING
+
+
+def test_what_finished_while_it_was_limited_has_finished(make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
+    outgrow(ClaimWatch(), attempt, 40)
+
+    assert end(attempt, ExitKind.OK, run_s=timedelta(minutes=5).total_seconds()).state == JobState.SUCCEEDED
