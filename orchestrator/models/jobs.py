@@ -124,6 +124,7 @@ class Job(models.Model):
     failures = models.PositiveIntegerField(default=0)  # since the last progress; measured against max_retries
     launch_failures = models.PositiveIntegerField(default=0)
     colour = models.PositiveSmallIntegerField(null=True)  # slot of the palette, kept for the job's life
+    memory_claim = models.JSONField(default=dict)  # as memory_claims.MemoryClaim.as_json writes it
     claim_floor_bytes = models.BigIntegerField(null=True)  # what it claims at least, since it outgrew less
     idle_since = models.DateTimeField(null=True)  # its devices do nothing since then, and it was warned
     resume_job = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
@@ -166,6 +167,15 @@ class Job(models.Model):
     @property
     def spec(self) -> JobSpec:
         return JobSpec.model_validate(self.spec_fields)
+
+    @property
+    def claimed_bytes(self) -> int | None:
+        """What it claims on each of its devices; None: the whole device."""
+        if self.memory_claim:
+            claimed: int | None = self.memory_claim["bytes"]
+            return claimed
+        gib = self.spec_fields.get("gpu_memory_gib")  # before the first pass
+        return None if gib is None else round(gib * 1024**3)
 
     @property
     def is_final(self) -> bool:
