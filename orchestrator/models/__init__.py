@@ -1,6 +1,8 @@
 """One file for each noun; import them from here."""
 
 from orchestrator.models.attempts import Attempt, AttemptState, Checkpoint, ExitKind, Lease
+from orchestrator.models.audit import AppendOnly, AuditEntry
+from orchestrator.models.bookings import Booking, BookingKind
 from orchestrator.models.datasets import Dataset, DatasetRoot
 from orchestrator.models.events import JobEvent
 from orchestrator.models.jobs import (
@@ -14,7 +16,9 @@ from orchestrator.models.jobs import (
 )
 from orchestrator.models.ledger import DeviceSpan, Use
 from orchestrator.models.outbox import Errand, Outbox, SchedulerTerm
+from orchestrator.models.people import Person, PoolRight, Right, Role, SignInFailure
 from orchestrator.models.pools import AdminState, Device, Health, Network, Pool, Sharing
+from orchestrator.models.quotas import Quota
 from orchestrator.models.scheduling import OwnerUse, SchedulerNotes, StartPromise
 from orchestrator.models.secrets import JobSecret
 from orchestrator.models.tokens import IdempotencyKey, Scope, Token
@@ -24,8 +28,12 @@ __all__ = [
     "LEASED_STATES",
     "WAITING_STATES",
     "AdminState",
+    "AppendOnly",
     "Attempt",
     "AttemptState",
+    "AuditEntry",
+    "Booking",
+    "BookingKind",
     "Checkpoint",
     "Dataset",
     "DatasetRoot",
@@ -44,11 +52,17 @@ __all__ = [
     "Network",
     "Outbox",
     "OwnerUse",
+    "Person",
     "Pool",
+    "PoolRight",
+    "Quota",
+    "Right",
+    "Role",
     "SchedulerNotes",
     "SchedulerTerm",
     "Scope",
     "Sharing",
+    "SignInFailure",
     "StartPromise",
     "StopReason",
     "Token",

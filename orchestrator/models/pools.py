@@ -34,6 +34,9 @@ class Pool(models.Model):
     idle_stop_after_s = models.PositiveIntegerField(
         null=True, blank=True, help_text="... and for so long is stopped; empty: never"
     )
+    open = models.BooleanField(
+        default=True, help_text="Whoever may submit at all may submit here; else only those with a right"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,0 +1,56 @@
+"""Who did what; written once and never changed."""
+
+from typing import Any, ClassVar, NoReturn
+
+from django.db import models
+
+from orchestrator.exceptions import Conflict
+
+
+class AppendOnly(Conflict):
+    """Entries of the audit are written once."""
+
+    code = "append_only"
+
+    def __init__(self) -> None:
+        super().__init__("The audit is append-only: its entries can be neither changed nor deleted.")
+
+
+class AuditQuerySet(models.QuerySet["AuditEntry"]):
+    def update(self, **_columns: Any) -> NoReturn:
+        raise AppendOnly
+
+    def delete(self) -> NoReturn:
+        raise AppendOnly
+
+    def bulk_update(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        raise AppendOnly
+
+
+class AuditEntry(models.Model):
+    """One act of a person; names are kept as texts, so that entries outlive what they speak of."""
+
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150)  # as typed, where a sign-in failed
+    action = models.CharField(max_length=32)  # such as quota.changed
+    subject = models.CharField(max_length=200, blank=True)  # such as user ada, pool default, job 8c2f01d4
+    text = models.CharField(max_length=1000)
+    address = models.CharField(max_length=64, blank=True)  # where the request came from
+
+    objects = AuditQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [models.Index(fields=["actor"]), models.Index(fields=["action"])]
+        verbose_name_plural = "audit entries"
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M} {self.actor} {self.action}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if self.pk is not None:
+            raise AppendOnly
+        super().save(*args, **kwargs)
+
+    def delete(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        raise AppendOnly
