@@ -20,16 +20,16 @@ from orchestrator.scheduling import (
     ShapeCount,
     Share,
     State,
+    Wait,
     decide,
     learn_lengths,
+    learn_start_errors,
 )
-from orchestrator.scheduling.estimate import SETTLE_S
 
 Who = Literal["all", "half", "none"]
 Limits = Literal["given", "equal", "shuffled"]
 REPORTS_AFTER_S = 120.0  # from then on a job's own steps say how long it takes
 _REMEMBERED = 400  # finished jobs that lengths and errors are learned from
-_STOP_S = SETTLE_S + 30.0  # what a range adds for stopping others; 30 s is the grace of a job that names none
 _EPS = 1e-6
 _MOST_PASSES = 50  # at one moment; two are usual: stop, then start
 _HALF_LIFE_S = 7 * 86400.0
@@ -96,7 +96,7 @@ class _Life:
     started: float = 0.0  # of the present segment, while there is one
     segments: int = 0  # begun so far
     shares: tuple[Share, ...] = ()
-    promise: tuple[float, float, float] | None = None  # made, earliest, latest
+    promise: tuple[float, Wait] | None = None  # when it was made, and what was told
 
 
 def replay(
@@ -245,7 +245,7 @@ class _Replay:
         life.segments += 1
         heappush(self.ends, (self.now + life.left_s, life.job.id, life.segments))
         if life.promise is not None:
-            self._check_promise(life, life.promise)
+            self._check_promise(life, *life.promise)
         self.unpromised.discard(life.job.id)
 
     def _note_promises(self, decisions: Decisions) -> None:
@@ -256,20 +256,19 @@ class _Replay:
                 and wait.start_latest is not None
             ):
                 self.unpromised.discard(wait.job_id)
-                self.lives[wait.job_id].promise = (self.now, wait.start_earliest, wait.start_latest)
+                self.lives[wait.job_id].promise = (self.now, wait)
 
-    def _check_promise(self, life: _Life, promise: tuple[float, float, float]) -> None:
-        made, earliest, latest = promise
+    def _check_promise(self, life: _Life, made: float, told: Wait) -> None:
         life.promise = None
-        if self.now <= made + _EPS:
+        if self.now <= made + _EPS or told.start_earliest is None or told.start_latest is None:
             return  # its devices were cleared at once: that was no wait
-        self.outcome.promises.append(Promise(life.job.id, made, earliest, latest, self.now))
-        high = max(1.0, self.start_errors[1]) if self.start_errors else 4.0
-        foreseen_s = max(SETTLE_S, (latest - made - _STOP_S) / high)
-        self.errors.append((self.now - made) / foreseen_s)
-        if len(self.errors) >= 20 and len(self.outcome.promises) % 5 == 0:
-            ordered = sorted(self.errors)
-            self.start_errors = (ordered[len(ordered) // 25], ordered[-1 - len(ordered) // 25])
+        self.outcome.promises.append(
+            Promise(life.job.id, made, told.start_earliest, told.start_latest, self.now)
+        )
+        if told.foreseen_s is not None:
+            self.errors.append((self.now - made) / told.foreseen_s)
+        if len(self.outcome.promises) % 5 == 0:
+            self.start_errors = learn_start_errors(self.errors)
 
 
 def _lives(jobs: Sequence[TraceJob], device_bytes: int, knowledge: Knowledge) -> dict[str, _Life]:

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator import lifecycle, wakeups
+from orchestrator import lifecycle, restarts, wakeups
 from orchestrator.models import Attempt, Job
 from orchestrator.store.logs import read_log, split_lines
 from orchestrator.store.metrics import MetricWriter, Point
@@ -51,6 +51,7 @@ class Follower:
             job_folder.metrics, attempt.number, started.timestamp(), state.get("columns")
         )
         self.last_step: int | None = state.get("last_step")
+        self.stepped: bool = state.get("stepped", self.last_step is not None)
         self.log_sizes: dict[int, int] = {}
         self.rate = StepRate()
 
@@ -118,10 +119,15 @@ class Follower:
                     "parser": self.parser.carried,
                     "columns": columns,
                     "last_step": self.last_step,
+                    "stepped": self.stepped or self.last_step is not None,
                 },
                 last_step=self.last_step,
             )
             Job.objects.filter(pk=self.job_id).update(**changes)
+            if not self.stepped and self.last_step is not None:
+                self.stepped = True
+                first = min((point.step for point in batch.points), default=self.last_step)
+                restarts.note_first_step(self.attempt, first, timezone.now())
             self._remark(batch)
             wakeups.publish(f"metrics:{self.job_id}", columns["seq"])
             wakeups.publish(f"job:{self.job_id}")
@@ -157,6 +163,7 @@ class Follower:
             step = event.get("step")
             if event.get(EVENT) == RESUMED_EVENT and isinstance(step, int) and 0 <= step <= INT64_LAST:
                 Attempt.objects.filter(pk=self.attempt.pk).update(resumed_from_step=step)
+                restarts.note_resumed(self.attempt)
         if batch.first_nonfinite and "loss" in batch.first_nonfinite[0].lower():
             name, step = batch.first_nonfinite
             changed = Job.objects.filter(pk=self.job_id, diverged_step=step).exists()

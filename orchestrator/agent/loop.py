@@ -122,6 +122,7 @@ class Loop:
         if time.monotonic() - self.swept_at >= SWEEP_EVERY_S:
             self.swept_at = time.monotonic()
             self.sweeper.sweep(now)
+        self.sweeper.pass_when_due(now)
 
     def _follow_some(self, attempts: list[Attempt]) -> None:
         """Follow those that waited longest; what writes a lot must not delay the ends and stops of others."""

@@ -1,7 +1,6 @@
 """What a lost wake-up leaves undone, found again: errands, passes, waits that are over, limits, wishes to stop."""
 
 import logging
-import os
 import shutil
 import threading
 import time
@@ -13,6 +12,7 @@ from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F
 
 from orchestrator import launcher, lifecycle, placement, wakeups
+from orchestrator.elapsed import supervised_s
 from orchestrator.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.models import (
     Attempt,
@@ -26,8 +26,6 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.submission import KEYS_KEPT
-from orchestrator.supervisor.processes import boot_id, from_record
-from orchestrator.supervisor.records import read_record
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +47,7 @@ class Sweeper:
 
     def __init__(self) -> None:
         self.passed_at = 0.0
+        self.wake_at: datetime | None = None  # when the last pass wants the next, even if nothing happens
         self.cleaned_at = 0.0
         self.ordered_at: dict[int, float] = {}
         self.launches: dict[int, threading.Thread] = {}
@@ -73,8 +72,13 @@ class Sweeper:
                 logger.exception("A sweep failed: %s", part.__name__)
 
     def pass_in_time(self, now: datetime) -> None:
+        self.wake_at = placement.next_wake_at()  # passes of the workers move it, too
         if time.monotonic() - self.passed_at > PASS_EVERY_S:
-            self.passed_at = time.monotonic()
+            self._pass_ourselves(now)
+
+    def pass_when_due(self, now: datetime) -> None:
+        """A trial ends, or a job may start from now on: things that no event announces."""
+        if self.wake_at is not None and self.wake_at <= now:
             self._pass_ourselves(now)
 
     def clean(self, now: datetime) -> None:
@@ -103,7 +107,7 @@ class Sweeper:
         ).select_related("job")
         for attempt in running:
             job = attempt.job
-            if job.time_limit_s is None or job.seconds_run + ran_s(attempt) < job.time_limit_s:
+            if job.time_limit_s is None or job.seconds_run + (supervised_s(attempt) or 0.0) < job.time_limit_s:
                 continue
             text = f"Reached its time limit of {job.time_limit_s:g} s."
             try:
@@ -167,7 +171,9 @@ class Sweeper:
         long_ago = now - timedelta(seconds=PUBLISH_AGAIN_AFTER_S)
         if Outbox.objects.open().filter(errand=Errand.SCHEDULE, created_at__lte=long_ago).exists():
             self.left_alone_at = time.monotonic()
+        self.passed_at = time.monotonic()
         placement.run_pass(now)
+        self.wake_at = placement.next_wake_at()
 
     def _patience_s(self) -> float:
         """For how long an errand is left to the workers.
@@ -205,16 +211,6 @@ def _launch(attempt: Attempt) -> None:
         logger.exception("Launching attempt %s failed", attempt)
     finally:
         connection.close()
-
-
-def ran_s(attempt: Attempt) -> float:
-    """For how long its supervisor lives, by a clock that nobody can set (F60); 0 where there is none."""
-    record = read_record(settings.HOME.job(attempt.job_id).attempt(attempt.number).supervisor)
-    supervisor = from_record(record)
-    if supervisor is None or supervisor.boot_id != boot_id():
-        return 0.0
-    began_s = supervisor.start_ticks / os.sysconf("SC_CLK_TCK")
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
 
 
 def clean(now: datetime) -> None:

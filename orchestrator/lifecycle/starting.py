@@ -28,6 +28,7 @@ def start(
             reason=reason,
             now=now,
             attempt_count=number,
+            preempted_for=None,
             colour=job.colour if job.colour is not None else _free_colour(),
         )
         attempt = Attempt.objects.create(job=job, number=number, nonce=nonce, created_at=now)

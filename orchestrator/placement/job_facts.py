@@ -11,14 +11,13 @@ from orchestrator.models import Job, JobState, Lease
 
 def job_facts(job: Job) -> dict[str, Any]:
     spec = job.spec_fields
-    gib = spec.get("gpu_memory_gib")
     return {
         "id": str(job.pk),
         "owner": job.owner.get_username(),
         "pool": job.pool_id,
         "gpus": job.gpus,
         "name": job.name,
-        "memory_bytes": None if gib is None else round(gib * 1024**3),
+        "memory_bytes": job.claimed_bytes,
         "priority": job.priority,
         "submitted": job.submitted_at.timestamp(),
         "time_limit_s": job.time_limit_s,

@@ -4,14 +4,18 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from orchestrator import scheduling
+from orchestrator import memory_claims, scheduling
 from orchestrator.models import Errand, Job, Outbox
 from orchestrator.placement.dependencies import fail_without_dependency
-from orchestrator.placement.reservations import keep_reservations
+from orchestrator.placement.learning import learn
+from orchestrator.placement.promises import drop_void_promises
+from orchestrator.placement.reservations import keep_plans
 from orchestrator.placement.snapshot import relevant_jobs, snapshot
 from orchestrator.placement.starting import preempt, start
 from orchestrator.placement.turns import next_term, turn
 from orchestrator.placement.waits import write_waits
+
+POLICY = scheduling.Policy.progress_aware()
 
 
 def run_pass(now: datetime | None = None) -> int:
@@ -23,16 +27,19 @@ def run_pass(now: datetime | None = None) -> int:
     with turn():
         term = next_term()
         if not Job.objects.queued().exists():
+            keep_plans(term, scheduling.Decisions(), now)
             _settle(now)
             return 0
+        learn(now)
         jobs = {str(job.pk): job for job in relevant_jobs()}
+        memory_claims.refresh(jobs.values())
         state = snapshot(now, jobs)
-        decisions = scheduling.decide(state, scheduling.Policy())
+        decisions = scheduling.decide(state, POLICY)
         started = sum(start(term, jobs[each.job_id], each, now) for each in decisions.start)
         for each in decisions.preempt:
-            preempt(jobs[each.job_id], jobs[each.for_job_id])
-        write_waits(decisions, jobs)
-        keep_reservations(term, decisions, now)
+            preempt(term, jobs[each.job_id], jobs[each.for_job_id])
+        keep_plans(term, decisions, now)
+        write_waits(decisions, jobs, now)
         _settle(now)
         return started
 
@@ -40,4 +47,5 @@ def run_pass(now: datetime | None = None) -> int:
 def _settle(now: datetime) -> None:
     """A pass has seen every change up to ``now``: the errands that asked for it are done."""
     Outbox.objects.open().filter(errand=Errand.SCHEDULE, created_at__lte=now).update(done_at=now)
+    drop_void_promises()
     fail_without_dependency()

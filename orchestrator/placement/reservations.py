@@ -1,12 +1,18 @@
-"""Devices that a pass keeps for a job until the next."""
+"""What a pass leaves for the next: devices kept for a job, and when to look again."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from orchestrator import scheduling
 from orchestrator.models import SchedulerTerm
 
 
-def keep_reservations(term: int, decisions: scheduling.Decisions, now: datetime) -> None:
+def next_wake_at() -> datetime | None:
+    """When a pass is due even if nothing happens."""
+    return SchedulerTerm.objects.filter(pk=1).values_list("next_wake_at", flat=True).first()
+
+
+def keep_plans(term: int, decisions: scheduling.Decisions, now: datetime) -> None:
+    """Keep reservations and the next wake-up, unless a newer pass has begun."""
     row = SchedulerTerm.objects.get(pk=1)
     since = {each["job"]: each["since"] for each in row.reservations}
     kept = [
@@ -17,5 +23,7 @@ def keep_reservations(term: int, decisions: scheduling.Decisions, now: datetime)
         }
         for each in decisions.reserve
     ]
-    if kept != row.reservations:
-        SchedulerTerm.objects.filter(pk=1, term=term).update(reservations=kept)
+    wake = decisions.next_wake
+    wake_at = None if wake is None else datetime.fromtimestamp(wake, UTC)
+    if kept != row.reservations or wake_at != row.next_wake_at:
+        SchedulerTerm.objects.filter(pk=1, term=term).update(reservations=kept, next_wake_at=wake_at)

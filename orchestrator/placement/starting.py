@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from orchestrator import lifecycle, scheduling
 from orchestrator.lifecycle import IllegalTransition, StaleJob
 from orchestrator.models import Device, Job, Lease
+from orchestrator.placement.promises import check_promise
 from orchestrator.placement.turns import OldTerm, check_term
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ def start(term: int, job: Job, decision: scheduling.Start, now: datetime) -> boo
                 return False
             where = ", ".join(device.label for device, _ in shares)
             lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason=f"Starts on {where}.", now=now)
+            check_promise(job, now)
     except (StaleJob, IllegalTransition, IntegrityError, OldTerm, KeyError):
         logger.info("Job %s was not started: something changed since the pass began.", job.pk)
         return False
@@ -46,8 +48,15 @@ def _fits(device: Device, share: int | None) -> bool:
     return len(held) == len(claims) and sum(held) + share <= device.memory_bytes
 
 
-def preempt(job: Job, other: Job) -> None:
+def preempt(term: int, job: Job, other: Job) -> bool:
+    """Stop a job so that another gets its devices; both histories say so.  False when it cannot be stopped now."""
     try:
-        lifecycle.preempt(job, by="scheduler", reason=f"Makes room for {other} of {other.owner}.")
-    except IllegalTransition:
+        with transaction.atomic():
+            check_term(term)
+            text = f"Makes room for {other} of {other.owner}."
+            lifecycle.preempt(job, by="scheduler", reason=text, for_job=other)
+            lifecycle.remark(other, f"{job} of {job.owner} is stopped to make room.", actor="scheduler")
+    except (IllegalTransition, OldTerm):
         logger.info("Job %s was not preempted: it is %s.", job.pk, job.state)
+        return False
+    return True

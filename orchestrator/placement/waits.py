@@ -1,32 +1,41 @@
 """Why each waiting job waits, kept in its row for everybody who looks."""
 
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 
 from orchestrator import lifecycle, scheduling, wakeups
 from orchestrator.lifecycle import IllegalTransition, StaleJob
-from orchestrator.models import Job, JobState
+from orchestrator.models import Job, JobState, StartPromise
+from orchestrator.placement.promises import promise
 
 ROWS_A_TRANSACTION = 200  # a long queue must not keep others from writing for seconds
+MINUTE = timedelta(minutes=1)
 
 
-def write_waits(decisions: scheduling.Decisions, jobs: dict[str, Job]) -> None:
-    """Keep each waiting job's sentence; only what changed is written."""
+def write_waits(decisions: scheduling.Decisions, jobs: dict[str, Job], now: datetime) -> None:
+    """Keep each waiting job's sentence and the first range it is told; only what changed is written."""
     changed = []
+    made_room = _made_room(jobs)
+    promised = set(StartPromise.objects.open().values_list("job_id", flat=True))
+    promises = []
     for wait in decisions.wait:
         job = jobs[wait.job_id]
         if wait.code == scheduling.WaitCode.IMPOSSIBLE and fail(job, wait.sentence):
             continue
         columns: dict[str, Any] = {
             "wait_code": wait.code,
-            "wait_sentence": wait.sentence[:500],
+            "wait_sentence": f"{made_room.get(wait.job_id, '')}{wait.sentence}"[:500],
             "wait_blocked_by": list(wait.blocked_by),
             "wait_ahead": wait.position - 1,
             "start_earliest": _moment(wait.start_earliest),
-            "start_latest": _moment(wait.start_latest),
+            "start_latest": _moment(wait.start_latest, up=True),
         }
+        if job.pk not in promised:
+            told = columns["start_earliest"], columns["start_latest"]
+            promises.append(promise(job, *told, foreseen_s=wait.foreseen_s, now=now))
         if any(getattr(job, name) != value for name, value in columns.items()):
             changed.append((job.pk, columns))
     for begin in range(0, len(changed), ROWS_A_TRANSACTION):
@@ -35,6 +44,15 @@ def write_waits(decisions: scheduling.Decisions, jobs: dict[str, Job]) -> None:
                 Job.objects.filter(pk=pk, state=JobState.QUEUED).update(**columns)
                 wakeups.publish(f"job:{pk}")
             wakeups.publish("queue")
+    # A pass that runs beside this one may have told the same jobs.
+    StartPromise.objects.bulk_create([each for each in promises if each], ignore_conflicts=True)
+
+
+def _made_room(jobs: Mapping[str, Job]) -> dict[str, str]:
+    """What the sentence of a job begins with that was stopped for another."""
+    stopped = {job_id: job.preempted_for_id for job_id, job in jobs.items() if job.preempted_for_id}
+    others = Job.objects.in_bulk(set(stopped.values())) if stopped else {}
+    return {job_id: f"Made room for {others[pk]}. " for job_id, pk in stopped.items() if pk in others}
 
 
 def fail(job: Job, sentence: str) -> bool:
@@ -45,6 +63,8 @@ def fail(job: Job, sentence: str) -> bool:
     return True
 
 
-def _moment(at_s: float | None) -> datetime | None:
+def _moment(at_s: float | None, *, up: bool = False) -> datetime | None:
     """A predicted time in whole minutes, so that a sweep does not rewrite every row for a few seconds."""
-    return None if at_s is None else datetime.fromtimestamp(at_s // 60 * 60, UTC)
+    if at_s is None:
+        return None
+    return datetime.fromtimestamp(at_s // 60 * 60, UTC) + (MINUTE if up and at_s % 60 else 0 * MINUTE)

@@ -22,6 +22,7 @@ class Prospect:
     latest: float | None
     blocked_by: tuple[Job, ...]  # running jobs
     unknown: Job | None = None  # whose end is not known, so that the start is not either
+    foreseen_s: float | None = None  # the wait that the range was made of; None: not by estimating work
 
 
 @dataclass(slots=True)

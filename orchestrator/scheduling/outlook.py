@@ -44,6 +44,7 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
                 state.now + min(1.0, low) * wait_s,
                 state.now + max(1.0, high) * wait_s + stop_s,
                 part.in_the_way(standing),
+                foreseen_s=wait_s,
             )
         _book(free_s, standing, _left_s(by_id[id_], standing, policy))
     return prospects

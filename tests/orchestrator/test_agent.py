@@ -472,7 +472,7 @@ def test_many_errands_for_the_scheduler_need_one_pass(make_job, django_assert_ma
     for _ in range(50):
         lifecycle.queue_errand(make_job(state=JobState.HELD), Errand.SCHEDULE)
 
-    with django_assert_max_num_queries(15):
+    with django_assert_max_num_queries(22):
         Sweeper().run_errands(timezone.now() + timedelta(seconds=6))
 
     assert not Outbox.objects.open().exists()

@@ -1,0 +1,18 @@
+"""What each owner used lately, for the scheduler."""
+
+from datetime import datetime
+
+from orchestrator import scheduling
+from orchestrator.models import OwnerUse
+from orchestrator.scheduling.fair_share import decayed
+
+
+def usage(now: datetime) -> tuple[scheduling.OwnerUsage, ...]:
+    """The decayed use of every owner who used anything."""
+    return tuple(
+        scheduling.OwnerUsage(
+            owner=use.owner.get_username(),
+            decayed_gpu_s=decayed(use.decayed_gpu_s, (now - use.decayed_at).total_seconds()),
+        )
+        for use in OwnerUse.objects.select_related("owner")
+    )
