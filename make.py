@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
-python3 make.py demo | up | down | test | bench | lock
+python3 make.py demo | up | down | test | bench | chaos | install-service | lock
 """
 
 import argparse
@@ -147,6 +147,18 @@ def bench(name: str | None) -> None:
     os.execv(PYTHON, [str(PYTHON), "-m", "benchmarks", *([name] if name else [])])
 
 
+def chaos(faults: int, seed: int) -> None:
+    install("base")
+    os.chdir(ROOT)
+    command = [str(PYTHON), "-m", "tests.chaos", "--faults", str(faults), "--seed", str(seed)]
+    os.execv(PYTHON, command)
+
+
+def install_service() -> None:
+    install("base")
+    manage("install_service")
+
+
 def lock() -> None:
     """Write the lock files anew from pyproject.toml; needs uv."""
     uv = shutil.which("uv", path=f"{VENV / 'bin'}:{os.environ['PATH']}")
@@ -193,6 +205,10 @@ def main() -> None:
     commands.add_parser("down", help="stop everything, trainings too")
     commands.add_parser("test", help="all checks and tests").add_argument("arguments", nargs="*")
     commands.add_parser("bench", help="print the benchmarks' tables").add_argument("--name")
+    campaign = commands.add_parser("chaos", help="hurt a running server at random, and say what came of it")
+    campaign.add_argument("--faults", type=int, default=100)
+    campaign.add_argument("--seed", type=int, default=1)
+    commands.add_parser("install-service", help="let systemd run it for this user")
     commands.add_parser("lock", help="write the lock files anew")
     chosen = parser.parse_args()
     match chosen.command:
@@ -206,6 +222,10 @@ def main() -> None:
             test(chosen.arguments)
         case "bench":
             bench(chosen.name)
+        case "chaos":
+            chaos(chosen.faults, chosen.seed)
+        case "install-service":
+            install_service()
         case "lock":
             lock()
 

@@ -1,6 +1,8 @@
-"""What a new state folder needs: static files and the first admin."""
+"""What a new state folder, or one of an older version, needs before the processes start."""
 
 import secrets
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import django
@@ -8,8 +10,36 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
+from django.db import DatabaseError, connections
+
+from orchestrator.exceptions import Unavailable
 
 UNUSED = ["ext"]  # htmx's extensions, which import it by a name that hashing cannot follow
+
+
+class NotBroughtUpToDate(Unavailable):
+    """A migration failed; the database is as it was before that one."""
+
+
+def prepare(tell: Callable[[str], object]) -> None:
+    """Bring database and static files up to date, and make the first admin; harmless to repeat.
+
+    Raises:
+        NotBroughtUpToDate: with the sentence for the terminal (F47).
+    """
+    began = time.monotonic()
+    try:
+        call_command("migrate", verbosity=0, interactive=False)
+    except DatabaseError as error:
+        raise NotBroughtUpToDate(
+            f"The database could not be brought up to date ({error}); run the same command again."
+        ) from None
+    collect_static()
+    password = create_admin()
+    connections.close_all()
+    tell(f"Database and static files ready ({time.monotonic() - began:.1f} s)")
+    if password:
+        tell(f"\n  First admin:  user admin  password {password}   (shown only now)\n")
 
 
 def create_admin() -> str | None:

@@ -8,9 +8,7 @@ from types import FrameType
 from typing import Any
 
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, connections
 
 from orchestrator import example, first_start
 from orchestrator.models import Attempt
@@ -64,20 +62,11 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _prepare(self) -> None:
-        began = time.monotonic()
         self._tell(f"State folder {settings.HOME.root}")
         try:
-            call_command("migrate", verbosity=0, interactive=False)
-        except DatabaseError as error:  # F47
-            raise CommandError(
-                f"The database could not be brought up to date ({error}); run the same command again."
-            ) from None
-        first_start.collect_static()
-        password = first_start.create_admin()
-        connections.close_all()
-        self._tell(f"Database and static files ready ({time.monotonic() - began:.1f} s)")
-        if password:
-            self._tell(f"\n  First admin:  user admin  password {password}   (shown only now)\n")
+            first_start.prepare(self._tell)
+        except first_start.NotBroughtUpToDate as error:
+            raise CommandError(str(error)) from None
 
     def _serve(self, services: Services, **options: Any) -> None:
         address = f"http://localhost:{settings.ENVIRONMENT.port}/"

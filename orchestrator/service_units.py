@@ -1,0 +1,66 @@
+"""The systemd user units that run Berth: one a process, a target for all, and what is done before each start."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.config.environment import Environment
+
+# What an operator chose in the environment is kept in the units; secrets belong into the environment file.
+KEPT = ("BERTH_HOME", "BERTH_PORT", "BERTH_BIND", "BERTH_DEVICES", "BERTH_ALLOWED_HOSTS", "BERTH_REDIS_URL")
+ENVIRONMENT_FILE = "%h/.config/berth/environment"
+TARGET = "berth.target"
+
+
+def user_folder() -> Path:
+    """Where the user's own units lie."""
+    return Path.home() / ".config" / "systemd" / "user"
+
+
+def units(environment: Environment, folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """The text of every unit by its file name.
+
+    Supervisors are children of the worker, or of the agent where no worker came.  These two therefore end with
+    their main process alone (``KillMode=process``): a restart of theirs must not end a training.
+    """
+    chosen = {name: variables[name] for name in KEPT if variables.get(name)}
+    processes = {
+        "prepare": ("brings the database up to date", "manage.py prepare", "", ""),
+        "web": ("pages and REST", "manage.py serve web", "", "prepare"),
+        "worker": ("scheduling passes and launches", "manage.py serve worker", "process", "prepare"),
+        "agent": ("devices, attempts and sweeps", "manage.py agent", "process", "prepare"),
+    }
+    if environment.own_redis:
+        processes["redis"] = ("wake-ups", "manage.py serve redis", "", "")
+    written = {
+        f"berth-{name}.service": _service(name, *each, folder=folder, chosen=chosen)
+        for name, each in processes.items()
+    }
+    wanted = " ".join(sorted(written))
+    written[TARGET] = f"[Unit]\nDescription=Berth\nWants={wanted}\n\n[Install]\nWantedBy=default.target\n"
+    return written
+
+
+def _service(
+    name: str, what: str, command: str, kill_mode: str, after: str, *, folder: Path, chosen: Mapping[str, str]
+) -> str:
+    once = name == "prepare"
+    lines = ["[Unit]", f"Description=Berth: {what}", f"PartOf={TARGET}"]
+    if after:
+        lines += [f"Requires=berth-{after}.service", f"After=berth-{after}.service"]
+        lines += ["After=berth-redis.service"]
+    lines += ["", "[Service]", f"Type={'oneshot' if once else 'exec'}"]
+    lines += ["RemainAfterExit=yes"] if once else ["Restart=always", "RestartSec=1"]
+    if kill_mode:
+        lines += [f"KillMode={kill_mode}"]
+    lines += [f"WorkingDirectory={_quoted(str(folder))}"]
+    lines += [f"Environment={_quoted(f'{key}={value}')}" for key, value in chosen.items()]
+    lines += [f"EnvironmentFile=-{ENVIRONMENT_FILE}"]
+    lines += [f"ExecStart={_quoted(sys.executable)} {command}"]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """As systemd reads it: in quotes, with its own signs escaped."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if any(sign in escaped for sign in " ;'\"\\") else escaped
