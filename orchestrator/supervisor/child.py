@@ -21,6 +21,7 @@ def start_child(
     log: Path,
     open_files: int | None,
     keep_fds: Sequence[int] = (),
+    join: Sequence[Path] = (),
 ) -> int:
     """Start ``argv``, with its output in ``log``; the pid, once it runs.
 
@@ -32,7 +33,7 @@ def start_child(
     failed, report = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(argv, environment, folder, log, open_files, keep_fds, report)
+        _become(argv, environment, folder, log, open_files, keep_fds, join, report)
     os.close(report)
     message = _read_all(failed)
     os.close(failed)
@@ -50,12 +51,15 @@ def _become(
     log: Path,
     open_files: int | None,
     keep_fds: Sequence[int],
+    join: Sequence[Path],
     report: int,
 ) -> NoReturn:
     """In the child: turn into ``argv``, or tell ``report`` why not."""
     try:
         die_with_parent(signal.SIGKILL)
         os.setsid()
+        for group in join:  # control groups, before anything is started: whatever follows is inside
+            group.write_text("0")
         _restore_signals()
         _set_limits(open_files)
         _redirect(log)

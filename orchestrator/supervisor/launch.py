@@ -37,6 +37,9 @@ class Launch:
         self.log_bytes = _bytes(limits.get("log_bytes"))  # of each rank
         self.memory_bytes = _bytes(limits.get("memory_bytes"))  # of all processes together
         self.open_files = _bytes(limits.get("open_files"))
+        self.pids = _bytes(limits.get("pids"))  # processes and threads
+        self.cpus = _bytes(limits.get("cpus"))  # a share, not a cap: free processors stay usable
+        self.disk_bytes = _bytes(limits.get("disk_bytes"))  # of what the run may write to, together
         self.hang_timeout_s = _seconds(record.get("hang_timeout_s"))
         self.gpu_memory_fraction = _seconds(record.get("gpu_memory_fraction"))
         if self.ranks < 1:

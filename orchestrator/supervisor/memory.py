@@ -4,6 +4,7 @@ import resource
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.supervisor.cgroup import Group
 from orchestrator.supervisor.processes import memory_bytes
 
 _VMSTAT = Path("/proc/vmstat")
@@ -25,18 +26,29 @@ class MemoryWatch:
             return self._peak_bytes
         return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None
 
-    def check(self, members: Sequence[int], now_s: float) -> str | None:
-        """Look once; a sentence if the attempt is over its limit."""
-        used_bytes = memory_bytes(members)
+    def check(self, members: Sequence[int], now_s: float, group: Group | None = None) -> str | None:
+        """Look once; a sentence if the attempt is over its limit.
+
+        A control group counts shared pages once; the sum over processes counts them for each.
+        """
+        counted_bytes = group.memory_bytes() if group else None
+        used_bytes = memory_bytes(members) if counted_bytes is None else counted_bytes
         self._looks += 1
         self._peak_bytes = max(self._peak_bytes, used_bytes)
         self._look_for_oom_kills(now_s)
         if self._limit_bytes is None or used_bytes <= self._limit_bytes:
             return None
-        return (
-            f"The run used {used_bytes / 2**30:.2f} GiB of main memory, more than its limit of "
-            f"{self._limit_bytes / 2**30:.2f} GiB. Ask for more, or use fewer data-loader workers."
-        )
+        return self._over(f"used {used_bytes / 2**30:.2f} GiB of main memory, more than its limit of")
+
+    def killed_at_limit(self, group: Group | None) -> str | None:
+        """A sentence if the kernel held the attempt to its limit, faster than we can look (F75)."""
+        if group is None or self._limit_bytes is None or not group.oom_kills():
+            return None
+        return self._over("needed more main memory than its limit of")
+
+    def _over(self, what: str) -> str:
+        limit_gib = (self._limit_bytes or 0) / 2**30
+        return f"The run {what} {limit_gib:.2f} GiB. Ask for more, or use fewer data-loader workers."
 
     def kernel_was_killing(self, now_s: float) -> bool:
         """Whether the out-of-memory killer was at work within the last seconds."""

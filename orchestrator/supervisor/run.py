@@ -1,12 +1,13 @@
 """The processes of one attempt: how they start, who is which rank, how all of them end."""
 
+import errno
 import json
 import os
 import select
 import signal
 import time
 
-from orchestrator.supervisor import sandbox
+from orchestrator.supervisor import cgroup, sandbox
 from orchestrator.supervisor.child import start_child
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.launch import Launch
@@ -29,8 +30,11 @@ _INFO_DEADLINE_S = 10.0  # bubblewrap needs about 5 ms; a machine that swaps may
 class Run:
     """What was started, and who of it is a rank."""
 
-    def __init__(self, launch: Launch, child: ProcessId, init: ProcessId | None) -> None:
+    def __init__(
+        self, launch: Launch, child: ProcessId, init: ProcessId | None, group: cgroup.Group | None = None
+    ) -> None:
         self.child = child  # bubblewrap; at level 0 the only rank, torchrun or the starter
+        self.group = group  # from level 2 on
         self.init = init  # of the sandbox, in the host's pids; None at level 0
         self._launch = launch
         self._ranks: dict[int, ProcessId] = {}
@@ -58,6 +62,8 @@ class Run:
         """SIGKILL everything; the caller reaps, and calls again until nothing is left."""
         if self.init is not None and send_signal(self.init, signal.SIGKILL):
             return  # the kernel ends the whole namespace with it
+        if self.group is not None and self.group.kill():
+            return
         kill_all_below_us()
 
     def _find_ranks(self) -> None:
@@ -102,6 +108,7 @@ def start(launch: Launch, folder: AttemptFolder, environment: dict[str, str]) ->
         folder.sandbox,
         {
             "level": launch.level,
+            "group": run.group.version if run.group else None,
             "bwrap": _row(run.child) if launch.level else None,
             "init": _row(run.init) if launch.level and run.init else _row(run.child),
         },
@@ -122,20 +129,37 @@ def _start_bare(launch: Launch, folder: AttemptFolder, environment: dict[str, st
 
 def _start_in_sandbox(launch: Launch, folder: AttemptFolder, environment: dict[str, str]) -> Run:
     info, tell = os.pipe()
+    group = _make_group(launch) if launch.level > 1 else None
+    filter_fd = sandbox.open_filter(launch)
     try:
         pid = start_child(
-            sandbox.command(launch, folder, run_command(launch), tell),
+            sandbox.command(launch, folder, run_command(launch), tell, filter_fd),
             environment,
             folder=launch.work,
             log=folder.launcher_log,
             open_files=launch.open_files,
-            keep_fds=(tell,),
+            keep_fds=(tell,) if filter_fd is None else (tell, filter_fd),
+            join=group.join_files if group else (),
         )
         os.close(tell)
         init = _read_init(info)
+    except BaseException:
+        if group is not None:
+            group.remove()
+        raise
     finally:
         os.close(info)
-    return Run(launch, _identify_child(pid), init)
+        if filter_fd is not None:
+            os.close(filter_fd)
+    return Run(launch, _identify_child(pid), init, group)
+
+
+def _make_group(launch: Launch) -> cgroup.Group:
+    group = cgroup.create(launch.nonce)
+    if group is None:
+        raise OSError(errno.EACCES, "no control group can be made, but the job asks for sandbox level 2")
+    group.limit(memory_bytes=launch.memory_bytes, pids=launch.pids, cpus=launch.cpus)
+    return group
 
 
 def _identify_child(pid: int) -> ProcessId:

@@ -7,11 +7,13 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.supervisor import orders, rank_reports
+from orchestrator.supervisor.cgroup import Group
 from orchestrator.supervisor.child import IGNORED_BY_SUPERVISOR
+from orchestrator.supervisor.disk import DiskWatch
 from orchestrator.supervisor.environment import run_environment
 from orchestrator.supervisor.exit_record import Ending, classify, first_failure, rank_rows
 from orchestrator.supervisor.folder import AttemptFolder
@@ -52,6 +54,7 @@ def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
         traceback.print_exc()
         infra = supervision.give_up(error)
     supervision.record_end(infra)
+    supervision.give_back_group()
     os.close(lock)
 
 
@@ -70,6 +73,7 @@ class Supervision:
         self._stopping: Stopping | None = None
         self._stop_row: dict[str, object] | None = None
         self._over_memory: str | None = None
+        self._over_limit: str | None = None
         self._hang: str | None = None
         self._kill_at_s: float | None = None
         self._started_at, self._started_s = time.time(), time.monotonic()
@@ -78,6 +82,9 @@ class Supervision:
         """Start and watch the ranks until none of their processes is left."""
         self._launch = launch = read_launch(self._folder)
         self._memory = MemoryWatch(launch.memory_bytes)
+        self._pids = launch.pids
+        written = [launch.work, launch.checkpoints, launch.output]
+        self._disk = DiskWatch(written, launch.disk_bytes, self._started_s)
         self._caps = _log_caps(self._folder, launch)
         self._hang_watch = _hang_watch(self._folder, launch, self._started_s)
         me = identify(os.getpid())
@@ -116,6 +123,11 @@ class Supervision:
             else:
                 return
         # The lock gets free without a record: the agent sees a lost attempt.
+
+    def give_back_group(self) -> None:
+        """Remove the control group, which is empty now."""
+        if self._run is not None and self._run.group is not None:
+            self._run.group.remove()
 
     def _watch(self, run: Run) -> None:
         next_look_s = 0.0
@@ -175,7 +187,9 @@ class Supervision:
             self._heartbeat.beat()
             for cap in self._caps.values():
                 cap.enforce()
-            over = self._memory.check(run.members(), now_s)
+            members = run.members()
+            over = self._memory.check(members, now_s, run.group)
+            beyond = _too_many(members, self._pids) or self._disk.check(now_s)
             run.ranks()  # found early: a rank may later overwrite the memory its environment is read from
             hang = self._hang_watch.check(now_s) if self._hang_watch else None
         except OSError:
@@ -185,6 +199,8 @@ class Supervision:
             return
         if over:
             self._over_memory, self._kill_at_s = over, now_s
+        elif beyond:
+            self._over_limit, self._kill_at_s = beyond, now_s
         elif hang:
             self._hang, self._kill_at_s = hang, now_s + _STACKS_S
             ask_for_stacks(run)
@@ -217,6 +233,7 @@ class Supervision:
 
     def _ending(self, launch: Launch, infra: str | None, now_s: float) -> Ending:
         folder, ranks = self._folder, range(launch.ranks)
+        group = self._run.group if self._run else None
         finished = rank_reports.read_finished(folder, launch.ranks)
         return Ending(
             launch.ranks,
@@ -228,13 +245,28 @@ class Supervision:
             stop_reason=self._stopping.reason if self._stopping else None,
             stop_heard=self._stopping.heard if self._stopping else False,
             infra=infra,
-            over_memory=self._over_memory,
+            over_memory=self._over_memory or self._memory.killed_at_limit(group),
+            over_limit=self._over_limit,
+            at_limit=_refused_forks(group, launch),
             hang=self._hang,
             oom_killed=self._memory.kernel_was_killing(now_s),
             started_ranks=sum(folder.log(rank).exists() for rank in ranks),
             tails={rank: rank_reports.read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks},
             launcher_tail=rank_reports.read_tail(folder.launcher_log, _TAIL_BYTES),
         )
+
+
+def _too_many(members: Sequence[int], limit: int | None) -> str | None:
+    """A bomb of processes, where no control group stops it at once."""
+    if limit is None or len(members) <= limit:
+        return None
+    return f"The run had {len(members):,} processes, more than its limit of {limit:,}."
+
+
+def _refused_forks(group: Group | None, launch: Launch) -> str | None:
+    if group is None or launch.pids is None or not group.refused_forks():
+        return None
+    return f"It had met its limit of {launch.pids:,} processes and threads."
 
 
 def _top_code(code: int | None, launch: Launch, finished: Mapping[int, int]) -> int | None:

@@ -1,0 +1,132 @@
+"""What a run may use of the machine, and what happens when it wants more."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.supervisor import cgroup, seccomp
+from orchestrator.supervisor.disk import DiskWatch
+from tests.supervisor.conftest import Attempt
+
+MakeAttempt = Callable[..., Attempt]
+FORKS_WITHOUT_END = """
+import os, time
+print("ready", flush=True)
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(60)
+    except OSError as error:
+        raise SystemExit(7) from error
+"""
+
+
+@pytest.mark.slow
+def test_t15_a_fork_bomb_meets_its_limit_and_the_record_says_so(
+    make_attempt: MakeAttempt, needs_groups: None
+) -> None:
+    attempt = make_attempt(FORKS_WITHOUT_END, level=2, limits={"pids": 64})
+
+    record = attempt.run()
+
+    assert record["kind"] == "user_error"
+    assert "had met its limit of 64 processes and threads" in record["detail"]
+
+
+@pytest.mark.slow
+def test_t15_without_a_control_group_a_bomb_is_seen_and_ended(
+    make_attempt: MakeAttempt, needs_bwrap: None
+) -> None:
+    slow_bomb = FORKS_WITHOUT_END.replace("time.sleep(60)", "time.sleep(60)\n        time.sleep(0.01)")
+    record = make_attempt(slow_bomb, level=1, limits={"pids": 40}).run()
+
+    assert record["kind"] == "user_error"
+    assert "more than its limit of 40" in record["detail"]
+
+
+def test_f75_the_kernel_holds_a_run_to_its_memory(make_attempt: MakeAttempt, needs_groups: None) -> None:
+    script = "held = []\nwhile True: held.append(bytearray(16 << 20))"
+    attempt = make_attempt(script, level=2, limits={"memory_bytes": 128 << 20})
+
+    record = attempt.run()
+
+    assert record["kind"] == "oom_cpu", attempt.everything()
+    assert "its limit of 0.12 GiB" in record["detail"]
+    assert record["peak_memory_bytes"] < 160 << 20
+
+
+@pytest.mark.slow
+def test_t15_a_run_that_fills_the_disk_is_ended_with_the_reason(make_attempt: MakeAttempt) -> None:
+    script = "import time\nwith open('big', 'wb') as file:\n    while True:\n        file.write(bytes(1 << 20)); file.flush(); time.sleep(0.01)"
+
+    record = make_attempt(script, limits={"disk_bytes": 32 << 20}).run()
+
+    assert record["kind"] == "user_error"
+    assert "of disk, more than its limit of 0.0 GiB" in record["detail"]
+
+
+def test_the_group_of_an_attempt_is_gone_at_its_end(make_attempt: MakeAttempt, needs_groups: None) -> None:
+    attempt = make_attempt("print('hello')", level=2)
+
+    attempt.run()
+
+    assert cgroup.find(attempt.nonce) is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "libc.ptrace(0, 0, 0, 0)",
+        "libc.unshare(0x10000000)",
+        "libc.mount(b'none', b'/tmp', b'tmpfs', 0, 0)",
+        "libc.syscall(321, 0, 0, 0)" if os.uname().machine == "x86_64" else "libc.syscall(280, 0, 0, 0)",
+    ],
+    ids=["ptrace", "unshare", "mount", "bpf"],
+)
+def test_calls_that_attacks_begin_with_are_refused(
+    make_attempt: MakeAttempt, needs_groups: None, call: str
+) -> None:
+    script = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nprint({call}, ctypes.get_errno())"
+    attempt = make_attempt(script, level=2)
+
+    assert attempt.run()["kind"] == "ok", attempt.everything()
+
+    assert attempt.log() == "-1 1\n"
+
+
+def test_threads_and_processes_still_start_under_the_filter(
+    make_attempt: MakeAttempt, needs_groups: None
+) -> None:
+    script = (
+        "import subprocess, threading\n"
+        "thread = threading.Thread(target=print, args=('thread',)); thread.start(); thread.join()\n"
+        "print(subprocess.run(['/bin/echo', 'child'], capture_output=True, text=True).stdout, end='')"
+    )
+    attempt = make_attempt(script, level=2)
+
+    assert attempt.run()["kind"] == "ok", attempt.everything()
+
+    assert attempt.log() == "thread\nchild\n"
+
+
+def test_the_filter_has_whole_instructions_and_knows_two_processors() -> None:
+    for machine in ("x86_64", "aarch64"):
+        program = seccomp.filter_program(machine)
+        assert program is not None
+        assert len(program) % 8 == 0
+    assert seccomp.filter_program("riscv64") is None
+
+
+def test_b58_links_out_of_the_job_count_nothing(tmp_path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(bytes(4 << 20))
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "link").symlink_to(outside)
+
+    watch = DiskWatch([job], 1 << 20, 0.0)
+
+    assert watch.check(10.0) is None
+    (job / "own").write_bytes(b"x" * (2 << 20))
+    assert watch.check(100.0)
