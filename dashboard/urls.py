@@ -4,7 +4,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from dashboard.views import account, job, jobs, overview, queue, submit
+from dashboard.views import account, job, jobs, overview, queue, secrets, submit
 
 sign_in = login_not_required(LoginView.as_view(redirect_authenticated_user=True))
 
@@ -21,6 +21,8 @@ urlpatterns = [
     path("account", account.account, name="account"),
     path("account/tokens", account.create_token, name="token-create"),
     path("account/tokens/<int:token_id>/revoke", account.revoke_token, name="token-revoke"),
+    path("account/secrets", secrets.keep, name="secret-keep"),
+    path("account/secrets/<str:name>/forget", secrets.forget, name="secret-forget"),
     path("account/theme", account.set_theme, name="theme"),
     path("login", sign_in, name="login"),
     path("logout", LogoutView.as_view(), name="logout"),

@@ -1,4 +1,6 @@
-"""The reader's own account: theme and tokens."""
+"""The reader's own account: theme, tokens and secrets."""
+
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import User
@@ -10,7 +12,7 @@ from django.views.decorators.http import require_POST
 from dashboard.signing_in import signed_in
 from orchestrator import tokens
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.models import Scope, Token
+from orchestrator.models import JobSecret, Scope, Token
 
 THEMES = ("light", "dark")
 THEME_COOKIE = "berth_theme"
@@ -26,17 +28,19 @@ def theme_of(request: HttpRequest) -> str:
 
 
 def account(request: HttpRequest) -> HttpResponse:
-    return _page(request)
+    return show_account(request)
 
 
-def _page(
+def show_account(
     request: HttpRequest,
     *,
     created: str = "",
     form: dict[str, str] | None = None,
     error: str = "",
+    secret: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
+    """The whole page; ``created`` is a token's text, ``secret`` a refused one's name and errors by field."""
     user: User = signed_in(request)
     scopes = [scope for scope in Scope.values if scope != Scope.ADMIN or user.is_staff]
     context = {
@@ -48,6 +52,8 @@ def _page(
         "created": created,
         "form": form or {"name": "", "scope": Scope.WRITE, "expires": "90"},
         "error": error,
+        "secrets": list(JobSecret.objects.filter(owner=user)),
+        "secret": secret or {"name": "", "errors": {}},
     }
     answer = render(request, "dashboard/account.html", context, status=status)
     if created:
@@ -61,13 +67,15 @@ def create_token(request: HttpRequest) -> HttpResponse:
     user = signed_in(request)
     form = {name: request.POST.get(name, "")[:200] for name in ("name", "scope", "expires")}
     if form["expires"] not in EXPIRIES or form["scope"] not in Scope.values:
-        return _page(request, form=form, error="Choose a scope and an expiry from the lists.", status=400)
+        return show_account(
+            request, form=form, error="Choose a scope and an expiry from the lists.", status=400
+        )
     life_s = int(form["expires"]) * DAY_S if form["expires"] else None
     try:
         _, secret = tokens.issue(user, name=form["name"], scope=form["scope"], life_s=life_s)
     except OrchestratorError as error:
-        return _page(request, form=form, error=str(error), status=error.status)
-    return _page(request, created=secret)
+        return show_account(request, form=form, error=str(error), status=error.status)
+    return show_account(request, created=secret)
 
 
 @require_POST

@@ -3,7 +3,7 @@
 from django.http import Http404
 from ninja.errors import HttpError, ValidationError
 
-from orchestrator.api import datasets, devices, health, job_output, jobs, me, pools, timeline, tokens
+from orchestrator.api import datasets, devices, health, job_output, jobs, me, pools, secrets, timeline, tokens
 from orchestrator.api.auth import SIGNED_IN
 from orchestrator.api.door import BerthAPI, only_known_parameters
 from orchestrator.api.errors import answer_error
@@ -29,6 +29,7 @@ for _prefix, _router in (
     ("/pools", pools.router),
     ("/datasets", datasets.router),
     ("/tokens", tokens.router),
+    ("/secrets", secrets.router),
     ("/me", me.router),
     ("/timeline", timeline.router),
     ("/health", health.router),

@@ -8,11 +8,12 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from orchestrator.api.paging import Page
-from orchestrator.models import AdminState, Network, Scope
+from orchestrator.models import AdminState, Network, Scope, Sharing
 from orchestrator.spec import Seconds, clean_text
 
 Description = Annotated[StrictStr, AfterValidator(clean_text), Field(max_length=200)]
 POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+IdleSeconds = Annotated[StrictInt, Field(ge=0, le=30 * 24 * 3600)]
 Number = Annotated[int | float, Field(allow_inf_nan=False)]
 
 
@@ -151,6 +152,17 @@ class JobLinks(BaseModel):
     files: str
 
 
+class MemoryClaimOut(BaseModel):
+    """What a job claims of each of its devices' memory."""
+
+    bytes: int | None = Field(description="null: the whole device")
+    source: str = Field(description="typed, learned, raised (an earlier claim was outgrown) or whole device")
+    error_percent: float | None = Field(
+        description="of a learned claim: its margin above the largest peak of the earlier runs"
+    )
+    runs: int = Field(description="that it was learned from")
+
+
 class JobOut(BaseModel):
     id: UUID
     short_id: str
@@ -167,6 +179,7 @@ class JobOut(BaseModel):
     tags: list[str]
     gpus: int
     gpu_memory_gib: float | None
+    memory_claim: MemoryClaimOut | None = Field(description="null: of a job from before claims were kept")
     cpus: int | None
     memory_gib: float | None
     preemptible: bool
@@ -342,6 +355,9 @@ class PoolOut(BaseModel):
     name: str
     description: str
     network: str
+    sharing: str = Field(description="learned: jobs that name no memory claim what earlier runs used; off")
+    idle_after_s: int | None = Field(description="devices unused for so long: their job is warned")
+    idle_stop_after_s: int | None = Field(description="... and for so long: it is stopped; null: never")
     pythons: dict[str, str]
     created_at: datetime
     device_count: int
@@ -353,12 +369,18 @@ class PoolIn(Body):
     name: PoolName
     description: Description = ""
     network: Network = Network.HOST
+    sharing: Sharing = Sharing.OFF
+    idle_after_s: IdleSeconds | None = 1800
+    idle_stop_after_s: IdleSeconds | None = None
     pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)
 
 
 class PoolChanges(Body):
     description: Description | None = None
     network: Network | None = None
+    sharing: Sharing | None = None
+    idle_after_s: IdleSeconds | None = Field(None, description="0: never warn")
+    idle_stop_after_s: IdleSeconds | None = Field(None, description="0: never stop")
     pythons: Annotated[dict[StrictStr, StrictStr], Field(max_length=50)] | None = None
 
 

@@ -4,6 +4,7 @@ import secrets
 from pathlib import Path
 
 from orchestrator.config.environment import WrongSetting, read_environment
+from orchestrator.store.private_file import read_or_create
 
 try:
     ENVIRONMENT = read_environment()
@@ -14,27 +15,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent.parent
 HOME = ENVIRONMENT.home
 
 
-def _secret_key(path: Path) -> str:
-    """The installation's own key, made at first use; readable by its owner alone."""
-    try:
-        return path.read_text()
-    except FileNotFoundError:
-        pass
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    part.touch(mode=0o600)
-    part.write_text(secrets.token_urlsafe(64))
-    try:
-        path.hardlink_to(part)  # unlike a rename, this leaves the key of a process that was first
-    except FileExistsError:
-        pass
-    finally:
-        part.unlink()
-    return path.read_text()
-
-
 try:
     HOME.uploads.mkdir(parents=True, exist_ok=True)
-    SECRET_KEY = _secret_key(HOME.secret_key)
+    SECRET_KEY = read_or_create(HOME.secret_key, lambda: secrets.token_urlsafe(64))
 except OSError as error:
     raise SystemExit(
         f"Berth cannot start: its folder {HOME.root} cannot be used ({error.strerror}); "

@@ -58,6 +58,11 @@ class Home:
         return self.root / "secret_key"
 
     @property
+    def secrets_key(self) -> Path:
+        """What jobs' secrets are encrypted with."""
+        return self.root / "secrets.key"
+
+    @property
     def logs(self) -> Path:
         """Logs of Berth's own processes."""
         return self.root / "logs"

@@ -394,6 +394,6 @@ def test_a_secret_that_is_gone_fails_the_job_with_a_sentence(placed, home):
     launcher.start(attempt)
 
     attempt.refresh_from_db()
-    assert attempt.exit_kind == ExitKind.INFRA
+    assert attempt.kind == ExitKind.INFRA
     assert "HF_TOKEN is not there any more" in attempt.exit_detail
     assert Job.objects.get(pk=attempt.job_id).state == JobState.FAILED

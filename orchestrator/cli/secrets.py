@@ -1,0 +1,36 @@
+"""Secrets for jobs: names are shown, values only ever go in."""
+
+import getpass
+import sys
+
+from orchestrator.cli.choosing import connect
+from orchestrator.cli.printing import remark, say, show_json
+from orchestrator.client import BerthError
+
+
+def show_secrets(*, as_json: bool) -> None:
+    names = connect().secrets()
+    if as_json:
+        show_json(names)
+    elif names:
+        say("\n".join(names))
+    else:
+        remark("No secrets yet. Store one with: berth secret set NAME")
+
+
+def keep_secret(name: str) -> None:
+    """Ask for a value that is never on the command line, where other people could read it.
+
+    Raises:
+        BerthError: no value was given, or the server refuses the name or the value.
+    """
+    value = getpass.getpass(f"Value of {name}: ") if sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
+    if not value:
+        raise BerthError(f"No value was given for {name}; type it, or send it to standard input.")
+    connect().keep_secret(name, value)
+    say(f"Stored {name}. Jobs get it with: berth run --secret {name} ...")
+
+
+def drop_secret(name: str) -> None:
+    connect().forget_secret(name)
+    say(f"{name} is gone; jobs that name it fail at their next start.")

@@ -1,0 +1,108 @@
+"""Secrets for jobs: encrypted at rest, handed to the supervisor by pipe, shown to nobody again.
+
+The key lies in ``secrets.key`` of Berth's home, outside of the database: a copy of the database alone opens
+nothing, and a new ``secret_key`` (which signs sessions) loses no secret.
+"""
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.utils import timezone
+
+from orchestrator.exceptions import Malformed, OrchestratorError
+from orchestrator.models import JobSecret
+from orchestrator.spec import why_not_a_variable
+from orchestrator.store.private_file import read_or_create
+
+LONGEST_VALUE_BYTES = 16 * 1024
+MOST_SECRETS = 100
+
+
+class SecretLost(OrchestratorError):
+    """A stored secret cannot be opened: its key is not the one it was sealed with."""
+
+    code = "secret_lost"
+    status = 422
+
+
+def keep(owner: AbstractBaseUser, name: str, value: str) -> JobSecret:
+    """Store a secret, or replace the one of this name.
+
+    Raises:
+        Malformed: the name is no variable's name or not a job's to set, or the value is empty or too long.
+    """
+    _check(owner, name, value)
+    sealed = _box().encrypt(value.encode())
+    secret, _ = JobSecret.objects.update_or_create(owner=owner, name=name, defaults={"sealed": sealed})
+    return secret
+
+
+def forget(owner: AbstractBaseUser, name: str) -> None:
+    """Delete a secret; deleting one that is not there is harmless."""
+    JobSecret.objects.filter(owner=owner, name=name).delete()
+
+
+def missing(owner: AbstractBaseUser, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that the owner has no secret of, in their order."""
+    wanted = list(names)
+    there = set(JobSecret.objects.filter(owner=owner, name__in=wanted).values_list("name", flat=True))
+    return [name for name in wanted if name not in there]
+
+
+def reveal(owner: AbstractBaseUser, names: Iterable[str]) -> dict[str, str]:
+    """The values, for a supervisor's pipe and nothing else.
+
+    Raises:
+        SecretLost: one is not there any more, or cannot be opened with this key.
+    """
+    wanted = list(names)
+    if not wanted:
+        return {}
+    rows = JobSecret.objects.filter(owner=owner, name__in=wanted)
+    values = {row.name: _open(row) for row in rows}
+    for name in wanted:
+        if name not in values:
+            raise SecretLost(f"The secret {name} is not there any more; store it again on the account page.")
+    rows.update(last_used_at=timezone.now())
+    return values
+
+
+def _open(secret: JobSecret) -> str:
+    try:
+        return _box().decrypt(bytes(secret.sealed)).decode()
+    except InvalidToken:
+        raise SecretLost(
+            f"The secret {secret.name} cannot be opened: it was sealed with another key "
+            "(was secrets.key lost or not restored?). Store it again on the account page."
+        ) from None
+
+
+def _check(owner: AbstractBaseUser, name: str, value: str) -> None:
+    if problem := why_not_a_variable(name):
+        raise Malformed(problem, fields={"name": [problem]})
+    if not value or "\0" in value:
+        sentence = "give a value that is not empty and has no NUL character"
+        raise Malformed(sentence, fields={"value": [sentence]})
+    if len(value.encode(errors="replace")) > LONGEST_VALUE_BYTES:
+        sentence = f"give at most {LONGEST_VALUE_BYTES // 1024} KiB; put larger things into a dataset"
+        raise Malformed(sentence, fields={"value": [sentence]})
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        sentence = "give a text that is valid Unicode"
+        raise Malformed(sentence, fields={"value": [sentence]})
+    others = JobSecret.objects.filter(owner=owner).exclude(name=name)
+    if others.count() >= MOST_SECRETS:
+        sentence = f"you have {MOST_SECRETS} secrets, the most there may be; delete one first"
+        raise Malformed(sentence, fields={"name": [sentence]})
+
+
+def _box() -> Fernet:
+    return _box_with(settings.HOME.secrets_key)
+
+
+@functools.cache
+def _box_with(key_file: Path) -> Fernet:
+    return Fernet(read_or_create(key_file, lambda: Fernet.generate_key().decode()))

@@ -1,0 +1,41 @@
+"""Secrets on the account page."""
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from orchestrator import job_secrets
+from orchestrator.models import JobSecret
+
+
+@pytest.fixture
+def page(ada, home) -> Client:
+    client = Client()
+    client.force_login(ada)
+    return client
+
+
+def test_a_stored_secret_is_listed_by_name_alone(page, ada):
+    answer = page.post(reverse("secret-keep"), {"name": "HF_TOKEN", "value": "quiet-value"}, follow=True)
+
+    text = answer.content.decode()
+    assert "HF_TOKEN" in text
+    assert "quiet-value" not in text
+    assert job_secrets.reveal(ada, ["HF_TOKEN"]) == {"HF_TOKEN": "quiet-value"}
+
+
+def test_a_refused_name_is_explained_beside_its_field_and_the_value_is_not_sent_back(page):
+    answer = page.post(reverse("secret-keep"), {"name": "LD_PRELOAD", "value": "quiet-value"})
+
+    text = answer.content.decode()
+    assert answer.status_code == 400
+    assert "steers its launch" in text
+    assert "quiet-value" not in text
+
+
+def test_one_is_forgotten(page, ada):
+    job_secrets.keep(ada, "HF_TOKEN", "quiet-value")
+
+    page.post(reverse("secret-forget", args=["HF_TOKEN"]))
+
+    assert not JobSecret.objects.exists()
