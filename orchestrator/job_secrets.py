@@ -37,19 +37,19 @@ def keep(owner: AbstractBaseUser, name: str, value: str) -> JobSecret:
     """
     _check(owner, name, value)
     sealed = _box().encrypt(value.encode())
-    secret, _ = JobSecret.objects.update_or_create(owner=owner, name=name, defaults={"sealed": sealed})
+    secret, _ = JobSecret.objects.update_or_create(owner_id=owner.pk, name=name, defaults={"sealed": sealed})
     return secret
 
 
 def forget(owner: AbstractBaseUser, name: str) -> None:
     """Delete a secret; deleting one that is not there is harmless."""
-    JobSecret.objects.filter(owner=owner, name=name).delete()
+    JobSecret.objects.filter(owner_id=owner.pk, name=name).delete()
 
 
 def missing(owner: AbstractBaseUser, names: Iterable[str]) -> list[str]:
     """Those of ``names`` that the owner has no secret of, in their order."""
     wanted = list(names)
-    there = set(JobSecret.objects.filter(owner=owner, name__in=wanted).values_list("name", flat=True))
+    there = set(JobSecret.objects.filter(owner_id=owner.pk, name__in=wanted).values_list("name", flat=True))
     return [name for name in wanted if name not in there]
 
 
@@ -62,7 +62,7 @@ def reveal(owner: AbstractBaseUser, names: Iterable[str]) -> dict[str, str]:
     wanted = list(names)
     if not wanted:
         return {}
-    rows = JobSecret.objects.filter(owner=owner, name__in=wanted)
+    rows = JobSecret.objects.filter(owner_id=owner.pk, name__in=wanted)
     values = {row.name: _open(row) for row in rows}
     for name in wanted:
         if name not in values:
@@ -93,7 +93,7 @@ def _check(owner: AbstractBaseUser, name: str, value: str) -> None:
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         sentence = "give a text that is valid Unicode"
         raise Malformed(sentence, fields={"value": [sentence]})
-    others = JobSecret.objects.filter(owner=owner).exclude(name=name)
+    others = JobSecret.objects.filter(owner_id=owner.pk).exclude(name=name)
     if others.count() >= MOST_SECRETS:
         sentence = f"you have {MOST_SECRETS} secrets, the most there may be; delete one first"
         raise Malformed(sentence, fields={"name": [sentence]})
