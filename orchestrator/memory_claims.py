@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.db.models import Max, Q
 
-from orchestrator.models import Attempt, AttemptState, Device, ExitKind, Job, Lease, Pool, Sharing
+from orchestrator.models import Attempt, AttemptState, Device, ExitKind, Job, JobState, Lease, Sharing
 from orchestrator.spec import GIB
 
 RUNS_REMEMBERED = 20  # of a key and model; older ones say little about today's code of the driver
@@ -82,9 +82,9 @@ def claim_of(job: Job) -> MemoryClaim:
 
 
 def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
-    """What each job would claim if it started now, by its id."""
+    """What each job would claim if it started now, by its id; load them with their pools."""
     jobs = list(jobs)
-    sharing = set(Pool.objects.filter(sharing=Sharing.LEARNED).values_list("pk", flat=True))
+    sharing = {job.pool_id for job in jobs if job.pool.sharing == Sharing.LEARNED}
     keys = {
         job.pk: memory_key(job.spec_fields, job.bundle)
         for job in jobs
@@ -97,6 +97,16 @@ def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
         job.pk: _claim(job, peaks.get(keys.get(job.pk, ""), {}), models.get(job.pool_id, set()), largest)
         for job in jobs
     }
+
+
+def refresh(jobs: Iterable[Job]) -> None:
+    """Write anew what queued jobs claim, where that changed since they were looked at last."""
+    queued = {job.pk: job for job in jobs if job.state == JobState.QUEUED}
+    for job_id, claim in claims_of(queued.values()).items():
+        job = queued[job_id]
+        if job.memory_claim != claim.as_json():
+            job.memory_claim = claim.as_json()
+            Job.objects.filter(pk=job_id).update(memory_claim=job.memory_claim)
 
 
 def _claim(

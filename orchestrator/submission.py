@@ -18,9 +18,9 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from pydantic import ValidationError
 
-from orchestrator import datasets, job_secrets, lifecycle, words
+from orchestrator import datasets, job_secrets, lifecycle, memory_claims, quotas, rights, words
 from orchestrator.arrays import ArraySpec
-from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, NotFound, TooLarge
+from orchestrator.exceptions import Conflict, Impossible, Malformed, NotFound, TooLarge
 from orchestrator.models import (
     AdminState,
     Errand,
@@ -36,7 +36,6 @@ from orchestrator.spec import GIB, Dependency, JobSpec, say_problem
 from orchestrator.store import bundles, scripts
 from orchestrator.store.checkpoints import GenerationStore
 
-MEMBER_PRIORITY = 60  # the highest a person may set who is not staff
 KEYS_KEPT = timedelta(hours=24)
 CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s"})
 NOT_KEPT = frozenset({"source", "array"})
@@ -119,7 +118,6 @@ def accept(
         Impossible: well-formed, but can never run here.
         Forbidden: beyond what this person may ask for.
     """
-    _check_rights(user, spec)
     # The same request gets the same answer, whatever changed in pools and datasets since.
     known = _is_known(user, endpoint, idempotency_key)
     resolved = spec if known else _resolve(user, spec)
@@ -132,6 +130,7 @@ def accept(
         with transaction.atomic():
             if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
                 return kept
+            quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
             job = _create(user, spec, stored.sha256)
             if idempotency_key:
                 IdempotencyKey.objects.create(
@@ -151,19 +150,18 @@ def accept(
     return Accepted(job, created=True, warnings=warnings)
 
 
-def _check_rights(user: AbstractBaseUser, spec: JobSpec) -> None:
-    if spec.priority > MEMBER_PRIORITY and not getattr(user, "is_staff", False):
-        raise Forbidden(
-            f"Priority {spec.priority} is for operators; you may use 0 to {MEMBER_PRIORITY}.",
-            fields={"priority": [f"you may use 0 to {MEMBER_PRIORITY}"]},
-        )
-
-
-def _check_pool(spec: JobSpec) -> None:
+def _check_pool(user: AbstractBaseUser, spec: JobSpec) -> None:
+    """
+    Raises:
+        Impossible: there is no such pool, or it can never fit the job.
+        Forbidden: not for this person.
+    """
     pool = Pool.objects.filter(pk=spec.pool).first()
     if pool is None:
         known = ", ".join(Pool.objects.values_list("name", flat=True)) or "none yet"
         raise _impossible("pool", f"There is no pool {spec.pool!r}; known: {known}.")
+    rights.check_submit(user, pool)
+    rights.check_priority(user, pool.name, spec.priority)
     there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
     sizes = list(there.values_list("memory_bytes", flat=True))
     if spec.gpus > len(sizes):
@@ -197,7 +195,7 @@ def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
 
 def _resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
     """Check what a job refers to; datasets get their version, and jobs the one spelling of their id."""
-    _check_pool(spec)
+    _check_pool(user, spec)
     _check_delay(spec)
     _check_secrets(user, spec)
     pinned = [datasets.resolve(reference).reference for reference in spec.datasets]
@@ -348,6 +346,7 @@ def _create(
         "event_count": 1,
         "wait_sentence": "Waits for the scheduler.",
     }
+    columns["memory_claim"] = memory_claims.claim_of(Job(**columns)).as_json()
     if spec.array is not None:
         jobs = _array_members(spec.array, columns)
     elif parent is not None and parent.array is not None:
@@ -396,8 +395,9 @@ def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[st
             "One job is run again; submit an array as a new job.", fields={"array": ["cannot be changed"]}
         )
     spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
-    _check_rights(user, spec)
+    rights.check_steer(user, job)
     spec = _resolve(user, spec)
+    quotas.check_submit(user, spec)
     _store_code(spec, None, None)  # the bundle is there, with the entrypoint
     with transaction.atomic():
         return _create(user, spec, job.bundle, parent=job, resume=resume)
@@ -415,6 +415,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
             f"{refused[0][:80]!r} cannot be changed; these can: {', '.join(sorted(CHANGEABLE))}.",
             fields={name[:80]: ["cannot be changed"] for name in refused},
         )
+    rights.check_steer(user, job)
     with transaction.atomic():
         # The row as it is now, locked: two changes at once must not undo each other.
         job = Job.objects.select_for_update().get(pk=job.pk)
@@ -424,7 +425,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
             )
         spec = parse_spec({**job.spec_fields, **changes})
         if "priority" in changes:
-            _check_rights(user, spec)
+            rights.check_priority(user, job.pool_id, spec.priority)
         columns: dict[str, Any] = {name: getattr(spec, name) for name in changes}
         if columns.get("name", "") is None:
             raise Malformed("A job needs a name.", fields={"name": ["give a name"]})

@@ -111,7 +111,6 @@ def _wait_bars(
     begin = max(job.start_earliest or now, now)
     length = _length_s(job)
     end = None if length is None else begin + timedelta(seconds=length)
-    gib = job.spec_fields.get("gpu_memory_gib")
     for device_id in chosen:
         yield Bar(
             device_id,
@@ -119,10 +118,10 @@ def _wait_bars(
             begin,
             end,
             planned=True,
-            memory_bytes=None if gib is None else round(gib * 1024**3),
+            memory_bytes=job.claimed_bytes,
             start_latest=job.start_latest,
         )
-        if gib is None and device_id in free_at:  # beside a share there may be room for another
+        if job.claimed_bytes is None and device_id in free_at:  # beside a share there may be room for another
             free_at[device_id] = end
 
 

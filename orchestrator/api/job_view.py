@@ -74,6 +74,7 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> dict[str
         **_identity(job),
         **_course(job, attempt, now),
         **_outcome(job),
+        "memory_claim": job.memory_claim or None,
         "links": _links(job),
     }
 

@@ -13,11 +13,12 @@ from orchestrator.placement.device_facts import device_facts
 from orchestrator.placement.fair_share import usage
 from orchestrator.placement.job_facts import job_facts, running_facts
 from orchestrator.placement.learning import recall
+from orchestrator.placement.limits import with_limits
 
 
 def relevant_jobs() -> list[Job]:
     states = [JobState.QUEUED, *LEASED_STATES]
-    return list(Job.objects.filter(state__in=states).select_related("owner", "array"))
+    return list(Job.objects.filter(state__in=states).select_related("owner", "array", "pool"))
 
 
 def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
@@ -32,6 +33,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
     learned = recall()
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
     term = SchedulerTerm.objects.filter(pk=1).first()
+    owners, pool_limits = with_limits(usage(now), jobs.values(), now)
     return scheduling.State(
         now=now.timestamp(),
         devices=tuple(device_facts(row, measured.get(row.id)) for row in Device.objects.all()),
@@ -55,7 +57,8 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
             for each in (term.reservations if term else [])
         ),
         problems=_problems(readings, fresh=fresh),
-        usage=usage(now),
+        usage=owners,
+        pool_limits=pool_limits,
         recent_shapes=learned.shapes,
         lengths=learned.lengths,
         start_errors=learned.start_errors,
