@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from orchestrator import scheduling
 from orchestrator.models import FINAL_STATES, Job, JobState, SchedulerNotes, StartPromise
 from orchestrator.scheduling.types import NOTHING_LEARNED
-from orchestrator.spec import GIB
 
 LEARN_EVERY = timedelta(seconds=30)
 REMEMBERED = 400  # jobs, and start ranges
@@ -57,8 +56,8 @@ def _ended() -> Iterable[tuple[float, float | None]]:
 
 
 def _recent_shapes() -> list[scheduling.ShapeCount]:
-    asked = Job.objects.order_by("-pk").values_list("gpus", "spec_fields__gpu_memory_gib")[:REMEMBERED]
-    counts = Counter((gpus, None if gib is None else round(gib * GIB)) for gpus, gib in asked)
+    asked = Job.objects.select_related("pool").order_by("-pk")[:REMEMBERED]
+    counts = Counter((job.gpus, job.claimed_bytes) for job in asked)
     return [scheduling.ShapeCount(*shape, count) for shape, count in counts.most_common()]
 
 
