@@ -4,7 +4,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from dashboard.views import account, job, jobs, overview, queue, secrets, submit
+from dashboard.views import account, compare, job, jobs, overview, queue, secrets, submit
 
 sign_in = login_not_required(LoginView.as_view(redirect_authenticated_user=True))
 
@@ -17,6 +17,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/devices", job.device_history, name="job-devices"),
     path("jobs/<uuid:job_id>/log", job.log_before, name="job-log"),
     path("jobs/<uuid:job_id>/<slug:action>", job.act, name="job-act"),
+    path("compare", compare.compare, name="compare"),
     path("submit", submit.submit, name="submit"),
     path("account", account.account, name="account"),
     path("account/tokens", account.create_token, name="token-create"),

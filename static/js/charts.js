@@ -2,6 +2,7 @@
 // Names come from jobs, so they are only ever written as text, never handed to Plotly.
 import { loadPlotly } from "./plotly.js";
 import { colour, onThemeChange } from "./shell.js";
+import { smoothed } from "./smoothing.js";
 import { value } from "./words.js";
 
 const charts = new Set();
@@ -55,6 +56,7 @@ export class Chart {
     this.marks = [];
     this.xKind = "step";
     this.logScale = false;
+    this.smooth = 0;
     this.figure = document.createElement("figure");
     this.figure.className = "chart";
     const caption = document.createElement("figcaption");
@@ -110,7 +112,7 @@ export class Chart {
   }
 
   async draw(Plotly) {
-    const traces = this.#series.flatMap((one, index) => tracesOf(one, index, this.xKind));
+    const traces = this.#series.flatMap((one, index) => tracesOf(one, index, this));
     await Plotly.react(this.plot, traces, this.#layout(), { displayModeBar: false, responsive: true, doubleClick: "reset" });
     this.#drawnAt = performance.now();
     if (!this.#hasEvents) {
@@ -145,7 +147,8 @@ export class Chart {
       dragmode: "zoom",
       uirevision: this.xKind,
       datarevision: performance.now(),
-      xaxis: { ...axis, type: this.xKind === "time" ? "date" : "linear" },
+      xaxis: { ...axis, type: this.xKind === "time" ? "date" : "linear", ticksuffix: this.xKind === "relative" ? " min" : "" },
+      annotations: this.#series.length > 1 ? this.#series.flatMap((one) => endLabel(one, this)) : [],
       yaxis: { ...axis, fixedrange: true, type: this.logScale ? "log" : "linear", rangemode: this.fromZero ? "tozero" : "normal" },
       shapes: [
         ...(this.xKind === "step" ? this.marks.map((x) => shape(x, { color: colour("edge"), width: 1, dash: "dash" })) : []),
@@ -171,6 +174,15 @@ function legend(one, isNamed, text) {
   }
   element.append(text);
   return element;
+}
+
+// The line's letter at its end; only letters of ours are drawn by Plotly, names of jobs are not.
+function endLabel({ label, colour: name, data }, { xKind, logScale }) {
+  if (!/^[A-Z]$/.test(label) || !data.x.length) return [];
+  const y = data.y.at(-1);
+  if (y === null || (logScale && y <= 0)) return [];
+  const x = xKind === "time" ? new Date(data.x.at(-1) * 1000).toISOString() : data.x.at(-1);
+  return [{ x, y: logScale ? Math.log10(y) : y, text: label, showarrow: false, xanchor: "left", font: { color: colour(name), size: 12 } }];
 }
 
 function lastOf(data) {
@@ -207,7 +219,7 @@ function band(x, { y_min: low, y_max: high }) {
   return outline;
 }
 
-function tracesOf(one, index, xKind) {
+function tracesOf(one, index, { xKind, smooth }) {
   const { data } = one;
   const x = xKind === "time" ? data.x.map((second) => new Date(second * 1000).toISOString()) : data.x;
   const line = colour(one.colour);
@@ -215,6 +227,9 @@ function tracesOf(one, index, xKind) {
   if (data.y_min && (data.bucket > 1 || data.n?.some((count) => count > 1))) {
     traces.push({ ...band(x, data), mode: "lines", line: { width: 0 }, hoverinfo: "skip", fill: "toself", fillcolor: colour(one.colour, 0.18) });
   }
-  traces.push({ x, y: data.y, mode: x.length === 1 ? "markers" : "lines", line: { color: line, width: 1.5, dash: index > 3 ? "dash" : "solid" }, connectgaps: false, hovertemplate: "%{y:.5~g}<extra></extra>" });
+  const shape = { x, mode: x.length === 1 ? "markers" : "lines", connectgaps: false };
+  const style = { width: 1.5, dash: index > 3 ? "dash" : "solid" };
+  if (smooth) traces.push({ ...shape, y: data.y, line: { ...style, color: colour(one.colour, 0.25) }, hoverinfo: "skip" });
+  traces.push({ ...shape, y: smoothed(data, smooth), line: { ...style, color: line }, hovertemplate: "%{y:.5~g}<extra></extra>" });
   return traces;
 }

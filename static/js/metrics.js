@@ -124,7 +124,7 @@ export class Metrics {
   }
 }
 
-function isRate(name) {
+export function isRate(name) {
   return /(_per_s|\/s)$/.test(name);
 }
 

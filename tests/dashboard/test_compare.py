@@ -1,0 +1,102 @@
+"""Jobs beside each other: what differs, against which baseline, and whose jobs may be looked at."""
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from dashboard.comparison import Row, compare
+from orchestrator.models import JobState
+
+
+@pytest.fixture
+def rows(ada):
+    def by_name(*jobs, baseline: int = 0, attempts=None, reader=None) -> dict[str, Row]:
+        found = compare(
+            jobs,
+            attempts or {},
+            baseline=baseline,
+            reader_id=(reader or ada).pk,
+            now=timezone.now(),
+        )
+        return {row.name: row for row in found}
+
+    return by_name
+
+
+def test_arguments_and_losses_stand_beside_each_other(make_job, rows):
+    one = make_job(spec={"args": ["--lr", "3e-4"]}, last_values={"loss": 2.0})
+    two = make_job(spec={"args": ["--lr", "1e-3", "--amp"]}, last_values={"loss": 2.5})
+
+    found = rows(one, two)
+
+    assert [cell.text for cell in found["lr"].cells] == ["3e-4", "1e-3"]
+    assert [cell.text for cell in found["amp"].cells] == ["", "yes"]
+    assert [(cell.text, cell.change) for cell in found["loss"].cells] == [("2", ""), ("2.5", "+25 %")]
+    assert found["loss"].note == "lower is better"
+
+
+def test_what_is_the_same_does_not_differ(make_job, rows):
+    found = rows(make_job(), make_job())
+
+    assert not found["gpus"].differs
+    assert found["gpus"].cells[1].same
+
+
+def test_changes_are_told_against_the_chosen_baseline(make_job, rows):
+    jobs = [make_job(last_values={"loss": loss}) for loss in (1.0, 2.0, 50.0)]
+
+    assert [cell.change for cell in rows(*jobs, baseline=1)["loss"].cells] == ["-50 %", "", "25 times"]
+
+
+def test_a_number_that_is_none_is_left_out(make_job, rows):
+    broken = make_job()
+    broken.last_values = {"loss": float("nan")}
+
+    found = rows(broken, make_job(last_values={"loss": 1.0}))
+
+    assert [cell.text for cell in found["loss"].cells] == ["", "1"]
+
+
+def test_the_environment_is_the_owners_alone(make_job, rows, root):
+    job = make_job(spec={"env": {"WHERE": "here"}})
+
+    assert rows(job)["env WHERE"].cells[0].text == "here"
+    assert rows(job, reader=root)["env WHERE"].cells[0].text == "…"
+
+
+def test_the_page_shows_the_jobs_of_the_address_in_its_order(reader, ada, make_job):
+    one, two = make_job(name="first"), make_job(name="second")
+
+    page = reader(ada).get(reverse("compare"), {"jobs": f"{two.short_id},{one.pk}"}).content.decode()
+
+    assert page.index(">second<") < page.index(">first<")
+
+
+def test_a_job_of_somebody_else_is_one_that_is_not_there(reader, bob, make_job):
+    job = make_job(name="private")
+
+    page = reader(bob).get(reverse("compare"), {"jobs": str(job.pk)}).content.decode()
+
+    assert "private" not in page
+    assert "No job of yours is called" in page
+
+
+def test_a_job_is_added_by_its_name_the_newest_of_them(reader, ada, make_job):
+    known, _older, newer = make_job(name="base"), make_job(name="vit"), make_job(name="vit")
+
+    answer = reader(ada).get(reverse("compare"), {"jobs": known.short_id, "add": "vit", "x": "time"})
+
+    assert answer["Location"] == f"/compare?jobs={known.short_id},{newer.short_id}&x=time"
+
+
+@pytest.mark.parametrize(
+    "wanted", [{}, {"jobs": ",,,"}, {"jobs": "nothing'; --"}, {"x": "z", "smooth": "much"}, {"add": "\u202e"}]
+)
+def test_b53_an_address_that_means_nothing_is_answered_with_a_page(reader, ada, wanted):
+    assert reader(ada).get(reverse("compare"), wanted).status_code == 200
+
+
+def test_a_state_is_a_row_that_differs(make_job, rows):
+    found = rows(make_job(), make_job(state=JobState.SUCCEEDED))
+
+    assert [cell.text for cell in found["state"].cells] == ["queued", "succeeded"]
