@@ -62,6 +62,13 @@ PROMISED = {
         "decide_10k_plain_p99_ms",
         "decide_8gpu_plain_p99_ms",
     },
+    "checkpoint": {
+        "ckpt_stall_ms",
+        "ckpt_stall_ratio_torch_save",
+        "ckpt_total_percent",
+        "ckpt_torch_save_ms",
+    },
+    "resume": {"kill_points_ok", "kill_points"},
 }
 FIGURES = (Figure("fast_ms", "ms", "how fast", target=10), Figure("rival_ms", "ms", "another"))
 

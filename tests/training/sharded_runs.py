@@ -70,7 +70,7 @@ def main() -> None:
     for tensor in tensors_in([state()["model"], state()["optimizer"]["state"]]):
         digest.update(tensor.numpy().tobytes())
     if os.environ["RANK"] == "0":
-        print(digest.hexdigest())
+        sys.stdout.write(f"{digest.hexdigest()}\n")
 
 
 if __name__ == "__main__":

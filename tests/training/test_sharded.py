@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from training.checkpoint import Checkpointer, sharded, store
+from training.checkpoint.host_copy import is_sharded
 from training.checkpoint.store import CheckpointError
 from training.launch import WarmLauncher
 
@@ -119,7 +120,7 @@ def test_b60_code_in_the_index_of_the_parts_is_not_run(checkpoint: Path, tmp_pat
         def __reduce__(self) -> tuple[object, ...]:
             return os.mkdir, (str(tmp_path / "owned"),)
 
-    (checkpoint / sharded.INDEX).write_bytes(pickle.dumps(Bomb()))
+    (checkpoint / store.INDEX).write_bytes(pickle.dumps(Bomb()))
 
     with pytest.raises(CheckpointError, match=r"posix\.mkdir, which no checkpoint needs"):
         sharded.read_full(checkpoint)
@@ -137,4 +138,4 @@ def test_an_index_cannot_name_files_that_the_manifest_does_not(checkpoint: Path)
 
 
 def test_a_state_without_shards_stays_replicated() -> None:
-    assert not sharded.is_sharded({"a": [torch.ones(2), {"b": (torch.ones(1), 3)}]})
+    assert not is_sharded({"a": [torch.ones(2), {"b": (torch.ones(1), 3)}]})

@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from torch import distributed
 
 from training import events
 from training.checkpoint import store
-from training.checkpoint.host_copy import HostCopy
+from training.checkpoint.host_copy import HostCopy, is_sharded
 from training.checkpoint.store import CheckpointError
 from training.fault import StopRequest
 from training.report import Reporter, default_reporter
@@ -86,7 +85,7 @@ class Checkpointer:
 
         The state may change meanwhile, but its tensors must keep their shapes.
         """
-        if self._rank == 0 or _is_sharded(state):
+        if self._rank == 0 or is_sharded(state):
             self.wait()
             self._writing = self._thread.submit(self._copy.allocate, state)
 
@@ -98,7 +97,7 @@ class Checkpointer:
         Raises:
             CheckpointError: the state holds something that could not be loaded safely.
         """
-        sharded = _is_sharded(state)
+        sharded = is_sharded(state)
         if step == self._asked_step or not (sharded or self._rank == 0):
             return
         start_s = time.perf_counter()
@@ -109,6 +108,11 @@ class Checkpointer:
         self._asked_step = step
         self.stall_s = time.perf_counter() - start_s
         self._writing = self._thread.submit(self._write, copy, step, self.stall_s)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the newest save is still on its way to the disk."""
+        return self._writing is not None and not self._writing.done()
 
     def wait(self) -> None:
         """Return when nothing is being written."""
@@ -237,15 +241,6 @@ class Checkpointer:
         store.write(place.folder.parent, place.attempt, place.step, self._about, write_state)
 
 
-def _is_sharded(state: Any) -> bool:
-    """Without loading torch's tensor parallelism, which takes a second, where nothing has."""
-    if "torch.distributed.tensor" not in sys.modules:
-        return False
-    from training.checkpoint import sharded
-
-    return sharded.is_sharded(state)
-
-
 def _read(folder: Path, own: dict[str, Any] | None) -> Checkpoint:
     try:
         state = _read_state(folder, own)
@@ -257,7 +252,7 @@ def _read(folder: Path, own: dict[str, Any] | None) -> Checkpoint:
 
 
 def _read_state(folder: Path, own: dict[str, Any] | None) -> dict[str, Any]:
-    if (folder / ".metadata").exists() or (own is not None and _is_sharded(own)):
+    if (folder / store.INDEX).exists() or (own is not None and is_sharded(own)):
         from training.checkpoint import sharded
 
         return sharded.read_full(folder) if own is None else sharded.read_into(folder, own)

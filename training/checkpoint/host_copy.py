@@ -12,6 +12,15 @@ _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 _Key = tuple[str, torch.dtype, torch.Size, tuple[int, ...]]
 
 
+def is_sharded(state: Any) -> bool:
+    """Whether a tensor of it lies in parts on the ranks (is a DTensor)."""
+    if isinstance(state, dict):
+        return any(is_sharded(value) for value in state.values())
+    if isinstance(state, list | tuple):
+        return any(is_sharded(value) for value in state)
+    return isinstance(state, Tensor) and hasattr(state, "placements")  # loading their module takes 0.1 s
+
+
 class HostCopy:
     """Owns one host buffer for each tensor of a state; ``take`` fills them again and again.
 
@@ -52,7 +61,7 @@ class HostCopy:
 
     def _copy(self, value: Any, path: str, fill: bool) -> Any:
         if isinstance(value, Tensor):
-            if hasattr(value, "placements"):  # a DTensor, whose module a single rank need not load
+            if is_sharded(value):
                 return self._copy_shard(value.detach(), path, fill)
             return self._copy_tensor(value.detach(), path, fill)
         if type(value) in _PLAIN:

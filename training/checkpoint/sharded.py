@@ -27,7 +27,6 @@ from training.checkpoint import store
 from training.checkpoint.files import DISK, Files
 from training.checkpoint.store import CheckpointError, Place
 
-INDEX = ".metadata"  # the name that DCP gives it
 _MARK = "__sharded__"
 _MAY_STAND_IN_INDEX = {
     "pathlib": {"PosixPath"},
@@ -44,19 +43,6 @@ _MAY_STAND_IN_INDEX = {
         "_MEM_FORMAT_ENCODING",
     },
 }
-
-
-def is_sharded(state: Any) -> bool:
-    """Whether a tensor of it lies in parts on the ranks."""
-    if isinstance(state, Mapping):
-        return any(is_sharded(value) for value in state.values())
-    if isinstance(state, list | tuple):
-        return any(is_sharded(value) for value in state)
-    return isinstance(state, DTensor)
-
-
-def holds_shards(folder: Path) -> bool:
-    return (folder / INDEX).exists()
 
 
 def write(
@@ -109,7 +95,7 @@ def read_into(folder: Path, own: dict[str, Any]) -> dict[str, Any]:
     """
     mine: dict[str, DTensor] = {}
     _take_out(own, (), mine)
-    if not holds_shards(folder):
+    if not (folder / store.INDEX).exists():
         whole = torch.load(folder / store.STATE, map_location="cpu", weights_only=True, mmap=True)
         return cast(dict[str, Any], _split(whole, (), mine))
     reader = _Reader(folder)
@@ -143,7 +129,7 @@ def _write_files(
 
     return [
         store.write_hashed(part / store.STATE, write_rest, files),
-        store.hash_file(part / INDEX),
+        store.hash_file(part / store.INDEX),
         *written,
     ]
 
@@ -235,12 +221,12 @@ class _Reader(FileSystemReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         named = {entry["path"] for entry in store.read_manifest(self._folder)["files"]}
         try:
-            index = _IndexUnpickler(io.BytesIO((self._folder / INDEX).read_bytes())).load()
+            index = _IndexUnpickler(io.BytesIO((self._folder / store.INDEX).read_bytes())).load()
             paths = {info.relative_path for info in index.storage_data.values()}
         except Exception as error:
-            raise CheckpointError(f"{self._folder.name}/{INDEX} cannot be read ({error})"[:500]) from error
+            raise CheckpointError(f"{self._folder.name}/{store.INDEX} cannot be read ({error})"[:500]) from error
         if not paths <= named:
-            raise CheckpointError(f"{self._folder.name}/{INDEX} names files that its manifest does not")
+            raise CheckpointError(f"{self._folder.name}/{store.INDEX} names files that its manifest does not")
         return cast(Metadata, index)
 
 

@@ -22,6 +22,7 @@ from training.checkpoint.files import DISK, Files
 
 MANIFEST = "manifest.json"
 STATE = "state.pt"
+INDEX = ".metadata"  # of a sharded checkpoint's parts; the name that DCP gives it
 VERSION = 1
 _NAME = re.compile(r"(\d+)-(\d+)")
 _CHUNK_BYTES = 1 << 20
