@@ -4,7 +4,6 @@ The interface other engines will share: ``start(attempt)``, ``stop(attempt, grac
 """
 
 import fcntl
-import functools
 import logging
 import os
 import re
@@ -19,7 +18,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator import datasets, job_secrets, lifecycle
+from orchestrator import datasets, isolation, job_secrets, lifecycle
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.lifecycle import Ending
 from orchestrator.models import Attempt, Dataset, Device, ExitKind, Job, Network
@@ -29,7 +28,6 @@ from orchestrator.store.checkpoints import GenerationStore, Skip
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import Generation
 from orchestrator.store.watcher import Watcher
-from orchestrator.supervisor import sandbox
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.records import write_record
@@ -164,7 +162,8 @@ def _prepare(job: Job, attempt: Attempt) -> None:
     _make_folders(home_folder, attempt)
     bundles.materialise(settings.HOME.bundles, job.bundle, home_folder.work)
     resume = _choose_checkpoint(job, attempt, home_folder)
-    level = sandbox_level()
+    isolation.check()
+    level = isolation.level()
     write_record(folder.launch, _launch_record(job, attempt, home_folder, resume, level))
     Attempt.objects.filter(pk=attempt.pk).update(
         sandbox_level=level,
@@ -186,12 +185,6 @@ def _make_folders(job_folder: JobFolder, attempt: Attempt) -> None:
     ):
         path.mkdir(parents=True, exist_ok=True)
     folder.metrics.touch()
-
-
-@functools.cache
-def sandbox_level() -> int:
-    """The best level that works here; tried once a process."""
-    return sandbox.detect()
 
 
 def _choose_checkpoint(job: Job, attempt: Attempt, folder: JobFolder) -> Resume | None:
@@ -275,11 +268,7 @@ def _launch_record(
         "device_nodes": sorted({node for device in devices for node in device.nodes}),
         "sandbox": {"level": level, "network": "none" if job.pool.network == Network.NONE else "host"},
         "grace_s": spec.grace_period_s,
-        "limits": {
-            "log_bytes": LOG_BYTES_PER_RANK,
-            "memory_bytes": spec.memory_bytes,
-            "open_files": None,
-        },
+        "limits": {"log_bytes": LOG_BYTES_PER_RANK, **isolation.limits(spec, len(devices))},
         "hang_timeout_s": spec.hang_timeout_s,
         "gpu_memory_fraction": _memory_fraction(attempt),
     }

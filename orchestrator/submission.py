@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from pydantic import ValidationError
 
-from orchestrator import datasets, job_secrets, lifecycle, memory_claims, quotas, rights, words
+from orchestrator import datasets, isolation, job_secrets, lifecycle, memory_claims, quotas, rights, words
 from orchestrator.arrays import ArraySpec
 from orchestrator.exceptions import Conflict, Impossible, Malformed, NotFound, TooLarge
 from orchestrator.models import (
@@ -195,6 +195,7 @@ def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
 
 def _resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
     """Check what a job refers to; datasets get their version, and jobs the one spelling of their id."""
+    isolation.check()
     _check_pool(user, spec)
     _check_delay(spec)
     _check_secrets(user, spec)
@@ -326,13 +327,29 @@ def _create(
 ) -> Job:
     """Write the job, or all jobs of an array; returns the first."""
     now = timezone.now()
-    name = spec.name or PurePosixPath(spec.entrypoint).stem[:200]
+    columns = _columns(user, spec, bundle, now)
+    columns |= {"parent": parent, "resume_job": parent if resume else None}
+    if spec.array is not None:
+        jobs = _array_members(spec.array, columns)
+    elif parent is not None and parent.array is not None:
+        # It takes the place of the member that it repeats.
+        jobs = [Job(**columns, array=parent.array, array_index=parent.array_index)]
+    else:
+        jobs = [Job(**columns)]
+    Job.objects.bulk_create(jobs)
+    said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": user.get_username()}
+    JobEvent.objects.bulk_create(JobEvent(job=job, reason="Submitted.", **said) for job in jobs)
+    lifecycle.announce(jobs[0])
+    lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)
+    return jobs[0]
+
+
+def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str, now: datetime) -> dict[str, Any]:
+    """The row of a job that is submitted now."""
     columns: dict[str, Any] = {
         "owner_id": user.pk,
-        "parent": parent,
-        "resume_job": parent if resume else None,
         "pool_id": spec.pool,
-        "name": name,
+        "name": spec.name or PurePosixPath(spec.entrypoint).stem[:200],
         "tags": spec.tags,
         "spec_fields": spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
         "bundle": bundle,
@@ -347,19 +364,24 @@ def _create(
         "wait_sentence": "Waits for the scheduler.",
     }
     columns["memory_claim"] = memory_claims.claim_of(Job(**columns)).as_json()
-    if spec.array is not None:
-        jobs = _array_members(spec.array, columns)
-    elif parent is not None and parent.array is not None:
-        # It takes the place of the member that it repeats.
-        jobs = [Job(**columns, array=parent.array, array_index=parent.array_index)]
-    else:
-        jobs = [Job(**columns)]
-    Job.objects.bulk_create(jobs)
-    said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": user.get_username()}
-    JobEvent.objects.bulk_create(JobEvent(job=job, reason="Submitted.", **said) for job in jobs)
-    lifecycle.announce(jobs[0])
-    lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)
-    return jobs[0]
+    return columns
+
+
+def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
+    """The job that this would become, of an array its first; nothing is kept, and no code is needed.
+
+    Raises:
+        Impossible, Forbidden, TooMany: as ``accept``.
+    """
+    resolved = _resolve(user, spec)
+    quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
+    bundle = ""  # unknown code: nothing was learned from its earlier runs
+    if spec.source is not None and spec.source.bundle is not None:
+        _check_bundle(user, spec.source.bundle)
+        bundle = spec.source.bundle
+    elif spec.source is not None and spec.source.text is not None:
+        bundle = bundles.script_hash(spec.entrypoint, spec.source.text.encode(errors="surrogatepass"))
+    return Job(owner=user, **_columns(user, resolved, bundle, timezone.now()))
 
 
 def _array_members(spec: ArraySpec, columns: Mapping[str, Any]) -> list[Job]:

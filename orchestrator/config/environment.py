@@ -31,6 +31,8 @@ class Environment:
     own_redis: bool  # ours to start and stop
     database: Mapping[str, object]  # as Django wants it
     debug: bool
+    trust_all_users: bool  # jobs of several people may run without a sandbox
+    job_disk_gib: int | None  # what one job may keep on disk
     allowed_hosts: tuple[str, ...]
 
     @property
@@ -60,6 +62,8 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         own_redis=not redis_url,
         database=_read_database(variables, home),
         debug=_read_switch(variables, "BERTH_DEBUG"),
+        trust_all_users=_read_switch(variables, "BERTH_TRUST_ALL_USERS"),
+        job_disk_gib=_read_gib(variables, "BERTH_JOB_DISK_GIB"),
         allowed_hosts=tuple(
             host.strip() for host in variables.get("BERTH_ALLOWED_HOSTS", "").split(",") if host.strip()
         ),
@@ -108,6 +112,15 @@ def _read_switch(variables: Mapping[str, str], name: str) -> bool:
     if text not in {"0", "1"}:
         raise WrongSetting(f"{name} is {text!r}; give 1 or 0.")
     return text == "1"
+
+
+def _read_gib(variables: Mapping[str, str], name: str) -> int | None:
+    text = variables.get(name, "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**7:
+        raise WrongSetting(f"{name} is {text!r}; give a whole number of GiB, such as 200.")
+    return int(text)
 
 
 def _read_database(variables: Mapping[str, str], home: Home) -> dict[str, object]:

@@ -1,0 +1,113 @@
+"""A script that wants everything it should not have; its page tells what happened (sections 3.5 and 8)."""
+
+import json
+
+import pytest
+
+from orchestrator.supervisor import sandbox
+from tests.system.server import Server, alive
+
+pytestmark = pytest.mark.slow
+
+LOOKS_AROUND = r"""
+import glob, json, os, pathlib, socket, subprocess
+found = {}
+def attempt(name, act):
+    try:
+        found[name] = act()
+    except BaseException as error:
+        found[name] = f"refused: {type(error).__name__}"
+home = os.environ["LOOK_AT"]
+attempt("database", lambda: len(pathlib.Path(home, "db.sqlite3").read_bytes()))
+attempt("secret_key", lambda: pathlib.Path(home, "secret_key").read_text())
+attempt("other_jobs", lambda: [path for path in glob.glob(home + "/jobs/*/work/*") if "SEC" + "RET" in open(path).read()])
+attempt("environments", lambda: [
+    path for path in glob.glob("/proc/[0-9]*/environ")
+    if b"OF_ANOTHER_JOB" in open(path, "rb").read()
+])
+attempt("processes", lambda: len(glob.glob("/proc/[0-9]*")))
+def redis():
+    for path in glob.glob(home + "/redis/*") + [os.environ["LOOK_AT_REDIS"]]:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            return path
+attempt("redis", redis)
+attempt("berth_variables", lambda: sorted(name for name in os.environ if "TOKEN" in name or "KEY" in name))
+attempt("ptrace", lambda: subprocess.run(["strace", "-p", "1"], capture_output=True).returncode)
+attempt("system", lambda: pathlib.Path("/etc/berth-was-here").write_text("x"))
+checkpoints = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"])
+attempt("link", lambda: (checkpoints / "latest").symlink_to("/etc"))
+attempt("file_link", lambda: (checkpoints / "ckpt.pt").symlink_to("/etc/passwd"))
+print(json.dumps(found), flush=True)
+print("<img src=x onerror=alert(1)> <script>alert(2)</script> \x1b]0;owned\x07\x1b[31mred\x1b[0m", flush=True)
+"""
+REFUSES_TO_LEAVE = r"""
+import os, signal, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.environ.clear()
+        print("daemon", flush=True)
+        time.sleep(600)
+    os._exit(0)
+print("ready", flush=True)
+time.sleep(600)
+"""
+HOLDS_A_NOTE = (
+    "import time; open('note.txt', 'w').write('SECRET'); print('ready', flush=True); time.sleep(600)"
+)
+
+
+@pytest.fixture
+def sandboxed() -> None:
+    if sandbox.detect() < 1:
+        pytest.skip("bubblewrap does not work on this machine")
+
+
+def test_t13_a_script_that_looks_around_finds_nothing(server: Server, sandboxed: None) -> None:
+    neighbour = server.submit(HOLDS_A_NOTE, env={"OF_ANOTHER_JOB": "yes"})
+    server.wait_for_line(neighbour, "ready")
+
+    redis = server.home / "redis/redis.sock"
+    job = server.submit(
+        LOOKS_AROUND, env={"LOOK_AT": str(server.home), "LOOK_AT_REDIS": str(redis)}, max_retries=0
+    )
+    ended = server.wait_for_end(job)
+    server.post(f"/jobs/{neighbour}/cancel")
+    server.wait_for_end(neighbour)
+
+    assert ended["state"] == "succeeded", server.log(job)
+    found = json.loads(server.log(job).splitlines()[0])
+    for name in ("database", "secret_key", "redis", "system"):
+        assert str(found[name]).startswith("refused"), (name, found[name])
+    assert found["other_jobs"] == []
+    assert found["environments"] == []
+    assert found["processes"] < 10
+    assert found["berth_variables"] == []
+    assert server.attempts(job)[-1]["sandbox_level"] >= 1
+
+
+def test_b58_links_it_left_among_its_checkpoints_lead_nowhere(server: Server, sandboxed: None) -> None:
+    job = server.submit(
+        LOOKS_AROUND, env={"LOOK_AT": str(server.home), "LOOK_AT_REDIS": "/none"}, max_retries=0
+    )
+    server.wait_for_end(job)
+
+    assert server.get(f"/jobs/{job}/checkpoints")["results"] == []
+    files = server.get(f"/jobs/{job}/files")["results"]
+    assert not [each for each in files if "passwd" in each["path"] or "etc" in each["path"]]
+
+
+def test_t16_a_script_that_refuses_to_leave_is_gone_with_its_daemon(server: Server) -> None:
+    job = server.submit(REFUSES_TO_LEAVE, grace_period_s=1)
+    server.wait_for_line(job, "daemon")
+    members = server.members(job)
+    assert len(members) >= 2
+
+    server.post(f"/jobs/{job}/cancel")
+    ended = server.wait_for_end(job)
+
+    assert ended["state"] == "cancelled"
+    server.wait_until(lambda: not alive(members), limit_s=10)
