@@ -61,6 +61,23 @@ class Conflict(OrchestratorError):
     status = 409
 
 
+class TooMany(OrchestratorError):
+    """A limit on how much or how often is reached; later it may be free again.
+
+    Args:
+        retry_after_s: when to try again.
+    """
+
+    code = "too_many"
+    status = 429
+
+    def __init__(
+        self, sentence: str, *, retry_after_s: float, fields: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        super().__init__(sentence, fields=fields)
+        self.retry_after_s = retry_after_s
+
+
 class Unavailable(OrchestratorError):
     """A part that is needed for this does not answer; trying again later may work."""
 

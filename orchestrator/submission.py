@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import orjson
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import ValidationError as InvalidValue
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
@@ -381,7 +381,9 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
         bundle = spec.source.bundle
     elif spec.source is not None and spec.source.text is not None:
         bundle = bundles.script_hash(spec.entrypoint, spec.source.text.encode(errors="surrogatepass"))
-    return Job(owner=user, **_columns(user, resolved, bundle, timezone.now()))
+    job = Job(**_columns(user, resolved, bundle, timezone.now()))
+    job.owner = cast(User, user)
+    return job
 
 
 def _array_members(spec: ArraySpec, columns: Mapping[str, Any]) -> list[Job]:

@@ -7,10 +7,12 @@ import secrets
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from orchestrator import audit, rights
 from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.models import Scope, Token
 from orchestrator.spec import clean_text
@@ -35,6 +37,7 @@ def issue(
     scope: str = Scope.WRITE,
     life_s: float | None = None,
     at_most: str = Scope.ADMIN,
+    address: str = "",
 ) -> tuple[Token, str]:
     """Make a token; the second value is the only copy of its text.
 
@@ -47,14 +50,18 @@ def issue(
         Forbidden: a scope above the caller's.
     """
     _check(name := _clean_name(name), scope, life_s)
-    if not allows(at_most, scope) or (scope == Scope.ADMIN and not user.is_staff):
+    if not (allows(at_most, scope) and allows(rights.widest_scope(user), scope)):
         raise Forbidden(f"You cannot make a token with the scope {scope}; choose a smaller one.")
     prefix = "".join(secrets.choice(_LETTERS) for _ in range(10))
     text = f"berth_{prefix}_{secrets.token_urlsafe(32)}"
     expires_at = None if life_s is None else timezone.now() + timedelta(seconds=life_s)
-    token = Token.objects.create(
-        user=user, name=name, prefix=prefix, digest=_digest(text), scope=scope, expires_at=expires_at
-    )
+    with transaction.atomic():
+        token = Token.objects.create(
+            user=user, name=name, prefix=prefix, digest=_digest(text), scope=scope, expires_at=expires_at
+        )
+        life = "without end" if expires_at is None else f"until {expires_at:%Y-%m-%d}"
+        said = f"Made the token {name} ({scope}, {life})."
+        audit.record(user, "token.made", f"token {prefix}", said, address=address)
     return token, text
 
 
@@ -73,11 +80,14 @@ def authenticate(text: str, *, now: datetime | None = None) -> Token | None:
     return found
 
 
-def revoke(token: Token) -> Token:
-    """End a token now; revoking twice is harmless."""
+def revoke(token: Token, *, by: AbstractBaseUser | None = None, address: str = "") -> Token:
+    """End a token now; revoking twice is harmless.  ``by``: who does, where it is not its owner."""
     if token.revoked_at is None:
         token.revoked_at = timezone.now()
-        token.save(update_fields=["revoked_at"])
+        with transaction.atomic():
+            token.save(update_fields=["revoked_at"])
+            said = f"Revoked the token {token.name} of {token.user}."
+            audit.record(by or token.user, "token.revoked", f"token {token.prefix}", said, address=address)
     return token
 
 

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard import rows, wall
 from dashboard.signing_in import signed_in
-from orchestrator import checkpoints, lifecycle, submission
+from orchestrator import audit, steering, submission
 from orchestrator.api.downloads import list_files
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import (
@@ -242,25 +242,30 @@ def act(request: HttpRequest, job_id: UUID, action: str) -> HttpResponse:
     return redirect("job", job_id=shown.pk)
 
 
+def _steer(request: HttpRequest, job: Job, act: str) -> Job:
+    return steering.steer(signed_in(request), job, act, address=audit.address_of(request))
+
+
 Act = Callable[[HttpRequest, Job], tuple[Job, str]]
 
 
 def _cancel(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    job = lifecycle.cancel(job, by=signed_in(request).get_username())
+    job = _steer(request, job, "cancel")
     return job, "Cancelled." if job.is_final else "Stopping; its processes get time to end by themselves."
 
 
 def _hold(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return lifecycle.hold(job, by=signed_in(request).get_username()), "Held; it starts after you release it."
+    return _steer(request, job, "hold"), "Held; it starts after you release it."
 
 
 def _release(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return lifecycle.release(job, by=signed_in(request).get_username()), "Back in the queue."
+    return _steer(request, job, "release"), "Back in the queue."
 
 
 def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    checkpoints.order(job, by=signed_in(request).get_username())
-    return job, "Asked for a checkpoint; it appears in the list when it is verified."
+    return _steer(
+        request, job, "checkpoint"
+    ), "Asked for a checkpoint; it appears in the list when it is verified."
 
 
 def _retry(request: HttpRequest, job: Job) -> tuple[Job, str]:

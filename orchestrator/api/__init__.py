@@ -3,7 +3,22 @@
 from django.http import Http404
 from ninja.errors import HttpError, ValidationError
 
-from orchestrator.api import datasets, devices, health, job_output, jobs, me, pools, secrets, timeline, tokens
+from orchestrator.api import (
+    audit,
+    datasets,
+    devices,
+    health,
+    job_output,
+    jobs,
+    me,
+    people,
+    plan,
+    pools,
+    quotas,
+    secrets,
+    timeline,
+    tokens,
+)
 from orchestrator.api.auth import SIGNED_IN
 from orchestrator.api.door import BerthAPI, only_known_parameters
 from orchestrator.api.errors import answer_error
@@ -27,10 +42,15 @@ for _prefix, _router in (
     ("/jobs", job_output.router),
     ("/devices", devices.router),
     ("/pools", pools.router),
+    ("/pools", people.rights_router),
+    ("/people", people.router),
+    ("/quotas", quotas.router),
+    ("/audit", audit.router),
     ("/datasets", datasets.router),
     ("/tokens", tokens.router),
     ("/secrets", secrets.router),
     ("/me", me.router),
+    ("/plan", plan.router),
     ("/timeline", timeline.router),
     ("/health", health.router),
 ):

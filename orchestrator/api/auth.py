@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
-from orchestrator import tokens
+from orchestrator import rights, tokens
 from orchestrator.api.errors import Unauthenticated
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Scope
@@ -30,8 +30,8 @@ class ApiRequest(HttpRequest):
 class TokenOrSession(AuthBase):
     """A token in the header, else the browser's session with CSRF.
 
-    Reading needs the scope read, everything else write; a gate for operators needs the scope admin
-    and a person who is staff.
+    Reading needs the scope read, everything else write; a gate for operators needs the scope admin and
+    somebody who operates at least one pool (which ones, the route asks), one for admins an admin.
     """
 
     openapi_type = "apiKey"
@@ -40,8 +40,9 @@ class TokenOrSession(AuthBase):
     openapi_description = "`Token <token>`; in the browser the session of the login does as well."
     csrf = True  # tells ninja's docs page to send the CSRF token along
 
-    def __init__(self, *, for_operators: bool = False) -> None:
+    def __init__(self, *, for_operators: bool = False, for_admins: bool = False) -> None:
         self.for_operators = for_operators
+        self.for_admins = for_admins
         super().__init__()
 
     def __call__(self, request: HttpRequest) -> User:
@@ -53,12 +54,15 @@ class TokenOrSession(AuthBase):
         """
         user, scope = _identify(request)
         needed = Scope.READ if request.method in SAFE_METHODS else Scope.WRITE
-        if self.for_operators:
+        if self.for_operators or self.for_admins:
             needed = Scope.ADMIN
+        # Everybody may read: most requests need not ask for the role.
+        if needed != Scope.READ and not tokens.allows(rights.widest_scope(user), needed):
+            raise Forbidden(_beyond(needed))
         if not tokens.allows(scope, needed):
             raise Forbidden(f"This token has the scope {scope}; this needs {needed}.")
-        if self.for_operators and not user.is_staff:
-            raise Forbidden("Only operators may do this; ask the person who runs this server.")
+        if self.for_admins:
+            rights.check_admin(user)
         gated: Any = request
         gated.user, gated.token_scope = user, scope
         return user
@@ -74,7 +78,14 @@ def _identify(request: HttpRequest) -> tuple[User, str]:
         raise Unauthenticated(f"You are not logged in. {_HOW}")
     if check_csrf(request) is not None:
         raise Forbidden("The page's CSRF token is missing or old; reload the page and try again.")
-    return user, Scope.ADMIN if user.is_staff else Scope.WRITE
+    return user, rights.widest_scope(user)
+
+
+def _beyond(needed: str) -> str:
+    """Why somebody's role does not reach, whatever credentials they use."""
+    if needed == Scope.WRITE:
+        return "Your role is viewer, which looks only; ask an admin for the role submitter."
+    return "Only operators may do this; ask the person who runs this server."
 
 
 def _read_token(header: str) -> tuple[User, str]:
@@ -90,3 +101,4 @@ def _read_token(header: str) -> tuple[User, str]:
 
 SIGNED_IN = TokenOrSession()
 OPERATORS = TokenOrSession(for_operators=True)
+ADMINS = TokenOrSession(for_admins=True)

@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import live, wakeups
+from orchestrator import audit, live, rights, wakeups
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.moments import Moment
 from orchestrator.api.paging import Page, Paging, page
@@ -56,9 +56,12 @@ def get_device(request: ApiRequest, device_id: str) -> object:
 def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> object:
     """Enable, drain (running jobs go on, nothing new starts) or disable a device."""
     device = get_object_or_404(_rows(), pk=device_id)
+    rights.check_operate(request.user, device.pool_id)
     with transaction.atomic():
-        device.admin_state = body.state
+        was, device.admin_state = device.admin_state, body.state
         device.save(update_fields=["admin_state"])
+        said, address = f"{device.label}: {was} -> {body.state}.", audit.address_of(request)
+        audit.record(request.user, "device.state", f"device {device.pk}", said, address=address)
         wakeups.schedule()
         wakeups.publish("devices")
     return show_device(device, live.read_now())

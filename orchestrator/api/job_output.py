@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from orchestrator import checkpoints
+from orchestrator import audit, checkpoints, rights, steering
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_tar
 from orchestrator.api.finding import find_job
@@ -117,7 +117,10 @@ def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
 def delete_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
     """Delete a checkpoint for good."""
     job = find_job(Job.objects.all(), request.user, job_id)
+    rights.check_steer(request.user, job)
     checkpoints.remove(job, checkpoints.find(job, step), by=request.user.get_username())
+    said = f"Deleted its checkpoint {step}."
+    steering.note(request.user, job, "job.checkpoint_deleted", said, address=audit.address_of(request))
     return HttpResponse(status=204)
 
 

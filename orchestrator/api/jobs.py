@@ -1,6 +1,5 @@
 """Jobs: submit, list, look, act."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -9,7 +8,7 @@ from django.contrib.auth.models import User
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import checkpoints, lifecycle, submission
+from orchestrator import audit, placement, steering, submission
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_job, find_jobs
 from orchestrator.api.job_view import (
@@ -109,24 +108,29 @@ def change_job(request: ApiRequest, job_id: str) -> object:
     changes = read_object(request.body)
     if not changes:
         raise Malformed(f"Nothing to change was given; these can be: {', '.join(JobChanges.model_fields)}.")
-    return _shown_anew(request, submission.update(request.user, job, changes))
+    changed = submission.update(request.user, job, changes)
+    said = f"Changed {', '.join(sorted(changes))}."
+    steering.note(request.user, job, "job.changed", said, address=audit.address_of(request))
+    return _shown_anew(request, changed)
 
 
-def _act(name: str, act: Callable[..., Job], says: str) -> None:
+def _act(name: str, says: str) -> None:
     def view(request: ApiRequest, job_id: str) -> object:
         job = find_job(Job.objects.all(), request.user, job_id)
-        return _shown_anew(request, act(job, by=request.user.get_username()))
+        return _shown_anew(
+            request, steering.steer(request.user, job, name, address=audit.address_of(request))
+        )
 
     view.__name__ = f"{name}_job"
     view.__doc__ = says
     router.post(f"/{{job_id}}/{name}", response=JobOut, url_name=view.__name__)(view)
 
 
-_act("cancel", lifecycle.cancel, "Ask a job to stop for good; asking twice is harmless.")
-_act("hold", lifecycle.hold, "Keep a waiting job from starting.")
-_act("release", lifecycle.release, "Let a held job wait for devices again.")
-_act("preempt", lifecycle.preempt, "Stop a running job with a checkpoint and queue it again.")
-_act("checkpoint", checkpoints.order, "Ask a running job to save a checkpoint now.")
+_act("cancel", "Ask a job to stop for good; asking twice is harmless.")
+_act("hold", "Keep a waiting job from starting.")
+_act("release", "Let a held job wait for devices again.")
+_act("preempt", "Stop a running job with a checkpoint and queue it again.")
+_act("checkpoint", "Ask a running job to save a checkpoint now.")
 
 
 @router.post(
@@ -166,8 +170,8 @@ def explain_job(request: ApiRequest, job_id: str) -> object:
     job = find_job(Job.objects.all(), request.user, job_id)
     return {
         **show_explanation(job),
-        "would_start_now_with": [asdict(each) for each in changes_that_start(job)],
-        "calibration": None,
+        "would_start_now_with": [asdict(each) for each in changes_that_start(job, request.user)],
+        "calibration": placement.calibration(),
     }
 
 

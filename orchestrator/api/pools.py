@@ -1,5 +1,6 @@
 """Pools of devices."""
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from django.db import IntegrityError, transaction
@@ -7,8 +8,8 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
-from orchestrator import wakeups
-from orchestrator.api.auth import OPERATORS, ApiRequest
+from orchestrator import audit, rights, wakeups
+from orchestrator.api.auth import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import PoolChanges, PoolIn, PoolOut
 from orchestrator.exceptions import Conflict, Malformed
@@ -22,13 +23,14 @@ def list_pools(request: ApiRequest, paging: Query[Paging]) -> object:
     return page(request, _rows(), paging, show=show_pool, ordering="pk")
 
 
-@router.post("", response={201: PoolOut}, auth=OPERATORS)
+@router.post("", response={201: PoolOut}, auth=ADMINS)
 def make_pool(request: ApiRequest, body: PoolIn) -> object:
     """Make an empty pool; devices are moved into it in the admin pages."""
     _check_pythons(body.pythons)
     try:
         with transaction.atomic():
-            Pool.objects.create(**body.model_dump())
+            pool = Pool.objects.create(**body.model_dump())
+            _note(request, pool, "made", body.model_dump())
     except IntegrityError as error:
         raise Conflict(f"There is a pool {body.name} already; choose another name.") from error
     return show_pool(_rows().get(pk=body.name))
@@ -38,6 +40,7 @@ def make_pool(request: ApiRequest, body: PoolIn) -> object:
 def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> object:
     """Change what is given; attempts that run already keep what they started with."""
     pool = get_object_or_404(Pool, pk=pool_id)
+    rights.check_operate(request.user, pool.pk)
     changes = {
         name: value for name, value in body.model_dump(exclude_unset=True).items() if value is not None
     }
@@ -46,7 +49,9 @@ def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> object:
     _check_pythons(changes.get("pythons", {}))
     for name, value in changes.items():
         setattr(pool, name, value)
-    pool.save(update_fields=list(changes))
+    with transaction.atomic():
+        pool.save(update_fields=list(changes))
+        _note(request, pool, "changed", changes)
     wakeups.schedule()
     return show_pool(_rows().get(pk=pool.pk))
 
@@ -62,6 +67,7 @@ def show_pool(pool: Pool) -> dict[str, object]:
         "idle_after_s": pool.idle_after_s,
         "idle_stop_after_s": pool.idle_stop_after_s,
         "pythons": pool.pythons,
+        "open": pool.open,
         "created_at": pool.created_at,
         "device_count": counts["device_count"],
         "usable_count": counts["usable_count"],
@@ -77,6 +83,12 @@ def _rows() -> QuerySet[Pool]:
         usable_count=Count("devices", filter=usable),
         free_count=Count("devices", filter=usable & ~Q(devices__in=held)),
     )
+
+
+def _note(request: ApiRequest, pool: Pool, what: str, values: Mapping[str, object]) -> None:
+    said = ", ".join(f"{name} {value!r}" for name, value in values.items() if name != "name") or "as it is"
+    address = audit.address_of(request)
+    audit.record(request.user, f"pool.{what}", f"pool {pool.pk}", f"{said}.", address=address)
 
 
 def _check_pythons(pythons: dict[str, str]) -> None:

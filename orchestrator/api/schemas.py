@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from orchestrator.api.paging import Page
 from orchestrator.models import AdminState, Network, Scope, Sharing
@@ -109,6 +109,7 @@ class ExplanationOut(BaseModel):
 class ChangeOut(BaseModel):
     change: str = Field(description="a field of the job")
     value: Any
+    stops: int = Field(0, description="jobs that would be stopped for it first")
 
 
 class CalibrationOut(BaseModel):
@@ -359,6 +360,7 @@ class PoolOut(BaseModel):
     idle_after_s: int | None = Field(description="devices unused for so long: their job is warned")
     idle_stop_after_s: int | None = Field(description="... and for so long: it is stopped; null: never")
     pythons: dict[str, str]
+    open: bool = Field(description="false: only those with a right in it may submit")
     created_at: datetime
     device_count: int
     usable_count: int
@@ -373,6 +375,7 @@ class PoolIn(Body):
     idle_after_s: IdleSeconds | None = 1800
     idle_stop_after_s: IdleSeconds | None = None
     pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)
+    open: StrictBool = True
 
 
 class PoolChanges(Body):
@@ -382,6 +385,7 @@ class PoolChanges(Body):
     idle_after_s: IdleSeconds | None = Field(None, description="0: never warn")
     idle_stop_after_s: IdleSeconds | None = Field(None, description="0: never stop")
     pythons: Annotated[dict[StrictStr, StrictStr], Field(max_length=50)] | None = None
+    open: StrictBool | None = None
 
 
 class DatasetOut(BaseModel):

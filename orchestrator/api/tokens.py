@@ -5,7 +5,7 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from ninja import Query, Router
 
-from orchestrator import tokens
+from orchestrator import audit, tokens
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import NewTokenOut, TokenIn, TokenOut
@@ -29,6 +29,7 @@ def make_token(request: ApiRequest, body: TokenIn) -> object:
         scope=body.scope,
         life_s=body.expires_in_s,
         at_most=request.token_scope,
+        address=audit.address_of(request),
     )
     return {**show_token(token), "token": text}
 
@@ -36,7 +37,8 @@ def make_token(request: ApiRequest, body: TokenIn) -> object:
 @router.delete("/{int:token_id}", response={204: None})
 def revoke_token(request: ApiRequest, token_id: int) -> object:
     """Revoke a token for good; revoking twice is harmless."""
-    tokens.revoke(get_object_or_404(Token, pk=token_id, user=request.user))
+    token = get_object_or_404(Token, pk=token_id, user=request.user)
+    tokens.revoke(token, address=audit.address_of(request))
     return HttpResponse(status=204)
 
 

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import models
 
+from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
 from orchestrator.spec import JobSpec
 
@@ -45,10 +46,14 @@ class StopReason(models.TextChoices):
 
 class JobQuerySet(models.QuerySet["Job"]):
     def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
-        """The jobs whose code, logs and numbers this person may see: their own; all for staff."""
+        """The jobs whose code, logs and numbers this person may see: their own, and those of pools they operate."""
         if not user.is_authenticated:
             return self.none()
-        return self if getattr(user, "is_staff", False) else self.filter(owner_id=user.pk)
+        pools = operated_pools(user)
+        if pools is None:
+            return self
+        own = models.Q(owner_id=user.pk)
+        return self.filter(own | models.Q(pool__in=pools) if pools else own)
 
     def queued(self) -> Self:
         return self.filter(state=JobState.QUEUED)

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import models
 
 from orchestrator.models.pools import Pool
@@ -52,6 +53,18 @@ class PoolRight(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} in {self.pool_id}: {self.right}"
+
+
+def operated_pools(user: AbstractBaseUser | AnonymousUser) -> list[str] | None:
+    """The pools whose jobs this person sees and steers; None: all."""
+    if (
+        getattr(user, "is_staff", False)
+        or Person.objects.filter(user_id=user.pk or 0, role=Role.OPERATOR).exists()
+    ):
+        return None
+    return list(
+        PoolRight.objects.filter(user_id=user.pk or 0, right=Right.OPERATE).values_list("pool_id", flat=True)
+    )
 
 
 class SignInFailure(models.Model):

@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 
 from django.db.models import Max
@@ -19,6 +20,11 @@ from orchestrator.placement.limits import with_limits
 def relevant_jobs() -> list[Job]:
     states = [JobState.QUEUED, *LEASED_STATES]
     return list(Job.objects.filter(state__in=states).select_related("owner", "array", "pool"))
+
+
+def look(now: datetime, drafts: Iterable[Job] = ()) -> scheduling.State:
+    """The state as a pass would see it now, with jobs in the queue that nobody submitted yet."""
+    return snapshot(now, {str(job.pk): job for job in (*relevant_jobs(), *drafts)})
 
 
 def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:

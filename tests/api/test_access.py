@@ -5,10 +5,28 @@ import re
 import pytest
 
 from orchestrator.api import api
-from orchestrator.models import JobState, Token
+from orchestrator.models import AuditEntry, JobState, Person, Pool, PoolRight, Right, Role, Token
 
 OPEN = {"/health/live", "/health/ready"}
-OPERATORS_ONLY = {("post", "/pools"), ("patch", "/pools/{pool_id}"), ("patch", "/devices/{device_id}")}
+# What a route asks for beyond being signed in; everything that is not here is for every submitter.
+OPERATORS_ONLY = {
+    ("patch", "/pools/{pool_id}"),
+    ("patch", "/devices/{device_id}"),
+    ("get", "/pools/{pool_id}/rights"),
+    ("put", "/pools/{pool_id}/rights/{username}"),
+    ("delete", "/pools/{pool_id}/rights/{username}"),
+}
+ADMINS_ONLY = {
+    ("post", "/pools"),
+    ("get", "/audit"),
+    ("get", "/people"),
+    ("patch", "/people/{username}"),
+    ("get", "/quotas"),
+    ("post", "/quotas"),
+    ("patch", "/quotas/{quota_id}"),
+    ("delete", "/quotas/{quota_id}"),
+}
+DONE_OR_WRONG_BODY = {200, 204, 400, 404, 422}
 METHODS = {"get", "post", "patch", "put", "delete"}
 
 
@@ -23,6 +41,7 @@ def closed_routes() -> list[tuple[str, str]]:
 
 def address(path: str, job: object) -> str:
     values = {"job_id": str(job), "device_id": "sim-0", "pool_id": "default", "name": "digits", "step": "1"}
+    values["username"] = "ada"
     return re.sub(r"\{(\w+)\}", lambda hit: values.get(hit[1], "1"), path)
 
 
@@ -68,11 +87,54 @@ def test_a_read_token_changes_nothing(method, path, client_of, root, adas_job):
     assert "scope" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(("method", "path"), sorted(OPERATORS_ONLY))
-def test_only_operators_change_pools_and_devices(method, path, client_of, ada, root, adas_job):
-    assert client_of(ada).send(method.upper(), address(path, adas_job.pk), {}).status_code == 403
-    assert client_of(root, "write").send(method.upper(), address(path, adas_job.pk), {}).status_code == 403
-    assert client_of(root).send(method.upper(), address(path, adas_job.pk), {}).status_code in {200, 400}
+@pytest.mark.parametrize(("method", "path"), sorted(OPERATORS_ONLY | ADMINS_ONLY))
+def test_only_operators_and_admins_change_pools_people_and_limits(
+    method, path, client_of, ada, bob, root, adas_job
+):
+    send = method.upper(), address(path, adas_job.pk), {}
+    assert client_of(bob).send(*send).status_code == 403
+    assert client_of(root, "write").send(*send).status_code == 403
+    assert client_of(root).send(*send).status_code in DONE_OR_WRONG_BODY
+    PoolRight.objects.create(user=bob, pool_id="default", right=Right.OPERATE)
+    of_the_pool = client_of(bob, "admin").send(*send).status_code
+    assert (of_the_pool == 403) == ((method, path) in ADMINS_ONLY)
+    PoolRight.objects.update(pool=Pool.objects.create(name="other"))
+    # A body is read before the pool is looked at.
+    assert client_of(bob, "admin").send(*send).status_code in {400, 403}
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in closed_routes() if each[0] != "get"])
+def test_t01_a_viewer_changes_nothing(method, path, client_of, bob, adas_job):
+    token = client_of(bob, "write")
+    Person.objects.create(user=bob, role=Role.VIEWER)
+
+    answer = token.send(method.upper(), address(path, adas_job.pk), {})
+
+    assert answer.status_code == 403
+    assert "viewer" in answer.json()["detail"] or "operators" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in closed_routes() if each[0] == "get"])
+def test_a_viewer_reads_what_others_read(method, path, client_of, bob, adas_job):
+    Person.objects.create(user=bob, role=Role.VIEWER)
+
+    answer = client_of(bob, "read").send(method.upper(), address(path, adas_job.pk))
+
+    limited = {each[1] for each in OPERATORS_ONLY | ADMINS_ONLY if each[0] == "get"}
+    assert answer.status_code in ({403} if path in limited else {200, 400, 404})
+
+
+def test_an_operator_of_one_pool_sees_and_stops_its_jobs_alone(client_of, bob, adas_job, make_job, make_pool):
+    elsewhere = make_job(pool=make_pool("other"))
+    PoolRight.objects.create(user=bob, pool=make_pool(), right=Right.OPERATE)
+    client = client_of(bob)
+
+    listed = client.send("GET", "/jobs").json()["results"]
+    assert [each["id"] for each in listed] == [str(adas_job.pk)]
+    assert client.send("POST", f"/jobs/{adas_job.pk}/hold").json()["state"] == "held"
+    assert client.send("POST", f"/jobs/{elsewhere.pk}/hold").status_code == 404
+    entry = AuditEntry.objects.get(action="job.hold")
+    assert (entry.actor, entry.text) == ("bob", "Held it.")
 
 
 def test_an_operator_sees_and_stops_everybodys_jobs(client_of, root, adas_job):

@@ -219,7 +219,7 @@ def test_a_longer_list_costs_no_more_queries(client_of, ada, make_attempt, make_
         make_attempt(state=JobState.RUNNING)
         make_job()
 
-    assert queries() == few <= 6
+    assert queries() == few <= 8
 
 
 # --- changes and actions --------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""What the owners of waiting jobs may use, for the scheduler."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from orchestrator import scheduling
+from orchestrator.models import Job, JobState
+from orchestrator.quotas import HOUR_S, Limits, Rulebook, week_gpu_s
+
+
+def with_limits(
+    usage: Iterable[scheduling.OwnerUsage], jobs: Iterable[Job], now: datetime
+) -> tuple[tuple[scheduling.OwnerUsage, ...], tuple[scheduling.PoolLimit, ...]]:
+    """The usage of every owner with their weights and limits, and the limits in single pools.
+
+    Hours are counted only for those who have such a limit and jobs that wait.
+    """
+    rules = Rulebook.read()
+    found = {each.owner: each for each in usage}
+    if not rules.rows:
+        return tuple(found.values()), ()
+    owners = {job.owner_id: job.owner.get_username() for job in jobs if job.state == JobState.QUEUED}
+    places = {
+        (user_id, pool): limits
+        for user_id in owners
+        for pool in (None, *sorted(rules.pools))
+        if (limits := rules.of(user_id, pool)) != Limits()
+    }
+    by_hours = {user_id for (user_id, _), limits in places.items() if limits.gpu_hours_a_week is not None}
+    used = week_gpu_s(by_hours, now) if by_hours else {}
+    pool_limits = []
+    for (user_id, pool), limits in places.items():
+        name = owners[user_id]
+        gpu_s = sum(part for (user, where), part in used.items() if user == user_id and pool in (None, where))
+        hours = limits.gpu_hours_a_week
+        most = None if hours is None else hours * HOUR_S
+        if pool is not None:
+            pool_limits.append(
+                scheduling.PoolLimit(
+                    owner=name,
+                    pool=pool,
+                    max_devices=limits.max_devices,
+                    week_gpu_s=gpu_s,
+                    max_week_gpu_s=most,
+                )
+            )
+            continue
+        found[name] = replace(
+            found.get(name) or scheduling.OwnerUsage(owner=name),
+            weight=1.0 if limits.weight is None else limits.weight,
+            max_devices=limits.max_devices,
+            week_gpu_s=gpu_s,
+            max_week_gpu_s=most,
+        )
+    return tuple(found.values()), tuple(pool_limits)

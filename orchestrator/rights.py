@@ -1,0 +1,116 @@
+"""May this person do that?  The one place that answers; what it does not allow is forbidden.
+
+| role | may |
+|---|---|
+| viewer | look: the devices, the queue, their own jobs of earlier days |
+| submitter | also submit to open pools and those they have a right in; steer their own jobs |
+| operator | also see and steer every job, operate every pool and device, use higher priorities |
+| admin | everything: people, quotas, pools, roots of datasets, the audit |
+
+A right in one pool makes a submitter its operator, or lets them submit to it where it is closed.  Whoever is staff is an admin;
+who has no role is a submitter.
+"""
+
+from collections.abc import Mapping
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+
+from orchestrator.exceptions import Forbidden
+from orchestrator.models import Job, Person, Pool, PoolRight, Right, Role, Scope
+
+Someone = AbstractBaseUser | AnonymousUser
+HIGHEST_PRIORITY: Mapping[Role, int] = {
+    Role.VIEWER: 0,
+    Role.SUBMITTER: 60,
+    Role.OPERATOR: 80,
+    Role.ADMIN: 100,
+}
+
+
+def role_of(user: Someone) -> Role:
+    """The role that a person has in every pool."""
+    if getattr(user, "is_staff", False):
+        return Role.ADMIN
+    person = Person.objects.filter(user_id=user.pk or 0).values_list("role", flat=True).first()
+    return Role(person) if person else Role.SUBMITTER
+
+
+def right_in(user: Someone, pool_id: str) -> Role:
+    """The role that a person has in one pool."""
+    role = role_of(user)
+    if role != Role.SUBMITTER:
+        return role
+    operates = PoolRight.objects.filter(user_id=user.pk or 0, pool=pool_id, right=Right.OPERATE).exists()
+    return Role.OPERATOR if operates else role
+
+
+def administers(user: Someone) -> bool:
+    """Whether there is anything that they operate: only then a token of theirs may have the scope admin."""
+    role = role_of(user)
+    if role == Role.SUBMITTER:
+        return PoolRight.objects.filter(user_id=user.pk or 0, right=Right.OPERATE).exists()
+    return role != Role.VIEWER
+
+
+def widest_scope(user: Someone) -> str:
+    """What any credentials of this person allow at most."""
+    if administers(user):
+        return Scope.ADMIN
+    return Scope.READ if role_of(user) == Role.VIEWER else Scope.WRITE
+
+
+def check_submit(user: Someone, pool: Pool) -> None:
+    """
+    Raises:
+        Forbidden: viewers submit nothing; a closed pool takes jobs of those with a right in it.
+    """
+    role = right_in(user, pool.name)
+    if role == Role.VIEWER:
+        raise Forbidden("Your role is viewer, which looks only; ask an admin for the role submitter.")
+    if pool.open or role != Role.SUBMITTER:
+        return
+    if not PoolRight.objects.filter(user_id=user.pk or 0, pool=pool).exists():
+        sentence = f"Pool {pool.name} is closed to you; ask an operator of it for the right to submit."
+        raise Forbidden(sentence, fields={"pool": [sentence]})
+
+
+def check_priority(user: Someone, pool_id: str, priority: int) -> None:
+    """
+    Raises:
+        Forbidden: the priority is for a higher role (B32).
+    """
+    highest = HIGHEST_PRIORITY[right_in(user, pool_id)]
+    if priority > highest:
+        raise Forbidden(
+            f"Priority {priority} is for a higher role; you may use 0 to {highest}.",
+            fields={"priority": [f"you may use 0 to {highest}"]},
+        )
+
+
+def check_steer(user: Someone, job: Job) -> None:
+    """Whether somebody who sees a job may act on it.
+
+    Raises:
+        Forbidden: they may look only.
+    """
+    role = right_in(user, job.pool_id)
+    if role == Role.VIEWER or (role == Role.SUBMITTER and job.owner_id != user.pk):
+        raise Forbidden("You may look at this job, but not change it; ask an operator of its pool.")
+
+
+def check_operate(user: Someone, pool_id: str) -> None:
+    """
+    Raises:
+        Forbidden: for operators of the pool.
+    """
+    if right_in(user, pool_id) not in {Role.OPERATOR, Role.ADMIN}:
+        raise Forbidden(f"Only operators of pool {pool_id} may do this; ask the person who runs this server.")
+
+
+def check_admin(user: Someone) -> None:
+    """
+    Raises:
+        Forbidden: for admins.
+    """
+    if role_of(user) != Role.ADMIN:
+        raise Forbidden("Only admins may do this; ask the person who runs this server.")
