@@ -5,14 +5,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
-from orchestrator import placement, scheduling
-from orchestrator.models import LEASED_STATES, Job, JobState
+from orchestrator import placement, rights, scheduling
+from orchestrator.exceptions import Forbidden
+from orchestrator.models import Job, JobState, Pool
 from orchestrator.spec import GIB
 
 LONGEST_SEARCH_S = 0.3
 _SHORTER_S = (4 * 3600.0, 3600.0, 600.0)
+_PRIORITIES = 3  # values to try, the next higher ones in use
+_WITHOUT_RANGES = replace(placement.POLICY, predicted_jobs=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,40 +24,57 @@ class Change:
     """One field of the job, and the value with which it would start at once."""
 
     change: str
-    value: float | int
+    value: float | int | str
+    stops: int = 0  # jobs that would be stopped for it first
 
 
-def changes_that_start(job: Job) -> list[Change]:
+def changes_that_start(job: Job, viewer: AbstractBaseUser) -> list[Change]:
     """The smallest changes, one a field, that would start a queued job now; empty where none was found.
 
-    The search is short: fewer devices, less memory on each, a time limit that fits before a reservation.
+    The search is short: fewer devices, less memory on each, a time limit that fits before a reservation,
+    another pool, a higher priority where the viewer may give one.
     """
     if job.state != JobState.QUEUED:
         return []
+    state = placement.look(timezone.now())
+    return search(state, job, viewer)
+
+
+def search(state: scheduling.State, job: Job, viewer: AbstractBaseUser) -> list[Change]:
+    """As ``changes_that_start``, for a job that waits in this state; nothing where its devices are being cleared."""
+    if any(held.job_id == str(job.pk) for held in state.reservations):
+        return []
     deadline = time.monotonic() + LONGEST_SEARCH_S
-    states = [JobState.QUEUED, *LEASED_STATES]
-    jobs = Job.objects.filter(state__in=states, pool=job.pool_id).select_related("owner", "array")
-    state = placement.snapshot(timezone.now(), {str(each.pk): each for each in jobs})
     found: dict[str, Change] = {}
-    for candidate, changed in _candidates(job):
+    for candidate, changed in _candidates(state, job, viewer):
         if time.monotonic() > deadline:
             break
-        if candidate.change not in found and _starts(state, str(job.pk), changed):
-            found[candidate.change] = candidate
+        if candidate.change in found:
+            continue
+        stops = _stops_needed(state, str(job.pk), changed)
+        if stops is not None:
+            found[candidate.change] = replace(candidate, stops=stops)
     return list(found.values())
 
 
-def _candidates(job: Job) -> Iterator[tuple[Change, dict[str, Any]]]:
+def _candidates(
+    state: scheduling.State, job: Job, viewer: AbstractBaseUser
+) -> Iterator[tuple[Change, dict[str, Any]]]:
     """Changes to try, for each field the smallest first, with the fields of the scheduler's job."""
     for gpus in _fewer(job.gpus):
         yield Change("gpus", gpus), {"gpus": gpus}
-    memory_gib = job.spec_fields.get("gpu_memory_gib")
-    for part in (0.75, 0.5, 0.25) if memory_gib else ():
-        value = round(memory_gib * part, 1)
-        yield Change("gpu_memory_gib", value), {"memory_bytes": round(value * GIB)}
+    claimed = job.claimed_bytes
+    for part in (0.75, 0.5, 0.25) if claimed else ():
+        value = round((claimed or 0) / GIB * part, 1)
+        if value > 0:
+            yield Change("gpu_memory_gib", value), {"memory_bytes": round(value * GIB)}
     for limit_s in _SHORTER_S:
         if job.time_limit_s is None or limit_s < job.time_limit_s:
             yield Change("time_limit_s", limit_s), {"time_limit_s": limit_s}
+    for pool in _other_pools(job, viewer):
+        yield Change("pool", pool), {"pool": pool}
+    for priority in _higher(state, job, viewer):
+        yield Change("priority", priority), {"priority": priority}
 
 
 def _fewer(gpus: int) -> Sequence[int]:
@@ -65,7 +86,31 @@ def _fewer(gpus: int) -> Sequence[int]:
     return list(dict.fromkeys(values))
 
 
-def _starts(state: scheduling.State, job_id: str, changed: dict[str, Any]) -> bool:
-    queued = tuple(replace(each, **changed) if each.id == job_id else each for each in state.queued)
-    decisions = scheduling.decide(replace(state, queued=queued), scheduling.Policy())
-    return any(each.job_id == job_id for each in decisions.start)
+def _other_pools(job: Job, viewer: AbstractBaseUser) -> Iterator[str]:
+    python = job.spec_fields.get("python")
+    for pool in Pool.objects.exclude(pk=job.pool_id):
+        try:
+            rights.check_submit(viewer, pool)
+        except Forbidden:
+            continue
+        if python is None or python in pool.pythons:
+            yield pool.name
+
+
+def _higher(state: scheduling.State, job: Job, viewer: AbstractBaseUser) -> list[int]:
+    """Priorities just above those of other jobs of the pool, as far as the viewer may go."""
+    highest = rights.HIGHEST_PRIORITY[rights.right_in(viewer, job.pool_id)]
+    others = {other.priority for other in (*state.queued, *state.running) if other.pool == job.pool_id}
+    above = {priority + 1 for priority in others if job.priority <= priority < highest}
+    return sorted(above)[:_PRIORITIES]
+
+
+def _stops_needed(state: scheduling.State, job_id: str, changed: dict[str, Any]) -> int | None:
+    """How many jobs would be stopped so that the changed one starts; None where it would go on waiting."""
+    queued = [replace(each, **changed) if each.id == job_id else each for each in state.queued]
+    pool = next(each.pool for each in queued if each.id == job_id)
+    rivals = tuple(each for each in queued if each.pool == pool)
+    decisions = scheduling.decide(replace(state, queued=rivals), _WITHOUT_RANGES)
+    if any(each.job_id == job_id for each in decisions.start):
+        return 0
+    return sum(each.for_job_id == job_id for each in decisions.preempt) or None

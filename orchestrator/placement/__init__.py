@@ -3,8 +3,18 @@
 from orchestrator.placement.passes import POLICY, run_pass
 from orchestrator.placement.promises import calibration
 from orchestrator.placement.reservations import next_wake_at
-from orchestrator.placement.snapshot import snapshot
+from orchestrator.placement.snapshot import look, snapshot
 from orchestrator.placement.starting import start
 from orchestrator.placement.turns import OldTerm, next_term
 
-__all__ = ["POLICY", "OldTerm", "calibration", "next_term", "next_wake_at", "run_pass", "snapshot", "start"]
+__all__ = [
+    "POLICY",
+    "OldTerm",
+    "calibration",
+    "look",
+    "next_term",
+    "next_wake_at",
+    "run_pass",
+    "snapshot",
+    "start",
+]

@@ -81,6 +81,11 @@ def store_script(bundles: Path, name: str, data: bytes, limits: BundleLimits = D
     return _store(bundles, write)
 
 
+def script_hash(name: str, data: bytes) -> str:
+    """The hash of the bundle that ``store_script`` would make; nothing is checked or kept."""
+    return bundle_hash([_Content(name, len(data), hashlib.sha256(data).hexdigest())])
+
+
 def store_archive(bundles: Path, archive: BinaryIO, limits: BundleLimits = DEFAULT_LIMITS) -> Bundle:
     """Unpack a seekable zip, tar or tar.gz into a bundle; the content decides which it is.
 

@@ -345,7 +345,7 @@ def test_a_waiting_job_says_why_and_what_would_start_it_now(
 
     assert (answer["sentence"], answer["reason"]) == ("Needs 4 devices; 1 is free.", "devices")
     assert answer["start_earliest"].endswith("Z")
-    assert answer["would_start_now_with"] == [{"change": "gpus", "value": 1}]
+    assert answer["would_start_now_with"] == [{"change": "gpus", "value": 1, "stops": 0}]
 
 
 def test_an_expected_start_that_is_over_is_shown_as_now(client_of, ada, make_job):

@@ -1,0 +1,95 @@
+"""What a job would get if it were submitted now."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from ninja import Router
+from pydantic import BaseModel, Field
+
+from orchestrator import placement, submission
+from orchestrator.api.auth import ApiRequest
+from orchestrator.api.reading import read_object
+from orchestrator.api.schemas import CalibrationOut, ChangeOut, MemoryClaimOut
+from orchestrator.planning import Plan, plan
+
+router = Router()
+
+
+class PlannedDeviceOut(BaseModel):
+    id: str
+    index: int
+    label: str
+    kind: str
+    rank: int
+    memory_bytes: int | None = Field(description="claimed; null: the whole device")
+
+
+class PlanOut(BaseModel):
+    """Where and when a job would run, and how it would train."""
+
+    pool: str
+    gpus: int
+    starts_now: bool
+    sentence: str
+    reason: str = Field(description="a code for machines; empty where it would start at once")
+    devices: list[PlannedDeviceOut] = Field(description="by rank; empty where they are not known yet")
+    stops: list[str] = Field(description="ids of jobs that would be stopped for it, and resume later")
+    start_earliest: datetime | None
+    start_latest: datetime | None
+    blocked_by: list[str] = Field(description="ids of jobs that hold what it needs")
+    ahead: int = Field(description="waiting jobs that come first")
+    would_start_now_with: list[ChangeOut]
+    memory_claim: MemoryClaimOut
+    calibration: CalibrationOut | None = Field(
+        description="how many earlier ranges held; null: not counted yet"
+    )
+    training: dict[str, Any] | None = Field(
+        description="how it would train, with candidates; null where Berth plans no training"
+    )
+
+
+@router.post(
+    "",
+    response=PlanOut,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobSpec"}}},
+        }
+    },
+)
+def plan_job(request: ApiRequest) -> object:
+    """When and where a job would run, and what would start it now; takes a job's body and changes nothing."""
+    spec = submission.parse_spec(read_object(request.body))
+    return _show(plan(request.user, spec))
+
+
+def _show(found: Plan) -> dict[str, Any]:
+    return {
+        "pool": found.job.pool_id,
+        "gpus": found.job.gpus,
+        "starts_now": found.starts_now,
+        "sentence": found.sentence,
+        "reason": found.code,
+        "devices": [
+            {
+                "id": device.id,
+                "index": device.index,
+                "label": device.label,
+                "kind": device.kind,
+                "rank": rank,
+                "memory_bytes": memory_bytes,
+            }
+            for rank, (device, memory_bytes) in enumerate(found.devices)
+        ],
+        "stops": list(found.stops),
+        "start_earliest": found.start_earliest,
+        "start_latest": found.start_latest,
+        "blocked_by": list(found.blocked_by),
+        "ahead": found.ahead,
+        "would_start_now_with": [asdict(each) for each in found.changes],
+        "memory_claim": found.memory.as_json(),
+        "calibration": placement.calibration(),
+        "training": found.training,
+    }

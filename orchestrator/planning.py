@@ -1,0 +1,113 @@
+"""When and where a job would run if it were submitted now; nothing is kept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.utils import timezone
+
+from orchestrator import memory_claims, placement, scheduling, submission, whatif
+from orchestrator.models import Device, Job
+from orchestrator.spec import JobSpec
+
+FORESEEN = 5000  # waiting jobs of a pool that a range is worked out for, when somebody asks
+TrainingPlanner = Callable[[AbstractBaseUser, JobSpec, Job], dict[str, Any] | None]
+_training_planners: list[TrainingPlanner] = []
+
+
+def register_training_planner(planner: TrainingPlanner) -> None:
+    """Have a plan say how the job would train: strategies, memory, step time; None where it has no opinion.
+
+    Called with who asks, what they ask for, and the unsaved job; the first answer that is not None is shown.
+    """
+    if planner not in _training_planners:
+        _training_planners.append(planner)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a submit would lead to."""
+
+    job: Job  # unsaved
+    starts_now: bool
+    code: str  # why it waits; empty where it starts
+    sentence: str
+    devices: tuple[tuple[Device, int | None], ...]  # by rank, with the bytes claimed; empty: not known yet
+    stops: tuple[str, ...]  # ids of jobs that would be stopped for it
+    blocked_by: tuple[str, ...]
+    ahead: int
+    start_earliest: datetime | None
+    start_latest: datetime | None
+    memory: memory_claims.MemoryClaim
+    changes: list[whatif.Change]
+    training: dict[str, Any] | None
+
+
+def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
+    """Ask the scheduler as if the job were there.
+
+    Raises:
+        Impossible, Forbidden, TooMany: a submit of it would be refused.
+    """
+    job = submission.draft(user, spec)
+    now = timezone.now()
+    state = placement.look(now, drafts=[job])
+    rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
+    foreseeing = replace(placement.POLICY, predicted_jobs=FORESEEN)
+    decisions = scheduling.decide(replace(state, queued=rivals), foreseeing)
+    starts_now = any(each.job_id == str(job.pk) for each in decisions.start)
+    return _plan(
+        job,
+        decisions,
+        now,
+        changes=[] if starts_now else whatif.search(state, job, user),
+        training=next((said for ask in _training_planners if (said := ask(user, spec, job))), None),
+    )
+
+
+def _plan(
+    job: Job,
+    decisions: scheduling.Decisions,
+    now: datetime,
+    *,
+    changes: list[whatif.Change],
+    training: dict[str, Any] | None,
+) -> Plan:
+    job_id = str(job.pk)
+    start = next((each for each in decisions.start if each.job_id == job_id), None)
+    wait = next((each for each in decisions.wait if each.job_id == job_id), None)
+    return Plan(
+        job=job,
+        starts_now=start is not None,
+        code="" if wait is None else wait.code,
+        sentence=_starts_sentence(job) if wait is None else wait.sentence,
+        devices=_devices(job, decisions),
+        stops=tuple(each.job_id for each in decisions.preempt if each.for_job_id == job_id),
+        blocked_by=() if wait is None else wait.blocked_by,
+        ahead=0 if wait is None else wait.position - 1,
+        start_earliest=now if wait is None else _moment(wait.start_earliest),
+        start_latest=now if wait is None else _moment(wait.start_latest),
+        memory=memory_claims.claim_of(job),
+        changes=changes,
+        training=training,
+    )
+
+
+def _devices(job: Job, decisions: scheduling.Decisions) -> tuple[tuple[Device, int | None], ...]:
+    """Where it would start, or what would be kept for it."""
+    job_id = str(job.pk)
+    starts = [share for each in decisions.start if each.job_id == job_id for share in each.devices]
+    kept = [id_ for each in decisions.reserve if each.job_id == job_id for id_ in each.device_ids]
+    ids = [share.device_id for share in starts] or kept
+    rows = Device.objects.in_bulk(ids)
+    return tuple((rows[id_], job.claimed_bytes) for id_ in ids if id_ in rows)
+
+
+def _starts_sentence(job: Job) -> str:
+    return f"It would start at once in pool {job.pool_id}."
+
+
+def _moment(at_s: float | None) -> datetime | None:
+    return None if at_s is None else datetime.fromtimestamp(at_s, UTC)
