@@ -43,6 +43,7 @@ class NvmlDevices:
         self._driver = Lane("nvml")
         self._lanes: dict[str, Lane] = {}
         self._stock: Stock | None = None  # None: the driver is not started
+        self._cut_anew = False  # slices came or went since stock was taken
         self._gpus: dict[str, Gpu] = {}
         self._last: dict[str, Reading] = {}
         self._table = ProcessTable()
@@ -57,7 +58,11 @@ class NvmlDevices:
         So does one whose answer makes no sense; either is left out if there is no earlier reading.
         """
         stock = self._stock
-        if stock is None or self._ask(pynvml.nvmlDeviceGetCount, self._limit_s) != stock.count:
+        if (
+            stock is None
+            or self._ask(pynvml.nvmlDeviceGetCount, self._limit_s) != stock.count
+            or self._cut_anew
+        ):
             self._take_stock()
         deadline = time.monotonic() + self._limit_s
         asked = [(gpu, self._start(gpu)) for gpu in self._gpus.values()]
@@ -85,15 +90,15 @@ class NvmlDevices:
         stock = self._ask(take_stock, _START_LIMIT_S)
         gpus = {gpu.info.id: gpu for gpu in stock.gpus}
         for id_, gpu in self._gpus.items():
-            if gpu.info.index in stock.lost:
+            if gpu.gpu_index in stock.lost:
                 gpus.setdefault(id_, gpu)
         for id_, gpu in gpus.items():
             if gpu.info.memory_bytes == 0 and id_ in self._gpus:
                 known = self._gpus[id_].info.memory_bytes
-                gpus[id_] = Gpu(replace(gpu.info, memory_bytes=known), gpu.handle)
+                gpus[id_] = replace(gpu, info=replace(gpu.info, memory_bytes=known))
         for id_ in self._lanes.keys() - gpus.keys():
             self._lanes.pop(id_).close()
-        self._stock = stock
+        self._stock, self._cut_anew = stock, False
         self._gpus = dict(sorted(gpus.items(), key=lambda item: item[1].info.index))
         self._note([])
 
@@ -124,7 +129,7 @@ class NvmlDevices:
         self, gpu: Gpu, pending: Pending[Sample] | None, deadline: float
     ) -> tuple[Reading | None, dict[int, int]]:
         """The reading of a GPU without its processes, and the memory of each process."""
-        index, id_ = gpu.info.index, gpu.info.id
+        index, id_ = gpu.gpu_index, gpu.info.id
         try:
             if pending is None:
                 raise TimeoutError
@@ -133,6 +138,7 @@ class NvmlDevices:
             return self._stale(id_, f"GPU {index} does not answer."), {}
         except pynvml.NVMLError as error:
             sentence = gpu_sentence(index, error)
+            self._cut_anew |= gpu.parent is not None
             if not is_gone(error):
                 return self._stale(id_, sentence), {}
             total = gpu.info.memory_bytes
@@ -145,6 +151,7 @@ class NvmlDevices:
                 error=sentence,
             )
             return gone, {}
+        self._cut_anew |= sample.cut_anew
         self.dropped += sample.dropped + (not sample.plausible)
         if not sample.plausible:
             return self._stale(id_, f"GPU {index} gave a reading that makes no sense; it is left out."), {}

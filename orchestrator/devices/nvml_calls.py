@@ -1,5 +1,6 @@
 """The calls to NVIDIA's driver library (NVML), in our units; every one may hang or fail."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,10 +8,13 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from orchestrator.devices.types import DeviceInfo
+from orchestrator.devices.types import SLICES_FROM, DeviceInfo
 
 Value = TypeVar("Value")
 
+NOT_CUT = -1  # in place of a number of slices
+_MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
+_PROFILE = re.compile(r"MIG (\d\S*)$")
 _SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 _MAX_TEMPERATURE_C = 150
 _MAX_POWER_MW = 5_000_000
@@ -40,10 +44,17 @@ _GONE = {
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU and the driver's handle for it, an opaque pointer."""
+    """A GPU or a MIG slice of one, and the driver's handles, opaque pointers."""
 
     info: DeviceInfo
     handle: Any
+    parent: Any = None  # of a slice: the GPU's handle
+    slices: int = NOT_CUT  # into how many the GPU was cut when stock was taken
+
+    @property
+    def gpu_index(self) -> int:
+        """Of the GPU, also for its slices."""
+        return self.info.index if self.parent is None else self.info.index // SLICES_FROM - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,7 @@ class Sample:
     power_w: float | None
     memory_by_pid: dict[int, int]
     dropped: int  # values that made no sense and are left out
+    cut_anew: bool = False  # the GPU is cut otherwise than when stock was taken
 
     @property
     def plausible(self) -> bool:
@@ -87,7 +99,7 @@ def gpu_sentence(index: int, error: pynvml.NVMLError) -> str:
 
 
 def take_stock() -> Stock:
-    """Every GPU that can be opened; MIG slices are not offered yet, nor the GPUs that are cut."""
+    """Every GPU that can be opened; in place of one that is cut, its MIG slices."""
     driver = _text(pynvml.nvmlSystemGetDriverVersion())
     stock = Stock(pynvml.nvmlDeviceGetCount())
     for index in range(stock.count):
@@ -99,12 +111,15 @@ def take_stock() -> Stock:
             if is_gone(error):
                 stock.lost.append(index)
             continue
-        if (_optional(pynvml.nvmlDeviceGetMigMode, handle) or (0, 0))[0]:
-            stock.problems.append(
-                f"GPU {index} is cut into MIG slices, which are not used yet. Turn MIG off."
-            )
-        else:
+        slices = _slices(handle)
+        if slices is None:
             stock.gpus.append(gpu)
+        elif slices:
+            stock.gpus.extend(_describe_slice(gpu, number, each, len(slices)) for number, each in slices)
+        else:
+            stock.problems.append(
+                f"GPU {index} has MIG turned on and no slices: cut it (nvidia-smi mig -cgi), or turn MIG off."
+            )
     stock.gpus[:] = [_with_links(gpu, stock.gpus) for gpu in stock.gpus]
     return stock
 
@@ -135,7 +150,55 @@ def take_sample(gpu: Gpu) -> Sample:
         power_w=None if power_mw is None else power_mw / 1000,
         memory_by_pid=_memory_by_pid(gpu.handle),
         dropped=len(odd),
+        cut_anew=_slice_count(gpu.handle if gpu.parent is None else gpu.parent) != gpu.slices,
     )
+
+
+def _slices(handle: Any) -> list[tuple[int, Any]] | None:
+    """The MIG slices of a GPU by their numbers; None where it is not cut."""
+    if not (_optional(pynvml.nvmlDeviceGetMigMode, handle) or (0, 0))[0]:
+        return None
+    most = _optional(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+    found = (
+        (number, _optional(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number))
+        for number in range(most)
+    )
+    return [(number, each) for number, each in found if each is not None]
+
+
+def _slice_count(handle: Any) -> int:
+    slices = _slices(handle)
+    return NOT_CUT if slices is None else len(slices)
+
+
+def _describe_slice(gpu: Gpu, number: int, handle: Any, slices: int) -> Gpu:
+    """A slice as a device of its own; it has its GPU's place in the host and no NVLink."""
+    name = _text(pynvml.nvmlDeviceGetName(handle))
+    profile = _PROFILE.search(name)
+    info = replace(
+        gpu.info,
+        id=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        index=SLICES_FROM * (gpu.info.index + 1) + number,
+        name=name,
+        memory_bytes=_memory_bytes(handle),
+        mig_parent=gpu.info.id,
+        mig_profile=profile[1] if profile else name[-32:],
+        nodes=(*gpu.info.nodes, *_capability_nodes(gpu.info.index, handle)),
+    )
+    return Gpu(info, handle, gpu.handle, slices)
+
+
+def _capability_nodes(gpu_index: int, handle: Any) -> list[str]:
+    """The device files that let a process use this slice (nvidia-smi's manual, "MIG device nodes")."""
+    instance = _optional(pynvml.nvmlDeviceGetGpuInstanceId, handle)
+    compute = _optional(pynvml.nvmlDeviceGetComputeInstanceId, handle)
+    wanted = {f"gpu{gpu_index}/gi{instance}/access", f"gpu{gpu_index}/gi{instance}/ci{compute}/access"}
+    try:
+        lines = _MIG_MINORS.read_text().splitlines()
+    except OSError:
+        return []
+    minors = [line.split()[1] for line in lines if line.split()[:1] and line.split()[0] in wanted]
+    return [f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in minors]
 
 
 def _describe(handle: Any, index: int, driver: str) -> DeviceInfo:
@@ -178,17 +241,20 @@ def _numa_node(handle: Any) -> int | None:
 
 
 def _with_links(gpu: Gpu, gpus: list[Gpu]) -> Gpu:
-    """Through an NVSwitch every GPU is a neighbour of every other."""
+    """Through an NVSwitch every GPU is a neighbour of every other; a slice has none."""
+    if gpu.parent is not None:
+        return gpu
     linked = tuple(
         other.info.id
         for other in gpus
         if other is not gpu
+        and other.parent is None
         and _optional(
             pynvml.nvmlDeviceGetP2PStatus, gpu.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK
         )
         == pynvml.NVML_P2P_STATUS_OK
     )
-    return Gpu(replace(gpu.info, nvlink=linked), gpu.handle)
+    return replace(gpu, info=replace(gpu.info, nvlink=linked))
 
 
 def _memory_by_pid(handle: Any) -> dict[int, int]:

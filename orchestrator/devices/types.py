@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from orchestrator.exceptions import Unavailable
 
+SLICES_FROM = 100  # a MIG slice's index: this times (1 + the index of its GPU), plus its own number
 Kind = Literal["gpu", "cpu", "sim"]
 
 

@@ -4,6 +4,8 @@ from typing import Any, ClassVar
 
 from django.db import models
 
+from orchestrator.devices.types import SLICES_FROM
+
 
 class Network(models.TextChoices):
     HOST = "host", "the server's network"
@@ -93,7 +95,10 @@ class Device(models.Model):
 
     @property
     def label(self) -> str:
-        """What people call it: GPU 3, CPU slot 0, simulated GPU 2."""
+        """What people call it: GPU 3, CPU slot 0, simulated GPU 2, GPU 3 slice 1."""
+        if self.mig_parent:
+            gpu, number = divmod(self.index - SLICES_FROM, SLICES_FROM)
+            return f"GPU {gpu} slice {number}"
         return {"gpu": "GPU", "cpu": "CPU slot", "sim": "simulated GPU"}.get(
             self.kind, self.kind
         ) + f" {self.index}"

@@ -16,6 +16,7 @@ def job_facts(job: Job) -> dict[str, Any]:
         "owner": job.owner.get_username(),
         "pool": job.pool_id,
         "gpus": job.gpus,
+        "constraints": scheduling.Constraints(slices=job.gpus == 1),
         "name": job.name,
         "memory_bytes": job.claimed_bytes,
         "priority": job.priority,

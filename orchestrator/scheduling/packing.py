@@ -44,14 +44,19 @@ def _shared(room: Room, fitting: Sequence[Device], count: int) -> tuple[tuple[ob
 def fullest(
     fitting: Sequence[tuple[Device, bool, int]], count: int
 ) -> tuple[tuple[object, ...], list[Device]]:
-    """The devices of one node, given as (device, shared already, free bytes), with the smallest rests."""
+    """The devices of one node, given as (device, shared already, free bytes), with the smallest rests.
 
-    def rest(option: tuple[Device, bool, int]) -> tuple[bool, int, int, str]:
+    MIG slices come first, the smallest that holds the claim before the others: what a slice gives is
+    good for little else, and no neighbour can take it.
+    """
+
+    def rest(option: tuple[Device, bool, int]) -> tuple[bool, bool, int, int, str]:
         device, shared, free_bytes = option
-        return (not shared, free_bytes, device.index, device.id)
+        is_slice = device.mig_parent is not None
+        return (not is_slice, not is_slice and not shared, free_bytes, device.index, device.id)
 
     chosen = sorted(fitting, key=rest)[:count]
-    score = ([rest(option)[:2] for option in chosen], fitting[0][0].node)
+    score = ([rest(option)[:3] for option in chosen], fitting[0][0].node)
     return score, sorted((option[0] for option in chosen), key=_number)
 
 
@@ -62,6 +67,10 @@ def tightest(free: Sequence[Device], count: int) -> tuple[tuple[int, int, int, s
         groups[device.numa_node].append(device)
     chosen: list[Device] = []
     used_groups = 0
+    # A job that asked for a device gets one that is not cut, where there is such a one.
+    whole = [device for device in free if device.mig_parent is None]
+    if len(whole) >= count > 0 and len(whole) < len(free):
+        return tightest(whole, count)
     # Largest groups first, and for what is left the smallest group that holds it.
     left = sorted(groups.values(), key=lambda group: (-len(group), _number(group[0])))
     while len(chosen) < count:

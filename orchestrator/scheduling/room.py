@@ -24,6 +24,7 @@ def allows(where: Constraints, device: Device) -> bool:
         and device.id not in where.avoid_devices
         and (not where.only_nodes or device.node in where.only_nodes)
         and (where.mig_profile is None or device.mig_profile == where.mig_profile)
+        and (where.slices or device.mig_parent is None)
     )
 
 

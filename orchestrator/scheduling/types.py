@@ -52,6 +52,7 @@ class Constraints:
     avoid_devices: tuple[str, ...] = ()  # for example where an earlier attempt met a fault
     only_nodes: tuple[str, ...] = ()
     mig_profile: str | None = None
+    slices: bool = True  # False: whole GPUs only, because ranks on MIG slices cannot talk to each other
 
 
 ANYWHERE = Constraints()

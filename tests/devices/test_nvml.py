@@ -247,8 +247,73 @@ def test_f82_a_gpu_that_is_added_is_read(serve_gpus: Serve):
     assert sorted(gpus.read()["rows"]) == [0, 1, 2]
 
 
-def test_a_gpu_that_is_cut_into_slices_is_left_out_and_named(serve_gpus: Serve):
+def test_a_gpu_that_may_be_cut_and_is_not_is_left_out_and_named(serve_gpus: Serve):
     answer = serve_gpus("mig.2 1").ask("inventory")
 
     assert [row["index"] for row in answer["rows"]] == [0, 1, 3, 4, 5, 6, 7]
-    assert "GPU 2 is cut into MIG slices" in answer["problem"]
+    assert "GPU 2 has MIG turned on and no slices" in answer["problem"]
+
+
+CUT = ("count 2", "mig.1 1", "slice.1 1g.18gb 18", "slice.1 3g.71gb 71")
+
+
+def test_the_slices_of_a_gpu_are_devices_in_its_place(serve_gpus: Serve):
+    rows = serve_gpus(*CUT).ask("inventory")["rows"]
+
+    assert [row["index"] for row in rows] == [0, 200, 201]
+    assert [(row["mig_profile"], row["memory_bytes"] // GIB) for row in rows[1:]] == [
+        ("1g.18gb", 18),
+        ("3g.71gb", 71),
+    ]
+    parents = {row["mig_parent"] for row in rows[1:]}
+    assert parents == {"GPU-00000000-0000-0000-0000-000000000001"}
+    assert all(row["id"].startswith("MIG-") and not row["nvlink"] for row in rows[1:])
+    assert rows[0]["nvlink"] == []  # its neighbour is cut
+
+
+def test_a_slice_has_readings_and_processes_of_its_own(serve_gpus: Serve):
+    rows = serve_gpus(*CUT, "process.201 4194304 1073741824").ask("read")["rows"]
+
+    by_id = {row["device_id"][-3:]: row for row in rows}
+    assert (by_id["201"]["used_bytes"], by_id["200"]["used_bytes"]) == (GIB, 0)
+    assert by_id["201"]["total_bytes"] == 71 * GIB
+    assert by_id["201"]["utilization_percent"] is None  # the driver has none for slices
+    assert [process["pid"] for process in by_id["201"]["processes"]] == [4194304]
+
+
+@pytest.mark.parametrize(
+    ("then", "seen"),
+    [
+        (("count 2",), ["000", "001"]),
+        ((*CUT[:2], "slice.1 7g.141gb 141"), ["000", "200"]),
+        ((*CUT, "slice.1 1g.18gb 18"), ["000", "200", "201", "202"]),
+    ],
+)
+def test_f82_a_gpu_that_is_cut_anew_while_it_runs_is_seen_as_it_is(serve_gpus: Serve, then, seen):
+    gpus = serve_gpus(*CUT)
+    gpus.ask("read")
+
+    gpus.shows(*then)
+    gpus.ask("read")
+
+    assert [row["device_id"][-3:] for row in gpus.ask("read")["rows"]] == seen
+
+
+def test_f82_a_whole_gpu_that_is_cut_while_it_runs_becomes_its_slices(serve_gpus: Serve):
+    gpus = serve_gpus("count 2")
+    gpus.ask("read")
+
+    gpus.shows(*CUT)
+    gpus.ask("read")
+
+    assert [row["device_id"][-3:] for row in gpus.ask("read")["rows"]] == ["000", "200", "201"]
+
+
+def test_f80_a_slice_that_hangs_is_stale_and_the_others_are_read(serve_gpus: Serve):
+    gpus = serve_gpus(*CUT)
+    gpus.ask("read")
+
+    gpus.shows(*CUT, "hang.200 30")
+
+    stale = {row["device_id"][-3:]: row["stale"] for row in gpus.ask("read")["rows"]}
+    assert stale == {"000": False, "200": True, "201": False}

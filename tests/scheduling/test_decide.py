@@ -5,6 +5,7 @@ import pytest
 from orchestrator.scheduling import (
     Constraints,
     Decisions,
+    Device,
     OwnerUsage,
     PoolProblem,
     Reservation,
@@ -373,3 +374,43 @@ def test_a_stopping_job_is_expected_to_leave_within_its_grace():
     leaving = replace(running("r", "gpu-0", grace_s=30.0), stopping=True)
 
     assert _wait(decide(state(gpus(1), leaving, queued("a"))), "a").start_latest == NOW + 40
+
+
+# MIG slices
+
+
+def _cut() -> tuple[Device, ...]:
+    return (
+        gpu(0, total_bytes=141 * GIB),
+        gpu(200, mig_parent="gone", mig_profile="3g.71gb", total_bytes=71 * GIB),
+        gpu(201, mig_parent="gone", mig_profile="1g.18gb", total_bytes=18 * GIB),
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim_gib", "placed"), [(10, "gpu-201"), (18, "gpu-201"), (19, "gpu-200"), (100, "gpu-0")]
+)
+def test_a_claim_gets_the_smallest_slice_that_holds_it(claim_gib, placed):
+    decisions = decide(state(_cut(), queued("a", memory_bytes=claim_gib * GIB)))
+
+    assert _placed(decisions) == {"id-a": [placed]}
+
+
+def test_a_job_that_asked_for_a_device_gets_one_that_is_not_cut_where_there_is_one():
+    decisions = decide(state(_cut(), queued("a"), queued("b")))
+
+    assert _placed(decisions) == {"id-a": ["gpu-0"], "id-b": ["gpu-200"]}
+
+
+def test_an_exact_profile_is_the_only_one_that_will_do():
+    job = queued("a", memory_bytes=GIB, constraints=Constraints(mig_profile="3g.71gb"))
+
+    assert _placed(decide(state(_cut(), job))) == {"id-a": ["gpu-200"]}
+
+
+def test_ranks_that_must_talk_are_not_put_on_slices():
+    job = queued("a", gpus=2, constraints=Constraints(slices=False))
+
+    decisions = decide(state(_cut(), job))
+
+    assert decisions.start == ()

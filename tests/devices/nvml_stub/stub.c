@@ -12,6 +12,8 @@
  *   open.N code             what opening it answers (0)
  *   hang.N seconds          each call about it takes so long (0);  hang seconds: each call to the driver
  *   process.N pid bytes     a process on it; may be repeated
+ *   slice.N profile GiB     a MIG slice of GPU N, which has mig.N 1; may be repeated.  The k-th slice (from 0) is GPU
+ *                           number 100 * (N + 1) + k in the keys above
  *   vanish N                GPU N is gone: those after it move up by one index, UUIDs stay
  */
 #include <stdio.h>
@@ -21,6 +23,8 @@
 
 #define SUCCESS 0
 #define INVALID_ARGUMENT 2
+#define NOT_SUPPORTED 3
+#define NOT_FOUND 6
 #define INSUFFICIENT_SIZE 7
 #define UNINITIALIZED 1
 #define GIB (1ULL << 30)
@@ -35,7 +39,11 @@ typedef struct {
     char bus_id[32];
 } Pci;
 
+#define SLICES_FROM 100
+#define MOST_SLICES 8
+
 static Gpu gpus[64];
+static Gpu slices[64][MOST_SLICES];
 static int started;
 
 /* Calls visit for each line "key value"; value is the rest of the line. */
@@ -72,7 +80,29 @@ static int ask_driver(void) {
     return started ? SUCCESS : UNINITIALIZED;
 }
 
+struct cut { int wanted, seen, gib; char profile[32]; };
+
+static void take_slice(const char *value, void *into) {
+    struct cut *cut = into;
+    struct cut one = {0, 0, 0, ""};
+    if (sscanf(value, "%31s %d", one.profile, &one.gib) != 2) return;
+    if (cut->seen++ == cut->wanted) {
+        cut->gib = one.gib;
+        memcpy(cut->profile, one.profile, sizeof cut->profile);
+    }
+}
+
+/* The line of a slice; gib is 0 where there is no such slice (any more). */
+static struct cut cut_of(int number) {
+    struct cut cut = {number % SLICES_FROM, 0, 0, ""};
+    char key[64];
+    snprintf(key, sizeof key, "slice.%d", number / SLICES_FROM - 1);
+    each_line(key, take_slice, &cut);
+    return cut;
+}
+
 static int ask(const Gpu *gpu) {
+    if (gpu->number >= SLICES_FROM && !cut_of(gpu->number).gib) return NOT_FOUND;
     pause_for(value_of("hang", gpu->number, 0));
     return (int)value_of("error", gpu->number, SUCCESS);
 }
@@ -126,14 +156,28 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
 }
 
 int nvmlDeviceGetUUID(const Gpu *gpu, char *text, unsigned size) {
-    snprintf(text, size, "GPU-00000000-0000-0000-0000-%012d", gpu->number);
+    const char *kind = gpu->number < SLICES_FROM ? "GPU" : "MIG";
+    snprintf(text, size, "%s-00000000-0000-0000-0000-%012d", kind, gpu->number);
     return SUCCESS;
 }
 
 int nvmlDeviceGetName(const Gpu *gpu, char *text, unsigned size) {
-    (void)gpu;
-    snprintf(text, size, "NVIDIA H200");
+    if (gpu->number < SLICES_FROM) snprintf(text, size, "NVIDIA H200");
+    else snprintf(text, size, "NVIDIA H200 MIG %s", cut_of(gpu->number).profile);
     return SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(const Gpu *gpu, unsigned *count) {
+    (void)gpu;
+    *count = MOST_SLICES;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(const Gpu *gpu, unsigned index, Gpu **slice) {
+    if (index >= MOST_SLICES) return INVALID_ARGUMENT;
+    *slice = &slices[gpu->number][index];
+    (*slice)->number = SLICES_FROM * (gpu->number + 1) + (int)index;
+    return cut_of((*slice)->number).gib ? SUCCESS : NOT_FOUND;
 }
 
 int nvmlDeviceGetMinorNumber(const Gpu *gpu, unsigned *minor) { *minor = (unsigned)gpu->number; return SUCCESS; }
@@ -179,7 +223,8 @@ static struct processes processes_on(const Gpu *gpu, Process *list, unsigned roo
 
 int nvmlDeviceGetMemoryInfo(const Gpu *gpu, Memory *memory) {
     struct processes found = processes_on(gpu, NULL, 0);
-    memory->total = (unsigned long long)value_of("total", gpu->number, 141LL * (long long)GIB);
+    long long gib = gpu->number < SLICES_FROM ? 141 : cut_of(gpu->number).gib;
+    memory->total = (unsigned long long)value_of("total", gpu->number, gib * (long long)GIB);
     memory->used = (unsigned long long)value_of("used", gpu->number, (long long)found.bytes);
     memory->free = memory->total - memory->used;
     return ask(gpu);
@@ -188,7 +233,7 @@ int nvmlDeviceGetMemoryInfo(const Gpu *gpu, Memory *memory) {
 int nvmlDeviceGetUtilizationRates(const Gpu *gpu, Utilization *rates) {
     rates->gpu = (unsigned)value_of("utilization", gpu->number, 0);
     rates->memory = 0;
-    return ask(gpu);
+    return gpu->number < SLICES_FROM ? ask(gpu) : NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetTemperature(const Gpu *gpu, int sensor, unsigned *celsius) {
