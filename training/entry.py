@@ -8,10 +8,12 @@ finalisation, in which torch aborts in up to two of three otherwise finished glo
 # Loading pathlib would double the time to the script's first line.
 # ruff: noqa: PTH100, PTH105, PTH120, PTH123
 
+import errno
+import io
 import os
 import sys
 from types import CodeType, ModuleType, TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _FOLDER = os.environ.get("BERTH_ATTEMPT_FOLDER")
 _RANK = os.environ.get("RANK", "0")
@@ -44,6 +46,35 @@ def _open_log(path: str) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
+    sys.stdout = _patient(sys.stdout, 1)
+    sys.stderr = _patient(sys.stderr, 2)
+
+
+class _PatientLog(io.FileIO):
+    """A log that loses lines while the disk is full instead of ending the training over a ``print`` (F51)."""
+
+    lost_bytes = 0
+
+    def write(self, data: Any, /) -> int:
+        size = memoryview(data).nbytes
+        try:
+            if self.lost_bytes:
+                super().write(b"\n[berth: %d bytes were not logged, the disk was full]\n" % self.lost_bytes)
+                self.lost_bytes = 0
+            written: int = super().write(data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.lost_bytes += size
+            return size
+        return written
+
+
+def _patient(stream: Any, descriptor: int) -> io.TextIOWrapper:
+    """The stream as ``python -u`` makes it, over a patient log."""
+    log = _PatientLog(descriptor, "wb", closefd=False)
+    log.name = stream.name
+    return io.TextIOWrapper(log, stream.encoding, stream.errors, "\n", write_through=True)
 
 
 def _prepare() -> None:

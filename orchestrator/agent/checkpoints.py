@@ -29,6 +29,7 @@ LONGEST_PAUSE_S = 60.0
 MOST_TRIES = 4
 TRY_AGAIN_WITHIN_S = 0.5  # of a write: it came in between
 KEEP_LAST = 3
+LAST_WITHIN_S = 60.0
 PROGRESS_WITHOUT_STEPS_S = 60.0  # a crash at the start, after a first save, must use up its retries
 
 
@@ -85,18 +86,27 @@ class CheckpointKeeper:
             while not self.stopping.wait(LOOK_EVERY_S):
                 self._try(partial(self._look, writer_alive=None))
             if self.ended is not None:
-                self._try(partial(self._take_last, *self.ended))
+                self._try_patiently(partial(self._take_last, *self.ended))
         finally:
             connection.close()
 
-    def _try(self, act: Callable[[], None]) -> None:
+    def _try_patiently(self, act: Callable[[], None]) -> None:
+        """The last checkpoint is worth waiting for until there is room for it, and the database answers (F50)."""
+        deadline_s = time.monotonic() + LAST_WITHIN_S
+        while not self._try(act) and time.monotonic() < deadline_s:
+            time.sleep(LOOK_EVERY_S)
+
+    def _try(self, act: Callable[[], None]) -> bool:
+        """False where trying again may help."""
         try:
             with self.lock:
                 act()
         except (OSError, DatabaseError, OrchestratorError) as error:
             logger.warning("Keeping checkpoints of %s failed: %s", self.attempt, error)
+            return False
         except Exception:  # the thread must go on: the last checkpoint may still be taken
             logger.exception("Keeping checkpoints of %s failed", self.attempt)
+        return True
 
     def _take_last(self, clean: bool, run_s: float) -> None:
         self._look(writer_alive=clean)
@@ -127,7 +137,11 @@ class CheckpointKeeper:
         last_look = writer_alive is not None
         changed = [] if time.monotonic() < self.look_again_at and not last_look else self.watcher.poll()
         if changed:
-            taken = self._capture(alive)
+            try:
+                taken = self._capture(alive)
+            except Exception:
+                self.watcher.forget(changed)  # a full disk, or the database: these are still to be taken
+                raise
             if taken is None:
                 self._wait_longer(changed)
             else:

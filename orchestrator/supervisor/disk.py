@@ -6,6 +6,7 @@ from pathlib import Path
 
 _EACH_S = 5.0
 _AT_LEAST_EACH_S = 60.0
+_LITTLE_BYTES = 1 << 20
 
 
 class DiskWatch:
@@ -41,6 +42,15 @@ class DiskWatch:
         assert self._limit_bytes is not None  # noqa: S101 -- check() returns before this
         lost_bytes = self._free_then_bytes - _free_bytes(self._folders)
         return lost_bytes > max(0, self._limit_bytes - self._used_bytes) // 2
+
+
+def is_full(folder: Path) -> bool:
+    """Whether a file system has no room left that is worth writing into, or no file can be made on it (F53)."""
+    try:
+        stat = os.statvfs(folder)
+    except OSError:
+        return False
+    return stat.f_bavail * stat.f_frsize < _LITTLE_BYTES or (stat.f_files > 0 and stat.f_favail == 0)
 
 
 def _free_bytes(folders: Iterable[Path]) -> int:

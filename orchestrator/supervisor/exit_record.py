@@ -73,6 +73,7 @@ class Ending:
         at_limit: str | None = None,
         hang: str | None = None,
         oom_killed: bool = False,
+        disk_full: bool = False,
         started_ranks: int | None = None,
         tails: dict[int, str] | None = None,
         launcher_tail: str = "",
@@ -91,6 +92,7 @@ class Ending:
         self.at_limit = at_limit  # a limit that it met and that may be why it failed
         self.hang = hang
         self.oom_killed = oom_killed  # the kernel's out-of-memory killer was at work when it ended
+        self.disk_full = disk_full  # nothing could be written when it ended
         self.started_ranks = ranks if started_ranks is None else started_ranks
         self.tails = tails or {}  # the last lines of each rank's log
         self.launcher_tail = launcher_tail  # the last lines of bubblewrap's or torchrun's own output
@@ -121,8 +123,17 @@ def classify(ending: Ending) -> Verdict:
         if verdict is not None:
             if ending.at_limit and verdict.kind in _MAY_BE_LIMITS:
                 verdict.detail = f"{verdict.detail} {ending.at_limit}"
+            if verdict.kind == "user_error" and _lacked_room(ending):
+                return Verdict("infra", f"{verdict.detail} The disk was full.", verdict.first_rank)
             return verdict
     return Verdict("infra", "The run ended and left no trace of why; its logs may tell.")
+
+
+def _lacked_room(ending: Ending) -> bool:
+    """The disk was full, by no fault of the script: the same code may work when there is room again (F50)."""
+    if ending.over_limit is not None:
+        return False
+    return ending.disk_full or any(_NO_ROOM.search(error.message) for error in ending.errors.values())
 
 
 def rank_rows(ending: Ending) -> list[dict[str, object]]:
@@ -290,6 +301,7 @@ _RULES = (
     _exited,
     _top_died,
 )
+_NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device")
 _MAY_BE_LIMITS = ("user_error", "signal", "infra")
 _GPU_MEMORY_ADVICE = "A smaller micro-batch, activation checkpointing or FSDP needs less."
 _SIGNAL_HINTS: dict[int, str] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from orchestrator.supervisor import orders, rank_reports
 from orchestrator.supervisor.cgroup import Group
 from orchestrator.supervisor.child import IGNORED_BY_SUPERVISOR
-from orchestrator.supervisor.disk import DiskWatch
+from orchestrator.supervisor.disk import DiskWatch, is_full
 from orchestrator.supervisor.environment import run_environment
 from orchestrator.supervisor.exit_record import Ending, classify, first_failure, rank_rows
 from orchestrator.supervisor.folder import AttemptFolder
@@ -250,6 +250,7 @@ class Supervision:
             at_limit=_refused_forks(group, launch),
             hang=self._hang,
             oom_killed=self._memory.kernel_was_killing(now_s),
+            disk_full=is_full(launch.work),
             started_ranks=sum(folder.log(rank).exists() for rank in ranks),
             tails={rank: rank_reports.read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks},
             launcher_tail=rank_reports.read_tail(folder.launcher_log, _TAIL_BYTES),

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from django.utils import timezone
 from orchestrator import launcher, lifecycle, tasks
 from orchestrator.agent import loop
 from orchestrator.agent.attempts import AttemptWatch
+from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.loop import AgentRunning, Loop
 from orchestrator.agent.sweeps import Sweeper, clean
 from orchestrator.lifecycle import Ending
@@ -508,3 +510,20 @@ def test_f04_what_an_upload_left_is_removed_after_an_hour(home, ada):
 
     clean(timezone.now() + timedelta(hours=25))
     assert IdempotencyKey.objects.count() == 0
+
+
+def test_f50_a_checkpoint_that_found_no_room_is_taken_once_there_is_some(make_attempt, home):
+    attempt = make_attempt(state=JobState.RUNNING)
+    folder = home.job(attempt.job_id)
+    with living(attempt):
+        folder.checkpoints.mkdir(parents=True)
+        with zipfile.ZipFile(folder.checkpoints / "state.pt", "w") as file:
+            file.writestr("step", "1")
+        folder.generations.write_text("in the way, as a full disk is")
+        keeper = CheckpointKeeper(attempt)
+        failed = keeper._try(partial(keeper._look, writer_alive=None))
+        folder.generations.unlink()
+        taken = keeper._try(partial(keeper._look, writer_alive=None))
+
+    assert (failed, taken) == (False, True)
+    assert Checkpoint.objects.filter(job=attempt.job).count() == 1

@@ -219,3 +219,36 @@ print("trained", flush=True)
 
     assert ended.returncode == 0, log(tmp_path)
     assert (tmp_path / "finished/rank0").exists()
+
+
+def test_f51_a_full_disk_costs_lines_of_the_log_and_not_the_training(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/rank0.log").symlink_to("/dev/full")
+    script = "import sys\nprint('lost')\nsys.stderr.write('lost, too')\nopen('went-on', 'w').close()\n"
+
+    done = run_entry(tmp_path, script)
+
+    assert done.returncode == 0
+    assert (tmp_path / "work/went-on").exists()
+
+
+def test_f51_the_log_says_how_much_a_full_disk_has_cost(tmp_path):
+    log_path = tmp_path / "logs/rank0.log"
+    script = f"""
+import os
+print('before')
+log, full = os.open({str(log_path)!r}, os.O_WRONLY | os.O_APPEND), os.open('/dev/full', os.O_WRONLY)
+os.dup2(full, 1)
+print('lost')
+os.dup2(log, 1)
+print('after')
+"""
+
+    run_entry(tmp_path, script)
+
+    assert log(tmp_path).split("\n")[:4] == [
+        "before",
+        "",
+        "[berth: 5 bytes were not logged, the disk was full]",
+        "after",
+    ]

@@ -24,6 +24,13 @@ CASES: list[tuple[str, Ending, str, int | None]] = [
     ("all finished, one aborts", Ending(2, top=1, finished={0: 0, 1: 0}, codes={1: ABRT, 0: 0}), "ok", None),
     ("one finished, the other aborts", Ending(2, top=1, finished={0: 0}, codes={1: ABRT}), "signal", 1),
     ("exception", Ending(1, top=1, errors={0: VALUE_ERROR}), "user_error", 0),
+    (
+        "f50: no room for what it wrote",
+        Ending(1, top=1, errors={0: RankError("OSError", "[Errno 28] No space left on device", 1)}),
+        "infra",
+        0,
+    ),
+    ("f50: no room even for its error", Ending(1, top=1, disk_full=True), "infra", 0),
     ("exit code", Ending(1, top=3, finished={0: 3}), "user_error", 0),
     ("exit code of a rank", Ending(2, top=1, finished={1: 3}, codes={1: 3, 0: TERM}), "user_error", 1),
     ("gpu memory", Ending(1, top=1, errors={0: CUDA_OOM}), "oom_gpu", 0),
