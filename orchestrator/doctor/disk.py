@@ -1,0 +1,181 @@
+"""Folders against the database: F48, F49, I10, I16, I18; nothing is deleted, at most put aside."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from orchestrator import lifecycle
+from orchestrator.doctor.finding import Finding
+from orchestrator.doctor.processes import end_attempt
+from orchestrator.lifecycle import Ending
+from orchestrator.models import Attempt, AttemptState, Checkpoint, ExitKind, Job
+from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.journal import COLUMN, column_path, lengths_after, read_state
+from orchestrator.store.layout import JobFolder
+from orchestrator.store.manifest import NotVerified
+from orchestrator.supervisor.records import read_record
+
+LEAST_FREE_PERCENT = 5.0
+NOT_IN_BACKUP = "It ran after the backup that the database was restored from."
+
+
+def check_unknown_folders() -> Iterator[Finding]:
+    """Folders of jobs that the database does not know (F49): made after a backup, or by hand."""
+    for folder in _job_folders():
+        job_id = _job_id(folder)
+        if job_id is None or not Job.objects.filter(pk=job_id).exists():
+            yield Finding(
+                "F49",
+                f"The database knows no job for the folder jobs/{folder.name}.",
+                "end what runs in it and move it to quarantine/",
+                partial(_put_aside, folder),
+            )
+
+
+def _put_aside(folder: Path) -> None:
+    for number in _attempt_numbers(folder):
+        end_attempt(folder.name, number)
+    quarantine = settings.HOME.root / "quarantine"
+    quarantine.mkdir(mode=0o700, exist_ok=True)
+    at = datetime.now(tz=UTC).strftime("%Y%m%dT%H%M%S")
+    folder.rename(quarantine / f"{folder.name}-{at}")
+
+
+def check_unknown_attempts() -> Iterator[Finding]:
+    """Attempts on disk beyond those that the database counts (F48): their numbers must not be used again."""
+    counts = dict(Job.objects.values_list("pk", "attempt_count"))
+    for folder in _job_folders():
+        job_id = _job_id(folder)
+        if job_id is None or job_id not in counts:
+            continue
+        beyond = [number for number in _attempt_numbers(folder) if number > counts[job_id]]
+        if beyond:
+            yield Finding(
+                "F48",
+                f"Job {job_id} has folders up to attempt {max(beyond)}, the database counts {counts[job_id]}.",
+                "end what runs of them and count them as lost, so that their numbers stay theirs",
+                partial(_count_as_lost, job_id, max(beyond)),
+            )
+
+
+def _count_as_lost(job_id: UUID, last: int) -> None:
+    job = Job.objects.get(pk=job_id)
+    now = timezone.now()
+    for number in range(job.attempt_count, last + 1):
+        if number:
+            end_attempt(job_id, number)
+    for attempt in Attempt.objects.live().filter(job=job):  # a later one began, so this one is over
+        lifecycle.end(attempt, Ending(kind=ExitKind.LOST, detail=NOT_IN_BACKUP, at=now))
+    with transaction.atomic():
+        job.refresh_from_db()
+        for number in range(job.attempt_count + 1, last + 1):
+            folder = settings.HOME.job(job_id).attempt(number)
+            nonce = (read_record(folder.launch) or {}).get("nonce")
+            Attempt.objects.create(
+                job=job,
+                number=number,
+                nonce=str(nonce or "")[:32],
+                state=AttemptState.ENDED,
+                kind=ExitKind.LOST,
+                exit_detail=NOT_IN_BACKUP,
+                created_at=now,
+                ended_at=now,
+            )
+        Job.objects.filter(pk=job_id).update(attempt_count=last)
+        lifecycle.remark(job, f"Attempts up to {last} were found on disk and counted.", actor="doctor")
+
+
+def check_missing_bundles() -> Iterator[Finding]:
+    """Code that a waiting or running job needs (F49)."""
+    for job in Job.objects.unfinished().only("name", "bundle"):
+        if not (settings.HOME.bundles / job.bundle).is_dir():
+            yield Finding(
+                "F49",
+                f"The code of {job} (bundle {job.bundle[:12]}…) is not on disk; restore it or cancel the job.",
+            )
+
+
+def check_missing_checkpoints() -> Iterator[Finding]:
+    """Rows of checkpoints that are not on disk any more (F49)."""
+    jobs = Checkpoint.objects.order_by("job_id").values_list("job_id", flat=True).distinct()
+    for job_id in jobs:
+        there = {generation.name for generation in GenerationStore(settings.HOME.job(job_id)).list()}
+        missing = Checkpoint.objects.filter(job_id=job_id).exclude(name__in=there)
+        for checkpoint in missing.select_related("job"):
+            yield Finding(
+                "F49",
+                f"{checkpoint.name.capitalize()} of {checkpoint.job} is listed, but not whole on disk.",
+                "strike it from the list",
+                partial(_strike_checkpoint, checkpoint.pk),
+            )
+
+
+def _strike_checkpoint(checkpoint_id: int) -> None:
+    Checkpoint.objects.filter(pk=checkpoint_id).delete()
+
+
+def check_hashes() -> Iterator[Finding]:
+    """Checkpoints whose bytes are not those of their manifest (F54, F55); a resume passes them over."""
+    for folder in _job_folders():
+        store = GenerationStore(JobFolder(folder))
+        for generation in store.list():
+            try:
+                store.verify(generation)
+            except NotVerified as error:
+                yield Finding("F55", f"{generation.name.capitalize()} of job {folder.name}: {error}.")
+
+
+def check_metrics() -> Iterator[Finding]:
+    """Columns hold what their journal says (I16)."""
+    for folder in _job_folders():
+        metrics = JobFolder(folder).metrics
+        if not metrics.is_dir():
+            continue
+        names, records = read_state(metrics)
+        for (attempt, series), count in lengths_after(records, names).items():
+            segments = range(len(names.bases(attempt, series)))
+            paths = [column_path(metrics, attempt, series, segment) for segment in segments]
+            stored = sum(path.stat().st_size // COLUMN.itemsize for path in paths if path.exists())
+            if stored < count:
+                yield Finding(
+                    "I16",
+                    f"Job {folder.name}, attempt {attempt}: {count - stored} points of "
+                    f"{names.series[series]!r} are not in their column.",
+                )
+
+
+def check_room() -> Iterator[Finding]:
+    """A disk that is nearly full (F50-F52)."""
+    usage = shutil.disk_usage(settings.HOME.root)
+    if usage.free < usage.total * LEAST_FREE_PERCENT / 100:
+        yield Finding(
+            "F52",
+            f"The disk of {settings.HOME.root} is more than {100 - LEAST_FREE_PERCENT:.0f} % full; "
+            "remove old jobs (`manage.py clean_up`) or add room.",
+        )
+
+
+def _job_folders() -> list[Path]:
+    jobs = settings.HOME.jobs
+    return sorted(path for path in jobs.iterdir() if path.is_dir()) if jobs.is_dir() else []
+
+
+def _job_id(folder: Path) -> UUID | None:
+    try:
+        return UUID(folder.name)
+    except ValueError:
+        return None
+
+
+def _attempt_numbers(folder: Path) -> list[int]:
+    attempts = folder / "attempts"
+    if not attempts.is_dir():
+        return []
+    return sorted(int(path.name) for path in attempts.iterdir() if path.name.isdecimal())

@@ -1,0 +1,223 @@
+"""The doctor: what it finds, what it puts right, and what it leaves to people."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from orchestrator import doctor, lifecycle
+from orchestrator.models import Attempt, Checkpoint, Errand, IdempotencyKey, Job, JobState, Lease, Outbox
+from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.durable import write_durably
+from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.processes import boot_id
+from orchestrator.supervisor.records import write_record
+from tests.orchestrator.folders import make_folder, write_exit
+from tests.orchestrator.invariants import check_invariants
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("home")]
+
+
+@pytest.fixture(autouse=True)
+def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LOOK_AGAIN_AFTER_S", 0.0)
+
+
+@pytest.fixture
+def sound_job(make_job, store_script) -> Callable[..., Job]:
+    """A job about which there is nothing to find."""
+    return lambda **fields: make_job(bundle=store_script(), wait_sentence="Waits.", **fields)
+
+
+def numbers() -> list[str]:
+    return [each.number for each in doctor.examine()]
+
+
+def repair() -> str:
+    """What the command says; CommandError where something is left."""
+    said = StringIO()
+    call_command("doctor", "--repair", stdout=said)
+    return said.getvalue()
+
+
+def test_nothing_is_found_where_nothing_is_wrong(sound_job, make_attempt):
+    sound_job()
+    make_folder(make_attempt(sound_job(), state=JobState.RUNNING))
+
+    assert doctor.examine() == []
+    assert "as it must be" in repair()
+
+
+def test_what_cannot_be_repaired_ends_with_a_status(sound_job):
+    Job.objects.filter(pk=sound_job().pk).update(event_count=5)
+
+    with pytest.raises(CommandError, match="1 thing found"):
+        repair()
+
+
+def test_a_device_that_nobody_holds_any_more_is_freed(sound_job, make_attempt):
+    attempt = make_attempt(sound_job(), state=JobState.RUNNING)
+    write_exit(attempt)
+    ending = lifecycle.Ending(kind="ok", detail="", at=timezone.now())
+    lifecycle.end(attempt, ending)
+    Lease.objects.filter(attempt=attempt).update(ended_at=None)
+    assert numbers() == ["I5"]
+
+    repair()
+
+    assert not Lease.objects.active().exists()
+
+
+def test_a_job_whose_attempt_is_gone_is_queued_again(sound_job, make_attempt):
+    attempt = make_attempt(sound_job(), state=JobState.RUNNING)
+    make_folder(attempt)
+    Lease.objects.filter(attempt=attempt).update(ended_at=timezone.now())
+    Attempt.objects.filter(pk=attempt.pk).update(state="ended")
+    assert numbers() == ["I15"]
+
+    repair()
+
+    assert Job.objects.get().state == JobState.QUEUED
+    check_invariants()
+
+
+def test_a_launch_of_an_ended_attempt_is_struck_out(sound_job):
+    Outbox.objects.create(errand=Errand.LAUNCH, job=sound_job(), number=3, created_at=timezone.now())
+    assert numbers() == ["I12"]
+
+    repair()
+
+    assert not Outbox.objects.open().exists()
+
+
+def test_an_acknowledged_job_that_is_gone_can_be_submitted_again(ada):
+    IdempotencyKey.objects.create(
+        user=ada,
+        endpoint="jobs",
+        key="k",
+        fingerprint="f",
+        status=201,
+        answer={"id": "01890000-0000-7000-8000-000000000000"},
+        created_at=timezone.now(),
+    )
+    assert numbers() == ["I1"]
+
+    repair()
+
+    assert not IdempotencyKey.objects.exists()
+
+
+def test_f49_a_folder_without_a_job_is_put_aside_and_not_deleted(home):
+    lost = home.jobs / "01890000-0000-7000-8000-000000000000"
+    (lost / "output").mkdir(parents=True)
+    (lost / "output" / "result").write_text("a week's work")
+    assert numbers() == ["F49"]
+
+    repair()
+
+    (kept,) = (home.root / "quarantine").iterdir()
+    assert (kept / "output" / "result").read_text() == "a week's work"
+
+
+def test_f48_attempts_after_the_backup_are_counted_and_numbers_go_on_above_them(sound_job, home):
+    job = sound_job()
+    for number in (1, 2):
+        folder = home.job(job.pk).attempt(number).root
+        folder.mkdir(parents=True)
+    assert numbers() == ["F48"]
+
+    repair()
+
+    job.refresh_from_db()
+    assert (job.state, job.attempt_count) == (JobState.QUEUED, 2)
+    assert set(job.attempts.values_list("kind", flat=True)) == {"lost"}
+    check_invariants()
+
+
+def test_f48_an_attempt_that_the_backup_shows_running_is_over_when_a_later_one_began(
+    sound_job, make_attempt, home
+):
+    attempt = make_attempt(sound_job(), state=JobState.RUNNING)
+    make_folder(attempt)
+    home.job(attempt.job_id).attempt(2).root.mkdir(parents=True)
+
+    repair()
+
+    assert Job.objects.get().attempt_count == 2
+    assert not Attempt.objects.live().exists()
+    check_invariants()
+
+
+def test_processes_of_an_ended_attempt_are_ended(sound_job, home):
+    job = sound_job(state=JobState.CANCELLED)
+    folder = home.job(job.pk).attempt(1)
+    folder.root.mkdir(parents=True)
+    stray = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        env={**os.environ, "BERTH_ATTEMPT_FOLDER": str(folder.root), "BERTH_NONCE": "n" * 32},
+    )
+    try:
+        _claim(folder)
+        found = {each.number for each in doctor.examine()}
+        repair()
+
+        assert "I11" in found
+        assert stray.wait(10) == -9
+    finally:
+        stray.kill()
+        stray.wait()
+
+
+def _claim(folder: AttemptFolder) -> None:
+    """As if a supervisor that is dead now had started it."""
+    identity = {"boot_id": boot_id(), "pid": 2**22 - 1, "start_ticks": 1, "nonce": "n" * 32, "number": 1}
+    write_record(folder.supervisor, identity)
+    write_record(folder.launch, {"number": 1, "nonce": "n" * 32})
+
+
+def test_f49_a_checkpoint_that_is_not_on_disk_is_struck_from_the_list(sound_job):
+    job = sound_job()
+    Checkpoint.objects.create(
+        job=job,
+        attempt_number=1,
+        name="generation 7",
+        source="script",
+        size_bytes=1,
+        created_at=timezone.now(),
+    )
+    assert numbers() == ["F49"]
+
+    repair()
+
+    assert not Checkpoint.objects.exists()
+
+
+def test_f55_damaged_checkpoints_are_named_when_their_bytes_are_read(sound_job, home):
+    folder = home.job(sound_job().pk)
+    folder.checkpoints.mkdir(parents=True)
+    with zipfile.ZipFile(folder.checkpoints / "state.pt", "w") as file:
+        file.writestr("step", "1")
+    kept = GenerationStore(folder).capture([folder.checkpoints / "state.pt"], 1, 1, lambda: True)
+    assert kept is not None
+    path = kept.folder / kept.files[0].kept
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.unlink()
+    write_durably(path, bytes(data))
+
+    assert numbers() == []
+    assert [each.number for each in doctor.examine(hashes=True)] == ["F55"]
+
+
+def test_f49_code_that_a_waiting_job_needs_is_missed(sound_job, home):
+    sound_job()
+    shutil.rmtree(home.bundles)
+
+    assert numbers() == ["F49"]
