@@ -307,6 +307,34 @@ def why(job: JobId = None, as_json: Json = False) -> None:
     explain(chosen, answer)
 
 
+@app.command(rich_help_panel="Submit")
+def plan(
+    code: Annotated[
+        str | None, typer.Argument(help="a script, to know the memory of its earlier runs")
+    ] = None,
+    gpus: Gpus = None,
+    memory: Memory = None,
+    pool: PoolName = None,
+    priority: Priority = None,
+    time_limit: TimeLimit = None,
+    model: Annotated[bool, typer.Option("--model", help="the file defines a model only")] = False,
+    preemptible: Annotated[bool, typer.Option("--preemptible", help="may make room for others")] = False,
+    as_json: Json = False,
+) -> None:
+    """When and where a job would run; submits nothing."""
+    from orchestrator.cli import planning, submitting
+    from orchestrator.cli.choosing import connect
+
+    berth = connect()
+    spec = submitting.spec_of(berth, gpus, memory, pool=pool, priority=priority, time_limit=time_limit)
+    submitting.fill(spec, {"kind": "model" if model else None, "preemptible": preemptible or None})
+    answer = planning.ask(berth, code, spec)
+    if as_json:
+        show_json(answer.json)
+    else:
+        planning.say_plan(answer)
+
+
 @app.command(rich_help_panel="Look")
 def logs(
     job: JobId = None,

@@ -1,7 +1,8 @@
 """berth why, gpu, drain and data: one thing at a time, in sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,7 @@ _CHANGES = {
     "gpu_memory_gib": "-m {}",
     "time_limit_s": "-t {:.0f}s",
     "pool": "--pool {}",
+    "priority": "-p {}",
 }
 
 
@@ -31,11 +33,22 @@ def explain(job: Job, answer: Explanation) -> None:
         say("When it starts is not known.")
     if answer.ahead:
         say(f"{words.plural(answer.ahead, 'job')} ahead of it.")
-    for change in answer.would_start_now_with:
+    say_changes(answer.would_start_now_with)
+    say_calibration(answer.calibration)
+
+
+def say_changes(changes: Sequence[Mapping[str, Any]]) -> None:
+    """What would start a job now, as options of berth run."""
+    for change in changes:
         form = _CHANGES.get(change["change"], f"with {change['change']} {{}}")
-        say(f"It would start now with: {form.format(change['value'])}")
-    if answer.calibration:
-        inside, of = answer.calibration["inside"], answer.calibration["of"]
+        stops = change.get("stops", 0)
+        after = f" (stops {words.plural(stops, 'job')} first)" if stops else ""
+        say(f"It would start now with: {form.format(change['value'])}{after}")
+
+
+def say_calibration(calibration: Mapping[str, int] | None) -> None:
+    if calibration:
+        inside, of = calibration["inside"], calibration["of"]
         say(f"Estimates like this were inside their range {inside} times of the last {of}.")
 
 

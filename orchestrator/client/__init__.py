@@ -159,6 +159,26 @@ class Explanation(Record):
     calibration: dict[str, int] | None  # inside, of; from Job.explain() only
 
 
+class Plan(Record):
+    """What a submit would lead to."""
+
+    pool: str
+    gpus: int
+    starts_now: bool
+    sentence: str
+    reason: str
+    devices: list[dict[str, Any]]  # id, index, label, kind, rank, memory_bytes; by rank
+    stops: list[str]  # ids of jobs that would be stopped for it
+    start_earliest: str | None
+    start_latest: str | None
+    blocked_by: list[str]
+    ahead: int
+    would_start_now_with: list[dict[str, Any]]  # change, value, stops
+    memory_claim: dict[str, Any]
+    calibration: dict[str, int] | None  # inside, of
+    training: dict[str, Any] | None
+
+
 class Event(Record):
     id: int
     time: str
@@ -599,6 +619,10 @@ class Berth:
         body: dict[str, Any] = {"files": files} if files else {"json": spec}
         answer = self.send("POST", "/jobs", **body, headers={"Idempotency-Key": key}, again=3)
         return Job(answer.json(), self)
+
+    def plan(self, **spec: Unpack[Spec]) -> Plan:
+        """When and where a job would run if it were submitted now; nothing is."""
+        return Plan(self.send("POST", "/plan", json=spec).json())
 
     def job(self, job_id: str) -> Job:
         """One job, by its id or any unambiguous part of it with at least four characters."""

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow  # the server's start, and each command is a proce
 SCRIPT = "print('step 1 loss 0.5')\n"
 COMMANDS = [
     "run",
+    "plan",
     "again",
     "ps",
     "top",
@@ -66,6 +67,7 @@ def test_ps_lists_the_newest_jobs_of_the_caller(cli, web):
         ("ps",),
         ("top", "--once"),
         ("why",),
+        ("plan", "-g", "2"),
         ("data",),
         ("data", "list"),
         ("gpu", "0"),
@@ -98,6 +100,18 @@ def test_why_tells_the_sentence_of_the_oldest_waiting_job(cli):
     assert shown.startswith("vit-s ")
     assert "Waits for 3 devices; 2 are free." in shown
     assert "1 job ahead of it." in shown
+
+
+def test_a_plan_says_where_a_job_would_run_and_submits_nothing(cli):
+    before = [job["id"] for job in json.loads(cli("ps", "--json").stdout)]
+
+    small, large = cli("plan", "-g", "1").stdout, cli("plan", "-g", "4", "--json").stdout
+    refused = cli("plan", "-g", "5")
+
+    assert small.startswith(("It would start at once in pool default.", "Waits for 1 simulated GPU;"))
+    assert json.loads(large)["ahead"] >= 2
+    assert (refused.returncode, "has 4 devices; 5 were asked for" in refused.stderr) == (2, True)
+    assert [job["id"] for job in json.loads(cli("ps", "--json").stdout)] == before
 
 
 def test_logs_are_byte_for_byte_in_a_pipe(cli):

@@ -1,0 +1,45 @@
+"""berth plan: when and where a job would run."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from orchestrator import words
+from orchestrator.cli.explaining import say_calibration, say_changes
+from orchestrator.cli.printing import safe, say
+from orchestrator.cli.tables import moment
+from orchestrator.client import Berth, BerthError, Plan, Spec
+
+
+def ask(berth: Berth, code: str | None, spec: Spec) -> Plan:
+    """Plan a job; a script's text lets the server know its earlier runs.
+
+    Raises:
+        BerthError: there is no such script, or a submit would be refused.
+    """
+    if code is not None:
+        path = Path(code)
+        if path.suffix != ".py" or not path.is_file():
+            raise BerthError(f"{code!r} is no script here; name a .py file, or give no code at all.")
+        spec["entrypoint"] = path.name
+        spec["source"] = {"text": path.read_text(errors="replace")}
+    return berth.plan(**spec)
+
+
+def say_plan(answer: Plan) -> None:
+    say(safe(answer.sentence))
+    if answer.devices and answer.starts_now:
+        say(f"On {', '.join(safe(each['label']) for each in answer.devices)}.")
+    if answer.stops:
+        say(f"{words.plural(len(answer.stops), 'job')} would be stopped for it, and resumed later.")
+    if not answer.starts_now:
+        now = datetime.now(tz=UTC)
+        when = words.start_range(moment(answer.start_earliest), moment(answer.start_latest), now)
+        say(f"Expected to start {when}." if when else "When it starts is not known.")
+        if answer.ahead:
+            say(f"{words.plural(answer.ahead, 'job')} ahead of it.")
+    claim = answer.memory_claim
+    if claim["bytes"] is not None:
+        error = f", give or take {claim['error_percent']:g} %" if claim["error_percent"] else ""
+        say(f"It would claim {words.size(claim['bytes'])} on each device ({claim['source']}{error}).")
+    say_changes(answer.would_start_now_with)
+    say_calibration(answer.calibration)
