@@ -1,6 +1,6 @@
 """The Overview: is there room, who has it, how is mine doing."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -13,10 +13,14 @@ from django.utils import timezone
 
 from dashboard import rows, wall
 from orchestrator import words
+from orchestrator.api.timeline import show_bar
 from orchestrator.live import NowReadings, read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, Attempt, Device, Job, JobState
+from orchestrator.timeline import read_timeline
 
 MY_JOBS = 5
+TIMELINE_RANGES = ("2 h", "12 h", "24 h", "7 d")  # as in static/js/timeline.js
+TIMELINE_SPAN = timedelta(hours=2)
 
 
 def overview(request: HttpRequest) -> HttpResponse:
@@ -31,8 +35,16 @@ def overview(request: HttpRequest) -> HttpResponse:
         "wall_shape": wall.shape(readings, [tile["device"] for tile in tiles]),
         "mine": mine,
         "counts": counts(tiles, now),
+        "timeline_ranges": TIMELINE_RANGES,
+        "timeline": first_timeline(now),
     }
     return render(request, "dashboard/overview.html", context)
+
+
+def first_timeline(now: datetime) -> dict[str, Any]:
+    """The time line's first choice, as the API shows it; the page asks again later."""
+    found = read_timeline(now - TIMELINE_SPAN, now + TIMELINE_SPAN, now=now)
+    return {"bars": [show_bar(bar) for bar in found.bars], "truncated": found.truncated, "now": now}
 
 
 def wall_tiles(

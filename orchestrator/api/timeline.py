@@ -92,12 +92,12 @@ def get_timeline(request: ApiRequest, window: Query[TimelineWindow]) -> object:
             }
             for device in found.devices
         ],
-        "bars": [_show(bar) for bar in found.bars],
+        "bars": [show_bar(bar) for bar in found.bars],
         "truncated": found.truncated,
     }
 
 
-def _show(bar: Bar) -> dict[str, Any]:
+def show_bar(bar: Bar) -> dict[str, Any]:
     job = bar.job
     return {
         "device": bar.device_id,

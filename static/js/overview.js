@@ -1,6 +1,7 @@
 // The Overview: wall, box line and my jobs, live.
 import { watchRows } from "./rows.js";
 import { startShell } from "./shell.js";
+import { watchTimeline } from "./timeline.js";
 import { watchWall } from "./wall.js";
 
 const WAITING = new Set(["queued", "held", "backoff"]);
@@ -9,6 +10,7 @@ const me = document.documentElement.dataset.user;
 
 startShell();
 watchWall();
+watchTimeline();
 watchRows("jobs", ["my-jobs"], { belongs: (row) => row.owner === me });
 watchRows("queue", ["box-line"], {
   hasRows: false,

@@ -1,25 +1,11 @@
 """The pages in a real browser: they move by themselves, go on after a restart, and run nothing that is not ours."""
 
-import re
-import shutil
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
-import uvicorn
-from channels.routing import ProtocolTypeRouter, URLRouter
-from django.core.handlers.asgi import ASGIHandler
-from django.test import Client
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import expect
 
-from dashboard.routing import websocket_urlpatterns
 from orchestrator.models import Job, JobState
 from orchestrator.spec import GIB
 from orchestrator.store.metrics import MetricWriter, Point
-from tests.conftest import lacking
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,92 +14,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning"),
 ]
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-class Server:
-    """The web process in a thread, which can be stopped and started again on its port."""
-
-    def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        routes = {"http": ASGIHandler(), "websocket": URLRouter(websocket_urlpatterns)}
-        config = uvicorn.Config(
-            ProtocolTypeRouter(routes), port=self.port, log_level="error", timeout_graceful_shutdown=1
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.02)
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(10)
-
-
-@pytest.fixture
-def server(home, settings) -> Iterator[Server]:
-    settings.WHITENOISE_USE_FINDERS = True
-    settings.WHITENOISE_AUTOREFRESH = True
-    server = Server()
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        lacking("Chromium is not installed")
-    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
-        # Playwright runs a loop in this thread; the tests' own queries there are meant.
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_page(browser, server) -> Iterator[Callable[..., Page]]:
-    """Open an address as somebody; at the end no error was logged and no other host asked."""
-    complaints: list[str] = []
-    contexts = []
-
-    def open_as(user: Any, address: str, *, width: int = 1440, **options: Any) -> Page:
-        client = Client()
-        client.force_login(user)
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        contexts.append(context)
-        cookie = client.cookies["berth_session"].value
-        context.add_cookies([{"name": "berth_session", "value": cookie, "url": server.url}])
-        context.on("request", lambda seen: _check_host(seen.url, server, complaints))
-        page: Page = context.new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
-        page.on("console", lambda said: _check_console(said, complaints))
-        page.goto(server.url + address)
-        return page
-
-    yield open_as
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
-
-def _check_host(url: str, server: Server, complaints: list[str]) -> None:
-    if not url.startswith((server.url, "data:", "blob:")):
-        complaints.append(f"asked {url}")
-
-
-def _check_console(said: Any, complaints: list[str]) -> None:
-    # A lost connection is logged by the browser itself.
-    if said.type == "error" and not re.search(r"WebSocket|ERR_CONNECTION|ERR_EMPTY", said.text):
-        complaints.append(said.text)
 
 
 def test_the_overview_moves_without_reload_and_goes_on_after_a_restart(

@@ -1,0 +1,41 @@
+"""The time line in a real browser."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from orchestrator.models import JobState, Lease
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning"),
+]
+
+
+def test_who_held_which_device_is_drawn_in_the_row_of_the_device(
+    open_page, ada, bob, make_attempt, make_job, write_readings
+):
+    mine = make_attempt(state=JobState.RUNNING, name="mine-<b>")
+    other = make_attempt(make_job(owner=bob, name="other"), state=JobState.RUNNING)
+    Lease.objects.update(started_at=timezone.now() - timedelta(minutes=90))
+    devices = [mine.leases.get().device_id, other.leases.get().device_id]
+    write_readings(*devices)
+
+    page = open_page(ada, "/")
+
+    lane = page.locator(f'[data-lane="{devices[0]}"]')
+    expect(lane.locator("a.lane-bar:not(.is-planned)")).to_have_text("mine-<b>")
+    expect(page.locator(f'[data-lane="{devices[1]}"] .lane-bar').first).to_have_text("other")
+    assert page.locator(f'[data-lane="{devices[1]}"] a').count() == 0
+    expect(page.locator("#timeline-note")).to_contain_text("2 of 2 devices are in use")
+
+    width = lane.locator(".lane-bar").first.evaluate("bar => bar.offsetWidth")
+    page.get_by_role("button", name="12 h").click()
+    expect(page).to_have_url(r"http://127.0.0.1:" + page.url.split(":")[2].split("/")[0] + "/?line=12+h")
+    expect(lane.locator("a.lane-bar:not(.is-planned)")).to_be_visible()
+    page.wait_for_function(
+        f"""document.querySelector('[data-lane="{devices[0]}"] .lane-bar').offsetWidth < {width} / 2"""
+    )
