@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from tests.training.plan.models import make_case, make_mlp
+from tests.training.plan.oracle import measure_peak_bytes
+from training.plan.memory import CannotEstimate, measure_optimizer, peak_bytes, trace_step
+from training.plan.types import Plan
+
+ADAM = measure_optimizer(lambda model: torch.optim.AdamW(model.parameters()), on_gpu=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("precision", "checkpointing"),
+    [("fp32", "none"), ("bf16", "none"), ("fp32", "full"), ("bf16", "selective")],
+)
+@pytest.mark.parametrize("name", ["gpt", "residual", "mlp"])
+def test_the_estimate_is_within_two_percent_of_the_measured_peak(name, precision, checkpointing):
+    model, sample, loss_fn = make_case(name)
+    footprint = trace_step(model, sample, loss_fn, precision=precision, checkpointing=checkpointing)
+
+    for batch_size in (3, 8):
+        plan = Plan(batch_size=batch_size, precision=precision, activation_checkpointing=checkpointing)
+        measured = measure_peak_bytes(model, sample, loss_fn, plan)
+        assert peak_bytes(footprint, plan, ADAM) == pytest.approx(measured, rel=0.02)
+
+
+def test_tracing_changes_neither_model_nor_generators():
+    model, sample, loss_fn = make_case("residual")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.eval()
+    generator = torch.get_rng_state()
+
+    trace_step(model, sample, loss_fn, checkpointing="full")
+
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert not model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert "forward" not in vars(model.blocks[0])
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_sharding_and_checkpointing_need_less_in_the_order_known():
+    model, sample, loss_fn = make_case("gpt")
+    footprint = trace_step(model, sample, loss_fn)
+    plans = [Plan(strategy=strategy, dp=4, batch_size=1) for strategy in ("ddp", "zero1", "zero2", "fsdp")]
+
+    peaks = [peak_bytes(footprint, plan, ADAM) for plan in plans]
+
+    assert peaks == sorted(peaks, reverse=True)
+    full = trace_step(model, sample, loss_fn, checkpointing="full")
+    assert full.activations_bytes(64) < 0.6 * footprint.activations_bytes(64)
+
+
+def test_offload_and_stages_need_less_on_the_device():
+    model, sample, loss_fn = make_case("gpt")
+    footprint = trace_step(model, sample, loss_fn)
+    alone = Plan(batch_size=8)
+    smaller = [
+        replace(alone, cpu_offload="optimizer"),
+        replace(alone, cpu_offload="activations"),
+        replace(alone, strategy="pipeline", pp=3, pipeline_micro_batches=4),
+        replace(alone, strategy="tensor", tp=2),
+        replace(alone, strategy="fsdp", dp=2, cpu_offload="parameters"),
+    ]
+
+    for plan in smaller:
+        assert peak_bytes(footprint, plan, ADAM) < peak_bytes(footprint, alone, ADAM)
+
+
+@pytest.mark.parametrize(
+    ("make", "copies"),
+    [
+        (lambda model: torch.optim.AdamW(model.parameters()), 2),
+        (lambda model: torch.optim.SGD(model.parameters(), lr=0.1), 0),
+        (lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), 1),
+        (lambda model: torch.optim.AdamW(model.missing.parameters()), 2),
+    ],
+)
+def test_an_optimizers_states_are_seen_by_making_a_small_one(make, copies):
+    assert measure_optimizer(make, on_gpu=False).states == copies
+
+
+class LooksAtValues(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = make_mlp(8, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        turned: torch.Tensor = self.layers(inputs if inputs.sum().item() > 0 else -inputs)
+        return turned
+
+
+def test_a_model_that_looks_at_values_cannot_be_estimated_and_says_so():
+    with pytest.raises(CannotEstimate, match="could not be followed without data"):
+        trace_step(LooksAtValues(), (torch.zeros(8), 1), nn.functional.cross_entropy)
