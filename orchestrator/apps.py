@@ -6,3 +6,6 @@ from django.apps import AppConfig
 class OrchestratorConfig(AppConfig):
     name = "orchestrator"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from orchestrator import sessions  # noqa: F401  # its receivers; needs the models

@@ -1,0 +1,26 @@
+"""The form behind the sign-in page."""
+
+from typing import Any
+
+from django.contrib.auth.forms import AuthenticationForm
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from orchestrator import audit, sign_in_limits, words
+
+
+class SignInForm(AuthenticationForm):
+    """Django's, which takes as long for a name that nobody has; too many wrong tries have to wait."""
+
+    wait_s = 0.0  # above 0 after a try that came too early
+
+    def clean(self) -> dict[str, Any]:
+        account, address = self.cleaned_data.get("username"), audit.address_of(self.request)
+        if account:
+            self.wait_s = sign_in_limits.wait_s(account, address, timezone.now())
+        if self.wait_s:
+            raise ValidationError(
+                f"Too many wrong passwords from here; try again in {words.duration(self.wait_s)}.",
+                code="limited",
+            )
+        return super().clean()

@@ -1,0 +1,75 @@
+"""How long a sign-in lasts, and what is written down about it (T06).
+
+Django gives every sign-in a new session key; here an idle and an absolute limit are added, and sessions end with the account.
+"""
+
+import time
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.db.models.signals import post_save
+from django.dispatch import receiver
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
+
+from orchestrator import audit, people, sign_in_limits
+
+NOTED_EVERY_S = 600.0  # how exact the idle limit is; a row is written so often at most
+_SIGNED_IN, _SEEN = "signed_in_at", "seen_at"
+
+
+class SessionLimits(MiddlewareMixin):
+    """Ends sessions that are idle or old; right behind Django's SessionMiddleware."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        session = request.session
+        if "_auth_user_id" not in session:
+            return
+        now = time.time()
+        left_s = session.get(_SIGNED_IN, now) + settings.SESSION_LONGEST_S - now
+        if left_s <= 0:
+            session.flush()
+        elif now - session.get(_SEEN, 0.0) > NOTED_EVERY_S:
+            session.setdefault(_SIGNED_IN, now)
+            session[_SEEN] = now
+            session.set_expiry(int(min(settings.SESSION_COOKIE_AGE, left_s)) + 1)
+
+
+@receiver(user_logged_in)
+def _note_sign_in(sender: Any, request: HttpRequest, user: User, **_: Any) -> None:
+    request.session[_SIGNED_IN] = time.time()
+    address = audit.address_of(request)
+    sign_in_limits.forget_failures(user.get_username(), address)
+    audit.record(user, "sign_in.done", f"user {user.get_username()}", "Signed in.", address=address)
+
+
+@receiver(user_login_failed)
+def _note_failure(
+    sender: Any, credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any
+) -> None:
+    account, address = str(credentials.get("username", ""))[:150], audit.address_of(request)
+    sign_in_limits.note_failure(account, address, timezone.now())
+    audit.record(
+        account, "sign_in.failed", f"user {account}", "Gave a wrong name or password.", address=address
+    )
+
+
+@receiver(user_logged_out)
+def _note_sign_out(sender: Any, request: HttpRequest, user: User | None, **_: Any) -> None:
+    if user is not None:
+        audit.record(
+            user,
+            "sign_in.ended",
+            f"user {user.get_username()}",
+            "Signed out.",
+            address=audit.address_of(request),
+        )
+
+
+@receiver(post_save, sender=User)
+def _end_sessions(sender: Any, instance: User, created: bool, **_: Any) -> None:
+    if not instance.is_active and not created:
+        people.end_sessions(instance)

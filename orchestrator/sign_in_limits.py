@@ -1,0 +1,47 @@
+"""Slows the guessing of passwords down (T08).
+
+Wrong passwords are counted for an account together with the address they come from, so that nobody can shut another out from
+elsewhere, and for an address alone, so that one password cannot be tried on everybody.  Names that nobody has count alike.
+"""
+
+import hashlib
+from datetime import datetime, timedelta
+
+from orchestrator.models import SignInFailure
+
+WINDOW = timedelta(minutes=15)
+MOST_OF_ACCOUNT = 10
+MOST_OF_ADDRESS = 100
+
+
+def wait_s(account: str, address: str, now: datetime) -> float:
+    """How long this account must not be tried from this address; 0: it may."""
+    limits = ((_pair(account, address), MOST_OF_ACCOUNT), (_key(address), MOST_OF_ADDRESS))
+    return max(_wait_of(key, most, now) for key, most in limits)
+
+
+def _wait_of(key: str, most: int, now: datetime) -> float:
+    recent = SignInFailure.objects.filter(key=key, at__gt=now - WINDOW).order_by("-at")
+    times = list(recent.values_list("at", flat=True)[:most])
+    return 0.0 if len(times) < most else max(0.0, (times[-1] + WINDOW - now).total_seconds())
+
+
+def note_failure(account: str, address: str, now: datetime) -> None:
+    """Count a wrong password, and forget those that no longer count."""
+    SignInFailure.objects.filter(at__lt=now - WINDOW).delete()
+    SignInFailure.objects.bulk_create(
+        SignInFailure(key=key, at=now) for key in (_pair(account, address), _key(address))
+    )
+
+
+def forget_failures(account: str, address: str) -> None:
+    """Somebody knew the password after all."""
+    SignInFailure.objects.filter(key=_pair(account, address)).delete()
+
+
+def _pair(account: str, address: str) -> str:
+    return _key(f"{account.casefold()}\0{address}")
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
