@@ -87,10 +87,13 @@ def start(attempt: Attempt) -> None:
     lifecycle.run(attempt, started_at=timezone.now())
 
 
-def stop(attempt: Attempt, *, reason: str, grace_s: float) -> bool:
+def stop(attempt: Attempt, *, reason: str, grace_s: float, saved: bool = False) -> bool:
     """Hand the wish to stop to the supervisor; may be repeated until the exit record is there.
 
     False where there is no folder yet to write it into.
+
+    Args:
+        saved: a checkpoint was kept since the first order, so the run need not go on for another.
 
     Raises:
         OSError: the order could not be written.
@@ -98,7 +101,7 @@ def stop(attempt: Attempt, *, reason: str, grace_s: float) -> bool:
     folder = _folder(attempt)
     if not folder.root.exists():
         return False
-    order_stop(folder, reason, grace_s)
+    order_stop(folder, reason, grace_s, saved=saved)
     return True
 
 

@@ -1,8 +1,12 @@
 """What stopping a job and starting it again costs, seen from its own attempts."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from orchestrator.models import Attempt, Job
+from django.utils import timezone
+
+from orchestrator.models import Attempt, Checkpoint, Job, StopReason
+
+QUIET = timedelta(seconds=1)  # a script that saves several files closes them soon after each other
 
 
 def note_first_step(attempt: Attempt, step: int, now: datetime) -> None:
@@ -29,3 +33,13 @@ def _went_on(attempt: Attempt, step: int) -> bool:
         Attempt.objects.filter(job_id=attempt.job_id, number=1).values_list("first_step", flat=True).first()
     )
     return given is not None and first is not None and step >= given and step > first
+
+
+def saved_for_stop(attempt: Attempt) -> bool:
+    """Whether a job that is preempted has kept a checkpoint since it was asked to make room."""
+    job = attempt.job
+    if job.stop_reason != StopReason.PREEMPT or job.stop_wanted_at is None:
+        return False
+    kept = Checkpoint.objects.filter(job_id=job.pk, attempt_number=attempt.number)
+    newest = kept.order_by("-created_at").values_list("created_at", flat=True).first()
+    return newest is not None and job.stop_wanted_at < newest <= timezone.now() - QUIET

@@ -25,6 +25,7 @@ from orchestrator.models import (
     Outbox,
     StopReason,
 )
+from orchestrator.restarts import saved_for_stop
 from orchestrator.submission import KEYS_KEPT
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Sweeper:
         self.wake_at: datetime | None = None  # when the last pass wants the next, even if nothing happens
         self.cleaned_at = 0.0
         self.ordered_at: dict[int, float] = {}
+        self.saved: set[int] = set()  # attempts that kept a checkpoint since they were preempted
         self.launches: dict[int, threading.Thread] = {}
         self.left_alone_at = float("-inf")  # when we last did what no worker had done
         self.delays_until: datetime | None = None  # delays that end later have not been looked at
@@ -107,7 +109,10 @@ class Sweeper:
         ).select_related("job")
         for attempt in running:
             job = attempt.job
-            if job.time_limit_s is None or job.seconds_run + (supervised_s(attempt) or 0.0) < job.time_limit_s:
+            if (
+                job.time_limit_s is None
+                or job.seconds_run + (supervised_s(attempt) or 0.0) < job.time_limit_s
+            ):
                 continue
             text = f"Reached its time limit of {job.time_limit_s:g} s."
             try:
@@ -123,8 +128,11 @@ class Sweeper:
         """
         wanted = [each for each in attempts if each.job.stop_wanted and each.job.state in STOPPED_STATES]
         self.ordered_at = {each.pk: self.ordered_at.get(each.pk, float("-inf")) for each in wanted}
+        self.saved &= self.ordered_at.keys()
         for attempt in wanted:
-            if time.monotonic() - self.ordered_at[attempt.pk] >= STOP_AGAIN_EVERY_S:
+            has_saved = attempt.pk not in self.saved and saved_for_stop(attempt)
+            if has_saved or time.monotonic() - self.ordered_at[attempt.pk] >= STOP_AGAIN_EVERY_S:
+                self.saved |= {attempt.pk} if has_saved else set()
                 self._order_stop(attempt)
 
     def _order_stop(self, attempt: Attempt) -> None:
@@ -139,7 +147,8 @@ class Sweeper:
         if job.stop_reason == StopReason.MEMORY:  # its neighbours' memory is at stake
             grace_s = min(grace_s, LONGEST_GRACE_OF_OUTGROWN_S)
         try:
-            handed = launcher.stop(attempt, reason=job.stop_reason, grace_s=grace_s)
+            saved = attempt.pk in self.saved
+            handed = launcher.stop(attempt, reason=job.stop_reason, grace_s=grace_s, saved=saved)
         except OSError as error:  # a full disk; later it may have room
             logger.warning("The order to stop %s could not be written, trying again: %s", attempt, error)
             handed = True

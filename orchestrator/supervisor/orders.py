@@ -10,11 +10,14 @@ STOP_REASONS = ("cancel", "timeout", "preempt", "gpu_fault", "shutdown", "policy
 
 
 class StopOrder:
-    __slots__ = ("grace_s", "reason")
+    """``saved``: the server keeps a checkpoint newer than the first order, so nothing is left to wait for."""
 
-    def __init__(self, reason: str, grace_s: float) -> None:
+    __slots__ = ("grace_s", "reason", "saved")
+
+    def __init__(self, reason: str, grace_s: float, *, saved: bool = False) -> None:
         self.reason = reason
         self.grace_s = grace_s
+        self.saved = saved
 
 
 class CheckpointOrder:
@@ -55,17 +58,18 @@ def parse_order(record: dict[str, object] | None) -> StopOrder | CheckpointOrder
         case {"order": "stop", **fields}:
             reason, grace_s = fields.get("reason"), fields.get("grace_s")
             known = reason if isinstance(reason, str) and reason in STOP_REASONS else "policy"
-            return StopOrder(known, max(0.0, float(grace_s)) if isinstance(grace_s, int | float) else 0.0)
+            grace_s = max(0.0, float(grace_s)) if isinstance(grace_s, int | float) else 0.0
+            return StopOrder(known, grace_s, saved=fields.get("saved") is True)
     return None
 
 
-def order_stop(folder: AttemptFolder, reason: str, grace_s: float) -> None:
+def order_stop(folder: AttemptFolder, reason: str, grace_s: float, *, saved: bool = False) -> None:
     """Ask the attempt to end; asking again is harmless, a shorter grace shortens the wait.
 
-    ``reason`` is one of STOP_REASONS.
+    ``reason`` is one of STOP_REASONS; ``saved`` says that a checkpoint was kept since the first order.
     """
     assert reason in STOP_REASONS, reason  # noqa: S101 -- our own caller's mistake
-    _add(folder, {"order": "stop", "reason": reason, "grace_s": grace_s})
+    _add(folder, {"order": "stop", "reason": reason, "grace_s": grace_s, "saved": saved})
 
 
 def order_checkpoint(folder: AttemptFolder) -> None:

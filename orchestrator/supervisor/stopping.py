@@ -1,4 +1,8 @@
-"""Carries out a stop: one signal to each rank, the grace, then the end of the sandbox."""
+"""Carries out a stop: one signal to each rank, the grace, then the end of the sandbox.
+
+A rank that is preempted is asked to save as well.  One that saves when it is asked (SIGUSR1), but would die
+of SIGTERM, gets that one only when its checkpoint is kept.
+"""
 
 import signal
 
@@ -18,10 +22,15 @@ class Stopping:
         self.heard = False  # a rank whose script had not returned catches SIGTERM: it knows
         self._deadline_s = now_s + order.grace_s
         self._signalled: set[ProcessId] = set()
+        self._saving: set[ProcessId] = set()  # asked to save, and not yet to end
         self._next_scan_s = now_s
 
     def hurry(self, order: StopOrder, now_s: float) -> None:
         self._deadline_s = min(self._deadline_s, now_s + order.grace_s)
+        if order.saved:
+            for process in self._saving:
+                send_signal(process, signal.SIGTERM)
+            self._saving.clear()
 
     def step(self, run: Run, folder: AttemptFolder, now_s: float) -> None:
         """Signal ranks not signalled yet; end the sandbox where there is nothing to wait for (any more)."""
@@ -40,9 +49,14 @@ class Stopping:
     def _signal(self, rank: int, process: ProcessId, folder: AttemptFolder) -> None:
         # Asked before the signal is sent: a quick script has saved and finished a moment after it.
         can_hear = handles(process.pid, signal.SIGTERM) and not folder.finished_marker(rank).exists()
+        self._signalled.add(process)
+        if self.reason == "preempt" and handles(process.pid, signal.SIGUSR1):
+            send_signal(process, signal.SIGUSR1)
+            if not can_hear:
+                self._saving.add(process)
+                return
         if send_signal(process, signal.SIGTERM) and can_hear:
             self.heard = True
-        self._signalled.add(process)
 
 
 def ask_for_checkpoint(run: Run) -> None:

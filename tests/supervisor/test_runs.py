@@ -185,6 +185,39 @@ def test_a_checkpoint_order_reaches_only_scripts_that_handle_it(
     assert deaf.finish()["kind"] == "cancelled"  # and not "signal"
 
 
+def test_a_preempted_script_that_saves_when_asked_lives_until_its_checkpoint_is_kept(
+    make_attempt: MakeAttempt,
+) -> None:
+    saves = make_attempt(
+        "import signal, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('saved', flush=True))\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(0.1); print('step', flush=True)"
+    )
+    saves.start()
+    saves.wait_for_line("ready")
+    order_stop(saves.folder, "preempt", 60)
+    saves.wait_for_line("saved")
+    saves.wait_for_line("step")
+    assert read_record(saves.folder.exit) is None
+
+    order_stop(saves.folder, "preempt", 60, saved=True)
+
+    record = saves.finish()
+    assert record["kind"] == "preempted"
+    assert record["run_s"] < 30
+
+
+def test_a_preempted_script_that_cannot_save_makes_room_at_once(make_attempt: MakeAttempt) -> None:
+    deaf = make_attempt(WAITS)
+    deaf.start()
+    deaf.wait_for_line("ready")
+
+    order_stop(deaf.folder, "preempt", 60)
+
+    assert deaf.finish()["kind"] == "preempted"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_only_orders_end_a_supervisor(make_attempt: MakeAttempt, number: signal.Signals) -> None:
     attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(0.5)")
