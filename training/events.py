@@ -45,6 +45,14 @@ DROPPED_EVENT: Final = "dropped"
 """Lines that never reached the file: ``lines``, ``reason``."""
 UNREADABLE_EVENT: Final = "unreadable_value"
 """A reported value that is not one number: ``name``, ``reason``; said once for each name."""
+BAD_LOSS_EVENT: Final = "bad_loss"
+"""A loss was NaN or infinite: ``step``, ``rank``, ``loss`` (text), ``stops``; said once a run and rank 0 only."""
+SLOW_RANK_EVENT: Final = "slow_rank"
+"""A rank works longer than the others in each step: ``rank``, ``busy_s``, ``median_s``, ``step``."""
+BALANCED_EVENT: Final = "balanced"
+"""The work was divided anew by measured speed: ``step``, ``shares`` or ``stage_bounds`` (text)."""
+LESS_MEMORY_EVENT: Final = "less_memory"
+"""A step ran out of memory and was repeated: ``step``, ``from_batch_size``, ``to_batch_size`` (micro-batches)."""
 
 Value = int | float | str | bool | None
 

@@ -1,0 +1,1 @@
+"""Less memory for the same training: recomputing, offloading, smaller micro-batches."""
