@@ -23,6 +23,7 @@ from orchestrator.exceptions import Unavailable
 LONGEST_PAUSE_S = 10.0
 STEADY_AFTER_S = 30.0  # a process that lived so long starts again at once
 STOP_WITHIN_S = 8.0
+ENDED_AT_START_S = 5.0
 LARGEST_LOG_BYTES = 20 * 1024**2
 _PR_SET_PDEATHSIG = 1
 
@@ -89,13 +90,22 @@ class Services:
         """
         check_port(self.environment)
         if self.environment.own_redis:
-            self._start_one(Service("redis", redis_command(self.environment)))
+            self._start_redis()
         self._wait("Redis", self._redis_answers, 10)
         python = sys.executable
         self._start_one(Service("agent", [python, "manage.py", "agent"]))
         self._start_one(Service("worker", worker_command()))
         self._start_one(Service("web", web_command(self.environment)))
         self._wait("The web server", self._web_answers, 60)
+
+    def _start_redis(self) -> None:
+        service = Service("redis", redis_command(self.environment))
+        self._start_one(service)
+        while not self._redis_answers() and service.alive:
+            time.sleep(0.02)
+        if not service.alive and put_redis_aside(self.environment):
+            self.tell("Redis could not read what it had kept; it starts empty. Nothing is lost by that.")
+            service.start(self.folder, self.environment.home.logs)
 
     def _start_one(self, service: Service) -> None:
         service.start(self.folder, self.environment.home.logs)
@@ -145,6 +155,9 @@ class Services:
                 steady = now - service.started_at > STEADY_AFTER_S
                 service.pause_s = 0.2 if steady else min(LONGEST_PAUSE_S, service.pause_s * 2)
                 service.start_again_at = now + service.pause_s
+                ended_at_start = code > 0 and now - service.started_at < ENDED_AT_START_S
+                if service.name == "redis" and ended_at_start:
+                    put_redis_aside(self.environment)
                 self.tell(
                     f"{service.name} ended ({_how(code)}); starting it again. Log: {self._log(service)}"
                 )
@@ -208,6 +221,20 @@ def redis_command(environment: Environment) -> list[str]:
         "--maxmemory", "256mb", "--maxmemory-policy", "noeviction", "--loglevel", "warning",
     ]
     # fmt: on
+
+
+def put_redis_aside(environment: Environment) -> bool:
+    """Move away what our Redis kept and cannot read after a power cut; False where there is nothing.
+
+    It holds wake-ups only: the sweeps find what they were for.
+    """
+    kept = environment.home.redis / "appendonlydir"
+    if not kept.is_dir():
+        return False
+    damaged = kept.with_name("appendonlydir.damaged")
+    shutil.rmtree(damaged, ignore_errors=True)
+    kept.rename(damaged)
+    return True
 
 
 def _embedded_redis() -> str:

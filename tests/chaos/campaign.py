@@ -138,8 +138,9 @@ def inject(place: Field, fault: Fault) -> dict[str, Any]:
     """One fault, and how long until every job that ran got on again (None: not within a minute)."""
     _wait(lambda: not place.load.width or bool(place.victim()), 15)
     running = place.witness.steps()
+    place.hit_at = 0.0
     what = fault(place)
-    start = time.monotonic()  # what lasts was just healed
+    start = place.hit_at or time.monotonic()  # what lasts was just healed
     place.witness.forgive()
     # Steps from before the fault still come in for a moment; only later ones show that it goes on.
     time.sleep(SETTLE_S)

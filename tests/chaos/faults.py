@@ -34,6 +34,7 @@ class Field:
     random: random.Random
     clock: Path  # holds the seconds by which the server's clock is wrong
     small_disk: bool  # the home is on a file system of its own, which may be filled
+    hit_at: float = 0.0  # monotonic; set by faults that hurt at once, however long they take to return
 
     def victim(self) -> str | None:
         """A job that trains and has trained for a while; None where none does."""
@@ -115,6 +116,7 @@ def kill_services(field: Field) -> str:
 
 
 def cut_power(field: Field) -> str:
+    field.hit_at = time.monotonic()
     field.server.kill_everything()
     field.server.start()
     return "SIGKILL everything, supervisors too, and a new start"
@@ -134,7 +136,7 @@ def empty_redis(field: Field) -> str:
     for _ in range(2):
         field.load.submit("brief")
     kill(field.server.service("redis"))
-    for path in (field.server.home / "redis").rglob("*.aof"):
+    for path in (field.server.home / "redis").rglob("*.aof"):  # its manifest stays: it cannot read the rest
         path.unlink(missing_ok=True)
     kill(worker, signal.SIGCONT)
     return "Redis dies with wake-ups and comes back empty"

@@ -13,7 +13,17 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from orchestrator import doctor, lifecycle
-from orchestrator.models import Attempt, Checkpoint, Errand, IdempotencyKey, Job, JobState, Lease, Outbox
+from orchestrator.models import (
+    Attempt,
+    Checkpoint,
+    Errand,
+    ExitKind,
+    IdempotencyKey,
+    Job,
+    JobState,
+    Lease,
+    Outbox,
+)
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.durable import write_durably
 from orchestrator.supervisor.folder import AttemptFolder
@@ -65,7 +75,7 @@ def test_what_cannot_be_repaired_ends_with_a_status(sound_job):
 def test_a_device_that_nobody_holds_any_more_is_freed(sound_job, make_attempt):
     attempt = make_attempt(sound_job(), state=JobState.RUNNING)
     write_exit(attempt)
-    ending = lifecycle.Ending(kind="ok", detail="", at=timezone.now())
+    ending = lifecycle.Ending(kind=ExitKind.OK, detail="", at=timezone.now())
     lifecycle.end(attempt, ending)
     Lease.objects.filter(attempt=attempt).update(ended_at=None)
     assert numbers() == ["I5"]

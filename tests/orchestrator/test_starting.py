@@ -1,5 +1,6 @@
 """Settings, wake-ups, and what stops a start with a sentence."""
 
+import dataclasses
 import fcntl
 import os
 import signal
@@ -13,6 +14,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import transaction
 
@@ -264,3 +266,20 @@ def test_an_outage_is_said_once(caplog):
     assert sender.wait_until_idle(10)
 
     assert caplog.text.count("Redis does not take wake-ups") == 1
+
+
+def test_f33_a_redis_that_cannot_read_what_it_kept_starts_empty(home):
+    environment = dataclasses.replace(settings.ENVIRONMENT, home=home)
+    kept = home.redis / "appendonlydir"
+    kept.mkdir(parents=True)
+    (kept / "appendonly.aof.manifest").write_text("file appendonly.aof.1.incr.aof seq 1 type i\n")
+    said: list[str] = []
+    started = services.Services(environment, settings.BASE_DIR, said.append)
+    try:
+        started._start_redis()
+        started._wait("Redis", started._redis_answers, 10)
+    finally:
+        started.stop()
+
+    assert "starts empty" in said[0]
+    assert (home.redis / "appendonlydir.damaged").is_dir()

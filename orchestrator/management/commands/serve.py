@@ -1,12 +1,21 @@
 """``manage.py serve NAME``: one of Berth's processes, as a unit of systemd or a container starts it."""
 
 import os
+import subprocess
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from orchestrator.services import CannotStart, redis_command, web_command, worker_command
+from orchestrator.services import (
+    ENDED_AT_START_S,
+    CannotStart,
+    put_redis_aside,
+    redis_command,
+    web_command,
+    worker_command,
+)
 
 
 class Command(BaseCommand):
@@ -25,7 +34,18 @@ class Command(BaseCommand):
                     command = worker_command()
                 case _:
                     command = redis_command(environment)
+                    self._try_redis(command)
         except CannotStart as error:
             raise CommandError(str(error)) from None
         os.chdir(settings.BASE_DIR)
         os.execv(command[0], list(command))  # noqa: S606  # our own commands, no shell
+
+    def _try_redis(self, command: Sequence[str]) -> None:
+        """Start it once: where it cannot read what it had kept, it shall start empty."""
+        process = subprocess.Popen(command)  # noqa: S603  # our own command, no shell
+        try:
+            if process.wait(ENDED_AT_START_S / 5) > 0:
+                put_redis_aside(settings.ENVIRONMENT)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
