@@ -1,0 +1,50 @@
+"""The settings of sign-in by somebody else's directory."""
+
+import pytest
+
+from orchestrator.config.environment import WrongSetting
+from orchestrator.config.single_sign_on import django_settings, read_ldap, read_openid_connect
+
+OIDC = {"BERTH_OIDC_ISSUER": "https://id.lab.example/", "BERTH_OIDC_CLIENT_ID": "berth"}
+LDAP = {"BERTH_LDAP_URL": "ldap://dir.lab.example", "BERTH_LDAP_SEARCH_BASE": "ou=people,dc=lab"}
+
+
+def test_without_any_only_own_passwords_count():
+    assert django_settings({}) == {}
+
+
+def test_the_secret_comes_from_a_file(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+
+    found = read_openid_connect({**OIDC, "BERTH_OIDC_SECRET_FILE": str(secret)})
+
+    assert found is not None
+    assert (found.issuer, found.client_secret) == ("https://id.lab.example", "s3cret")
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"BERTH_OIDC_ISSUER": "http://id.lab.example"}, "https://"),
+        ({"BERTH_OIDC_ISSUER": "https://id.lab.example"}, "BERTH_OIDC_CLIENT_ID is missing"),
+        (OIDC, "BERTH_OIDC_SECRET_FILE is missing"),
+        ({**OIDC, "BERTH_OIDC_SECRET_FILE": "/nowhere/at/all"}, "cannot be read"),
+        ({"BERTH_LDAP_URL": "dir.lab.example"}, "ldaps://host"),
+        ({"BERTH_LDAP_URL": "ldaps://dir.lab.example"}, "BERTH_LDAP_SEARCH_BASE"),
+        ({**LDAP, "BERTH_LDAP_USER_ATTRIBUTE": "uid)(cn=*"}, "BERTH_LDAP_USER_ATTRIBUTE"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_would_do(variables, said):
+    with pytest.raises(WrongSetting, match=said.replace("(", r"\(")):
+        django_settings(variables)
+
+
+def test_a_password_never_goes_to_the_directory_in_the_clear():
+    found = read_ldap(LDAP)
+
+    assert found is not None
+    assert found.start_tls
+    settings = django_settings(LDAP)
+    assert settings["LDAP_AUTH_USE_TLS"]
+    assert settings["AUTHENTICATION_BACKENDS"][-1].endswith("LDAPBackend")
