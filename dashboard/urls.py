@@ -1,12 +1,10 @@
 """The addresses of the pages."""
 
 from django.contrib.auth.decorators import login_not_required
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from dashboard.views import account, compare, job, jobs, overview, queue, secrets, submit
-
-sign_in = login_not_required(LoginView.as_view(redirect_authenticated_user=True))
+from dashboard.views import account, compare, job, jobs, overview, queue, secrets, sign_in, submit
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -25,6 +23,6 @@ urlpatterns = [
     path("account/secrets", secrets.keep, name="secret-keep"),
     path("account/secrets/<str:name>/forget", secrets.forget, name="secret-forget"),
     path("account/theme", account.set_theme, name="theme"),
-    path("login", sign_in, name="login"),
+    path("login", login_not_required(sign_in.SignIn.as_view()), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
 ]

@@ -1,19 +1,21 @@
 """Django's settings; what an operator may choose comes from ``environment.py``."""
 
+import os
 import secrets
 from pathlib import Path
 
+from orchestrator.config import single_sign_on
 from orchestrator.config.environment import WrongSetting, read_environment
 from orchestrator.store.private_file import read_or_create
 
 try:
     ENVIRONMENT = read_environment()
+    _SIGN_ON = single_sign_on.django_settings(os.environ)
 except WrongSetting as error:
     raise SystemExit(f"Berth cannot start: {error}") from None
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 HOME = ENVIRONMENT.home
-
 
 try:
     HOME.uploads.mkdir(parents=True, exist_ok=True)
@@ -45,6 +47,7 @@ MIDDLEWARE = [
     "orchestrator.config.middleware.compressed",
     "orchestrator.config.middleware.content_security_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "orchestrator.sessions.SessionLimits",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -81,11 +84,18 @@ LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
 SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 7 * 24 * 3600  # idle
+SESSION_LONGEST_S = 30 * 24 * 3600  # since the sign-in, however busy
 SESSION_COOKIE_NAME = "berth_session"
 CSRF_COOKIE_NAME = "berth_csrf"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+
+INSTALLED_APPS += _SIGN_ON.pop("INSTALLED_APPS", [])
+MIDDLEWARE += _SIGN_ON.pop("MIDDLEWARE", [])
+SINGLE_SIGN_ON_NAME = ""  # unless people may sign in by OpenID Connect
+globals().update(_SIGN_ON)
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
