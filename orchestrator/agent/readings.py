@@ -12,10 +12,13 @@ from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
+from django.utils import timezone
 
 from orchestrator import live, wakeups
 from orchestrator.agent.claims import ClaimWatch
+from orchestrator.agent.idle import IdleWatch
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
+from orchestrator.agent.spans import SpanKeeper
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
 from orchestrator.exceptions import OrchestratorError
@@ -54,6 +57,8 @@ class ReadingsThread(threading.Thread):
         self.cleaned_at = 0.0
         self.lost = LostDevices()
         self.claims = ClaimWatch()
+        self.idle = IdleWatch()
+        self.spans = SpanKeeper()
         self.problem: str | None = None
         self.labels: dict[str, Device] = {}
         self.present: MissingDevices | None = None
@@ -73,7 +78,9 @@ class ReadingsThread(threading.Thread):
 
     def tick(self) -> None:
         """One reading of everything."""
-        leases = list(Lease.objects.active().select_related("attempt__job__owner", "device"))
+        leases = list(
+            Lease.objects.active().select_related("attempt__job__owner", "attempt__job__pool", "device")
+        )
         holders, held = _holders(leases)
         self.seq += 1
         readings = self._read(holders)
@@ -95,6 +102,8 @@ class ReadingsThread(threading.Thread):
         )
         wakeups.publish("devices", self.seq)
         self.claims.note(readings, leases)
+        self.idle.note(readings, leases, timezone.now(), time.monotonic())
+        self.spans.note(readings, leases, timezone.now(), time.monotonic())
         for each in readings:
             if not each.stale:
                 self.history.append(

@@ -124,12 +124,18 @@ def _write_event(
 def _times_of(job: Job, to: JobState, now: datetime) -> dict[str, Any]:
     """The columns that follow from the state alone."""
     if to == JobState.QUEUED:
-        return {"queued_at": now, "next_try_at": None, "wait_code": "", "wait_sentence": ""}
+        return {
+            "queued_at": now,
+            "next_try_at": None,
+            "idle_since": None,
+            "wait_code": "",
+            "wait_sentence": "",
+        }
     if to == JobState.RUNNING:
         return {"first_started_at": job.first_started_at or now}
     if to in NEXT_STATES:
         return {}
-    return {"ended_at": now, "stop_wanted": False, "next_try_at": None}
+    return {"ended_at": now, "stop_wanted": False, "next_try_at": None, "idle_since": None}
 
 
 def remark(job: Job, text: str, *, actor: str, now: datetime | None = None) -> None:

@@ -1,10 +1,13 @@
 """What devices were doing while no job held them; the ledger's other half are the leases."""
 
+from datetime import datetime, timedelta
 from typing import ClassVar, Self
 
 from django.db import models
 
 from orchestrator.models.pools import Device
+
+GAP = timedelta(seconds=90)  # an open span that was not seen for so long ended when it was seen last
 
 
 class Use(models.TextChoices):
@@ -48,3 +51,9 @@ class DeviceSpan(models.Model):
 
     def __str__(self) -> str:
         return f"{self.device_id} {self.use} since {self.started_at}"
+
+    def lasted_until(self, now: datetime) -> datetime:
+        """Its end, or until when it is known to have lasted."""
+        if self.ended_at is not None:
+            return self.ended_at
+        return now if now - self.seen_at <= GAP else self.seen_at
