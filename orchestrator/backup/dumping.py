@@ -1,0 +1,79 @@
+"""The database as a file, and back: SQLite by its backup API, PostgreSQL by its own tools."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from django.db import connection, connections
+
+from orchestrator.exceptions import Unavailable
+
+SQLITE_NAME = "db.sqlite3"
+POSTGRESQL_NAME = "db.dump"
+
+
+class DatabaseToolFailed(Unavailable):
+    """pg_dump or pg_restore is missing or failed; the sentence has its last line."""
+
+
+def dump_name() -> str:
+    return SQLITE_NAME if connection.vendor == "sqlite" else POSTGRESQL_NAME
+
+
+def dump(path: Path) -> None:
+    """Write the database as it is at one moment, whoever writes into it meanwhile.
+
+    Raises:
+        DatabaseToolFailed
+    """
+    if connection.vendor == "sqlite":
+        source = connection.settings_dict["NAME"]
+        with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(path)) as copy:
+            database.backup(copy)
+            copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+        return
+    _run_tool("pg_dump", "--format=custom", "--no-owner", f"--file={path}", *_address())
+
+
+def load(path: Path) -> None:
+    """Put a dump in the place of the database.
+
+    Raises:
+        DatabaseToolFailed
+    """
+    connections.close_all()
+    if connection.vendor == "sqlite":
+        target = Path(str(connection.settings_dict["NAME"]))
+        for name in (f"{target.name}-wal", f"{target.name}-shm"):
+            target.with_name(name).unlink(
+                missing_ok=True
+            )  # of the old one: they would be replayed into the new
+        shutil.move(path, target)
+        return
+    _run_tool("pg_restore", "--clean", "--if-exists", "--no-owner", "--exit-on-error", *_address(), str(path))
+
+
+def _address() -> list[str]:
+    settings: dict[str, Any] = connection.settings_dict
+    named = {"--host": settings["HOST"], "--port": settings["PORT"], "--username": settings["USER"]}
+    options = [f"{name}={value}" for name, value in named.items() if value]
+    return [*options, f"--dbname={settings['NAME']}"]
+
+
+def _run_tool(name: str, *arguments: str) -> None:
+    program = shutil.which(name)
+    if program is None:
+        raise DatabaseToolFailed(f"{name} is not installed; it comes with PostgreSQL's client package.")
+    # The password goes by the environment: arguments are everybody's to read.
+    password = str(connection.settings_dict["PASSWORD"])
+    environment = {**os.environ, **({"PGPASSWORD": password} if password else {})}
+    done = subprocess.run(  # noqa: S603  # a program found on PATH, arguments as a list
+        [program, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise DatabaseToolFailed(f"{name} failed: {last}")

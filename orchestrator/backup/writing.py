@@ -1,0 +1,141 @@
+"""Writes a backup: the database first, so that the files in it are never older than what refers to them."""
+
+import io
+import json
+import os
+import stat
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from orchestrator.backup.dumping import dump, dump_name
+from orchestrator.exceptions import Unavailable
+from orchestrator.store.durable import sync_folder
+
+VERSION = 1
+ABOUT = "backup.json"
+# What is made anew at each start, belongs to the present processes, or was put aside.
+LEFT_OUT = frozenset({"redis", "static", "logs", "uploads", "quarantine", "before-restore"})
+LEFT_OUT_FILES = (".lock", ".sqlite3", ".sqlite3-wal", ".sqlite3-shm", ".part", ".tmp")
+CHECKPOINT_FOLDERS = frozenset({"generations", "checkpoints"})
+
+
+class CannotBackUp(Unavailable):
+    """The backup could not be written; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a backup holds."""
+
+    files: int
+    size_bytes: int
+
+
+def write(target: Path, *, checkpoints: bool = True) -> Contents:
+    """Write a backup that is whole or absent; jobs may run meanwhile.
+
+    Args:
+        target: a file that does not exist yet, outside of the state folder.
+        checkpoints: leave them out to save room; jobs then resume from the beginning after a restore.
+
+    Raises:
+        CannotBackUp, DatabaseToolFailed
+    """
+    target = target.resolve()
+    if target.exists():
+        raise CannotBackUp(f"{target} exists; give another name.")
+    if target.is_relative_to(settings.HOME.root):
+        raise CannotBackUp(f"{target} is inside of {settings.HOME.root}; a backup belongs on another disk.")
+    part = target.with_name(f"{target.name}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            contents = _write_archive(file, checkpoints=checkpoints)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise CannotBackUp(f"{target} could not be written: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return contents
+
+
+def _write_archive(file: io.BufferedWriter, *, checkpoints: bool) -> Contents:
+    count = size_bytes = 0
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        about = json.dumps({"v": VERSION, "created_s": time.time(), "database": dump_name()}).encode()
+        entry = tarfile.TarInfo(ABOUT)
+        entry.size, entry.mode = len(about), 0o600
+        archive.addfile(entry, io.BytesIO(about))
+        with tempfile.TemporaryDirectory(prefix="berth-backup-") as folder:
+            dumped = Path(folder, dump_name())
+            dump(dumped)
+            size_bytes += _add(archive, dumped, dumped.name)
+        for path, name in _files(settings.HOME.root, checkpoints=checkpoints):
+            count += 1
+            size_bytes += _add(archive, path, name)
+    return Contents(count, size_bytes)
+
+
+def _files(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
+    """Folders before what is in them; sockets, pipes and what is being written are left out."""
+    for folder, names, files in os.walk(root):
+        here = Path(folder)
+        inside = here.relative_to(root)
+        if here == root:
+            names[:] = [name for name in names if name not in LEFT_OUT]
+        if len(inside.parts) == 2 and inside.parts[0] == "jobs" and not checkpoints:
+            names[:] = [name for name in names if name not in CHECKPOINT_FOLDERS]
+        names[:] = [name for name in names if not name.endswith((".tmp", ".trash"))]
+        for name in (*names, *files):
+            if name in files and here == root and name.endswith(LEFT_OUT_FILES):
+                continue
+            yield here / name, f"home/{inside / name}"
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> int:
+    """One member with as many bytes as it has now: logs grow meanwhile, and files may vanish."""
+    try:
+        entry = archive.gettarinfo(path, name)  # also finds hard links
+    except FileNotFoundError:
+        return 0
+    if entry is None or not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
+        return 0
+    if not entry.isreg():
+        archive.addfile(entry)
+        return 0
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return 0
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return 0
+        entry.size = status.st_size
+        archive.addfile(entry, _Exactly(file, entry.size))
+    return entry.size
+
+
+class _Exactly(io.RawIOBase):
+    """A file read to the length it was announced with; one that was cut meanwhile ends in zeros."""
+
+    def __init__(self, file: io.BufferedReader, size_bytes: int) -> None:
+        self._file, self._left = file, size_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        wanted = self._left if size < 0 else min(size, self._left)
+        data = self._file.read(wanted).ljust(wanted, b"\0")
+        self._left -= wanted
+        return data

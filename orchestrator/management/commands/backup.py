@@ -1,0 +1,25 @@
+"""``manage.py backup FILE``: everything in one file, while Berth runs."""
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from orchestrator import backup
+from orchestrator.exceptions import OrchestratorError
+
+
+class Command(BaseCommand):
+    help = "Write database, code, checkpoints, logs and metrics into one tar file; jobs may run meanwhile."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", type=Path, help="a new file, best on another disk")
+        parser.add_argument("--without-checkpoints", action="store_true", help="saves most of the room")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            contents = backup.write(options["file"], checkpoints=not options["without_checkpoints"])
+        except OrchestratorError as error:
+            raise CommandError(str(error)) from None
+        size_mib = contents.size_bytes / 2**20
+        self.stdout.write(f"Wrote {contents.files} files, {size_mib:.1f} MiB, to {options['file']}.")

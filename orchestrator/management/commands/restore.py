@@ -1,0 +1,26 @@
+"""``manage.py restore FILE``: puts a backup back and brings database and folders in agreement."""
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from orchestrator import backup
+from orchestrator.exceptions import OrchestratorError
+
+
+class Command(BaseCommand):
+    help = "Restore a backup; what is there now is put aside. Berth must be stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", type=Path)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            backup.restore(options["file"], self.stdout.write)
+        except OrchestratorError as error:
+            raise CommandError(str(error)) from None
+        call_command("migrate", verbosity=0, interactive=False)
+        self.stdout.write("Restored. What the doctor finds:")
+        call_command("doctor", "--repair", stdout=self.stdout)
