@@ -88,7 +88,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._messages = _Allowance(MESSAGES_A_SECOND, BURST)
         self._log_bytes = _Allowance(LOG_BYTES_A_SECOND, LOG_BYTES_A_SECOND)
         self._sender: asyncio.Task[None] | None = None
-        headers, cookies = _read_headers(self.scope)
+        headers, cookies = read_headers(self.scope)
         if not access.is_same_origin(headers, secure=self.scope.get("scheme") == "wss"):
             await self.close()  # before accept: the handshake is refused
             return
@@ -246,7 +246,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             raise _Left from None
 
 
-def _read_headers(scope: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def read_headers(scope: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """The headers by their small names, and the cookies."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     try:
         jar = SimpleCookie(headers.get("cookie", ""))

@@ -188,18 +188,20 @@ async def _forever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def _source(target: access.Target) -> Source:
+    # Who comes back after everybody had left holds a seq of the source that was; counters never go back.
+    first = int(time.time() * 1000)
     match target.kind:
         case "devices":
-            return DevicesSource()
+            return DevicesSource(first)
         case "jobs" | "queue":
-            return ListSource(target.topic)
+            return ListSource(target.topic, first)
         case "metrics":
             return PointsSource(target.topic, settings.HOME.job(target.job_id).metrics)
         case "log":
             folder = settings.HOME.job(target.job_id).attempt(target.attempt)
             return LogSource(target.topic, folder.log(target.rank))
         case _:
-            return StateSource(target.topic)
+            return StateSource(target.topic, first)
 
 
 async def _refresh(due: Sequence[_Watched]) -> list[_Watched]:

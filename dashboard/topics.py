@@ -52,25 +52,28 @@ class _Batches:
 
 
 class StateSource:
-    """A topic whose whole state is sent at each change."""
+    """A topic whose whole state is sent at each change.
+
+    ``first`` is where its counter begins: later than any seq of a source before it that readers may still hold.
+    """
 
     interval_s = 0.45
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, first: int = 0) -> None:
         self.topic = topic
-        self.seq = 0
+        self.seq = self._first = first
         self._data: Any = None
         self._batches = _Batches()
 
     def update(self, data: Any) -> bool:
         """Take the present state; whether it differs from the one before."""
-        if self.seq and data == self._data:
+        if self.seq > self._first and data == self._data:
             return False
         self.seq, self._data = self.seq + 1, data
         return True
 
     async def batch(self, after: int | None) -> Batch:
-        if after == self.seq or not self.seq:
+        if after == self.seq or self.seq == self._first:
             return Batch((), self.seq)
         kind = "snapshot" if after is None else "state"
         if kept := self._batches.get((kind, self.seq)):
@@ -85,8 +88,8 @@ class DevicesSource:
     topic = "devices"
     interval_s = 0.45
 
-    def __init__(self) -> None:
-        self.seq = 0
+    def __init__(self, first: int = 0) -> None:
+        self.seq = self._first = first
         self._shape, self._shape_seq = "", 0
         self._recent: dict[str, deque[float | None]] = {}  # for the sparklines of who comes later
         self._read = ("", -1)
@@ -96,7 +99,7 @@ class DevicesSource:
     def update(self, readings: NowReadings, devices: Sequence[Device]) -> bool:
         shape = wall.shape(readings, devices)
         read = (readings.stream, readings.seq)
-        if self.seq and shape == self._shape and read == self._read:
+        if self.seq > self._first and shape == self._shape and read == self._read:
             return False
         self.seq += 1
         if shape != self._shape:
@@ -153,18 +156,18 @@ class ListSource:
 
     interval_s = 0.45
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, first: int = 0) -> None:
         self.topic = topic
-        self.seq = 0
+        self.seq = self._first = first
         self._rows: dict[str, tuple[Row, int]] = {}  # by id: the row, and the seq of its last change
         self._gone: OrderedDict[str, int] = OrderedDict()
-        self._forgotten = 0  # readers at or below this have missed a removal that is no longer known
+        self._forgotten = first  # readers at or below this have missed a removal that is no longer known
         self._order: list[str] = []
         self._order_seq = 0
         self._batches = _Batches()
 
     def update(self, rows_now: Sequence[Row]) -> bool:
-        seq, changed = self.seq + 1, not self.seq
+        seq, changed = self.seq + 1, self.seq == self._first
         found: dict[str, tuple[Row, int]] = {}
         for row in rows_now:
             known = self._rows.get(row["id"])
@@ -185,7 +188,7 @@ class ListSource:
         return changed
 
     async def batch(self, after: int | None) -> Batch:
-        if after == self.seq or not self.seq:
+        if after == self.seq or self.seq == self._first:
             return Batch((), self.seq)
         if after is not None and (after < self._forgotten or after > self.seq):
             after = None

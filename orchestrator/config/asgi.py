@@ -9,9 +9,12 @@ from django.core.asgi import get_asgi_application
 
 django_application = get_asgi_application()  # loads the models; the consumers need them
 
-from dashboard.routing import websocket_urlpatterns  # noqa: E402  # after Django is set up
+from dashboard.routing import WithPolling, websocket_urlpatterns  # noqa: E402  # after Django is set up
 from orchestrator.api.body_limit import BodyLimit  # noqa: E402  # after Django is set up
 
 application = ProtocolTypeRouter(
-    {"http": BodyLimit(django_application), "websocket": URLRouter(websocket_urlpatterns)}
+    {
+        "http": WithPolling(BodyLimit(django_application)),
+        "websocket": URLRouter(websocket_urlpatterns),
+    }
 )

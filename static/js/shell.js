@@ -39,7 +39,7 @@ export function startLiveDot() {
     const [state, text] = describe();
     if (dot.dataset.state !== state) dot.dataset.state = state;
     if (dot.textContent !== text) dot.textContent = text;
-    document.body.classList.toggle("is-stale", state !== "live" && dataTime > 0);
+    document.body.classList.toggle("is-stale", state !== "live" && state !== "polling" && dataTime > 0);
   };
   live.addEventListener("state", show);
   setInterval(show, 500);
@@ -51,9 +51,10 @@ function describe() {
   if (live.state === "signed-out") return ["signed-out", "signed out"];
   if (live.state === "connecting") return ["none", "connecting"];
   if (live.state === "reconnecting") return ["reconnecting", `reconnecting${from}`];
-  if (!dataTime) return ["live", "live"];
+  const way = live.state; // live or polling
+  if (!dataTime) return [way, way];
   const age = Math.max(0, serverNow() - dataTime);
-  return age > STALE_S ? ["stale", `stale${from}`] : ["live", `live ${age.toFixed(1)} s`];
+  return age > STALE_S ? ["stale", `stale${from}`] : [way, `${way} ${age.toFixed(1)} s`];
 }
 
 // Icons from the page's one sprite.

@@ -1,5 +1,7 @@
 """The pages in a real browser: they move by themselves, go on after a restart, and run nothing that is not ours."""
 
+import time
+
 import pytest
 from playwright.sync_api import expect
 
@@ -148,3 +150,21 @@ def test_the_overview_needs_ten_requests_at_most(server, open_page, ada, make_de
     page.wait_for_timeout(1_500)
 
     assert len([url for url in asked if not url.startswith("data:")]) <= 10
+
+
+def test_where_no_websocket_comes_through_the_page_is_live_within_ten_seconds(
+    browser, server, open_page, ada, make_device, write_readings
+):
+    make_device(0)
+    write_readings("sim-0", sim_0={"used_bytes": 8 * GIB})
+    server.lets_sockets_in = False
+    began = time.monotonic()
+    page = open_page(ada, "/")
+
+    expect(page.locator("#live")).to_have_attribute("data-state", "polling", timeout=10_000)
+    assert time.monotonic() - began < 10
+    expect(page.locator("#live")).to_contain_text("polling")
+    write_readings("sim-0", seq=2, sim_0={"used_bytes": 16 * GIB})
+    expect(page.locator('[data-device="sim-0"] [data-memory]')).to_have_text("16.0")
+    write_readings("sim-0", seq=3, sim_0={"used_bytes": 24 * GIB})
+    expect(page.locator('[data-device="sim-0"] [data-memory]')).to_have_text("24.0")
