@@ -25,6 +25,9 @@ class ResumableSampler(Sampler[int]):
     Ranks get sizes that differ by at most one: see ``rank_count``.
 
     Iterating does not move the position, since loaders read ahead: call ``advance`` after each step.
+
+    With ``shares`` rank r takes ``shares[r]`` of each ``sum(shares)`` samples that follow each other, so
+    that a slow rank may get fewer; they may change between epochs, on all ranks alike.
     """
 
     def __init__(
@@ -43,12 +46,17 @@ class ResumableSampler(Sampler[int]):
         self.shuffle = shuffle
         self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
         self.world_size = int(os.environ.get("WORLD_SIZE", "1")) if world_size is None else world_size
+        self.shares: tuple[int, ...] | None = None
         self.epoch = 0
         self.position = 0
 
     def __iter__(self) -> Iterator[int]:
+        yield from self.rest()[self.rank :: self.world_size].tolist()
+
+    def rest(self) -> Tensor:
+        """What all ranks together have yet to see in this epoch, in order."""
         order = epoch_order(self.length, self.seed, self.epoch) if self.shuffle else torch.arange(self.length)
-        yield from order[self.position + self.rank :: self.world_size].tolist()
+        return order[self.position :]
 
     def __len__(self) -> int:
         return self.rank_count(self.length - self.position)
@@ -60,7 +68,11 @@ class ResumableSampler(Sampler[int]):
 
     def rank_count(self, samples: int) -> int:
         """How many of the next ``samples`` are this rank's."""
-        return len(range(self.rank, samples, self.world_size))
+        if self.shares is None:
+            return len(range(self.rank, samples, self.world_size))
+        rounds, rest = divmod(samples, sum(self.shares))
+        before = sum(self.shares[: self.rank])
+        return rounds * self.shares[self.rank] + min(max(rest - before, 0), self.shares[self.rank])
 
     def advance(self, samples: int) -> bool:
         """All ranks together trained on ``samples`` more; True when that ended the epoch."""
@@ -116,6 +128,10 @@ class _RankBatches(Sampler[list[int]]):
         self._batch_size = batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
+        shares = self._sampler.shares
+        if shares is not None:
+            yield from self._by_shares(shares)
+            return
         indices = list(self._sampler)
         for number in range(len(self)):
             start = number * self._batch_size
@@ -123,6 +139,12 @@ class _RankBatches(Sampler[list[int]]):
 
     def __len__(self) -> int:
         return -(-self._sampler.left // (self._batch_size * self._sampler.world_size))
+
+    def _by_shares(self, shares: tuple[int, ...]) -> Iterator[list[int]]:
+        indices = self._sampler.rest().tolist()
+        start, size = sum(shares[: self._sampler.rank]), shares[self._sampler.rank]
+        for first in range(0, len(indices), sum(shares)):
+            yield indices[first + start : min(first + start + size, first + sum(shares))] or indices[:1]
 
     def _filler(self, indices: list[int]) -> int:
         return indices[0] if indices else 0
@@ -165,9 +187,18 @@ class SizedDataset(Protocol):
 
 
 def make_loader(
-    dataset: SizedDataset, sampler: ResumableSampler, batch_size: int, num_workers: int
+    dataset: SizedDataset,
+    sampler: ResumableSampler,
+    batch_size: int,
+    num_workers: int,
+    *,
+    pin_memory: bool | None = None,
+    prefetch_factor: int | None = None,
 ) -> DataLoader[Any]:
-    """Micro-batches of the rest of the sampler's epoch; make a new loader for each epoch."""
+    """Micro-batches of the rest of the sampler's epoch; make a new loader for each epoch.
+
+    ``sum(sampler.shares)`` must be ``batch_size`` times the ranks.
+    """
     fetched = _SeededFetch(dataset, sampler.seed, sampler.epoch) if num_workers else dataset
     return DataLoader(
         cast(Dataset[Any], fetched),
@@ -175,8 +206,21 @@ def make_loader(
         num_workers=num_workers,
         # The loader draws a seed when it starts; from the global generator, a resumed run would draw once more.
         generator=torch.Generator().manual_seed(mix_seeds(sampler.seed, sampler.epoch)),
-        pin_memory=torch.cuda.is_available(),
+        pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
+        prefetch_factor=prefetch_factor if num_workers else None,
     )
+
+
+def require_batch(length: int, batch_size: int, ranks: int) -> None:
+    """Raises DataError where the dataset does not fill one micro-batch of all ranks."""
+    if length < batch_size * ranks:
+        raise DataError(
+            f"The dataset has {length} samples, fewer than one batch: batch_size {batch_size} on {ranks} "
+            f"data-parallel ranks takes {batch_size * ranks}. Choose a batch_size of at most {length // ranks}, "
+            "or fewer ranks."
+            if length >= ranks
+            else f"The dataset has {length} samples for {ranks} data-parallel ranks; start fewer ranks."
+        )
 
 
 def measure_length(dataset: object) -> int:

@@ -1,60 +1,30 @@
 """The training loop, to be read from top to bottom.
 
 Words: a step is one optimizer update; it consists of micro-batches, each one forward and
-backward pass on every rank.  N ranks with batch size B and k micro-batches train on up to N*B*k
-samples in a step; the last step of an epoch takes what is left.
+backward pass on every rank.  N data-parallel ranks with batch size B and k micro-batches train on
+up to N*B*k samples in a step; the last step of an epoch takes what is left.
 """
 
 import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from training.balance import Balance
 from training.checkpoint import Checkpointer
 from training.config import TrainConfig
 from training.data import ResumableSampler, SizedDataset, make_loader, move_to
 from training.fault import StopRequest
+from training.losses import LossWatch
 from training.report import Reporter
 from training.state import LossFn, TrainState, capture_rng
-
-
-class Strategy(Protocol):
-    """How one training step is spread over the ranks of a job."""
-
-    device: torch.device
-    rank: int
-    world_size: int
-
-    def prepare(self, model: nn.Module) -> nn.Module:
-        """Shard or replicate the model; call once, before the first step."""
-
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward; gradients are exchanged only in the last micro-batch."""
-
-    def backward(self, loss: Tensor) -> None:
-        """Back-propagate."""
-
-    def clip(self, model: nn.Module, max_norm: float) -> None:
-        """Scale the gradients down to ``max_norm`` together, as if they lay on one rank."""
-
-    def agree(self, *, save: bool, stop: bool) -> tuple[bool, bool]:
-        """What any rank wished one call ago (with one rank: now); all ranks get the same answer.
-
-        Late by a step, so that no rank waits for another.
-        """
-
-    def gather(self, value: Any) -> list[Any]:
-        """The value of each rank, on all ranks; waits for them."""
-
-    def sum(self, numbers: Tensor) -> Tensor:
-        """The sum over ranks, on all ranks; waits for them."""
-
-    def close(self) -> None:
-        """End what ``prepare`` and the constructor started."""
+from training.strategies.interface import Strategy
+from training.strategies.ranks import NO_WISHES
 
 
 @dataclass(slots=True)
@@ -64,6 +34,7 @@ class Run:
     config: TrainConfig
     strategy: Strategy
     model: nn.Module  # as ``Strategy.prepare`` gave it back
+    around_forward: Callable[[], AbstractContextManager[Any]]
     loss_fn: LossFn
     state: TrainState
     train_dataset: SizedDataset
@@ -71,41 +42,52 @@ class Run:
     checkpointer: Checkpointer
     reporter: Reporter
     wishes: StopRequest
+    watch: LossWatch
+    balance: Balance
     total_steps: int
     saved_s: float = 0.0  # monotonic time of the newest save
     steps_here: int = 0  # steps since this process started
+    moves: bool = field(init=False)  # whether batches must be copied to the device
+
+    def __post_init__(self) -> None:
+        self.moves = self.strategy.device.type != "cpu"
 
 
 def train(run: Run) -> bool:
     """Train to the end; False when a stop request ended it, after a save.
 
     A saved step is never repeated: resuming continues with the samples that come next.
+
+    Raises:
+        BadLoss: a loss was not finite, and ``stop_on_nan`` is set.
     """
     state = run.state
     run.saved_s = time.monotonic()
     run.reporter.total_steps(run.total_steps)
     while state.step < run.total_steps:
         run.model.train()
-        loader = make_loader(run.train_dataset, state.sampler, run.config.batch_size, run.config.num_workers)
-        if not train_epoch(run, loader):
+        if not train_epoch(run, load(run, run.train_dataset, state.sampler)):
             return False
+        run.balance.after_epoch(state)
     save(run)
+    run.watch.finish()
     return True
 
 
 def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
     """The rest of an epoch; False when a stop request ended it."""
-    state, batches = run.state, iter(loader)
+    state, batches, in_step = run.state, iter(loader), run.strategy.plan.samples_per_step
     epoch_ended = False
     while not epoch_ended and state.step < run.total_steps:
         start_s = time.perf_counter()
-        samples = min(state.sampler.left, samples_in_step(run.config, run.strategy.world_size))
+        samples = min(state.sampler.left, in_step)
         loss = train_step(run, batches, samples)
         state.step += 1
         run.steps_here += 1
-        if run.steps_here == 1:  # the optimizer has its state now
+        if run.steps_here == 1 and not run.strategy.gathers:  # the optimizer has its state now
             run.checkpointer.allocate(state.state_dict([capture_rng()]))
         epoch_ended = state.sampler.advance(samples)
+        run.watch.look(state.step, loss)
         run.reporter.report(
             state.step,
             loss=loss,
@@ -114,37 +96,60 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
         )
         if epoch_ended and run.val_dataset is not None:
             run.reporter.report(state.step, val_loss=evaluate(run, run.val_dataset))
-        if save_if_due(run):
+        if end_step(run):
             return False
     return True
 
 
-def train_step(run: Run, batches: Any, samples: int) -> Tensor:
+def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:
     """One optimizer update on the next ``samples`` of all ranks; returns this rank's mean loss.
 
     Each micro-batch weighs as many samples as it has, so that the gradient is that of the mean
     over all of them, however they are split.  The loss stays on the device: reading it would wait.
     """
-    config, strategy, sampler = run.config, run.strategy, run.state.sampler
-    in_micro_batch = config.batch_size * strategy.world_size
-    mine = sampler.rank_count(samples)
+    plan, strategy, state = run.strategy.plan, run.strategy, run.state
+    in_micro_batch = plan.batch_size * strategy.data_ranks
     losses: list[Tensor] = []
+    run.balance.clock.start()
     for start in range(0, samples, in_micro_batch):
-        inputs, targets = move_to(next(batches), strategy.device)
-        here = sampler.rank_count(min(in_micro_batch, samples - start))
-        with strategy.micro_batch(last=start + in_micro_batch >= samples):
-            with autocast(run):
-                loss = run.loss_fn(run.model(inputs), targets)
-            strategy.backward(weigh(loss, here * strategy.world_size / samples))
-        losses.append(weigh(loss.detach(), here / max(mine, 1)))
+        batch = next(batches)
+        inputs, targets = move_to(batch, strategy.device) if run.moves else batch
+        here = state.sampler.rank_count(min(in_micro_batch, samples - start))
+        weight = here * strategy.data_ranks / samples
+        loss = forward_backward(run, inputs, targets, weight, last=start + in_micro_batch >= samples)
+        losses.append(weigh(loss, here / max(state.sampler.rank_count(samples), 1)))
         run.reporter.heartbeat()
-    if config.max_grad_norm is not None:
-        strategy.clip(run.model, config.max_grad_norm)
-    run.state.optimizer.step()
-    run.state.optimizer.zero_grad(set_to_none=True)
-    if run.state.scheduler is not None:
-        run.state.scheduler.step()
+    update(run)
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+
+def forward_backward(run: Run, inputs: Any, targets: Any, weight: float, *, last: bool) -> Tensor:
+    """One micro-batch; gradients are added up over those of a step.  Returns the mean loss, detached."""
+    strategy, scaler = run.strategy, run.state.scaler
+    if strategy.staged:
+        return strategy.run_stages(inputs, targets, run.loss_fn, weight)
+    with strategy.micro_batch(last=last):
+        with run.around_forward():
+            loss = run.loss_fn(run.model(inputs), targets)
+        if last:
+            run.balance.clock.stop()  # from here on ranks wait for each other
+        weighed = weigh(loss, weight)
+        strategy.backward(scaler.scale(weighed) if scaler.used else weighed)
+    return loss.detach()
+
+
+def update(run: Run) -> None:
+    """Clip, step the optimizer and the scheduler, forget the gradients."""
+    strategy, state = run.strategy, run.state
+    strategy.finish_gradients()
+    if run.config.max_grad_norm is not None:
+        state.scaler.unscale(state.optimizer)
+        strategy.clip(state.model, run.config.max_grad_norm)
+    state.scaler.step(state.optimizer)
+    strategy.after_step()
+    state.optimizer.zero_grad(set_to_none=True)
+    if state.scheduler is not None:
+        state.scheduler.step()
 
 
 @torch.no_grad()
@@ -152,57 +157,81 @@ def evaluate(run: Run, dataset: SizedDataset) -> float:
     """The mean loss over ``dataset``, each sample once over all ranks; waits for the result."""
     strategy = run.strategy
     sampler = ResumableSampler(
-        len(dataset), rank=strategy.rank, world_size=strategy.world_size, shuffle=False, seed=run.config.seed
+        len(dataset),
+        rank=strategy.data_rank,
+        world_size=strategy.data_ranks,
+        shuffle=False,
+        seed=run.config.seed,
     )
-    model = run.state.model  # without the wrapper, whose ranks would wait for each other
+    # DDP's wrapper would make the ranks wait for each other.
+    model = run.state.model
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=strategy.device)
     left = mine = len(sampler)
-    for inputs, targets in make_loader(dataset, sampler, run.config.batch_size, run.config.num_workers):
-        here = min(left, run.config.batch_size)
+    for batch in load(run, dataset, sampler):
+        inputs, targets = move_to(batch, strategy.device)
+        here = min(left, strategy.plan.batch_size)
         left -= here
-        inputs, targets = move_to((inputs, targets), strategy.device)
-        with autocast(run):
-            total += run.loss_fn(model(inputs), targets).double() * here
+        total += mean_loss(run, model, inputs, targets).double() * here
         run.reporter.heartbeat()
     model.train()
-    sums = strategy.sum(torch.stack([total.cpu(), torch.tensor(mine, dtype=torch.float64)]))
+    # Ranks that share samples count them as often as each other, which the mean does not notice.
+    sums = strategy.ranks.sum(torch.stack([total.cpu(), torch.tensor(mine, dtype=torch.float64)]))
     return float(sums[0] / sums[1])
 
 
-def save_if_due(run: Run) -> bool:
-    """Save where a step, the clock or a signal wants it; True when the run shall stop."""
-    config = run.config
+def mean_loss(run: Run, model: nn.Module, inputs: Any, targets: Any) -> Tensor:
+    if run.strategy.staged:
+        return run.strategy.evaluate_stages(inputs, targets, run.loss_fn)
+    with run.around_forward():
+        return run.loss_fn(model(inputs), targets)
+
+
+def end_step(run: Run) -> bool:
+    """Do what ranks agree on: save where a step, the clock or a signal wants it.  True: the run shall stop.
+
+    Raises:
+        BadLoss: on all ranks, where one of them saw a loss that is not finite and that shall stop it.
+    """
+    config, state, wishes = run.config, run.state, run.wishes
     by_clock = (
         config.checkpoint_every_s is not None and time.monotonic() - run.saved_s >= config.checkpoint_every_s
     )
-    wants_save = run.wishes.save or (by_clock and run.strategy.rank == 0)
-    save_agreed, stop_agreed = run.strategy.agree(save=wants_save, stop=run.wishes.stop)
-    by_step = (
-        config.checkpoint_every_steps is not None and run.state.step % config.checkpoint_every_steps == 0
+    agreed = run.strategy.ranks.agree(
+        save=wishes.save or (by_clock and run.strategy.ranks.rank == 0),
+        stop=wishes.stop,
+        bad_loss=run.watch.stops,
+        busy_s=run.balance.clock.take(),
     )
-    if save_agreed or stop_agreed or by_step:
+    by_step = config.checkpoint_every_steps is not None and state.step % config.checkpoint_every_steps == 0
+    if agreed is not NO_WISHES:
+        run.balance.note(state.step, agreed.busy_s)
+        if agreed.bad_loss:
+            run.watch.end(run.strategy.ranks)
+    if agreed.save or agreed.stop or by_step:
         save(run)
-    return stop_agreed
+    return agreed.stop
 
 
 def save(run: Run) -> None:
     """Save this step; all ranks call it at the same step, each gives its random generators."""
     run.wishes.save = False
     run.saved_s = time.monotonic()
-    run.checkpointer.save(run.state.state_dict(run.strategy.gather(capture_rng())), run.state.step)
+    run.checkpointer.save(run.state.state_dict(run.strategy.ranks.gather(capture_rng())), run.state.step)
+
+
+def load(run: Run, dataset: SizedDataset, sampler: ResumableSampler) -> DataLoader[Any]:
+    config = run.config
+    return make_loader(
+        dataset,
+        sampler,
+        run.strategy.plan.batch_size,
+        config.num_workers,
+        pin_memory=config.pin_memory,
+        prefetch_factor=config.prefetch_factor,
+    )
 
 
 def weigh(loss: Tensor, share: float) -> Tensor:
     """The product, where it is one: the common case saves two kernels."""
     return loss if share == 1 else loss * share
-
-
-def samples_in_step(config: TrainConfig, world_size: int) -> int:
-    return config.batch_size * config.gradient_accumulation_steps * world_size
-
-
-def autocast(run: Run) -> AbstractContextManager[Any]:
-    if run.config.precision == "fp32":
-        return nullcontext()
-    return torch.autocast(run.strategy.device.type, torch.bfloat16)

@@ -12,6 +12,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from training.data import ResumableSampler, mix_seeds
+from training.precision import Scaler
+from training.strategies.interface import Strategy
 
 _NumpyState = tuple[str, "np.typing.NDArray[np.uint32]", int, int, float]
 
@@ -20,38 +22,56 @@ LossFn = Callable[[Any, Any], Tensor]
 
 @dataclass(slots=True)
 class TrainState:
-    """What changes while a training runs; ``model`` is the user's own, not a wrapper of it."""
+    """What changes while a training runs; ``model`` is the user's own, not a wrapper of it.
+
+    Where the strategy splits the model, ``model`` holds this rank's part of the parameters.
+    """
 
     model: nn.Module
     optimizer: Optimizer
     scheduler: LRScheduler | None
     sampler: ResumableSampler
+    strategy: Strategy
+    scaler: Scaler
     step: int = 0  # optimizer updates done
 
     def state_dict(self, rng: list[dict[str, Any]]) -> dict[str, Any]:
-        """``rng`` holds ``capture_rng`` of each rank."""
+        """All ranks call it; what is to be saved is whole on rank 0, or split as DTensors.
+
+        ``rng`` holds ``capture_rng`` of each rank.
+        """
+        strategy = self.strategy
+        weights = strategy.sharded_state if strategy.saves_shards else strategy.full_state
         return {
             "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            **weights(self.model, self.optimizer),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "sampler": self.sampler.state_dict(),
+            "scaler": self.scaler.state_dict(),
             "rng": rng,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Also restores this rank's generators; a rank that is new gets its own from the seed."""
+        """Take whole tensors, whatever strategy saved them; all ranks call it.
+
+        Also restores this rank's generators; a rank that is new gets its own from the seed.
+        """
         self.step = state["step"]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.strategy.load_full_state(self.model, self.optimizer, state)
         if self.scheduler is not None and state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
+        self.scaler.load_state_dict(state.get("scaler"))
         self.sampler.load_state_dict(state["sampler"])
-        rank = self.sampler.rank
+        rank = self.strategy.ranks.rank
         if rank < len(state["rng"]):
             restore_rng(state["rng"][rank])
         else:
-            seed_rng(mix_seeds(self.sampler.seed, rank, self.step))
+            seed_rng(mix_seeds(self.sampler.seed, self.strategy.data_rank, self.step))
+
+    def full_model_state(self) -> dict[str, Any]:
+        """The whole model's ``state_dict``, complete on rank 0; all ranks call it."""
+        full = self.strategy.full_state(self.model, self.optimizer)
+        return cast(dict[str, Any], full.get("model", {}))
 
 
 def seed_rng(seed: int) -> None:

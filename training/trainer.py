@@ -1,25 +1,43 @@
 """A model and a dataset in, a trained model out: the door for those who bring no loop of their own."""
 
+import hashlib
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from math import ceil
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import default_collate
 
 from training import loop
+from training.balance import Balance
 from training.checkpoint import Checkpoint, Checkpointer
 from training.config import ConfigError, TrainConfig
-from training.data import ResumableSampler, SizedDataset, measure_length, mix_seeds
+from training.data import ResumableSampler, SizedDataset, measure_length, mix_seeds, require_batch
 from training.fault import StopRequest
+from training.losses import LossWatch, default_loss
+from training.plan.fixed import fixed_plan
+from training.plan.types import Plan
+from training.precision import Scaler, has_bf16
+from training.rate import add_warmup, scale_rate, warmup_steps
 from training.report import Reporter, default_reporter
 from training.state import LossFn, TrainState, seed_rng
-from training.strategies.single import Single
+from training.strategies.choose import (
+    choose_device,
+    forward_context,
+    make_strategy,
+    prepare_model,
+    prepare_optimizer,
+)
+from training.strategies.interface import Strategy
 
 EXIT_STOPPED = 143  # what a shell shows for a process ended by SIGTERM
+MakeOptimizer = Callable[[nn.Module], Optimizer]
+MakeScheduler = Callable[[Optimizer], LRScheduler]
 
 
 class Stopped(SystemExit):
@@ -37,8 +55,16 @@ class Trainer:
     one runs alone and under ``torchrun``.
     """
 
-    def __init__(self, config: TrainConfig | None = None, *, reporter: Reporter | None = None) -> None:
+    def __init__(
+        self,
+        config: TrainConfig | None = None,
+        *,
+        plan: Plan | None = None,
+        reporter: Reporter | None = None,
+    ) -> None:
+        """``plan`` is carried out instead of what ``config`` says of strategy, batch and memory."""
         self.config = config or TrainConfig()
+        self.given_plan = plan
         self.reporter = reporter or default_reporter()
 
     def fit(
@@ -48,46 +74,42 @@ class Trainer:
         val_dataset: SizedDataset | None = None,
         *,
         loss_fn: LossFn | None = None,
-        optimizer: Optimizer | Callable[[nn.Module], Optimizer] | None = None,
-        scheduler: Callable[[Optimizer], LRScheduler] | None = None,
+        optimizer: Optimizer | MakeOptimizer | None = None,
+        scheduler: MakeScheduler | None = None,
     ) -> TrainState:
         """Train ``model`` in place; samples are pairs of inputs and targets.
 
         ``loss_fn(outputs, targets)`` must be the mean over the samples; without it, cross-entropy
         where targets are whole numbers, else the mean squared error.  ``optimizer`` and ``scheduler``
-        may be functions of the model and the optimizer; the scheduler moves once a step.
+        may be functions of the model and the optimizer; the scheduler moves once a step.  Strategies
+        that split the model need the function, because they replace the parameters.
 
-        Returns what was reached.
+        Returns what was reached.  A model that was split stays so: see ``TrainState.full_model_state``.
 
         Raises:
             ConfigError, DataError: before anything is trained.
+            BadLoss: a loss was not finite, and ``stop_on_nan`` is set.
             Stopped: SIGTERM came; the state is saved.
         """
         length = measure_length(train_dataset)
-        strategy = make_strategy(self.config)
+        device = choose_device()
+        plan = self.given_plan or self.choose_plan(model, train_dataset, device)
+        require_batch(length, plan.batch_size, plan.dp)
+        if self.config.deterministic:
+            make_deterministic()
         wishes = StopRequest()
         wishes.listen()
         try:
-            seed_rng(mix_seeds(self.config.seed, strategy.rank))
-            model.to(strategy.device)
+            strategy = make_strategy(plan, device, self.config, draw_example(train_dataset, plan))
+            check_ranks_agree(strategy, self.config, model, length)
+            seed_rng(mix_seeds(self.config.seed, strategy.data_rank))
+            prepared = prepare_model(model, strategy, compiled=self.config.compile)
             state = self._make_state(model, length, strategy, optimizer, scheduler)
             checkpointer = self._make_checkpointer(strategy)
             if found := self._find_checkpoint(checkpointer):
                 state.load_state_dict(found.state)
             del found  # the loaded copy would hold its memory to the end
-            run = loop.Run(
-                config=self.config,
-                strategy=strategy,
-                model=strategy.prepare(model),
-                loss_fn=loss_fn or default_loss,
-                state=state,
-                train_dataset=train_dataset,
-                val_dataset=val_dataset,
-                checkpointer=checkpointer,
-                reporter=self.reporter,
-                wishes=wishes,
-                total_steps=count_steps(self.config, state),
-            )
+            run = self._make_run(prepared, state, train_dataset, val_dataset, loss_fn, checkpointer, wishes)
             finished = loop.train(run)
             checkpointer.close()
             strategy.close()  # not after an error: it would wait for ranks that may be gone
@@ -98,32 +120,70 @@ class Trainer:
             raise Stopped(state.step)
         return state
 
+    def choose_plan(self, model: nn.Module, train_dataset: SizedDataset, device: torch.device) -> Plan:
+        """What the config spells out, for the ranks that torchrun started."""
+        world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        return fixed_plan(self.config, world_size, has_bf16=has_bf16(device))
+
+    def _make_run(
+        self,
+        prepared: nn.Module,
+        state: TrainState,
+        train_dataset: SizedDataset,
+        val_dataset: SizedDataset | None,
+        loss_fn: LossFn | None,
+        checkpointer: Checkpointer,
+        wishes: StopRequest,
+    ) -> loop.Run:
+        strategy, config = state.strategy, self.config
+        return loop.Run(
+            config=config,
+            strategy=strategy,
+            model=prepared,
+            around_forward=forward_context(strategy.plan, strategy.device),
+            loss_fn=loss_fn or default_loss,
+            state=state,
+            train_dataset=train_dataset,
+            val_dataset=val_dataset,
+            checkpointer=checkpointer,
+            reporter=self.reporter,
+            wishes=wishes,
+            watch=LossWatch(self.reporter, strategy.device, strategy.ranks.rank, stops=config.stop_on_nan),
+            balance=Balance(strategy, self.reporter, divides=config.load_balance),
+            total_steps=count_steps(config, strategy.plan, state.sampler, state.step),
+        )
+
     def _make_state(
         self,
         model: nn.Module,
         length: int,
-        strategy: loop.Strategy,
-        optimizer: Optimizer | Callable[[nn.Module], Optimizer] | None,
-        scheduler: Callable[[Optimizer], LRScheduler] | None,
+        strategy: Strategy,
+        optimizer: Optimizer | MakeOptimizer | None,
+        scheduler: MakeScheduler | None,
     ) -> TrainState:
         config = self.config
-        if optimizer is None:
-            optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
-        elif not isinstance(optimizer, Optimizer):
-            optimizer = optimizer(model)
         sampler = ResumableSampler(
             length,
             seed=config.seed,
-            rank=strategy.rank,
-            world_size=strategy.world_size,
+            rank=strategy.data_rank,
+            world_size=strategy.data_ranks,
             shuffle=config.shuffle,
         )
-        return TrainState(model, optimizer, scheduler(optimizer) if scheduler else None, sampler)
+        made = make_optimizer(optimizer, model, config, strategy)
+        scale_rate(made, config, strategy.data_ranks)
+        ready = prepare_optimizer(made, strategy)
+        steps = warmup_steps(config, count_steps(config, strategy.plan, sampler, 0), strategy.data_ranks)
+        rate = add_warmup(ready, scheduler(ready) if scheduler else None, steps)
+        return TrainState(
+            model, ready, rate, sampler, strategy, Scaler(strategy.plan.precision, strategy.device)
+        )
 
-    def _make_checkpointer(self, strategy: loop.Strategy) -> Checkpointer:
-        name = type(strategy).__name__.lower()
+    def _make_checkpointer(self, strategy: Strategy) -> Checkpointer:
         return Checkpointer(
-            self.config.checkpoint_dir, keep_last=self.config.keep_last, strategy=name, reporter=self.reporter
+            self.config.checkpoint_dir,
+            keep_last=self.config.keep_last,
+            strategy=strategy.plan.strategy,
+            reporter=self.reporter,
         )
 
     def _find_checkpoint(self, checkpointer: Checkpointer) -> Checkpoint | None:
@@ -134,51 +194,82 @@ class Trainer:
         return checkpointer.load_latest()
 
 
-def make_strategy(config: TrainConfig) -> loop.Strategy:
-    """The strategy on this rank's device; several ranks connect here.
+def make_optimizer(
+    wanted: Optimizer | MakeOptimizer | None, model: nn.Module, config: TrainConfig, strategy: Strategy
+) -> Optimizer:
+    """The optimizer of the prepared model's parameters.
 
     Raises:
-        ConfigError: the strategy does not fit the ranks, or there are fewer GPUs than ranks.
+        ConfigError: it was made before the strategy replaced the parameters.
     """
-    chosen = config.choose_strategy(int(os.environ.get("WORLD_SIZE", "1")))
-    device = choose_device(int(os.environ.get("LOCAL_RANK", "0")))
-    if chosen == "single":
-        return Single(device)
-    if "RANK" not in os.environ:
+    if wanted is None:
+        return torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
+    if not isinstance(wanted, Optimizer):
+        return wanted(model)
+    there = {id(parameter) for parameter in model.parameters()}
+    stale = any(id(parameter) not in there for group in wanted.param_groups for parameter in group["params"])
+    if stale:
         raise ConfigError(
-            "strategy is 'ddp', but torchrun did not start this process; use torchrun, or 'auto'."
+            f"strategy {strategy.plan.strategy!r} replaces the model's parameters, so the optimizer must be made "
+            "afterwards: give fit() a function, as optimizer=lambda model: torch.optim.AdamW(model.parameters())."
         )
-    from training.strategies.ddp import Ddp  # costs a second, which a single rank need not pay
-
-    return Ddp(device)
+    return wanted
 
 
-def choose_device(local_rank: int) -> torch.device:
-    """This rank's GPU where there is one, else the CPU."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    count = torch.cuda.device_count()
-    if local_rank >= count:
-        raise ConfigError(
-            f"Rank {local_rank} of this server has no GPU: {count} are visible; start {count} ranks."
+def draw_example(dataset: SizedDataset, plan: Plan) -> Any | None:
+    """Inputs of a part of a batch, for a pipeline; draws nothing from torch's generators."""
+    if plan.strategy != "pipeline":
+        return None
+    part = plan.batch_size // plan.pipeline_micro_batches
+    with torch.random.fork_rng(devices=[]):
+        return default_collate([dataset[index % len(dataset)] for index in range(part)])[0]
+
+
+def check_ranks_agree(strategy: Strategy, config: TrainConfig, model: nn.Module, length: int) -> None:
+    """Raises ConfigError on all ranks where one differs: it would hang the others in mid-training."""
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
+    settings = {name: value for name, value in asdict(config).items() if name != "checkpoint_dir"}
+    facts = {
+        "model": hashlib.sha256(repr(shapes).encode()).hexdigest()[:12],
+        "dataset length": length,
+        "plan": strategy.plan,
+        "config": settings,
+        "device": strategy.device.type,
+        "torch": str(torch.__version__),
+    }
+    of_ranks = strategy.ranks.gather(facts)
+    for name in facts:
+        values = [each[name] for each in of_ranks]
+        common = max(values, key=values.count)
+        if odd := [rank for rank, value in enumerate(values) if value != common]:
+            raise ConfigError(
+                f"The {name} of rank {', '.join(map(str, odd))} differs from the other ranks' "
+                f"({_difference(values[odd[0]], common)}); all ranks must run the same program on the same data."
+            )
+
+
+def _difference(odd: Any, common: Any) -> str:
+    if isinstance(odd, dict):
+        return ", ".join(
+            f"{key}: {odd[key]!r}, not {common[key]!r}" for key in odd if odd[key] != common[key]
         )
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
+    return f"{odd!r}, not {common!r}"
 
 
-def count_steps(config: TrainConfig, state: TrainState) -> int:
+def make_deterministic() -> None:
+    """Only kernels that give the same bits each time; an operation that has none raises."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+
+
+def count_steps(config: TrainConfig, plan: Plan, sampler: ResumableSampler, step: int) -> int:
     """Steps at the end of the training, those before a resume included.
 
     A resumed run may have another world size, so what is left is counted from where it stands.
     """
-    in_step = loop.samples_in_step(config, state.sampler.world_size)
-    epochs_after = config.epochs - state.sampler.epoch - 1
-    left = ceil(state.sampler.left / in_step) + epochs_after * ceil(state.sampler.length / in_step)
-    by_epochs = state.step + (left if epochs_after >= 0 else 0)
+    in_step = plan.samples_per_step
+    epochs_after = config.epochs - sampler.epoch - 1
+    left = ceil(sampler.left / in_step) + epochs_after * ceil(sampler.length / in_step)
+    by_epochs = step + (left if epochs_after >= 0 else 0)
     return by_epochs if config.max_steps is None else min(by_epochs, config.max_steps)
-
-
-def default_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    if targets.is_floating_point():
-        return functional.mse_loss(outputs, targets)
-    return functional.cross_entropy(outputs, targets)

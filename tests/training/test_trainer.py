@@ -19,8 +19,9 @@ from training import TrainConfig, Trainer
 from training.checkpoint import store
 from training.config import ConfigError
 from training.data import DataError
+from training.losses import default_loss
 from training.report import Reporter
-from training.trainer import EXIT_STOPPED, Stopped, default_loss
+from training.trainer import EXIT_STOPPED, Stopped
 
 REPOSITORY = Path(__file__).parents[2]
 RUN = Path(__file__).with_name("runs.py")

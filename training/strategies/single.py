@@ -1,23 +1,36 @@
 """One rank on one device."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from training.plan.types import Plan
+from training.strategies.ranks import Alone, Ranks
 
 
 class Single:
-    """The plain step; also what the other strategies' results are compared with."""
+    """The plain step; also what the other strategies' results are compared with, and what they vary."""
 
-    rank = 0
-    world_size = 1
+    gathers: ClassVar[bool] = False
+    saves_shards: ClassVar[bool] = False
+    staged: ClassVar[bool] = False
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, plan: Plan, device: torch.device, ranks: Ranks | None = None) -> None:
+        self.plan = plan
         self.device = device
+        self.ranks: Ranks = ranks or Alone()
+        self.data_rank = self.ranks.rank
+        self.data_ranks = self.ranks.size
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        return model
+        return model.to(self.device)
+
+    def shard_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        return optimizer
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
         return nullcontext()
@@ -25,17 +38,36 @@ class Single:
     def backward(self, loss: Tensor) -> None:
         torch.autograd.backward(loss)
 
+    def run_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor], weight: float) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no stages")
+
+    def evaluate_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor]) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no stages")
+
+    def finish_gradients(self) -> None:
+        """Nothing to exchange."""
+
     def clip(self, model: nn.Module, max_norm: float) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
 
-    def agree(self, *, save: bool, stop: bool) -> tuple[bool, bool]:
-        return save, stop
+    def after_step(self) -> None:
+        """Nothing to exchange."""
 
-    def gather(self, value: Any) -> list[Any]:
-        return [value]
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
 
-    def sum(self, numbers: Tensor) -> Tensor:
-        return numbers
+    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: dict[str, Any]) -> None:
+        model.load_state_dict(full["model"])
+        optimizer.load_state_dict(full["optimizer"])
+
+    def sharded_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        return self.full_state(model, optimizer)
+
+    def load_sharded_state(self, model: nn.Module, optimizer: Optimizer, shard: dict[str, Any]) -> None:
+        self.load_full_state(model, optimizer, shard)
+
+    def measure_communication(self) -> float | None:
+        return None
 
     def close(self) -> None:
-        """Nothing to end."""
+        self.ranks.close()

@@ -1,0 +1,91 @@
+"""Every strategy gives the losses, weights and optimizer state of a single rank."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+RUNS = Path(__file__).with_name("strategy_runs.py")
+REPOSITORY = Path(__file__).parents[2]
+ALONE = ("single-accumulate", "single-selective", "single-full", "single-offload-optimizer",
+         "single-offload-activations")  # fmt: skip
+ON_TWO = ("ddp", "ddp-accumulate", "ddp-offload-optimizer", "ddp-static", "zero1", "zero2", "fsdp", "fsdp-accumulate",
+          "fsdp-offload-parameters", "fsdp-offload-activations", "tensor", "pipeline-gpipe", "pipeline-1f1b",
+          "pipeline-interleaved", "pipeline-full")  # fmt: skip
+ON_FOUR = ("ddp", "zero1", "zero2", "fsdp", "tensor-dp", "pipeline-1f1b", "pipeline-dp", "pipeline-tp")
+ON_EIGHT = ("pipeline-tp-dp",)
+
+
+def run_cases(ranks: int, folder: Path, *cases: str) -> Path:
+    """Start the ranks once for all cases; each leaves its file in ``folder``."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+    process = subprocess.run(
+        [sys.executable, str(RUNS), str(ranks), str(folder), *cases],
+        env={**environment, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        cwd=folder,
+        timeout=170,
+        check=False,
+    )
+    errors = "\n".join(path.read_text() for path in sorted(folder.glob("error-*.txt")))
+    assert process.returncode == 0, errors
+    return folder
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_cases(1, tmp_path_factory.mktemp("ranks-1"), "single", *ALONE)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_cases(2, tmp_path_factory.mktemp("ranks-2"), *ON_TWO)
+
+
+@pytest.fixture(scope="module")
+def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_cases(4, tmp_path_factory.mktemp("ranks-4"), *ON_FOUR)
+
+
+@pytest.fixture(scope="module")
+def eight_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_cases(8, tmp_path_factory.mktemp("ranks-8"), *ON_EIGHT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ALONE)
+def test_on_one_rank_memory_techniques_change_no_number(case: str, single: Path) -> None:
+    assert_same(single / f"{case}.pt", single)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ON_TWO)
+def test_two_ranks_give_the_numbers_of_one(case: str, single: Path, two_ranks: Path) -> None:
+    assert_same(two_ranks / f"{case}.pt", single)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ON_FOUR)
+def test_four_ranks_give_the_numbers_of_one(case: str, single: Path, four_ranks: Path) -> None:
+    assert_same(four_ranks / f"{case}.pt", single)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ON_EIGHT)
+def test_eight_ranks_give_the_numbers_of_one(case: str, single: Path, eight_ranks: Path) -> None:
+    assert_same(eight_ranks / f"{case}.pt", single)
+
+
+def assert_same(file: Path, single: Path) -> None:
+    """Losses of 20 steps within 1e-6, and the whole state as any strategy may load it."""
+    expected: dict[str, Any] = torch.load(single / "single.pt")
+    found: dict[str, Any] = torch.load(file)
+    assert len(found["losses"]) == 20
+    assert found["losses"] == pytest.approx(expected["losses"], abs=1e-6)
+    assert found["val_losses"] == pytest.approx(expected["val_losses"], abs=1e-6)
+    assert expected["losses"][0] > expected["losses"][-1] + 0.1  # it has learned something
+    torch.testing.assert_close(found["full"]["model"], expected["full"]["model"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(found["full"]["optimizer"], expected["full"]["optimizer"], rtol=0, atol=1e-6)

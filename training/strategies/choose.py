@@ -1,0 +1,134 @@
+"""From a plan to the strategy that carries it out."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from training.config import ConfigError, TrainConfig
+from training.memory.activation_checkpointing import checkpoint_activations
+from training.memory.offload import OffloadedOptimizer, offload_activations
+from training.plan.types import Plan
+from training.precision import make_autocast
+from training.strategies.blocks import find_blocks
+from training.strategies.interface import Strategy
+from training.strategies.single import Single
+
+
+def make_strategy(
+    plan: Plan, device: torch.device, config: TrainConfig | None = None, example: Any | None = None
+) -> Strategy:
+    """The strategy on this rank's device; several ranks connect here.
+
+    ``example`` is a batch of inputs; "pipeline" needs it for models that are no Sequential.
+
+    Raises:
+        ConfigError: the plan does not fit the ranks or the device.
+    """
+    config = config or TrainConfig()
+    if plan.strategy == "single":
+        return Single(plan, device)
+    if plan.strategy == "dp":
+        from training.strategies.dp import Dp
+
+        return Dp(plan, device)
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if "RANK" not in os.environ:
+        raise ConfigError(
+            f"strategy is {plan.strategy!r}, but torchrun did not start this process; use torchrun, or 'auto'."
+        )
+    if plan.world_size != started:
+        raise ConfigError(
+            f"The plan is for {plan.world_size} ranks (dp {plan.dp} x pp {plan.pp} x tp {plan.tp}), "
+            f"but torchrun started {started}."
+        )
+    return _make_connected(plan, device, config, example)
+
+
+def _make_connected(plan: Plan, device: torch.device, config: TrainConfig, example: Any | None) -> Strategy:
+    """Imports cost up to a second, which a single rank need not pay."""
+    from training.strategies.ranks import Connected
+
+    ranks = Connected(device, config.recovery_timeout)
+    if plan.strategy == "ddp":
+        from training.strategies.ddp import Ddp
+
+        return Ddp(plan, device, ranks, config)
+    if plan.strategy == "zero1":
+        from training.strategies.zero1 import Zero1
+
+        return Zero1(plan, device, ranks, config)
+    if plan.strategy == "zero2":
+        from training.strategies.zero2 import Zero2
+
+        return Zero2(plan, device, ranks)
+    if plan.strategy == "fsdp":
+        from training.strategies.fsdp import Fsdp
+
+        return Fsdp(plan, device, ranks)
+    if plan.strategy == "tensor":
+        from training.strategies.tensor import TensorParallel
+
+        return TensorParallel(plan, device, ranks)
+    from training.strategies.pipeline import Pipeline
+
+    return Pipeline(plan, device, ranks, example)
+
+
+def prepare_model(model: nn.Module, strategy: Strategy, *, compiled: bool = False) -> nn.Module:
+    """What to call in a step: with the plan's recomputing, compiled where asked, sharded or replicated."""
+    checkpoint_activations(model, strategy.plan.activation_checkpointing)
+    if compiled:
+        # Block by block where hooks between blocks gather parameters, which a graph cannot hold.
+        for module in find_blocks(model) if strategy.plan.strategy in ("zero2", "fsdp") else [model]:
+            module.compile()
+    return strategy.prepare(model)
+
+
+def prepare_optimizer(optimizer: Optimizer, strategy: Strategy) -> Optimizer:
+    """What to step: sharded or on the host where the plan says so.  ``optimizer`` must be new."""
+    if strategy.plan.cpu_offload == "optimizer":
+        return OffloadedOptimizer(optimizer)
+    return strategy.shard_optimizer(optimizer)
+
+
+def forward_context(plan: Plan, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """What to open around each forward pass and loss."""
+    autocast = make_autocast(plan.precision, device)
+    if plan.cpu_offload != "activations":
+        return autocast
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with autocast(), offload_activations(device):
+            yield
+
+    return both
+
+
+def prepare(
+    model: nn.Module, plan: Plan, *, config: TrainConfig | None = None, example: Any | None = None
+) -> tuple[nn.Module, Strategy]:
+    """For a loop of your own: what to call instead of ``model``, and the strategy with the step's other parts.
+
+    Make the optimizer after this, of ``model.parameters()``, and hand it to ``prepare_optimizer``.
+    """
+    strategy = make_strategy(plan, choose_device(), config, example)
+    return prepare_model(model, strategy, compiled=bool(config and config.compile)), strategy
+
+
+def choose_device() -> torch.device:
+    """This rank's GPU where there is one, else the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    local_rank, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local_rank >= count:
+        raise ConfigError(
+            f"Rank {local_rank} of this server has no GPU: {count} are visible; start {count} ranks."
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)

@@ -1,0 +1,71 @@
+"""Parameters, gradients and optimizer state split over the ranks: ZeRO stage 3 by torch's ``fully_shard``."""
+
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.optim import Optimizer
+
+from training.plan.types import Plan
+from training.strategies import sharded_state
+from training.strategies.blocks import find_blocks
+from training.strategies.gradients import clip_sharded
+from training.strategies.ranks import Ranks
+from training.strategies.replicas import make_alike
+from training.strategies.single import Single
+
+
+class Fsdp(Single):
+    """Gathers each block's parameters for its forward and again for its backward pass."""
+
+    gathers = True
+    saves_shards = True
+    keeps_gathered: ClassVar[bool] = False
+
+    def __init__(self, plan: Plan, device: torch.device, ranks: Ranks) -> None:
+        super().__init__(plan, device, ranks)
+        self._mesh = init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("dp",))
+        self._model: nn.Module | None = None
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        # A model that ends in a Linear returns a view; the warning is about writing into it, which no loss does.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
+        make_alike(model, self.device)
+        offload = OffloadPolicy()
+        if self.plan.cpu_offload == "parameters":
+            offload = CPUOffloadPolicy(pin_memory=self.device.type == "cuda")
+        for module in (*find_blocks(model), model):
+            fully_shard(
+                module, mesh=self._mesh, reshard_after_forward=not self.keeps_gathered, offload_policy=offload
+            )
+        self._model = model
+        return model
+
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
+        if isinstance(self._model, FSDPModule):
+            self._model.set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def clip(self, model: nn.Module, max_norm: float) -> None:
+        clip_sharded(model.parameters(), max_norm, self._mesh.get_group(), None)
+
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        return sharded_state.gather_full(model, optimizer)
+
+    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: dict[str, Any]) -> None:
+        sharded_state.scatter_full(model, optimizer, full)
+
+    def sharded_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+    def load_sharded_state(self, model: nn.Module, optimizer: Optimizer, shard: dict[str, Any]) -> None:
+        model.load_state_dict(shard["model"])
+        optimizer.load_state_dict(shard["optimizer"])
+
+    def close(self) -> None:
+        self._model = None
+        super().close()

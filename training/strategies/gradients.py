@@ -1,0 +1,70 @@
+"""Gradients that lie on several ranks: averaged and clipped as if they lay on one."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed import ProcessGroup
+from torch.distributed.tensor import DTensor
+from torch.nn import Parameter
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part; shares memory with ``tensor``."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def sum_gradients(parameters: Iterable[Parameter], group: ProcessGroup, *, mean: bool = False) -> None:
+    """Add up, or average, the gradients of all ranks of ``group``, in one message for each type."""
+    by_type: dict[torch.dtype, list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is None and parameter.requires_grad:  # another rank may have one
+            parameter.grad = torch.zeros_like(parameter)
+        if parameter.grad is not None:
+            by_type.setdefault(parameter.grad.dtype, []).append(local(parameter.grad))
+    for gradients in by_type.values():
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        distributed.all_reduce(flat, group=group)
+        if mean:
+            flat /= distributed.get_world_size(group)
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def clip_sharded(
+    parameters: Iterable[Parameter], max_norm: float, shards: ProcessGroup | None, stages: ProcessGroup | None
+) -> None:
+    """Scale gradients to ``max_norm`` over all ranks.
+
+    Split DTensors are parts of one gradient over the ranks of ``shards``; other tensors are whole and
+    alike there.  Each rank of ``stages`` has gradients of its own.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    parts = [local(gradient) for gradient in gradients if _is_split(gradient)]
+    whole = [local(gradient) for gradient in gradients if not _is_split(gradient)]
+    device = local(gradients[0]).device if gradients else torch.device("cpu")
+    total = _sum_of_squares(parts, device)
+    if shards is not None:
+        distributed.all_reduce(total, group=shards)
+    total = total + _sum_of_squares(whole, device)
+    if stages is not None:
+        distributed.all_reduce(total, group=stages)
+    factor = (max_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)  # torch's own rule
+    for gradient in (*parts, *whole):
+        gradient.mul_(factor)
+
+
+def _is_split(tensor: Tensor) -> bool:
+    return isinstance(tensor, DTensor) and any(placement.is_shard() for placement in tensor.placements)
+
+
+def _sum_of_squares(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    norms = [
+        torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
+        for tensor in tensors
+        if tensor.numel()
+    ]
+    if not norms:
+        return torch.zeros((), dtype=torch.float64, device=device)
+    return torch.stack([norm.double() for norm in norms]).square().sum()

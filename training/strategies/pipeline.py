@@ -1,0 +1,187 @@
+"""Blocks split over ranks, micro-batches passed on: torch.distributed.pipelining; with ``tp`` and ``dp`` beside it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.optim import Optimizer
+
+from training.config import ConfigError
+from training.plan.types import Plan
+from training.precision import make_autocast
+from training.strategies import staged_state
+from training.strategies.chain import Chain, find_chain
+from training.strategies.gradients import clip_sharded, sum_gradients
+from training.strategies.ranks import Ranks
+from training.strategies.replicas import make_alike
+from training.strategies.single import Single
+from training.strategies.stages import Stage, even_bounds
+from training.strategies.tensor import split_layers
+
+STAGES_OF_A_RANK = 2  # with the interleaved schedule
+
+
+class Pipeline(Single):
+    """A micro-batch of the loop is cut into ``pipeline_micro_batches`` equal parts.
+
+    A partial batch is filled up with samples that the loss leaves out.
+    """
+
+    gathers = True
+    staged = True
+
+    def __init__(self, plan: Plan, device: torch.device, ranks: Ranks, example: Any | None = None) -> None:
+        super().__init__(plan, device, ranks)
+        sizes = (plan.dp, plan.pp, plan.tp)
+        mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("dp", "pp", "tp"))
+        self._dp, self._pp, self._tp = mesh["dp"], mesh["pp"], mesh["tp"]
+        self.data_rank, self.data_ranks = self._dp.get_local_rank(), plan.dp
+        self._example = example
+        self._chain: Chain  # as of ``prepare``
+        self._held: set[int] = set()
+        self._stages: list[Stage] = []
+        self._schedule: Any = None
+        self._loss_fn: Callable[..., Tensor]
+        self._losses: list[tuple[int, Tensor]] = []  # samples and mean loss of the parts, on the last rank
+        self._counts: list[int] = []
+        self._weight = 1.0
+
+    @property
+    def stage_count(self) -> int:
+        return self.plan.pp * (STAGES_OF_A_RANK if self.plan.pipeline_schedule == "interleaved" else 1)
+
+    @property
+    def block_count(self) -> int:
+        return len(self._chain.blocks)
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        make_alike(model, self.device)
+        # Where the model lies: it may be too large for this rank's device.
+        home = next(model.parameters()).device
+        example = self._example.to(home) if isinstance(self._example, Tensor) else self._example
+        chain = find_chain(model, example, make_autocast(self.plan.precision, home))
+        self._chain = chain
+        self.cut(self.plan.stage_bounds or even_bounds(chain.sizes, self.stage_count))
+        return model
+
+    def cut(self, bounds: tuple[int, ...]) -> None:
+        """Make this rank's stages; memory of the others' blocks is given back.
+
+        Raises:
+            ConfigError: the bounds do not fit the blocks and stages.
+        """
+        edges = (0, *bounds, len(self._chain.blocks))
+        if len(edges) != self.stage_count + 1 or list(edges) != sorted(set(edges)):
+            raise ConfigError(
+                f"stage_bounds is {bounds}; {self.stage_count} stages of {len(self._chain.blocks)} blocks need "
+                f"{self.stage_count - 1} rising numbers between 1 and {len(self._chain.blocks) - 1}."
+            )
+        self.plan = replace(self.plan, stage_bounds=bounds)
+        own = range(self._pp.get_local_rank(), self.stage_count, self.plan.pp)
+        self._held = {block for number in own for block in range(edges[number], edges[number + 1])}
+        staged_state.give_back_others(self._chain.model, self.holds, self._chain.shapes)
+        if self.plan.tp > 1:
+            split_layers(self._chain.model, self._tp, self.holds)
+        self._chain.model.to(self.device)
+        autocast = make_autocast(self.plan.precision, self.device)
+        self._stages = [Stage(self._chain, edges[number], edges[number + 1], autocast) for number in own]
+        group = self._pp.get_group()
+        staged: list[Any] = [
+            PipelineStage(stage, number, self.stage_count, self.device, *stage.describe_ends(), group=group)
+            for stage, number in zip(self._stages, own, strict=True)
+        ]
+        kinds = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+        parts = self.plan.pipeline_micro_batches
+        if self.plan.pipeline_schedule == "interleaved":
+            self._schedule = ScheduleInterleaved1F1B(
+                staged, parts, loss_fn=self._weigh_loss, scale_grads=False
+            )
+        else:
+            kind = kinds[self.plan.pipeline_schedule]
+            self._schedule = kind(staged[0], parts, loss_fn=self._weigh_loss, scale_grads=False)
+
+    def holds(self, name: str) -> bool:
+        """Whether the parameter or buffer of that name belongs to this rank's blocks."""
+        return self._chain.belongs_to(name) in self._held
+
+    def run_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor], weight: float) -> Tensor:
+        return self._run(inputs, targets, loss_fn, weight, self._schedule.step)
+
+    def evaluate_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor]) -> Tensor:
+        return self._run(inputs, targets, loss_fn, 1.0, self._schedule.eval)
+
+    def _run(
+        self,
+        inputs: Any,
+        targets: Any,
+        loss_fn: Callable[..., Tensor],
+        weight: float,
+        schedule: Callable[..., Any],
+    ) -> Tensor:
+        if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
+            raise ConfigError(
+                "strategy 'pipeline' takes samples whose inputs and targets are one tensor each."
+            )
+        size, parts = self.plan.batch_size, self.plan.pipeline_micro_batches
+        self._loss_fn, self._weight = loss_fn, weight
+        self._counts = [
+            max(0, min(size // parts, len(inputs) - start)) for start in range(0, size, size // parts)
+        ]
+        self._losses = []
+        inputs, targets = _fill_up(inputs, size), _fill_up(targets, size)
+        first, last = self._stages[0].first, self._stages[-1].last
+        schedule(*([inputs] if first else []), target=targets if last else None, losses=[] if last else None)
+        return self._share_loss(last)
+
+    def _share_loss(self, last: bool) -> Tensor:
+        """The mean loss of the batch, from the ranks of the last stage to the others."""
+        mean = torch.zeros((), dtype=torch.float64, device=self.device)
+        if last:
+            samples = sum(count for count, _ in self._losses)
+            for count, loss in self._losses:
+                mean += loss.double() * (count / max(samples, 1))
+        group = self._pp.get_group()
+        distributed.broadcast(mean, group=group, group_src=self.plan.pp - 1)
+        return mean
+
+    def _weigh_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Called by the schedule for each part in order; the parts' losses add up to the batch's."""
+        number = len(self._losses)
+        total, count = sum(self._counts), self._counts[number]
+        if count == 0:
+            self._losses.append((0, outputs.detach().sum() * 0))
+            return outputs.sum() * 0
+        with make_autocast(self.plan.precision, self.device)():
+            loss = self._loss_fn(outputs[:count], targets[:count])
+        self._losses.append((count, loss.detach()))
+        return loss * (self._weight * count / total)
+
+    def finish_gradients(self) -> None:
+        if self.plan.dp > 1:
+            sum_gradients(self._own_parameters(), self._dp.get_group(), mean=True)
+
+    def clip(self, model: nn.Module, max_norm: float) -> None:
+        shards = self._tp.get_group() if self.plan.tp > 1 else None
+        clip_sharded(self._own_parameters(), max_norm, shards, self._pp.get_group())
+
+    def _own_parameters(self) -> list[nn.Parameter]:
+        return [parameter for name, parameter in self._chain.model.named_parameters() if self.holds(name)]
+
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        return staged_state.gather_full(model, optimizer, self.holds, self._pp.get_group())
+
+    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: dict[str, Any]) -> None:
+        staged_state.scatter_full(model, optimizer, full, self.holds)
+
+    def close(self) -> None:
+        self._schedule, self._stages = None, []
+        super().close()
+
+
+def _fill_up(tensor: Tensor, size: int) -> Tensor:
+    missing = size - len(tensor)
+    return tensor if missing <= 0 else torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])])

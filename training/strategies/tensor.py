@@ -1,0 +1,85 @@
+"""Layers split over ranks by columns and rows: torch's ``parallelize_module``; replicas of that over ``dp``."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.optim import Optimizer
+
+from training.plan.types import Plan
+from training.strategies import sharded_state
+from training.strategies.gradients import clip_sharded, sum_gradients
+from training.strategies.ranks import Ranks
+from training.strategies.replicas import make_alike
+from training.strategies.single import Single
+from training.strategies.tensor_plan import find_layers
+
+
+class TensorParallel(Single):
+    """``tp`` neighbours see the same samples; ``dp`` such groups average their gradients."""
+
+    gathers = True
+    saves_shards = True
+
+    def __init__(self, plan: Plan, device: torch.device, ranks: Ranks) -> None:
+        super().__init__(plan, device, ranks)
+        mesh = init_device_mesh(device.type, (plan.dp, plan.tp), mesh_dim_names=("dp", "tp"))
+        self._dp, self._tp = mesh["dp"], mesh["tp"]
+        self.data_rank, self.data_ranks = self._dp.get_local_rank(), plan.dp
+        self._model: nn.Module | None = None
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        make_alike(model, self.device)
+        split_layers(model, self._tp)
+        model.to(self.device)
+        self._model = model
+        return model
+
+    def finish_gradients(self) -> None:
+        if self.plan.dp > 1 and self._model is not None:
+            sum_gradients(self._model.parameters(), self._dp.get_group(), mean=True)
+
+    def clip(self, model: nn.Module, max_norm: float) -> None:
+        clip_sharded(model.parameters(), max_norm, self._tp.get_group(), None)
+
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        return sharded_state.gather_full(model, optimizer)
+
+    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: dict[str, Any]) -> None:
+        sharded_state.scatter_full(model, optimizer, full)
+
+    def sharded_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+    def load_sharded_state(self, model: nn.Module, optimizer: Optimizer, shard: dict[str, Any]) -> None:
+        model.load_state_dict(shard["model"])
+        optimizer.load_state_dict(shard["optimizer"])
+
+    def close(self) -> None:
+        self._model = None
+        super().close()
+
+
+def split_layers(
+    model: nn.Module, mesh: DeviceMesh, holds: Callable[[str], bool] = lambda name: True
+) -> None:
+    """Replace the parameters of paired layers that ``holds`` names by DTensors over ``mesh``, in place."""
+    layers = find_layers(model, mesh.size())
+    styles: dict[str, ParallelStyle] = {
+        name: ColwiseParallel() if split == "columns" else RowwiseParallel()
+        for name, split in layers.splits.items()
+        if holds(f"{name}.weight")
+    }
+    parallelize_module(model, mesh, styles)
+    for module, name in layers.heads:  # its code reshapes to this many heads; this rank has its share
+        setattr(module, name, getattr(module, name) // mesh.size())
+    # The fused inference kernels of nn.Transformer know no DTensors.
+    torch.backends.mha.set_fastpath_enabled(False)
