@@ -224,6 +224,8 @@ def _raised(ending: Ending) -> Verdict | None:
     kind = _kind_of_text(f"{error.exception}: {error.message}")
     if error.exception == "MemoryError":
         kind = "oom_cpu"
+    if error.exception == "RankHangs":  # the training library found it and ended it
+        return Verdict("hang", short, rank)
     if kind == "oom_gpu":
         return Verdict(kind, f"Rank {rank} ran out of GPU memory ({raised}). {_GPU_MEMORY_ADVICE}", rank)
     if kind == "oom_cpu":

@@ -33,6 +33,17 @@ CASES: list[tuple[str, Ending, str, int | None]] = [
     ("f50: no room even for its error", Ending(1, top=1, disk_full=True), "infra", 0),
     ("exit code", Ending(1, top=3, finished={0: 3}), "user_error", 0),
     ("exit code of a rank", Ending(2, top=1, finished={1: 3}, codes={1: 3, 0: TERM}), "user_error", 1),
+    (
+        "f20: the training library ended a rank that hung",
+        Ending(
+            2,
+            top=1,
+            errors={1: RankError("RankHangs", "Rank 1 stands still for 61 s.", 9), 0: GLOO_PEER},
+            codes={1: KILL, 0: 1},
+        ),
+        "hang",
+        1,
+    ),
     ("gpu memory", Ending(1, top=1, errors={0: CUDA_OOM}), "oom_gpu", 0),
     (
         "f74: the earliest exception counts",

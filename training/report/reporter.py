@@ -41,6 +41,7 @@ class Reporter:
         self._lines: deque[bytes] = deque()  # events and totals
         self._step = 0
         self._beat_s = 0.0
+        self.beats = 0  # signs of life of the training thread
         self._told_s = 0.0  # wall time of the newest line that proves life
         self._dropped = 0
         self._unreadable: set[str] = set()
@@ -71,6 +72,7 @@ class Reporter:
     def heartbeat(self) -> None:
         """Say that the training thread is alive where no step ends for long (validation)."""
         self._beat_s = time.time()
+        self.beats += 1
         if self._thread is None and self.active:
             self._start()
 
