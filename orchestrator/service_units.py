@@ -7,7 +7,10 @@ from pathlib import Path
 from orchestrator.config.environment import Environment
 
 # What an operator chose in the environment is kept in the units; secrets belong into the environment file.
-KEPT = ("BERTH_HOME", "BERTH_PORT", "BERTH_BIND", "BERTH_DEVICES", "BERTH_ALLOWED_HOSTS", "BERTH_REDIS_URL")
+KEPT = (
+    *("BERTH_HOME", "BERTH_PORT", "BERTH_BIND", "BERTH_DEVICES", "BERTH_ALLOWED_HOSTS", "BERTH_REDIS_URL"),
+    *("BERTH_TLS", "BERTH_PROXIES", "BERTH_LOG", "BERTH_KEEP_DAYS", "BERTH_USER_DISK_GIB"),
+)
 ENVIRONMENT_FILE = "%h/.config/berth/environment"
 TARGET = "berth.target"
 

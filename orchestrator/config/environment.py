@@ -33,7 +33,14 @@ class Environment:
     debug: bool
     trust_all_users: bool  # jobs of several people may run without a sandbox
     job_disk_gib: int | None  # what one job may keep on disk
+    notify_allow: tuple[str, ...]  # hosts inside the network that notices may go to
+    mail_url: str  # an Apprise address of the server's own mail account; empty: it has none
     allowed_hosts: tuple[str, ...]
+    tls: bool  # people reach us through a proxy that ends TLS
+    proxies: str  # whose word on the caller's address and scheme counts
+    log_format: str  # text, json
+    keep_days: int  # of jobs that ended; 0 keeps them for ever
+    user_disk_gib: int  # of one person's ended jobs; 0 for no limit
 
     @property
     def redis_socket(self) -> Path:
@@ -64,9 +71,14 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         debug=_read_switch(variables, "BERTH_DEBUG"),
         trust_all_users=_read_switch(variables, "BERTH_TRUST_ALL_USERS"),
         job_disk_gib=_read_gib(variables, "BERTH_JOB_DISK_GIB"),
-        allowed_hosts=tuple(
-            host.strip() for host in variables.get("BERTH_ALLOWED_HOSTS", "").split(",") if host.strip()
-        ),
+        notify_allow=_read_list(variables, "BERTH_NOTIFY_ALLOW"),
+        mail_url=_read_mail(variables),
+        allowed_hosts=_read_list(variables, "BERTH_ALLOWED_HOSTS"),
+        tls=_read_switch(variables, "BERTH_TLS"),
+        proxies=variables.get("BERTH_PROXIES", "127.0.0.1"),
+        log_format=_read_choice(variables, "BERTH_LOG", ("text", "json")),
+        keep_days=_read_count(variables, "BERTH_KEEP_DAYS"),
+        user_disk_gib=_read_count(variables, "BERTH_USER_DISK_GIB"),
     )
 
 
@@ -114,12 +126,46 @@ def _read_switch(variables: Mapping[str, str], name: str) -> bool:
     return text == "1"
 
 
+def _read_list(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in variables.get(name, "").split(",") if part.strip())
+
+
+def _read_mail(variables: Mapping[str, str]) -> str:
+    """The address has a password in it, so it lies in a file."""
+    path = variables.get("BERTH_MAIL_FILE", "")
+    if not path:
+        return ""
+    try:
+        url = Path(path).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongSetting(f"BERTH_MAIL_FILE {path!r} cannot be read: {error}.") from None
+    if not url.startswith(("mailto://", "mailtos://")):
+        raise WrongSetting(
+            f"BERTH_MAIL_FILE {path!r} must hold one line: mailtos://user:password@smtp.lab.org?from=berth@lab.org"
+        )
+    return url
+
+
 def _read_gib(variables: Mapping[str, str], name: str) -> int | None:
     text = variables.get(name, "")
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**7:
         raise WrongSetting(f"{name} is {text!r}; give a whole number of GiB, such as 200.")
+    return int(text)
+
+
+def _read_choice(variables: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    text = variables.get(name, choices[0])
+    if text not in choices:
+        raise WrongSetting(f"{name} is {text!r}; give {' or '.join(choices)}.")
+    return text
+
+
+def _read_count(variables: Mapping[str, str], name: str) -> int:
+    text = variables.get(name, "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 7:
+        raise WrongSetting(f"{name} is {text!r}; give a whole number, or 0 for no limit.")
     return int(text)
 
 

@@ -91,6 +91,12 @@ CSRF_COOKIE_NAME = "berth_csrf"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+if ENVIRONMENT.tls:
+    SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = True
+    # Probes and Prometheus ask the process itself, without the proxy.
+    SECURE_REDIRECT_EXEMPT = [r"^api/v1/health/", r"^metrics$"]
 
 INSTALLED_APPS += _SIGN_ON.pop("INSTALLED_APPS", [])
 MIDDLEWARE += _SIGN_ON.pop("MIDDLEWARE", [])
@@ -123,8 +129,11 @@ DATA_UPLOAD_MAX_NUMBER_FILES = 8
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {
+        "text": {"()": "orchestrator.config.logs.TextLines"},
+        "json": {"()": "orchestrator.config.logs.json_lines"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": ENVIRONMENT.log_format}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {"orchestrator": {"level": "INFO"}, "dashboard": {"level": "INFO"}},
 }
