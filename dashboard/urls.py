@@ -4,7 +4,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from dashboard.views import account, compare, job, jobs, overview, queue, secrets, sign_in, submit
+from dashboard.views import account, compare, job, jobs, overview, queue, secrets, sign_in, submit, usage
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -16,6 +16,8 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/log", job.log_before, name="job-log"),
     path("jobs/<uuid:job_id>/<slug:action>", job.act, name="job-act"),
     path("compare", compare.compare, name="compare"),
+    path("usage", usage.usage, name="usage"),
+    path("usage.csv", usage.usage_csv, name="usage-csv"),
     path("submit", submit.submit, name="submit"),
     path("account", account.account, name="account"),
     path("account/tokens", account.create_token, name="token-create"),

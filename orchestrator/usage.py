@@ -73,11 +73,18 @@ class _Run:
 
 
 def read_usage(
-    by: By, start: datetime, end: datetime, *, now: datetime, only_owner: str | None = None
+    by: By,
+    start: datetime,
+    end: datetime,
+    *,
+    now: datetime,
+    pool: str | None = None,
+    only_owner: str | None = None,
 ) -> Usage:
     """The usage from ``start`` to ``end``, or to ``now`` if that is earlier.
 
     Args:
+        pool: its devices and jobs only.
         only_owner: the one whose row is shown; all others are one row ``others``.
     """
     end = min(end, now)
@@ -89,13 +96,13 @@ def read_usage(
             key = OTHERS
         return rows.setdefault(key, UsageRow(key))
 
-    for pool, piece in _pieces(start, end, now):
+    for where, piece in _pieces(start, end, now, pool):
         usage.device_s += piece.seconds
         usage.by_use[piece.use] += piece.seconds
         if isinstance(piece.key, _Run):
-            _add(row(_key(by, piece.key.owner, pool, piece.start)), piece, piece.key)
-    for owner, pool, started, waited_s in _first_starts(start, end):
-        one = row(_key(by, owner, pool, started))
+            _add(row(_key(by, piece.key.owner, where, piece.start)), piece, piece.key)
+    for owner, where, started, waited_s in _first_starts(start, end, pool):
+        one = row(_key(by, owner, where, started))
         one.jobs_started += 1
         one.queue_s += waited_s
         one.longest_queue_s = max(one.longest_queue_s, waited_s)
@@ -123,14 +130,14 @@ def _add(row: UsageRow, piece: Piece, run: _Run) -> None:
         row.idle_s += piece.seconds * run.idle_part
 
 
-def _pieces(start: datetime, end: datetime, now: datetime) -> Iterator[tuple[str, Piece]]:
+def _pieces(start: datetime, end: datetime, now: datetime, pool: str | None) -> Iterator[tuple[str, Piece]]:
     """Every device's time in the window, with its pool."""
     if end <= start:
         return
     held = _held(start, end, now)
     spells = _spells(start, end, now)
     midnights = _midnights(start.timestamp(), end.timestamp())
-    for device in Device.objects.all():
+    for device in Device.objects.all() if pool is None else Device.objects.filter(pool=pool):
         leases = held.get(device.pk, [])
         # It may be older than its row: a lease proves that it was there.
         since = min([device.added_at.timestamp(), *(each.start for each in leases)])
@@ -211,19 +218,23 @@ class _Losses:
         return saved_at if goes_on else attempt.created_at
 
 
-def _first_starts(start: datetime, end: datetime) -> Iterator[tuple[str, str, float, float]]:
+def _first_starts(
+    start: datetime, end: datetime, pool: str | None
+) -> Iterator[tuple[str, str, float, float]]:
     """Owner, pool, time of the first start and wait of each job that started first in the window."""
     jobs = Job.objects.annotate(started=Min("attempts__leases__started_at")).filter(
         started__gte=start, started__lt=end
     )
+    if pool is not None:
+        jobs = jobs.filter(pool=pool)
     rows: Iterable[Sequence[object]] = jobs.values_list(
         "owner__username", "pool_id", "started", "submitted_at", "not_before"
     )
-    for owner, pool, started, submitted, not_before in rows:
+    for owner, where, started, submitted, not_before in rows:
         assert isinstance(started, datetime)  # noqa: S101  # by the filter
         assert isinstance(submitted, datetime)  # noqa: S101  # a column that is never null
         asked = max(submitted, not_before) if isinstance(not_before, datetime) else submitted
-        yield str(owner), str(pool), started.timestamp(), max(0.0, (started - asked).total_seconds())
+        yield str(owner), str(where), started.timestamp(), max(0.0, (started - asked).total_seconds())
 
 
 def window(start_s: float | None, end_s: float | None, now: datetime) -> tuple[datetime, datetime]:

@@ -18,6 +18,7 @@ from orchestrator.api import (
     secrets,
     timeline,
     tokens,
+    usage,
 )
 from orchestrator.api.auth import SIGNED_IN
 from orchestrator.api.door import BerthAPI, only_known_parameters
@@ -52,6 +53,7 @@ for _prefix, _router in (
     ("/me", me.router),
     ("/plan", plan.router),
     ("/timeline", timeline.router),
+    ("/usage", usage.router),
     ("/health", health.router),
 ):
     api.add_router(_prefix, _router, tags=[_prefix[1:]])
