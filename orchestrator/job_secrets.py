@@ -36,7 +36,7 @@ def keep(owner: AbstractBaseUser, name: str, value: str) -> JobSecret:
         Malformed: the name is no variable's name or not a job's to set, or the value is empty or too long.
     """
     _check(owner, name, value)
-    sealed = _box().encrypt(value.encode())
+    sealed = seal(value)
     secret, _ = JobSecret.objects.update_or_create(owner_id=owner.pk, name=name, defaults={"sealed": sealed})
     return secret
 
@@ -71,10 +71,27 @@ def reveal(owner: AbstractBaseUser, names: Iterable[str]) -> dict[str, str]:
     return values
 
 
+def seal(value: str) -> bytes:
+    """Encrypt a text with this installation's key."""
+    return _box().encrypt(value.encode())
+
+
+def open_sealed(sealed: bytes | memoryview) -> str:
+    """The text that was sealed.
+
+    Raises:
+        SecretLost: it was sealed with another key.
+    """
+    try:
+        return _box().decrypt(bytes(sealed)).decode()
+    except InvalidToken:
+        raise SecretLost("It was sealed with another key than this installation's.") from None
+
+
 def _open(secret: JobSecret) -> str:
     try:
-        return _box().decrypt(bytes(secret.sealed)).decode()
-    except InvalidToken:
+        return open_sealed(secret.sealed)
+    except SecretLost:
         raise SecretLost(
             f"The secret {secret.name} cannot be opened: it was sealed with another key "
             "(was secrets.key lost or not restored?). Store it again on the account page."

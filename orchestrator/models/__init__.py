@@ -15,6 +15,7 @@ from orchestrator.models.jobs import (
     StopReason,
 )
 from orchestrator.models.ledger import DeviceSpan, Use
+from orchestrator.models.notices import Notice, NoticeTarget, Occasion
 from orchestrator.models.outbox import Errand, Outbox, SchedulerTerm
 from orchestrator.models.people import Person, PoolRight, Right, Role, SignInFailure
 from orchestrator.models.pools import AdminState, Device, Health, Network, Pool, Sharing
@@ -50,6 +51,9 @@ __all__ = [
     "JobState",
     "Lease",
     "Network",
+    "Notice",
+    "NoticeTarget",
+    "Occasion",
     "Outbox",
     "OwnerUse",
     "Person",

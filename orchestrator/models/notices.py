@@ -1,0 +1,67 @@
+"""Where people want to be told about their jobs, and what was sent there."""
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+
+from orchestrator.models.jobs import Job
+
+
+class Occasion(models.TextChoices):
+    """What a person can be told about; the words are those of the pages."""
+
+    STARTED = "started", "a job starts"
+    FINISHED = "finished", "a job finishes"
+    FAILED = "failed", "a job fails, is timed out, or is cancelled by somebody else"
+    RETRIED = "retried", "a job is tried again or makes room for another"
+    WARNING = "warning", "a job looks wrong: idle, stuck, not a number"
+
+
+class NoticeTarget(models.Model):
+    """An address of a person, with its password or key: kept encrypted, shown masked."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notice_targets"
+    )
+    sealed = models.BinaryField()  # the address, by orchestrator.job_secrets
+    shown = models.CharField(max_length=200)  # without what is secret in it
+    occasions = models.JSONField(default=list)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_sent_at = models.DateTimeField(null=True)
+    last_error = models.CharField(max_length=300, blank=True)  # of the newest notice; empty where it arrived
+
+    class Meta:
+        ordering: ClassVar = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.shown} of {self.user}"
+
+
+class Notice(models.Model):
+    """One thing to tell to one address."""
+
+    target = models.ForeignKey(NoticeTarget, on_delete=models.CASCADE, related_name="notices")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, null=True)  # null: a test
+    event_number = models.PositiveIntegerField(default=0)
+    title = models.CharField(max_length=300)
+    body = models.CharField(max_length=2000)
+    created_at = models.DateTimeField()
+    next_try_at = models.DateTimeField(null=True)  # null: sent, or given up
+    tries = models.PositiveSmallIntegerField(default=0)
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["id"]
+        constraints: ClassVar = [
+            # Events are read again after a crash; each is told once.
+            models.UniqueConstraint(
+                fields=["target", "job", "event_number"],
+                condition=models.Q(job__isnull=False),
+                name="notice_of_an_event_once",
+            )
+        ]
+        indexes: ClassVar = [models.Index(fields=["next_try_at"])]
+
+    def __str__(self) -> str:
+        return self.title

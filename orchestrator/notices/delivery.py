@@ -1,0 +1,98 @@
+"""From a notice to its address: sent by a process apart, tried again, given up."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from orchestrator import job_secrets
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.models import Notice, NoticeTarget
+
+PROGRAM = "orchestrator.notices.post"
+PATIENCE_S = 30.0
+AGAIN_AFTER_S = (60.0, 300.0, 1800.0)  # then it is given up
+A_TURN = 5
+
+
+def deliver_due(now: datetime) -> int:
+    """Send what is due; how many arrived. Slow: each may take ``PATIENCE_S``."""
+    due = Notice.objects.filter(next_try_at__lte=now).select_related("target").order_by("next_try_at")
+    return sum(deliver(notice) for notice in due[:A_TURN])
+
+
+def deliver(notice: Notice) -> bool:
+    """Send one notice now; what became of it stands on it and on its target."""
+    target = notice.target
+    error = _send(target, notice.title, notice.body)
+    now = timezone.now()
+    if error is None:
+        Notice.objects.filter(pk=notice.pk).update(sent_at=now, next_try_at=None, tries=notice.tries + 1)
+        NoticeTarget.objects.filter(pk=target.pk).update(last_sent_at=now, last_error="")
+        return True
+    more = AGAIN_AFTER_S[notice.tries] if notice.tries < len(AGAIN_AFTER_S) and notice.job_id else None
+    Notice.objects.filter(pk=notice.pk).update(
+        tries=notice.tries + 1, next_try_at=None if more is None else now + timedelta(seconds=more)
+    )
+    NoticeTarget.objects.filter(pk=target.pk).update(last_error=error[:300])
+    return False
+
+
+def _send(target: NoticeTarget, title: str, body: str) -> str | None:
+    """Why it did not arrive; None where it did."""
+    try:
+        url = job_secrets.open_sealed(target.sealed)
+    except job_secrets.SecretLost:
+        return "The address cannot be opened any more: its key was lost. Store it again."
+    return post(url, title=title, body=body).get("error")
+
+
+def post(url: str, *, title: str | None = None, body: str = "") -> dict[str, Any]:
+    """Check an address, and send to it where there is a title: ``shown`` without secrets, or an ``error``.
+
+    Raises:
+        OrchestratorError: the program that sends could not be run.
+    """
+    request = {
+        "url": full_address(url),
+        "title": title,
+        "body": body,
+        "allowed": list(settings.ENVIRONMENT.notify_allow),
+    }
+    try:
+        done = subprocess.run(  # noqa: S603  # our own program; the address goes through its standard input
+            [sys.executable, "-m", PROGRAM],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            cwd=settings.BASE_DIR,
+            env=_environment(os.environ),
+            check=True,
+        )
+        answer = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return {"error": f"No answer within {PATIENCE_S:.0f} s."}
+    except (subprocess.CalledProcessError, OSError, ValueError) as error:
+        raise OrchestratorError(f"Notifications cannot be sent: {type(error).__name__}.") from error
+    return dict(answer)
+
+
+def full_address(url: str) -> str:
+    """``email:ana@lab.org`` goes through the server's own mail account; everything else is complete."""
+    person = url.removeprefix("email:")
+    if person == url or not settings.ENVIRONMENT.mail_url:
+        return url
+    account = settings.ENVIRONMENT.mail_url
+    return f"{account}{'&' if '?' in account else '?'}to={person}"
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Neither Berth's settings nor a proxy's address, which the guard would refuse."""
+    return {name: variables[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in variables}

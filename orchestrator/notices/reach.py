@@ -1,0 +1,73 @@
+"""Which addresses of the network a notice may go to; standard library only."""
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class Unreachable(OSError):
+    """A notice may not go there; the sentence says where it would have gone."""
+
+
+def is_public(text: str) -> bool:
+    """Whether an address belongs to the internet at large, also where it hides in another one."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return all(each.is_global and not each.is_multicast for each in _inside(address))
+
+
+def _inside(address: Address) -> Iterable[Address]:
+    yield from [address] if not isinstance(address, ipaddress.IPv6Address) else _of_version_6(address)
+
+
+def _of_version_6(address: ipaddress.IPv6Address) -> Iterable[Address]:
+    if address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+        return
+    yield address
+    if address in _NAT64:
+        yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.sixtofour is not None:
+        yield address.sixtofour
+    if address.teredo is not None:
+        yield from address.teredo
+
+
+def resolve(host: str) -> list[str]:
+    """The addresses of a host, as a connection would find them; none where it is not known."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [str(entry[4][0]) for entry in found]
+
+
+def guard_sockets(allowed: Iterable[str]) -> None:
+    """Let this process connect to public addresses only, and to those of the hosts in ``allowed``.
+
+    Every connection is checked as it is opened, so redirects and names that change their address are, too.
+    """
+    permitted = frozenset(address for host in allowed for address in resolve(host))
+
+    class GuardedSocket(socket.socket):
+        def connect(self, address: Any) -> None:
+            _check(self.family, address, permitted)
+            super().connect(address)
+
+        def connect_ex(self, address: Any) -> int:
+            _check(self.family, address, permitted)
+            return super().connect_ex(address)
+
+    socket.socket = GuardedSocket  # type: ignore[misc]  # for every library of this process
+
+
+def _check(family: int, address: Any, permitted: frozenset[str]) -> None:
+    host = str(address[0]) if family in (socket.AF_INET, socket.AF_INET6) else str(address)
+    if host not in permitted and not is_public(host):
+        raise Unreachable(f"{host} is not a public address; the server's operator can allow it.")

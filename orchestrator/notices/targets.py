@@ -1,0 +1,64 @@
+"""Where a person wants to be told: added, tried, removed."""
+
+from collections.abc import Sequence
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.utils import timezone
+
+from orchestrator import job_secrets
+from orchestrator.exceptions import Malformed
+from orchestrator.models import Notice, NoticeTarget, Occasion
+from orchestrator.notices import delivery
+
+LONGEST_ADDRESS = 1000
+MOST_TARGETS = 10
+
+
+def add(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> NoticeTarget:
+    """Check and keep an address.
+
+    Raises:
+        Malformed: it is none, lies inside the network (B66), or an occasion is unknown.
+    """
+    _check(user, url, occasions)
+    answer = delivery.post(url)
+    if error := answer.get("error"):
+        raise Malformed(error, fields={"url": [error]})
+    shown = url if url.startswith("email:") else str(answer["shown"])
+    return NoticeTarget.objects.create(
+        user_id=user.pk,
+        sealed=job_secrets.seal(url),
+        shown=shown[:200],
+        occasions=sorted(set(occasions)),
+    )
+
+
+def try_out(target: NoticeTarget) -> str | None:
+    """Send a test to it; why that failed, or None."""
+    notice = Notice.objects.create(
+        target=target, title="A test from Berth", body="Notifications arrive here.", created_at=timezone.now()
+    )
+    delivery.deliver(notice)
+    target.refresh_from_db()
+    return target.last_error or None
+
+
+def _check(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> None:
+    if not url.strip() or len(url) > LONGEST_ADDRESS or not url.isprintable():
+        raise _wrong("url", f"give an address of at most {LONGEST_ADDRESS:,} characters, such as slack://...")
+    if url.startswith("email:") and ("@" not in url or any(letter in url for letter in "?&/ ,;")):
+        raise _wrong("url", "give email: and one mail address, such as email:ana@lab.org")
+    if url.startswith("email:") and not settings.ENVIRONMENT.mail_url:
+        raise _wrong(
+            "url", "this server has no mail account of its own; give a mailtos:// address with yours"
+        )
+    unknown = [each for each in occasions if each not in Occasion.values]
+    if unknown or not occasions:
+        raise _wrong("occasions", f"choose from {', '.join(Occasion.values)}")
+    if NoticeTarget.objects.filter(user_id=user.pk).count() >= MOST_TARGETS:
+        raise _wrong("url", f"you have {MOST_TARGETS} addresses, the most there may be; remove one first")
+
+
+def _wrong(field: str, sentence: str) -> Malformed:
+    return Malformed(f"{field}: {sentence}", fields={field: [sentence]})
