@@ -5,13 +5,13 @@ from datetime import datetime
 from django.utils import timezone
 
 from orchestrator import memory_claims, scheduling
-from orchestrator.models import Errand, Job, Outbox
+from orchestrator.models import Booking, Errand, Job, Outbox
 from orchestrator.placement.dependencies import fail_without_dependency
 from orchestrator.placement.learning import learn
 from orchestrator.placement.promises import drop_void_promises
 from orchestrator.placement.reservations import keep_plans
 from orchestrator.placement.snapshot import relevant_jobs, snapshot
-from orchestrator.placement.starting import preempt, start
+from orchestrator.placement.starting import preempt, start, vacate
 from orchestrator.placement.turns import next_term, turn
 from orchestrator.placement.waits import write_waits
 
@@ -26,7 +26,7 @@ def run_pass(now: datetime | None = None) -> int:
     now = now or timezone.now()
     with turn():
         term = next_term()
-        if not Job.objects.queued().exists():
+        if not Job.objects.queued().exists() and not Booking.objects.not_over(now).exists():
             keep_plans(term, scheduling.Decisions(), now)
             _settle(now)
             return 0
@@ -38,6 +38,8 @@ def run_pass(now: datetime | None = None) -> int:
         started = sum(start(term, jobs[each.job_id], each, now) for each in decisions.start)
         for each in decisions.preempt:
             preempt(term, jobs[each.job_id], jobs[each.for_job_id])
+        for leaving in decisions.vacate:
+            vacate(term, jobs[leaving.job_id], leaving.booking)
         keep_plans(term, decisions, now)
         write_waits(decisions, jobs, now)
         _settle(now)

@@ -9,6 +9,7 @@ from django.db.models import Max
 
 from orchestrator import live, scheduling
 from orchestrator.models import LEASED_STATES, Checkpoint, Device, Job, JobState, Lease, SchedulerTerm
+from orchestrator.placement.calendar import bookings
 from orchestrator.placement.dependencies import unmet_dependencies
 from orchestrator.placement.device_facts import device_facts
 from orchestrator.placement.fair_share import usage
@@ -62,6 +63,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
             scheduling.Reservation(each["job"], tuple(each["devices"]), each["since"])
             for each in (term.reservations if term else [])
         ),
+        bookings=bookings(now),
         problems=_problems(readings, fresh=fresh),
         usage=owners,
         pool_limits=pool_limits,

@@ -60,3 +60,14 @@ def preempt(term: int, job: Job, other: Job) -> bool:
         logger.info("Job %s was not preempted: it is %s.", job.pk, job.state)
         return False
     return True
+
+
+def vacate(term: int, job: Job, booking: str) -> bool:
+    """Stop a job whose devices are booked for others.  False when it cannot be stopped now."""
+    try:
+        with transaction.atomic():
+            check_term(term)
+            lifecycle.preempt(job, by="scheduler", reason=f"Makes room for {booking}, as the calendar says.")
+    except (IllegalTransition, OldTerm):
+        return False
+    return True

@@ -4,6 +4,7 @@ from orchestrator.scheduling.decide import decide
 from orchestrator.scheduling.lengths import learn_lengths
 from orchestrator.scheduling.promises import learn_start_errors
 from orchestrator.scheduling.types import (
+    Booking,
     Constraints,
     Decisions,
     Device,
@@ -22,11 +23,13 @@ from orchestrator.scheduling.types import (
     Share,
     Start,
     State,
+    Vacate,
     Wait,
     WaitCode,
 )
 
 __all__ = [
+    "Booking",
     "Constraints",
     "Decisions",
     "Device",
@@ -45,6 +48,7 @@ __all__ = [
     "Share",
     "Start",
     "State",
+    "Vacate",
     "Wait",
     "WaitCode",
     "decide",

@@ -1,5 +1,8 @@
 """The scheduler: a pure function from a snapshot to what should be done now."""
 
+from dataclasses import replace
+
+from orchestrator.scheduling.bookings import booked_devices, changes, keep_booked, vacated
 from orchestrator.scheduling.in_turn import serve_in_turn
 from orchestrator.scheduling.ranked import serve_ranked
 from orchestrator.scheduling.types import Decisions, Policy, State
@@ -14,4 +17,16 @@ def decide(state: State, policy: Policy | None = None) -> Decisions:
     (``ranked``).  The same input gives the same answer, in whatever order its parts are listed.
     """
     policy = policy or Policy()
-    return serve_ranked(state, policy) if policy.by_remaining else serve_in_turn(state, policy)
+    serve = serve_ranked if policy.by_remaining else serve_in_turn
+    if not state.bookings:
+        return serve(state, policy)
+    booked = booked_devices(state, policy)
+    decisions = serve(keep_booked(state, booked, policy), policy)
+    stopped = {each.job_id for each in decisions.preempt}
+    return replace(
+        decisions,
+        vacate=tuple(each for each in vacated(state, booked) if each.job_id not in stopped),
+        next_wake=min(
+            [*changes(state), *([decisions.next_wake] if decisions.next_wake else [])], default=None
+        ),
+    )

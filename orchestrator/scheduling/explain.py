@@ -5,7 +5,7 @@ from math import ceil, floor
 
 from orchestrator.scheduling.forecast import Prospect
 from orchestrator.scheduling.quota import Quotas
-from orchestrator.scheduling.room import NOWHERE, Room, allows
+from orchestrator.scheduling.room import NOWHERE, Room, allows, at_another_time
 from orchestrator.scheduling.types import Device, Job, QueuedJob
 
 _GIB = 2**30
@@ -111,10 +111,37 @@ def too_few(room: Room, job: QueuedJob, held: frozenset[str], head: Job | None) 
         state = "there is none" if free == 0 else f"there is {free}" if free == 1 else f"there are {free}"
     if free >= job.gpus:
         wanted, state = f"{wanted} on one server", f"{state}, on different servers"
+    if job.kept_away_by:
+        later = at_another_time(job.constraints)
+        booked = room.count_free(later, job.memory_bytes, held) - free
+        state += f", {booked} more {'is' if booked == 1 else 'are'} {booked_for(job)}" if booked else ""
     kept = room.count_free(job.constraints, job.memory_bytes, frozenset()) - free
     if kept and head is not None:
         state += f", {kept} {'is' if kept == 1 else 'are'} kept for {called(head)}"
     return f"Waits for {wanted}; {state}."
+
+
+def booked_for(job: QueuedJob) -> str:
+    """For whom the calendar keeps devices from a job: the names of the bookings."""
+    first = job.kept_away_by[0]
+    more = f" and {len(job.kept_away_by) - 1} more" if len(job.kept_away_by) > 1 else ""
+    return f"{'reserved' if first.owners else 'out'} for {first.name}{more}"
+
+
+def reserved(room: Room, job: QueuedJob, now: float) -> str:
+    """What the calendar keeps from a job, from when until when, and what would help."""
+    booked = set(job.constraints.booked_devices)
+    held = [f"{noun([d.kind], 1)} {d.index}" for d in room.devices if d.id in booked]
+    names = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
+    verb = "is" if len(held) == 1 else "are"
+    first = min(job.kept_away_by, key=lambda one: (one.start, one.id))
+    ends = [one.until for one in job.kept_away_by]
+    sentence = f"Waits for {job.gpus} {noun(room.kinds, job.gpus)}; {names} {verb} {booked_for(job)}"
+    if first.start > now:
+        help_ = "shorter time limit" if job.time_limit_s is not None else "time limit that ends before"
+        return f"{sentence} in {lasting(first.start - now)}; a {help_} would let it start."
+    last = None if None in ends else max(end for end in ends if end is not None)
+    return f"{sentence}{'' if last is None else f' for another {lasting(last - now)}'}."
 
 
 def makes_room(stopping: Sequence[Job]) -> str:

@@ -130,6 +130,8 @@ class Line:
         match code:
             case WaitCode.POOL:
                 return self._problem
+            case WaitCode.RESERVED:
+                return explain.reserved(self._part.room, job, self._now)
             case WaitCode.UNAVAILABLE | WaitCode.IMPOSSIBLE:
                 return self._reason(job, code)
             case WaitCode.DEPENDS:

@@ -6,7 +6,7 @@ from orchestrator.scheduling.estimate import End, end_of, limit_end
 from orchestrator.scheduling.packing import place
 from orchestrator.scheduling.quota import Quotas
 from orchestrator.scheduling.reservation import Slot, soonest
-from orchestrator.scheduling.room import Room
+from orchestrator.scheduling.room import Room, at_another_time
 from orchestrator.scheduling.types import (
     ANYWHERE,
     Constraints,
@@ -104,12 +104,22 @@ class PoolPass:
         end = limit_end(job, self._now)
         return end is not None and end <= self.slot.shadow
 
+    def _out_of_reach(self, job: QueuedJob) -> WaitCode | None:
+        """Why it could not start even if no job of ours ran."""
+        whole, need = job.memory_bytes is None, job.memory_bytes or 0
+        if self.room.most_capacity_bytes(job.gpus, job.constraints, whole=whole) >= need:
+            return None
+        if not job.constraints.booked_devices:
+            return WaitCode.UNAVAILABLE
+        later = self.room.most_capacity_bytes(job.gpus, at_another_time(job.constraints), whole=whole)
+        return WaitCode.RESERVED if later >= need else WaitCode.UNAVAILABLE
+
     def _postpone(self, job: QueuedJob, shape: Shape) -> WaitCode:
         """Make it the head if there is none; every later job of its shape waits for the same reason."""
         whole, need = job.memory_bytes is None, job.memory_bytes or 0
-        if self.room.most_capacity_bytes(job.gpus, job.constraints, whole=whole) < need:
-            self._full[shape] = WaitCode.UNAVAILABLE
-            return WaitCode.UNAVAILABLE
+        if (code := self._out_of_reach(job)) is not None:
+            self._full[shape] = code
+            return code
         short = WaitCode.DEVICES if whole else WaitCode.MEMORY
         if self.head is None:
             kept = self._kept.get(job.id, frozenset())

@@ -100,7 +100,7 @@ class RankedPass(PoolPass):
     def _cleared_for(self, job: QueuedJob, kept: frozenset[str]) -> bool:
         for id_ in kept:
             site = self._board.sites.get(id_)
-            if site is None or not site.could_fit(job.memory_bytes):
+            if site is None or id_ in job.constraints.booked_devices or not site.could_fit(job.memory_bytes):
                 return False
             staying = [claim for tenant, claim in site.tenants.items() if not self._stops(tenant)]
             if job.memory_bytes is None or None in staying:
@@ -233,7 +233,7 @@ class RankedPass(PoolPass):
         if (
             self.head is None
             and self._some_stay(job)
-            and self._plan.codes[job.id] is not WaitCode.UNAVAILABLE
+            and self._plan.codes[job.id] not in {WaitCode.UNAVAILABLE, WaitCode.RESERVED}
         ):
             self.ends.update((one.id, end_of(one, self._now, self._policy)) for one in self.running.values())
             kept = self._kept.get(job.id, frozenset())
@@ -252,8 +252,8 @@ class RankedPass(PoolPass):
         whole, need = job.memory_bytes is None, job.memory_bytes or 0
         if self._spans(job):
             return WaitCode.DEVICES
-        if self.room.most_capacity_bytes(job.gpus, job.constraints, whole=whole) < need:
-            return WaitCode.UNAVAILABLE
+        if (code := self._out_of_reach(job)) is not None:
+            return code
         if (
             self.room.most_free_bytes(job.gpus, job.constraints, whole=whole) >= need
             and self.head is not None

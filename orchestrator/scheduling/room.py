@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.scheduling.types import Constraints, Device, Job, Policy, RunningJob, Share
 
@@ -25,7 +25,13 @@ def allows(where: Constraints, device: Device) -> bool:
         and (not where.only_nodes or device.node in where.only_nodes)
         and (where.mig_profile is None or device.mig_profile == where.mig_profile)
         and (where.slices or device.mig_parent is None)
+        and device.id not in where.booked_devices
     )
+
+
+def at_another_time(where: Constraints) -> Constraints:
+    """The same without what the calendar keeps for others now."""
+    return replace(where, booked_devices=()) if where.booked_devices else where
 
 
 class Room:
@@ -86,6 +92,7 @@ class Room:
 
     def most_possible_bytes(self, gpus: int, where: Constraints) -> int:
         """The memory that ``gpus`` devices of one node have each, used or broken ones included."""
+        where = at_another_time(where)
         key = ("possible", gpus, where)
         if key not in self._known:
             sizes = {d.id: d.total_bytes for d in self.devices if d.id not in self._parents}
@@ -94,6 +101,7 @@ class Room:
 
     def whole_nodes_for(self, gpus: int, where: Constraints) -> bool:
         """Whether there are devices enough on all nodes together, used or broken ones included."""
+        where = at_another_time(where)
         there = sum(d.id not in self._parents and allows(where, d) for d in self.devices)
         return there >= gpus
 

@@ -53,6 +53,7 @@ class Constraints:
     only_nodes: tuple[str, ...] = ()
     mig_profile: str | None = None
     slices: bool = True  # False: whole GPUs only, because ranks on MIG slices cannot talk to each other
+    booked_devices: tuple[str, ...] = ()  # kept for others by the calendar; free again at another time
 
 
 ANYWHERE = Constraints()
@@ -88,12 +89,27 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Booking:
+    """One time of a standing reservation or a maintenance window: the one that is on, or the next."""
+
+    id: str
+    name: str
+    pool: str
+    start: float
+    until: float | None = None  # None: until somebody takes it away
+    count: int | None = None  # so many devices, whichever are free; None: ``device_ids``
+    device_ids: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()  # for whom; nobody: maintenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedJob(Job):
     """A job that waits for devices."""
 
     not_before: float | None = None
     waits_for: tuple[str, ...] = ()  # jobs it depends on that have not ended as it needs
     waits_for_end: tuple[str, ...] = ()  # those of them that may end in any way
+    kept_away_by: tuple[Booking, ...] = ()  # set by ``decide``: why ``constraints`` has booked devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +196,7 @@ class State:
     usage: tuple[OwnerUsage, ...] = ()
     pool_limits: tuple[PoolLimit, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    bookings: tuple[Booking, ...] = ()
     recent_shapes: tuple[ShapeCount, ...] = ()
     problems: tuple[PoolProblem, ...] = ()
     lengths: Lengths = NOTHING_LEARNED
@@ -196,6 +213,7 @@ class Policy:
 
     foreign_allowed_bytes: int = 64 * 2**20  # a display server does not make a GPU unusable
     estimate_error: float = 0.15  # half width of a range predicted from progress
+    booking_notice_s: float = 24 * 3600.0  # so long before a booking jobs without a known end keep away
     predicted_jobs: int = 16  # waiting jobs of each pool that get a predicted start
     by_remaining: bool = False  # rank by remaining work and preempt; the fields below count only then
     span_nodes: bool = False  # a job larger than a node gets whole nodes
@@ -224,6 +242,7 @@ class WaitCode(StrEnum):
     DEVICES = "devices"  # too few are free
     MEMORY = "memory"  # none has so much memory free
     HELD = "held"  # enough are free, but held for a job ahead
+    RESERVED = "reserved"  # the calendar keeps for others what it could use
     UNAVAILABLE = "unavailable"  # too few are enabled, healthy and free of foreign processes
     NO_DEVICES = "no_devices"  # the pool is empty
     POOL = "pool"  # the pool has a problem
@@ -248,6 +267,14 @@ class Preempt:
 
     job_id: str
     for_job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vacate:
+    """Stop a running job because its devices are booked for others."""
+
+    job_id: str
+    booking: str  # its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +305,7 @@ class Decisions:
 
     start: tuple[Start, ...] = ()
     preempt: tuple[Preempt, ...] = ()
+    vacate: tuple[Vacate, ...] = ()
     reserve: tuple[Reserve, ...] = ()
     wait: tuple[Wait, ...] = ()  # in the order in which the jobs are served
     next_wake: float | None = None  # call again then even if nothing changed
