@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,6 +163,20 @@ class HangWatch:
                     os.kill(beats[rank].pid, signal.SIGKILL)
         if not stuck or self._rank in stuck:
             self._end(EXIT_HANG)
+
+
+@contextlib.contextmanager
+def watch_hangs(reporter: Reporter) -> Iterator[None]:
+    """Around a training; a person's own single process, perhaps in a debugger, is left alone."""
+    if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) == 1 and "BERTH_ATTEMPT_FOLDER" not in os.environ:
+        yield
+        return
+    watch = HangWatch(reporter)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
 
 
 def describe_hang(beats: Sequence[Beat], stuck: Sequence[int], now_s: float) -> str:

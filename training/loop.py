@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from training.balance import Balance
 from training.checkpoint import Checkpointer
+from training.checkpoint.policy import SavePolicy
 from training.config import TrainConfig
 from training.data import ResumableSampler, SizedDataset, make_loader, move_to
 from training.fault import StopRequest
@@ -45,6 +46,7 @@ class Run:
     watch: LossWatch
     balance: Balance
     total_steps: int
+    policy: SavePolicy | None = None  # where the cost of saves says how often
     saved_s: float = 0.0  # monotonic time of the newest save
     steps_here: int = 0  # steps since this process started
     moves: bool = field(init=False)  # whether batches must be copied to the device
@@ -88,11 +90,14 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
             run.checkpointer.allocate(state.state_dict([capture_rng()]))
         epoch_ended = state.sampler.advance(samples)
         run.watch.look(state.step, loss)
+        took_s = time.perf_counter() - start_s
+        if run.policy is not None:
+            run.policy.note_step(took_s, writing=run.checkpointer.is_writing)
         run.reporter.report(
             state.step,
             loss=loss,
             lr=state.optimizer.param_groups[0]["lr"],
-            samples_per_s=samples / (time.perf_counter() - start_s),
+            samples_per_s=samples / took_s,
         )
         if epoch_ended and run.val_dataset is not None:
             run.reporter.report(state.step, val_loss=evaluate(run, run.val_dataset))
@@ -194,9 +199,7 @@ def end_step(run: Run) -> bool:
         BadLoss: on all ranks, where one of them saw a loss that is not finite and that shall stop it.
     """
     config, state, wishes = run.config, run.state, run.wishes
-    by_clock = (
-        config.checkpoint_every_s is not None and time.monotonic() - run.saved_s >= config.checkpoint_every_s
-    )
+    by_clock = save_is_due(run)
     agreed = run.strategy.ranks.agree(
         save=wishes.save or (by_clock and run.strategy.ranks.rank == 0),
         stop=wishes.stop,
@@ -213,11 +216,21 @@ def end_step(run: Run) -> bool:
     return agreed.stop
 
 
+def save_is_due(run: Run) -> bool:
+    """By the clock, which ranks need not read alike: they agree on what this says."""
+    if run.policy is not None:
+        return run.policy.is_due()
+    every_s = run.config.checkpoint_every_s
+    return every_s is not None and time.monotonic() - run.saved_s >= every_s
+
+
 def save(run: Run) -> None:
     """Save this step; all ranks call it at the same step, each gives its random generators."""
     run.wishes.save = False
     run.saved_s = time.monotonic()
     run.checkpointer.save(run.state.state_dict(run.strategy.ranks.gather(capture_rng())), run.state.step)
+    if run.policy is not None:
+        run.policy.note_save(run.checkpointer.stall_s)
 
 
 def load(run: Run, dataset: SizedDataset, sampler: ResumableSampler) -> DataLoader[Any]:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from training.checkpoint.differences import describe_differences
+from training.checkpoint.store import CheckpointError
 from training.data import ResumableSampler, mix_seeds
 from training.precision import Scaler
 from training.strategies.interface import Strategy
@@ -57,7 +59,10 @@ class TrainState:
         Also restores this rank's generators; a rank that is new gets its own from the seed.
         """
         self.step = state["step"]
-        self.strategy.load_full_state(self.model, self.optimizer, state)
+        try:
+            self.strategy.load_full_state(self.model, self.optimizer, state)
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise explain_other_model(state["model"], self.model) or error from error
         if self.scheduler is not None and state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self.scaler.load_state_dict(state.get("scaler"))
@@ -72,6 +77,17 @@ class TrainState:
         """The whole model's ``state_dict``, complete on rank 0; all ranks call it."""
         full = self.strategy.full_state(self.model, self.optimizer)
         return cast(dict[str, Any], full.get("model", {}))
+
+
+def explain_other_model(saved: dict[str, Any], model: nn.Module) -> CheckpointError | None:
+    """The error to raise where a checkpoint is of another model; None where it is not."""
+    found = describe_differences(saved, model.state_dict())
+    if not found:
+        return None
+    return CheckpointError(
+        f"The checkpoint is of another model: {'; '.join(found)}. "
+        "Resume with the model of that run, or start anew with resume=False."
+    )
 
 
 def seed_rng(seed: int) -> None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -16,13 +16,17 @@ from torch.utils.data import default_collate
 from training import loop
 from training.balance import Balance
 from training.checkpoint import Checkpoint, Checkpointer
+from training.checkpoint.policy import SavePolicy
 from training.config import ConfigError, TrainConfig
 from training.data import ResumableSampler, SizedDataset, measure_length, mix_seeds, require_batch
 from training.fault import StopRequest
+from training.hang import watch_hangs
 from training.losses import LossWatch, default_loss
-from training.plan.fixed import fixed_plan
+from training.memory.meters import pretended_memory
+from training.plan.choose import Training, choose_plan, like, make_table
+from training.plan.table import PlanTable
 from training.plan.types import Plan
-from training.precision import Scaler, has_bf16
+from training.precision import Scaler
 from training.rate import add_warmup, scale_rate, warmup_steps
 from training.report import Reporter, default_reporter
 from training.state import LossFn, TrainState, seed_rng
@@ -93,7 +97,8 @@ class Trainer:
         """
         length = measure_length(train_dataset)
         device = choose_device()
-        plan = self.given_plan or self.choose_plan(model, train_dataset, device)
+        asked = self._training(model, train_dataset, device, loss_fn, optimizer)
+        plan = self.given_plan or choose_plan(asked, self.reporter)
         require_batch(length, plan.batch_size, plan.dp)
         if self.config.deterministic:
             make_deterministic()
@@ -110,7 +115,8 @@ class Trainer:
                 state.load_state_dict(found.state)
             del found  # the loaded copy would hold its memory to the end
             run = self._make_run(prepared, state, train_dataset, val_dataset, loss_fn, checkpointer, wishes)
-            finished = loop.train(run)
+            with watch_hangs(self.reporter), pretended_memory([*model.parameters(), *model.buffers()]):
+                finished = loop.train(run)
             checkpointer.close()
             strategy.close()  # not after an error: it would wait for ranks that may be gone
         finally:
@@ -120,10 +126,41 @@ class Trainer:
             raise Stopped(state.step)
         return state
 
-    def choose_plan(self, model: nn.Module, train_dataset: SizedDataset, device: torch.device) -> Plan:
-        """What the config spells out, for the ranks that torchrun started."""
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        return fixed_plan(self.config, world_size, has_bf16=has_bf16(device))
+    def plan(
+        self,
+        model: nn.Module,
+        train_dataset: SizedDataset,
+        *,
+        devices: int | None = None,
+        memory_bytes: int | None = None,
+        loss_fn: LossFn | None = None,
+        optimizer: Optimizer | MakeOptimizer | None = None,
+    ) -> PlanTable:
+        """The candidates that the config leaves open, with predicted memory, step time, and why not.
+
+        For ``devices`` like this one (None: as many as there are ranks) with ``memory_bytes`` of
+        each (None: what is free).  Print it; nothing is trained.
+
+        Raises:
+            CannotEstimate: the model cannot be followed without data.
+            DoesNotFit: no plan keeps within memory; its ``table`` shows what was tried.
+        """
+        asked = self._training(model, train_dataset, choose_device(), loss_fn, optimizer)
+        ranks = devices or int(os.environ.get("WORLD_SIZE", "1"))
+        return make_table(asked, ranks, memory_bytes=memory_bytes)
+
+    def _training(
+        self,
+        model: nn.Module,
+        dataset: SizedDataset,
+        device: torch.device,
+        loss_fn: LossFn | None,
+        optimizer: Optimizer | MakeOptimizer | None,
+    ) -> Training:
+        """What the planner looks at; an optimizer that is made already stands for its class."""
+        made = optimizer if isinstance(optimizer, Optimizer) else None
+        make = (lambda each: like(made, each)) if made else cast("MakeOptimizer | None", optimizer)
+        return Training(self.config, model, dataset, device, loss_fn or default_loss, make)
 
     def _make_run(
         self,
@@ -151,6 +188,7 @@ class Trainer:
             watch=LossWatch(self.reporter, strategy.device, strategy.ranks.rank, stops=config.stop_on_nan),
             balance=Balance(strategy, self.reporter, divides=config.load_balance),
             total_steps=count_steps(config, strategy.plan, state.sampler, state.step),
+            policy=SavePolicy() if config.checkpoint_every == "auto" else None,
         )
 
     def _make_state(

@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
 from training.checkpoint import store
+from training.checkpoint.store import CheckpointError
 from training.config import ConfigError
 from training.data import DataError
 from training.losses import default_loss
@@ -143,6 +144,15 @@ def test_a_finished_run_that_is_started_again_trains_no_more(reporter: Reporter,
     fit(reporter, epochs=1, resume=True)
 
     assert len(losses(lines())) == before
+
+
+def test_f56_a_checkpoint_of_another_model_is_told_apart_name_by_name(reporter: Reporter) -> None:
+    fit(reporter, nn.Linear(4, 1), epochs=1)
+
+    with pytest.raises(CheckpointError, match=r"another model: .*weight is in the checkpoint") as caught:
+        fit(reporter, nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 1)), epochs=2, resume=True)
+
+    assert "0.weight is in the model, and not in the checkpoint" in str(caught.value)
 
 
 def test_sigterm_saves_the_step_it_came_in_and_leaves(reporter: Reporter) -> None:

@@ -116,8 +116,14 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Return when nothing is being written."""
-        if self._writing is not None:
-            self._writing.result()
+        while self._writing is not None:
+            try:
+                self._writing.result(timeout=1.0)
+            except TimeoutError:
+                if not self._writing.done():  # else it is the write's own
+                    self._reporter.heartbeat()  # a slow disk is no hang
+                    continue
+                raise
             self._writing = None
 
     def close(self) -> None:

@@ -224,7 +224,9 @@ class _Reader(FileSystemReader):
             index = _IndexUnpickler(io.BytesIO((self._folder / store.INDEX).read_bytes())).load()
             paths = {info.relative_path for info in index.storage_data.values()}
         except Exception as error:
-            raise CheckpointError(f"{self._folder.name}/{store.INDEX} cannot be read ({error})"[:500]) from error
+            raise CheckpointError(
+                f"{self._folder.name}/{store.INDEX} cannot be read ({error})"[:500]
+            ) from error
         if not paths <= named:
             raise CheckpointError(f"{self._folder.name}/{store.INDEX} names files that its manifest does not")
         return cast(Metadata, index)

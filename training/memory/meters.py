@@ -120,7 +120,7 @@ class HostMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
             asked = self.live_bytes
             del result
             raise torch.OutOfMemoryError(
-                f"out of memory: {asked:,} bytes are needed and {self.limit_bytes:,} are there"
+                f"CUDA out of memory on a pretended device: {asked:,} bytes are needed and {self.limit_bytes:,} are there"
             )
         return result
 
