@@ -92,11 +92,14 @@ class Services:
         if self.environment.own_redis:
             self._start_redis()
         self._wait("Redis", self._redis_answers, 10)
-        python = sys.executable
-        self._start_one(Service("agent", [python, "manage.py", "agent"]))
-        self._start_one(Service("worker", worker_command()))
+        self.start_runner()
         self._start_one(Service("web", web_command(self.environment)))
         self._wait("The web server", self._web_answers, 60)
+
+    def start_runner(self) -> None:
+        """Start what jobs depend on, agent and worker: in a container, where their supervisors live, too."""
+        self._start_one(Service("agent", [sys.executable, "manage.py", "agent"]))
+        self._start_one(Service("worker", worker_command()))
 
     def _start_redis(self) -> None:
         service = Service("redis", redis_command(self.environment))

@@ -11,7 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator import tokens
 from orchestrator.api import metrics
-from orchestrator.models import JobState
 
 DEPLOY = Path(settings.BASE_DIR) / "deploy"
 
@@ -39,11 +38,11 @@ def test_only_admins_may_read_the_metrics(read_as, ada, root):
 
 def test_jobs_devices_and_waits_are_counted(read_as, root, make_job, make_attempt):
     make_job()
-    make_attempt(state=JobState.RUNNING)
+    make_attempt()
 
     found = samples(read_as(root).text)
 
-    assert found["berth_jobs", (("state", "running"),)] == 1
+    assert found["berth_jobs", (("state", "starting"),)] == 1
     assert found["berth_jobs", (("state", "failed"),)] == 0
     assert found["berth_queue_length", (("pool", "default"),)] == 1
     assert found["berth_device_leased", (("device", "sim-0"),)] == 1

@@ -1,9 +1,11 @@
 """``manage.py serve NAME``: one of Berth's processes, as a unit of systemd or a container starts it."""
 
 import os
+import signal
 import subprocess
+import threading
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -11,21 +13,27 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from orchestrator.services import (
     ENDED_AT_START_S,
     CannotStart,
+    Services,
     put_redis_aside,
     redis_command,
     web_command,
     worker_command,
 )
 
+WATCH_EVERY_S = 0.25
+
 
 class Command(BaseCommand):
-    help = "Become the web process, the worker or Redis; the agent has a command of its own."
+    help = "Become the web process, the worker or Redis; or keep worker and agent running (runner)."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", choices=["web", "worker", "redis"])
+        parser.add_argument("name", choices=["web", "worker", "redis", "runner"])
 
-    def handle(self, *args: Any, **options: Any) -> NoReturn:
+    def handle(self, *args: Any, **options: Any) -> None:
         environment = settings.ENVIRONMENT
+        if options["name"] == "runner":
+            self._keep_running(Services(environment, settings.BASE_DIR, self.stdout.write))
+            return
         try:
             match options["name"]:
                 case "web":
@@ -39,6 +47,16 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         os.chdir(settings.BASE_DIR)
         os.execv(command[0], list(command))  # noqa: S606  # our own commands, no shell
+
+    def _keep_running(self, services: Services) -> None:
+        """Until SIGTERM; trainings go on where the container does."""
+        stopping = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        services.start_runner()
+        while not stopping.wait(WATCH_EVERY_S):
+            services.watch()
+        services.stop()
 
     def _try_redis(self, command: Sequence[str]) -> None:
         """Start it once: where it cannot read what it had kept, it shall start empty."""

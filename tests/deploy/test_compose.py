@@ -1,0 +1,116 @@
+"""``docker-compose.yml`` and the image, as far as they can be checked without an engine."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import load_command_class
+
+from orchestrator.config.environment import read_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+# Of the Compose Specification, the keys that we may use.
+TOP = {"name", "services", "volumes"}
+SERVICE = {
+    "build": (str, dict),
+    "command": (str, list),
+    "depends_on": (list, dict),
+    "devices": (list,),
+    "environment": (list, dict),
+    "healthcheck": (dict,),
+    "image": (str,),
+    "init": (bool,),
+    "ports": (list,),
+    "restart": (str,),
+    "security_opt": (list,),
+    "shm_size": (str, int),
+    "stop_grace_period": (str,),
+    "volumes": (list,),
+}
+CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
+
+
+@pytest.fixture(scope="module")
+def services(compose) -> dict[str, Any]:
+    return dict(compose["services"])
+
+
+def ours(services: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in services.items() if "build" in each}
+
+
+def test_every_key_is_one_of_the_specification_and_has_its_type(compose, services):
+    assert {key for key in compose if not key.startswith("x-")} <= TOP
+    for name, service in services.items():
+        for key, value in service.items():
+            assert key in SERVICE, f"{name}.{key}"
+            assert isinstance(value, SERVICE[key]), f"{name}.{key}"
+
+
+def test_what_is_referred_to_is_there(compose, services):
+    for service in services.values():
+        for other, how in service.get("depends_on", {}).items():
+            assert other in services
+            assert how["condition"] in CONDITIONS
+            assert how["condition"] != "service_healthy" or "healthcheck" in services[other]
+        for volume in service.get("volumes", []):
+            assert volume.split(":")[0] in compose["volumes"]
+
+
+def test_worker_and_agent_share_a_service_because_supervisors_live_in_it(services):
+    commands = {name: each["command"] for name, each in ours(services).items()}
+
+    assert commands == {"prepare": ["prepare"], "web": ["serve", "web"], "runner": ["serve", "runner"]}
+    for words in commands.values():
+        parser = load_command_class("orchestrator", words[0]).create_parser("manage.py", words[0])
+        parser.parse_args(words[1:])
+
+
+def test_every_process_gets_settings_that_berth_knows(services):
+    for service in ours(services).values():
+        given = {name: _filled(value) for name, value in service["environment"].items()}
+        environment = read_environment({**given, "BERTH_HOME": "/srv/berth"})
+        assert not environment.own_redis
+        assert "postgresql" in str(environment.database["ENGINE"])
+
+
+def test_no_password_is_written_into_the_file(services):
+    text = (ROOT / "docker-compose.yml").read_text()
+
+    assert not re.search(r"PASSWORD: (?!\$)", text)
+    assert not any("ports" in services[name] for name in ("redis", "postgres"))
+
+
+def test_the_image_copies_everything_that_the_server_imports(tmp_path):
+    """A tree of only what the Dockerfile copies starts."""
+    for line in (ROOT / "Dockerfile").read_text().splitlines():
+        if (copied := re.fullmatch(r"COPY (\S+) (\S+)", line)) is not None:
+            target = tmp_path / ("" if copied[2] == "./" else copied[2])
+            target = target / copied[1] if copied[2] == "./" else target
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(ROOT / copied[1])
+
+    done = subprocess.run(
+        [sys.executable, "-P", str(tmp_path / "manage.py"), "check"],
+        cwd=tmp_path,
+        env={"BERTH_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def _filled(value: str) -> str:
+    """``${NAME:-default}`` as compose fills it where nothing is set."""
+    return re.sub(r"\$\{(\w+):[-?]([^}]*)\}", lambda hit: hit[2] if ":-" in hit[0] else "secret", value)
