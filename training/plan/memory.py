@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import flop_registry
 
 from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
 from training.plan.types import CheckpointingName, Plan, PrecisionName
@@ -26,6 +27,7 @@ from training.state import LossFn
 from training.strategies.blocks import find_blocks
 
 _PRIMES = (251, 241, 239, 233, 229, 227, 223, 211, 199, 197, 193, 191, 181, 179, 173, 167)
+_MOVED_FOR_EACH_BYTE = 3  # of a result: two operands are read for it
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -43,6 +45,16 @@ class OptimizerCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What one micro-batch computes, forward and backward."""
+
+    flops: float  # for each sample
+    moved_fixed_bytes: float  # read and written, roughly: of results whose size the batch does not change
+    moved_bytes: float  # for each sample
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
 class Footprint:
     """One step of a model, traced with one precision and one kind of checkpointing."""
 
@@ -55,7 +67,7 @@ class Footprint:
     block_kept: tuple[tuple[float, float], ...]  # by block: what forward leaves: fixed, for each sample
     # Bytes alive after each operation: fixed, for each sample, gradients of parameters.
     timeline: NDArray[np.float64]
-    operations: int
+    work: "Work"
 
     def activations_bytes(self, batch_size: int, gradient_share: float = 1.0) -> float:
         """The most that is alive beside parameters, buffers and optimizer states."""
@@ -152,6 +164,8 @@ class _CountingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's
         self.alive = [0.0, 0.0, 0.0]  # fixed, for each sample, gradients
         self.timeline: list[tuple[float, float, float]] = []
         self.known: dict[int, tuple[object, int, float]] = {}
+        self.born = [0.0, 0.0]
+        self.flops = 0.0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -163,6 +177,8 @@ class _CountingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's
             self.depth -= 1
         if self.depth:
             return out  # a fake kernel written in Python, whose parts the real one does not have
+        if count := flop_registry.get(getattr(func, "overloadpacket", None)):
+            self.flops += count(*args, **(kwargs or {}), out_val=out)
         if isinstance(out, Tensor):
             self._meet(out)
         elif isinstance(out, tuple | list):
@@ -180,6 +196,7 @@ class _CountingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's
             storage = tensor.untyped_storage()
             self.known[storage._cdata] = (storage, 0, 0.0)
         self.alive = [0.0, 0.0, 0.0]
+        self.born = [0.0, 0.0]
         self.timeline.clear()
 
     def count_as_gradient(self, parameter: Tensor) -> None:
@@ -202,6 +219,7 @@ class _CountingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's
         kind = 1 if size and size % self.prime == 0 else 0
         counted = size / self.prime if kind else float(size)
         self.alive[kind] += counted
+        self.born[kind] += counted
         self.known[key] = (weakref.ref(storage, partial(self._forget, key)), kind, counted)
 
     def _forget(self, key: int, _: object) -> None:
@@ -280,7 +298,12 @@ def _summarise(
         block_parameter_bytes=tuple(sum(each.nbytes for each in block.parameters()) for block in blocks),
         block_kept=tuple(kept),
         timeline=np.array(mode.timeline or [(0.0, 0.0, 0.0)]).T,
-        operations=len(mode.timeline),
+        work=Work(
+            flops=mode.flops / mode.prime,
+            moved_fixed_bytes=_MOVED_FOR_EACH_BYTE * mode.born[0],
+            moved_bytes=_MOVED_FOR_EACH_BYTE * mode.born[1],
+            operations=len(mode.timeline),
+        ),
     )
 
 

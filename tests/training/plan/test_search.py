@@ -1,0 +1,170 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from tests.training.plan.models import make_case
+from training import TrainConfig
+from training.config import ConfigError
+from training.plan.given import PLAN_VARIABLE, given_plan, with_less_memory
+from training.plan.hardware import CACHE_VARIABLE, Hardware, Rates, rates_of
+from training.plan.search import DoesNotFit, Workload, search
+from training.plan.types import Plan
+from training.trainer import Trainer
+
+MIB = 2**20
+RATES = Rates(
+    flops={"fp32": 1e11, "bf16": 2e11, "fp16": 2e11},
+    memory_bandwidth=1e10,
+    operation_s=1e-6,
+    link_bandwidth=1e9,
+    host_bandwidth=5e9,
+)
+
+
+class Same(Dataset[object]):
+    """One sample, many times."""
+
+    def __init__(self, sample, length: int = 4096) -> None:
+        self.sample, self.length = sample, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, number: int):
+        return self.sample
+
+
+def hardware(memory_mib: float, count: int = 1, kind: str = "cpu") -> Hardware:
+    return Hardware("pretended", kind, count, round(memory_mib * MIB), RATES)
+
+
+def workload(name: str = "residual") -> Workload:
+    model, sample, loss_fn = make_case(name)
+    return Workload.of(model, sample, loss_fn, None, 4096, on_gpu=False)
+
+
+def test_with_room_the_plainest_plan_is_taken():
+    table = search(workload(), TrainConfig(batch_size=32), hardware(1000))
+
+    assert table.chosen is not None
+    assert table.chosen.plan == Plan(strategy="single", batch_size=32)
+    assert table.chosen.reason == ""
+
+
+def test_with_little_room_the_effective_batch_stays_and_memory_is_kept():
+    table = search(workload(), TrainConfig(batch_size=64), hardware(4))
+
+    assert table.chosen is not None
+    plan = table.chosen.plan
+    assert plan.samples_per_step == 64
+    assert plan.batch_size < 64 or plan.activation_checkpointing != "none"
+    assert table.chosen.memory_bytes <= 0.92 * 4 * MIB
+    assert "> 3.7 MiB" in table.why
+    assert all(each.reason for each in table.candidates if each is not table.chosen)
+
+
+def test_state_that_one_device_cannot_hold_is_sharded():
+    work = workload("gpt")
+    alone = search(work, TrainConfig(batch_size=1), hardware(1000)).chosen
+    assert alone is not None
+    room_mib = alone.memory_bytes * 0.8 / MIB
+
+    table = search(work, TrainConfig(batch_size=1), hardware(room_mib, count=4))
+
+    assert table.chosen is not None
+    assert table.chosen.plan.strategy in ("zero1", "zero2", "fsdp", "tensor", "pipeline")
+    ddp = next(each for each in table.candidates if each.plan.strategy == "ddp")
+    assert not ddp.fits
+    assert "needs" in ddp.reason
+
+
+def test_a_lost_device_has_its_plan_already():
+    table = search(workload(), TrainConfig(batch_size=8), hardware(500, count=4))
+
+    assert {count: plan.world_size for count, plan in table.fewer.items()} == {3: 3, 2: 2}
+
+
+def test_what_fits_under_no_plan_is_a_table_with_the_nearest_miss():
+    with pytest.raises(DoesNotFit, match=r"fits into 2 x 1\.0 MiB under no plan: the nearest") as caught:
+        search(workload("gpt"), TrainConfig(batch_size=4), hardware(1, count=2))
+
+    table = caught.value.table
+    assert table.chosen is None
+    assert len(table.candidates) > 3
+    assert table.candidates[0].memory_bytes == min(each.memory_bytes for each in table.candidates)
+    assert isinstance(caught.value, ConfigError)
+
+
+def test_a_batch_size_left_open_is_the_smallest_that_is_nearly_as_quick_as_any():
+    table = search(workload(), TrainConfig(batch_size="auto"), hardware(2000))
+
+    assert table.chosen is not None
+    best_s = min(each.sample_s for each in table.candidates if each.fits)
+    assert table.chosen.sample_s <= 1.05 * best_s
+    assert table.chosen.memory_bytes <= 0.92 * 2000 * MIB
+
+
+def test_measured_steps_decide_over_predicted_ones():
+    slow_first = {1: 0.5, 2: 0.1, 4: 0.4}
+    config = TrainConfig(batch_size="auto")
+
+    table = search(
+        workload(), config, hardware(1), time_plan=lambda plan: slow_first.get(plan.batch_size, 9.0)
+    )
+
+    assert table.chosen is not None
+    assert table.chosen.measured_s is not None
+    assert table.chosen.sample_s == min(each.sample_s for each in table.candidates if each.measured_s)
+
+
+def test_only_a_gpu_offers_offload():
+    config = TrainConfig(batch_size=8, cpu_offload="auto")
+
+    on_gpu = search(workload(), config, hardware(500, kind="cuda"))
+    on_cpu = search(workload(), config, hardware(500))
+
+    assert {each.plan.cpu_offload for each in on_gpu.candidates} == {"none", "optimizer", "activations"}
+    assert {each.plan.cpu_offload for each in on_cpu.candidates} == {"none"}
+
+
+def test_the_trainer_shows_the_table_of_its_model():
+    model, sample, loss_fn = make_case("residual")
+
+    table = Trainer(TrainConfig(batch_size=16)).plan(
+        model, Same(sample), devices=2, memory_bytes=100 * MIB, loss_fn=loss_fn
+    )
+
+    assert table.devices == 2
+    assert "DDP, fp32, ckpt off, batch 16x1" in str(table)
+    assert table.to_json()["chosen"]["plan"]["dp"] == 2
+
+
+def test_less_memory_halves_the_micro_batch_then_recomputes_then_has_no_more():
+    plan = Plan(batch_size=2, gradient_accumulation_steps=3)
+
+    first = with_less_memory(plan)
+    assert first is not None
+    assert first[0] == replace(plan, batch_size=1, gradient_accumulation_steps=6)
+    assert "the effective batch stays 6" in first[1]
+    second = with_less_memory(first[0])
+    assert second is not None
+    assert second[0].activation_checkpointing == "full"
+    assert with_less_memory(second[0]) is None
+
+
+def test_a_given_plan_counts_only_for_its_number_of_ranks(monkeypatch):
+    monkeypatch.setenv(PLAN_VARIABLE, '{"strategy": "ddp", "dp": 2, "batch_size": 4, "of_tomorrow": 1}')
+
+    assert given_plan(2) == Plan(strategy="ddp", dp=2, batch_size=4)
+    assert given_plan(3) is None
+
+
+def test_rates_are_measured_once_for_a_device(monkeypatch, tmp_path):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "rates.json"))
+    first = rates_of(torch.device("cpu"))
+
+    assert rates_of(torch.device("cpu")) == first
+    (tmp_path / "rates.json").write_text("{torn")
+    assert rates_of(torch.device("cpu")).memory_bandwidth > 0

@@ -1,0 +1,164 @@
+"""The plan of a training: handed over by Berth, spelt out by the config, or found by the search.
+
+Where several ranks start, rank 0 searches and tells the others over torchrun's store, before any
+process group is there: all ranks must carry out the same plan.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.rendezvous import rendezvous
+from torch.optim import Optimizer
+
+from training.config import ConfigError, TrainConfig
+from training.data import SizedDataset
+from training.plan.candidates import leaves_choice
+from training.plan.fixed import fixed_plan
+from training.plan.given import PLAN_EVENT, declared_memory_bytes, given_plan
+from training.plan.hardware import free_bytes, read_hardware
+from training.plan.memory import CannotEstimate
+from training.plan.search import TimePlan, Workload, search
+from training.plan.table import PlanTable, summarise
+from training.plan.types import Plan
+from training.precision import has_bf16
+from training.report import Reporter
+from training.state import LossFn
+
+MakeOptimizer = Callable[[nn.Module], Optimizer]
+_REPORTED = 12  # candidates in what a job's page shows
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is to be trained, and on what kind of device."""
+
+    config: TrainConfig
+    model: nn.Module
+    dataset: SizedDataset
+    device: torch.device
+    loss_fn: LossFn
+    make_optimizer: MakeOptimizer | None = None  # None: AdamW
+
+
+def choose_plan(training: Training, reporter: Reporter | None = None) -> Plan:
+    """What this rank is to carry out; all ranks get the same.
+
+    Raises:
+        ConfigError: the config contradicts the ranks, or no plan fits; the same on all ranks.
+    """
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if given := given_plan(world_size):
+        _tell(reporter, rank, given, None, "With less memory than the attempt before.")
+        return given
+    if not leaves_choice(training.config) or _has_one_answer(training):
+        return _fixed(training, world_size)
+    if world_size == 1:
+        return _search(training, 1, None, reporter)
+    return _search_together(training, rank, world_size, reporter)
+
+
+def like(optimizer: Optimizer, model: nn.Module) -> Optimizer:
+    """An optimizer of the same class and settings for another model's parameters."""
+    return type(optimizer)(model.parameters(), **optimizer.defaults)
+
+
+def make_table(
+    training: Training,
+    world_size: int,
+    *,
+    memory_bytes: int | None = None,
+    time_plan: TimePlan | None = None,
+) -> PlanTable:
+    """All candidates for ``world_size`` devices like this one, with ``memory_bytes`` of each or what is free.
+
+    Raises:
+        CannotEstimate: the model cannot be followed without data.
+        DoesNotFit: no plan keeps within memory.
+    """
+    device = training.device
+    hardware = read_hardware(device, world_size, memory_bytes=memory_bytes)
+    with torch.random.fork_rng(devices=[]):
+        sample = training.dataset[0]
+    workload = Workload.of(
+        training.model,
+        sample,
+        training.loss_fn,
+        training.make_optimizer,
+        len(training.dataset),
+        on_gpu=device.type == "cuda",
+    )
+    return search(workload, training.config, hardware, time_plan=time_plan, has_bf16=has_bf16(device))
+
+
+def _has_one_answer(training: Training) -> bool:
+    """On the host's own memory with only the strategy open: the plainest, without a look at the model."""
+    config = training.config
+    others = (config.batch_size, config.activation_checkpointing, config.cpu_offload)
+    return training.device.type == "cpu" and declared_memory_bytes() is None and "auto" not in others
+
+
+def _fixed(training: Training, world_size: int) -> Plan:
+    return fixed_plan(training.config, world_size, has_bf16=has_bf16(training.device))
+
+
+def _search(training: Training, world_size: int, memory_bytes: int | None, reporter: Reporter | None) -> Plan:
+    try:
+        table = make_table(training, world_size, memory_bytes=memory_bytes)
+    except CannotEstimate as error:
+        plan = _fixed(training, world_size)
+        _tell(reporter, 0, plan, None, f"Not searched: {error}")
+        return plan
+    assert table.chosen is not None  # noqa: S101 -- else DoesNotFit
+    _tell(reporter, 0, table.chosen.plan, table, table.why)
+    return table.chosen.plan
+
+
+def _search_together(training: Training, rank: int, world_size: int, reporter: Reporter | None) -> Plan:
+    timeout = timedelta(seconds=training.config.recovery_timeout)
+    store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
+    prefix = f"berth/plan/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    store.set(f"{prefix}/memory/{rank}", str(free_bytes(training.device, world_size)))
+    if rank:
+        return _read_answer(store.get(f"{prefix}/chosen"))
+    least = min(int(store.get(f"{prefix}/memory/{each}")) for each in range(world_size))
+    try:
+        plan = _search(training, world_size, declared_memory_bytes() or least, reporter)
+    except Exception as error:
+        store.set(f"{prefix}/chosen", json.dumps({"error": str(error)}))
+        raise
+    store.set(f"{prefix}/chosen", json.dumps({"plan": plan.to_json()}))
+    return plan
+
+
+def _read_answer(answer: bytes) -> Plan:
+    said = json.loads(answer)
+    if "error" in said:
+        raise ConfigError(said["error"])
+    return Plan.from_json(said["plan"])
+
+
+def _tell(reporter: Reporter | None, rank: int, plan: Plan, table: PlanTable | None, why: str) -> None:
+    """Print the table and report what was chosen, before anything runs."""
+    if reporter is None or rank:
+        return
+    shown: dict[str, Any] = {} if table is None else table.to_json()
+    if table is not None and reporter.prints:
+        print(table, flush=True)  # noqa: T201 -- a run's log is where its plan belongs
+    if shown:
+        shown["candidates"] = shown["candidates"][:_REPORTED]
+    chosen = table.chosen if table else None
+    reporter.event(
+        PLAN_EVENT,
+        plan=json.dumps(plan.to_json()),
+        summary=summarise(plan),
+        why=why,
+        memory_bytes=round(chosen.memory_bytes) if chosen else None,
+        step_s=chosen.step_s if chosen else None,
+        table=json.dumps(shown),
+    )

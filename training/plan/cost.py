@@ -1,0 +1,81 @@
+"""How long a step takes: the longer of computing and exchanging, the bubble, and what offload moves."""
+
+from training.plan.hardware import Hardware
+from training.plan.memory import Footprint, OptimizerCost
+from training.plan.types import Plan
+
+_BACKWARD = 2 / 3  # of a micro-batch's computing: what gradients can travel beside
+_LATENCY_S = {"cuda": 30e-6, "cpu": 300e-6}  # of one collective
+
+
+def step_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardware: Hardware) -> float:
+    """Seconds of one optimizer step of a rank."""
+    micro_s = micro_batch_s(footprint, plan, hardware)
+    exchange_s, each_micro_batch = _exchange_s(footprint, plan, hardware)
+    micro_batches = plan.gradient_accumulation_steps
+    if each_micro_batch:
+        computing_s = micro_batches * max(micro_s, exchange_s)
+    else:
+        last_s = max(micro_s, (1 - _BACKWARD) * micro_s + exchange_s)
+        computing_s = (micro_batches - 1) * micro_s + last_s
+    return (
+        computing_s + _update_s(footprint, plan, optimizer, hardware) + _offload_s(footprint, plan, hardware)
+    )
+
+
+def micro_batch_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
+    """Forward and backward of one micro-batch, the pipeline's bubble included."""
+    rates, work = hardware.rates, footprint.work
+    flops_s = work.flops * plan.batch_size / rates.flops[plan.precision]
+    moving_s = (work.moved_fixed_bytes + work.moved_bytes * plan.batch_size) / rates.memory_bandwidth
+    busy_s = (flops_s + moving_s) * hardware.sharing / (plan.pp * plan.tp)
+    parts = plan.pipeline_micro_batches if plan.pp > 1 else 1
+    overhead_s = work.operations * rates.operation_s * parts / plan.pp
+    turns = (parts + plan.pp - 1) / parts
+    return (busy_s + overhead_s) * turns + _crossing_s(footprint, plan, hardware)
+
+
+def _crossing_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
+    """What blocks hand on between ranks in each micro-batch."""
+    blocks = max(len(footprint.block_kept), 1)
+    handed_on = sum(by_sample for _, by_sample in footprint.block_kept) / blocks * plan.batch_size / 8
+    crossings = 2 * (plan.pp - 1) + (4 * blocks if plan.tp > 1 else 0)
+    each_s = handed_on / hardware.rates.link_bandwidth + _LATENCY_S[hardware.kind]
+    return crossings * each_s
+
+
+def _exchange_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> tuple[float, bool]:
+    """Seconds of exchanging gradients and parameters, and whether in each micro-batch."""
+    if plan.dp == 1:
+        return 0.0, False
+    part = (plan.dp - 1) / plan.dp
+    once_s = part * footprint.trainable_bytes / (plan.pp * plan.tp) / hardware.rates.link_bandwidth
+    latency_s = _LATENCY_S[hardware.kind] * max(len(footprint.block_parameter_bytes), 1)
+    match plan.strategy:
+        case "fsdp":
+            return 3 * once_s + 3 * latency_s, True
+        case "zero1":
+            return 3 * once_s + latency_s, False
+        case "zero2":
+            return 2 * once_s + 2 * latency_s, True
+        case _:
+            return 2 * once_s + latency_s, False
+
+
+def _update_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardware: Hardware) -> float:
+    shared = plan.dp if plan.strategy in ("zero1", "zero2", "fsdp") else 1
+    touched = (3 + 2 * optimizer.states) * footprint.trainable_bytes / (shared * plan.pp * plan.tp)
+    return touched * hardware.sharing / hardware.rates.memory_bandwidth
+
+
+def _offload_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
+    """What goes to the host and comes back; only saved activations could hide behind computing, and do not."""
+    parameters = footprint.parameter_bytes / (plan.dp if plan.strategy == "fsdp" else 1)
+    kept = sum(fixed + by_sample * plan.batch_size for fixed, by_sample in footprint.block_kept)
+    moved = {
+        "none": 0.0,
+        "optimizer": 2.0 * parameters,
+        "parameters": (1 + 2 * plan.gradient_accumulation_steps) * parameters,
+        "activations": 2.0 * kept * plan.gradient_accumulation_steps,
+    }[plan.cpu_offload]
+    return moved / hardware.rates.host_bandwidth
