@@ -1,0 +1,198 @@
+"""Entries of the calendar, and whether they make sense together."""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db import transaction
+from django.utils import timezone
+
+from orchestrator import audit, rights, wakeups
+from orchestrator.exceptions import Forbidden, Impossible, NotFound
+from orchestrator.models import Booking, BookingKind, Device, Pool
+from orchestrator.models.bookings import WEEK
+from orchestrator.quotas import Rulebook
+
+LOOK_AHEAD = timedelta(weeks=9)  # for entries that meet; weekly ones meet in their first weeks or never
+LONGEST = timedelta(days=366)
+FAR = datetime.max.replace(tzinfo=timezone.get_fixed_timezone(0))
+Span = tuple[datetime, datetime]
+
+
+def make(
+    by: AbstractBaseUser,
+    *,
+    devices: int | Sequence[str],
+    people: Sequence[str],
+    address: str = "",
+    **columns: Any,
+) -> Booking:
+    """Enter a reservation or maintenance; ``columns`` are those of ``Booking``.
+
+    Raises:
+        Impossible: it contradicts itself, another entry, or the rights and limits of its people.
+    """
+    booking = Booking(**columns, created_by=by.get_username())
+    booking.count = devices if isinstance(devices, int) else None
+    named = [] if isinstance(devices, int) else _find_devices(booking.pool, devices)
+    users = _find_people(people)
+    with transaction.atomic():
+        Pool.objects.select_for_update().get(
+            pk=booking.pool_id
+        )  # entries of one pool come one after the other
+        check(booking, named, users)
+        booking.save()
+        booking.devices.set(named)
+        booking.people.set(users)
+        audit.record(by, "reservation.made", f"pool {booking.pool_id}", say(booking), address=address)
+        wakeups.schedule()
+    return booking
+
+
+def remove(booking: Booking, *, by: AbstractBaseUser, address: str = "") -> None:
+    with transaction.atomic():
+        audit.record(by, "reservation.deleted", f"pool {booking.pool_id}", say(booking), address=address)
+        booking.delete()
+        wakeups.schedule()
+
+
+def say(booking: Booking) -> str:
+    """An entry in words."""
+    what = f"{booking.count} devices" if booking.count else ", ".join(map(str, booking.devices.all()))
+    until = "without end" if booking.until is None else f"until {booking.until:%Y-%m-%d %H:%M}"
+    often = ", each week" if booking.weekly else ""
+    return f"{booking.name} ({booking.kind}): {what}, from {booking.start:%Y-%m-%d %H:%M} {until}{often}."
+
+
+def check(booking: Booking, devices: Collection[Device], people: Collection[User]) -> None:
+    """
+    Raises:
+        Impossible: see ``make``.
+    """
+    _check_times(booking, timezone.now())
+    there = booking.pool.devices.count()
+    wanted = len(devices) or booking.count or 0
+    if not 1 <= wanted <= there:
+        raise _no("devices", f"Pool {booking.pool_id} has {there} devices; {wanted} cannot be booked.")
+    _check_people(booking, people, wanted)
+    _check_others(booking, devices, there)
+
+
+def _check_times(booking: Booking, now: datetime) -> None:
+    start, until = booking.start, booking.until
+    if until is None and booking.kind == BookingKind.RESERVATION:
+        raise _no("until", "A reservation needs an end; only maintenance may be without one.")
+    if until is not None and until <= start:
+        raise _no("until", "It ends before it begins; give an end after the start.")
+    if until is not None and until <= now and not booking.weekly:
+        raise _no("until", "It is over already; give times that are still to come.")
+    if start > now + LONGEST or (until is not None and until - start > LONGEST):
+        raise _no("from", "A booking begins within a year and lasts a year at most.")
+    if booking.weekly and (until is None or until - start > WEEK):
+        raise _no(
+            "weekly", "Each week begins the next one before this one has ended; make it one long booking."
+        )
+    last = booking.repeat_until
+    if last is not None and not booking.weekly:
+        raise _no("repeat_until", "Only what is weekly repeats; set weekly, or leave repeat_until out.")
+    if last is not None and (last < start or booking.occurrence(now) is None):
+        raise _no("repeat_until", "The repetition ends before anything of it is left to come.")
+
+
+def _check_people(booking: Booking, people: Collection[User], wanted: int) -> None:
+    if booking.kind == BookingKind.MAINTENANCE:
+        if people:
+            raise _no("people", "Maintenance is for nobody; make it a reservation, or leave people out.")
+        return
+    if not people:
+        raise _no("people", "Say for whom; devices kept for nobody are maintenance.")
+    rules = Rulebook.read()
+    for user in people:
+        try:
+            rights.check_submit(user, booking.pool)
+        except Forbidden:
+            raise _no(
+                "people",
+                f"{user.get_username()} may not submit to pool {booking.pool_id}; give the right first.",
+            ) from None
+    limits = [_most_devices(rules, user, booking.pool_id) for user in people]
+    most = sum(limit for limit in limits if limit is not None)
+    if None not in limits and most < wanted:
+        raise _no("devices", f"Their limits allow {most} at once; of {wanted} some would stay idle.")
+
+
+def _most_devices(rules: Rulebook, user: User, pool_id: str) -> int | None:
+    found = [rules.of(user.pk, place).max_devices for place in (None, pool_id)]
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+def _check_others(booking: Booking, devices: Collection[Device], there: int) -> None:
+    """At no time more is booked than there is, and no device twice."""
+    now = timezone.now()
+    others = Booking.objects.not_over(now).filter(pool=booking.pool_id).exclude(pk=booking.pk)
+    known = [
+        (other, {device.pk for device in other.devices.all()}, list(spans(other, now)))
+        for other in others.prefetch_related("devices")
+    ]
+    mine = {device.pk for device in devices}
+    for begin, end in spans(booking, now):
+        meeting = [
+            (other, named, max(begin, start))
+            for other, named, times in known
+            for start, until in times
+            if start < end and begin < until
+        ]
+        for other, named, _ in meeting:
+            if shared := mine & named:
+                raise _no("devices", f"{min(shared)} is booked for {other.name} at that time.")
+        for moment in {begin, *(at for _, _, at in meeting)}:
+            on = [other for other, named, times in known if any(s <= moment < u for s, u in times)]
+            booked = sum(other.count or len(names) for other, names, _ in known if other in on)
+            wanted = len(mine) or booking.count or 0
+            if booked + wanted > there:
+                names = ", ".join(sorted(other.name for other in on))
+                raise _no(
+                    "devices",
+                    f"Pool {booking.pool_id} has {there} devices, and {booked} are booked at that time ({names}).",
+                )
+
+
+def spans(booking: Booking, now: datetime) -> Iterator[Span]:
+    """The times of an entry that are not over, as far ahead as is looked."""
+    found = booking.occurrence(now)
+    while found is not None:
+        start, until = found
+        yield start, until or FAR
+        if not booking.weekly or until is None or start > now + LOOK_AHEAD:
+            return
+        found = booking.occurrence(until)
+
+
+def _find_devices(pool: Pool, ids: Sequence[str]) -> list[Device]:
+    rows = {device.pk: device for device in pool.devices.all()}
+    if missing := [id_ for id_ in ids if id_ not in rows]:
+        raise _no("devices", f"Pool {pool} has no device {missing[0][:96]!r}.")
+    return [rows[id_] for id_ in dict.fromkeys(ids)]
+
+
+def _find_people(names: Sequence[str]) -> list[User]:
+    rows = {user.get_username(): user for user in User.objects.filter(username__in=names, is_active=True)}
+    if missing := [name for name in names if name not in rows]:
+        raise _no("people", f"There is no user {missing[0][:80]!r}.")
+    return [rows[name] for name in dict.fromkeys(names)]
+
+
+def find_pool(name: str) -> Pool:
+    """
+    Raises:
+        NotFound: there is none of this name.
+    """
+    pool = Pool.objects.filter(pk=name).first()
+    if pool is None:
+        raise NotFound(f"There is no pool {name[:64]!r}.")
+    return pool
+
+
+def _no(field: str, sentence: str) -> Impossible:
+    return Impossible(sentence, fields={field: [sentence]})
