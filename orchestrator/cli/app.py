@@ -524,6 +524,26 @@ def gpu(device: Annotated[str, typer.Argument(help="index, id or label")], as_js
 
 
 @app.command(rich_help_panel="Devices")
+def usage(
+    by: Annotated[str, typer.Option(help="owner, pool or day")] = "owner",
+    days: Annotated[float, typer.Option(min=0.04, max=400, help="how far back")] = 30.0,
+    pool: PoolName = None,
+    as_json: Json = False,
+) -> None:
+    """Who used the devices, and what of it was wasted."""
+    from orchestrator.cli.choosing import connect
+    from orchestrator.cli.using import show_usage
+
+    found = connect().usage(by, days=days, pool=pool)
+    if as_json:
+        show_json(found.json)
+    elif found.rows:
+        show_usage(found)
+    else:
+        remark("Nothing ran in that time.")
+
+
+@app.command(rich_help_panel="Devices")
 def drain(
     device: Annotated[str, typer.Argument(help="index, id or label")],
     undo: Annotated[bool, typer.Option("--undo", help="let jobs start on it again")] = False,

@@ -275,6 +275,30 @@ class Pool(Record):
     free_count: int
 
 
+class UsageRow(Record):
+    """Of devices that were shared only the part, by memory."""
+
+    key: str  # an owner, a pool or a day; others: everybody whose rows are not yours
+    gpu_hours: float
+    wasted_gpu_hours: float
+    failed_gpu_hours: float
+    idle_gpu_hours: float
+    jobs_started: int
+    mean_queue_s: float | None
+    longest_queue_s: float
+
+
+class Usage(Record):
+    """What was used of the devices; ``uses`` adds up to ``device_hours``."""
+
+    by: str
+    device_hours: float
+    uses: Mapping[str, float]
+    rows: Sequence[UsageRow]
+
+    _parts: ClassVar[Mapping[str, type[Record]]] = {"rows": UsageRow}
+
+
 class Dataset(Record):
     name: str
     version: str
@@ -660,6 +684,12 @@ class Berth:
 
     def pools(self) -> list[Pool]:
         return [Pool(each) for each in self.pages("/pools")]
+
+    def usage(self, by: str = "owner", *, days: float = 30, pool: str | None = None) -> Usage:
+        """GPU-hours of the last days by ``owner``, ``pool`` or ``day``."""
+        query = {"by": by, "from": time.time() - days * 86_400, "pool": pool}
+        params = {name: value for name, value in query.items() if value is not None}
+        return Usage(self.send("GET", "/usage", params=params).json())
 
     def datasets(self) -> list[Dataset]:
         """Every registered dataset, newest first."""

@@ -32,6 +32,7 @@ COMMANDS = [
     "pull",
     "data",
     "gpu",
+    "usage",
     "drain",
     "login",
 ]
@@ -44,6 +45,14 @@ def test_alone_it_prints_the_wall_and_the_queue(cli):
     assert shown.stdout.startswith("2 of 4 devices free   1 running   ")
     assert re.search(r"simulated GPU 0 .* tiny-gpt \w{8} \(ada, rank 0\)", shown.stdout)
     assert "Waits for 3 devices; 2 are free." in shown.stdout
+
+
+def test_usage_tells_who_had_the_devices_and_where_the_time_went(cli):
+    shown = cli("usage").stdout
+
+    assert re.search(r"^who +GPU-hours +lost +idle +wasted +jobs +mean wait$", shown, re.MULTILINE)
+    assert re.search(r"^ada +\d", shown, re.MULTILINE)
+    assert "device hours: " in shown
 
 
 def test_ps_lists_the_newest_jobs_of_the_caller(cli, web):
