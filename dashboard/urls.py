@@ -4,7 +4,20 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from dashboard.views import account, compare, job, jobs, overview, queue, secrets, sign_in, submit, usage
+from dashboard.views import (
+    account,
+    audit,
+    compare,
+    job,
+    jobs,
+    notifications,
+    overview,
+    queue,
+    secrets,
+    sign_in,
+    submit,
+    usage,
+)
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -19,11 +32,15 @@ urlpatterns = [
     path("usage", usage.usage, name="usage"),
     path("usage.csv", usage.usage_csv, name="usage-csv"),
     path("submit", submit.submit, name="submit"),
+    path("audit", audit.audit, name="audit"),
     path("account", account.account, name="account"),
     path("account/tokens", account.create_token, name="token-create"),
     path("account/tokens/<int:token_id>/revoke", account.revoke_token, name="token-revoke"),
     path("account/secrets", secrets.keep, name="secret-keep"),
     path("account/secrets/<str:name>/forget", secrets.forget, name="secret-forget"),
+    path("account/notifications", notifications.add, name="notice-add"),
+    path("account/notifications/<int:target_id>/remove", notifications.remove, name="notice-remove"),
+    path("account/notifications/<int:target_id>/test", notifications.try_out, name="notice-test"),
     path("account/theme", account.set_theme, name="theme"),
     path("login", login_not_required(sign_in.SignIn.as_view()), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),

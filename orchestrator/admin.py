@@ -4,15 +4,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from django import forms
 from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from orchestrator import datasets, tokens, wakeups
-from orchestrator.exceptions import Malformed
+from orchestrator import audit, datasets, quotas, tokens, wakeups
+from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.models import (
     AdminState,
     Attempt,
+    AuditEntry,
+    Booking,
     Checkpoint,
     Dataset,
     DatasetRoot,
@@ -21,7 +25,10 @@ from orchestrator.models import (
     Job,
     JobEvent,
     Lease,
+    Person,
     Pool,
+    PoolRight,
+    Quota,
     Token,
 )
 
@@ -55,6 +62,39 @@ class _ReadOnly:
         return False
 
 
+class _Audited:
+    """Mixed into an admin: whatever is changed in it is written down."""
+
+    def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
+        _note(request, obj, "added", "")
+        return super().log_addition(request, obj, message)  # type: ignore[misc]  # a mixin's
+
+    def log_change(self, request: HttpRequest, obj: Model, message: Any) -> Any:
+        _note(request, obj, "changed", _fields_of(message))
+        return super().log_change(request, obj, message)  # type: ignore[misc]  # a mixin's
+
+    def log_deletions(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        for obj in queryset:
+            _note(request, obj, "deleted", "")
+        return super().log_deletions(request, queryset)  # type: ignore[misc]  # a mixin's
+
+
+def _note(request: HttpRequest, obj: Model, what: str, said: str) -> None:
+    kind = str(obj._meta.verbose_name)
+    action = f"{kind.replace(' ', '_')}.{what}"
+    text = f"{what.capitalize()} in the admin pages{said}."
+    audit.record(
+        request.user.get_username(), action, f"{kind} {obj}", text, address=audit.address_of(request)
+    )
+
+
+def _fields_of(message: Any) -> str:
+    """Which fields a change message of Django's names; values may be secret, and stay out."""
+    parts = message if isinstance(message, list) else []
+    names = [name for part in parts for name in part.get("changed", {}).get("fields", [])]
+    return f": {', '.join(names)}" if names else ""
+
+
 def _wake() -> None:
     """Devices changed: place anew, and show it."""
     wakeups.schedule()
@@ -62,7 +102,7 @@ def _wake() -> None:
 
 
 @admin.register(Pool)
-class PoolAdmin(ModelAdmin[Pool]):
+class PoolAdmin(_Audited, ModelAdmin[Pool]):
     list_display = ["name", "description", "network"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Pool | None = None) -> list[str]:
@@ -74,7 +114,7 @@ class PoolAdmin(ModelAdmin[Pool]):
 
 
 @admin.register(Device)
-class DeviceAdmin(ModelAdmin[Device]):
+class DeviceAdmin(_Audited, ModelAdmin[Device]):
     """Devices come from the agent; people choose their pool and whether they take jobs."""
 
     list_display = ["label", "name", "pool", "admin_state", "health", "health_reason"]
@@ -115,6 +155,8 @@ class DeviceAdmin(ModelAdmin[Device]):
         self._report(request, count, "declared sound")
 
     def _set(self, request: HttpRequest, devices: QuerySet[Device], state: AdminState) -> None:
+        for device in devices:
+            _note(request, device, "state", f": {device.admin_state} -> {state}")
         self._report(request, devices.update(admin_state=state), f"now {state.label.lower()}")
 
     def _report(self, request: HttpRequest, count: int, words: str) -> None:
@@ -137,7 +179,7 @@ class DatasetRootForm(forms.ModelForm):  # type: ignore[type-arg]  # takes argum
 
 
 @admin.register(DatasetRoot)
-class DatasetRootAdmin(ModelAdmin[DatasetRoot]):
+class DatasetRootAdmin(_Audited, ModelAdmin[DatasetRoot]):
     form = DatasetRootForm
     list_display = ["name", "path"]
 
@@ -146,7 +188,7 @@ class DatasetRootAdmin(ModelAdmin[DatasetRoot]):
 
 
 @admin.register(Dataset)
-class DatasetAdmin(ModelAdmin[Dataset]):
+class DatasetAdmin(_Audited, ModelAdmin[Dataset]):
     list_display = ["reference", "root", "path", "owner", "size_bytes", "created_at"]
     list_filter = ["root"]
     search_fields = ["name", "path"]
@@ -238,5 +280,78 @@ class TokenAdmin(_ReadOnly, ModelAdmin[Token]):
             self.message_user(request, "Only a superuser may revoke other people's tokens.", level="ERROR")
             return
         for token in chosen:
-            tokens.revoke(token)
+            tokens.revoke(token, by=request.user, address=audit.address_of(request))
         self.message_user(request, f"{len(chosen)} revoked.")
+
+
+class QuotaForm(forms.ModelForm):  # type: ignore[type-arg]  # takes arguments from the type checker only
+    class Meta:
+        model = Quota
+        fields = ("user", "pool", *quotas.LIMITS)
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if not self.errors:
+            for name, value in cleaned.items():
+                setattr(self.instance, name, value)
+            try:
+                quotas.check_quota(self.instance)
+            except Impossible as error:
+                raise forms.ValidationError(error.fields) from error
+        return cleaned
+
+
+@admin.register(Quota)
+class QuotaAdmin(_Audited, ModelAdmin[Quota]):
+    form = QuotaForm
+    list_display = ["__str__", *quotas.LIMITS]
+    list_select_related = ["user"]
+
+    def save_model(self, request: HttpRequest, obj: Quota, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        wakeups.schedule()
+
+
+@admin.register(Person)
+class PersonAdmin(_Audited, ModelAdmin[Person]):
+    """Who has no row is a submitter; whoever is staff is an admin."""
+
+    list_display = ["user", "role"]
+    list_filter = ["role"]
+    list_select_related = ["user"]
+
+
+@admin.register(PoolRight)
+class PoolRightAdmin(_Audited, ModelAdmin[PoolRight]):
+    list_display = ["user", "pool", "right"]
+    list_filter = ["pool", "right"]
+    list_select_related = ["user"]
+
+
+@admin.register(Booking)
+class BookingAdmin(_Audited, ModelAdmin[Booking]):
+    """Entered over the API or the Pools page, which check them; here they are looked at and taken away."""
+
+    list_display = ["name", "kind", "pool", "start", "until", "weekly", "created_by"]
+    list_filter = ["pool", "kind"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Booking | None = None) -> bool:
+        return False
+
+
+@admin.register(AuditEntry)
+class AuditAdmin(_ReadOnly, ModelAdmin[AuditEntry]):
+    list_display = ["at", "actor", "action", "subject", "text", "address"]
+    list_filter = ["action"]
+    search_fields = ["actor", "subject", "text"]
+
+
+class AuditedUserAdmin(_Audited, UserAdmin):  # type: ignore[type-arg]  # takes arguments from the type checker only
+    """Django's, with every change written down."""
+
+
+admin.site.unregister(User)
+admin.site.register(User, AuditedUserAdmin)

@@ -1,5 +1,6 @@
 """Who did what; written once and never changed."""
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, NoReturn
 
 from django.db import models
@@ -22,6 +23,11 @@ class AuditQuerySet(models.QuerySet["AuditEntry"]):
 
     def delete(self) -> NoReturn:
         raise AppendOnly
+
+    def bulk_create(self, objs: Iterable["AuditEntry"], *args: Any, **options: Any) -> list["AuditEntry"]:
+        if options.get("update_conflicts"):
+            raise AppendOnly
+        return super().bulk_create(objs, *args, **options)
 
     def bulk_update(self, *_arguments: Any, **_options: Any) -> NoReturn:
         raise AppendOnly

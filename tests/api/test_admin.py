@@ -24,7 +24,10 @@ def act(client: Client, model: str, action: str, *keys: object):
 
 @pytest.mark.parametrize(
     "model",
-    ["pool", "device", "dataset", "datasetroot", "job", "attempt", "lease", "jobevent", "token"],
+    [
+        *("pool", "device", "dataset", "datasetroot", "job", "attempt", "lease", "jobevent", "token"),
+        *("quota", "person", "poolright", "booking", "auditentry"),
+    ],
 )
 def test_every_list_opens(model, admin_client, make_attempt, ada):
     make_attempt()

@@ -1,0 +1,107 @@
+"""The audit: appended to, read by admins, never changed."""
+
+import pytest
+from django.urls import reverse
+
+from orchestrator import audit, tokens
+from orchestrator.models import AppendOnly, AuditEntry, Quota
+
+
+@pytest.fixture
+def entry(db) -> AuditEntry:
+    audit.record("root", "pool.changed", "pool default", "open False.", address="10.0.0.1")
+    return AuditEntry.objects.get(action="pool.changed")
+
+
+def test_an_entry_can_be_neither_changed_nor_deleted(entry):
+    entry.text = "nothing happened"
+    refused = [
+        entry.save,
+        entry.delete,
+        AuditEntry.objects.all().delete,
+        lambda: AuditEntry.objects.update(text=""),
+        lambda: AuditEntry.objects.filter(pk=entry.pk).update(text=""),
+        lambda: AuditEntry.objects.bulk_update([entry], ["text"]),
+        lambda: AuditEntry.objects.update_or_create(pk=entry.pk, defaults={"text": ""}),
+        lambda: AuditEntry.objects.bulk_create(
+            [entry], update_conflicts=True, update_fields=["text"], unique_fields=["id"]
+        ),
+    ]
+    for act in refused:
+        with pytest.raises(AppendOnly):
+            act()
+
+    assert AuditEntry.objects.get(pk=entry.pk).text == "open False."
+
+
+def test_the_page_is_for_admins(reader, ada, root, entry):
+    assert reader(ada).get(reverse("audit")).status_code == 403
+    html = reader(root).get(reverse("audit")).content.decode()
+
+    for shown in ("pool.changed", "open False.", "10.0.0.1"):
+        assert shown in html
+    assert 'href="/audit" aria-current="page"' in html
+
+
+def test_the_page_filters_and_goes_on(reader, root, entry):
+    for number in range(120):
+        audit.record("ada", "token.made", f"token {number}", "Made it.")
+    browser = reader(root)
+
+    assert "token 0<" not in browser.get(reverse("audit"), {"actor": "ada"}).content.decode()
+    html = browser.get(reverse("audit"), {"action": "token"}).content.decode()
+    older = html.split('rel="next"')[0].rsplit('href="', 1)[1].split('"')[0].replace("&amp;", "&")
+    assert "token 0<" in browser.get(reverse("audit") + older).content.decode()
+    assert "Nothing fits" in browser.get(reverse("audit"), {"actor": "%00 OR 1=1"}).content.decode()
+
+
+def test_what_a_hostile_name_would_do_stays_text(reader, root):
+    audit.record("<script>alert(1)</script>", "sign_in.failed", "user \u202ex", "Wrong.")
+
+    assert b"<script>alert" not in reader(root).get(reverse("audit")).content
+
+
+def test_the_admin_pages_write_down_and_change_no_entry(client, root, ada, entry, home, make_pool):
+    client.force_login(root)
+    assert client.get(f"/admin/orchestrator/auditentry/{entry.pk}/change/").status_code == 200
+    assert (
+        client.post(f"/admin/orchestrator/auditentry/{entry.pk}/delete/", {"post": "yes"}).status_code == 403
+    )
+    make_pool()
+
+    fields = {
+        "user": ada.pk,
+        "pool": "",
+        "max_devices": "2",
+        "max_queued": "",
+        "gpu_hours_a_week": "",
+        "weight": "",
+    }
+    assert client.post("/admin/orchestrator/quota/add/", fields).status_code == 302
+    assert Quota.objects.get().max_devices == 2
+    contradiction = {**fields, "pool": "default", "max_devices": "3"}
+    html = client.post("/admin/orchestrator/quota/add/", contradiction).content.decode()
+    assert "the part cannot be larger than the whole" in html
+    user = f"/admin/auth/user/{ada.pk}/password/"
+    client.post(
+        user, {"password1": "a long new one 1", "password2": "a long new one 1", "usable_password": "true"}
+    )
+
+    written = AuditEntry.objects.exclude(action__startswith="sign_in").exclude(pk=entry.pk)
+    assert set(written.values_list("actor", "action", "subject")) == {
+        ("root", "quota.added", "quota ada"),
+        ("root", "user.changed", "user ada"),
+    }
+    assert not written.filter(text__contains="a long new one").exists()
+
+
+def test_tokens_are_written_down_without_their_text(ada, root):
+    token, text = tokens.issue(ada, name="laptop", scope="read", address="10.0.0.9")
+    tokens.revoke(token, by=root)
+
+    rows = list(AuditEntry.objects.order_by("pk").values_list("actor", "action", "text"))
+    assert rows == [
+        ("ada", "token.made", "Made the token laptop (read, without end)."),
+        ("root", "token.revoked", "Revoked the token laptop of ada."),
+    ]
+    assert text not in str(AuditEntry.objects.values_list())
