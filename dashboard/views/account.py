@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
@@ -12,10 +13,11 @@ from django.views.decorators.http import require_POST
 from dashboard.signing_in import signed_in
 from orchestrator import tokens
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.models import JobSecret, Scope, Token
+from orchestrator.models import JobSecret, NoticeTarget, Occasion, Scope, Token
 
 THEMES = ("light", "dark")
 THEME_COOKIE = "berth_theme"
+USUAL_OCCASIONS = [Occasion.FINISHED, Occasion.FAILED, Occasion.WARNING]
 DAY_S = 24 * 3600
 YEAR_S = 366 * DAY_S
 EXPIRIES = {"30": "30 days", "90": "90 days", "365": "1 year", "": "never"}
@@ -38,9 +40,10 @@ def show_account(
     form: dict[str, str] | None = None,
     error: str = "",
     secret: dict[str, Any] | None = None,
+    notice: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    """The whole page; ``created`` is a token's text, ``secret`` a refused one's name and errors by field."""
+    """The whole page; ``created`` is a token's text, ``secret`` and ``notice`` what was refused, with errors by field."""
     user: User = signed_in(request)
     scopes = [scope for scope in Scope.values if scope != Scope.ADMIN or user.is_staff]
     context = {
@@ -54,6 +57,10 @@ def show_account(
         "error": error,
         "secrets": list(JobSecret.objects.filter(owner=user)),
         "secret": secret or {"name": "", "errors": {}},
+        "notice_targets": list(NoticeTarget.objects.filter(user=user)),
+        "notice": notice or {"url": "", "occasions": USUAL_OCCASIONS, "errors": {}},
+        "occasions": Occasion.choices,
+        "own_mail": bool(settings.ENVIRONMENT.mail_url),
     }
     answer = render(request, "dashboard/account.html", context, status=status)
     if created:

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from orchestrator import wakeups
 from orchestrator.agent.attempts import AttemptWatch
+from orchestrator.agent.notices import NoticesThread
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.devices import open_devices
@@ -61,6 +62,7 @@ def run() -> None:
         devices = open_devices(settings.ENVIRONMENT.devices)
         readings = ReadingsThread(devices, stopping)
         readings.start()
+        NoticesThread(stopping).start()  # not waited for: what it has not sent, the next one sends
         Loop(stopping).run()
         readings.join(timeout=3)
         devices.close()

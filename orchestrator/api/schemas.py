@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from orchestrator.api.paging import Page
+from orchestrator.api.training_schemas import TrainingPlanOut
 from orchestrator.models import AdminState, Network, Scope, Sharing
 from orchestrator.spec import Seconds, clean_text
 
@@ -85,6 +86,9 @@ class AttemptOut(BaseModel):
     resumed_from_step: int | None
     resumed_from: str
     last_step: int | None
+    plan: TrainingPlanOut | None = Field(
+        None, description="how a model is trained; null until its run has told"
+    )
 
 
 class ProgressOut(BaseModel):
@@ -219,9 +223,7 @@ class JobOut(BaseModel):
     exit_kind: str | None
     exit_detail: str
     explanation: ExplanationOut | None = Field(description="null unless the job waits")
-    plan: dict[str, Any] | None = Field(
-        None, description="of jobs whose training Berth plans; null for scripts"
-    )
+    plan: TrainingPlanOut | None = Field(None, description="of the newest attempt; null for scripts")
     warnings: list[str] = Field(
         default_factory=list, description="about the code; in the answer to a submit only"
     )
@@ -443,6 +445,25 @@ class SecretOut(BaseModel):
 
 class SecretIn(Body):
     value: StrictStr = Field(description="never shown again")
+
+
+class NoticeTargetOut(BaseModel):
+    id: int
+    url: str = Field(description="masked")
+    occasions: list[str]
+    created_at: datetime
+    last_sent_at: datetime | None
+    last_error: str | None = Field(description="of the newest notice; null: it arrived")
+
+
+class NoticeTargetIn(Body):
+    url: StrictStr
+    occasions: list[StrictStr] = ["finished", "failed", "warning"]
+
+
+class NoticeTestOut(BaseModel):
+    arrived: bool
+    error: str | None
 
 
 class DependencyOut(BaseModel):

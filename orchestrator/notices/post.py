@@ -59,8 +59,12 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     host = _host(scheme, service)
     if scheme in PLAIN and host.lower() not in allowed:
         return {"error": f"{scheme}:// sends without encryption; use {scheme}s://."}
-    if host and host.lower() not in allowed and not all(map(is_public, resolve(host))):
-        return {"error": f"{host} is inside this network; ask the server's operator to allow it."}
+    if host and host.lower() not in allowed:
+        addresses = resolve(host)
+        if not addresses:
+            return {"error": f"There is no host {host} that this server can find."}
+        if not all(map(is_public, addresses)):
+            return {"error": f"{host} is inside this network; ask the server's operator to allow it."}
     shown = service.url(privacy=True).partition("?")[0]
     if request.get("title") is None:
         return {"shown": shown}

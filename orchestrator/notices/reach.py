@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_COMPATIBLE = ipaddress.ip_network("::/96")  # version 4 in the oldest form
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -31,7 +32,7 @@ def _of_version_6(address: ipaddress.IPv6Address) -> Iterable[Address]:
         yield address.ipv4_mapped
         return
     yield address
-    if address in _NAT64:
+    if address in _NAT64 or address in _COMPATIBLE:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     if address.sixtofour is not None:
         yield address.sixtofour

@@ -1,0 +1,40 @@
+"""Sends notices from a thread of its own: a mail server that hangs must not hold up anything else."""
+
+import logging
+import threading
+from datetime import datetime, timedelta
+
+from django.db import Error, close_old_connections, connections
+from django.utils import timezone
+
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.notices import delivery, events
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+OVERLAP = timedelta(seconds=30)  # a slow transaction commits events older than some that were read
+
+
+class NoticesThread(threading.Thread):
+    def __init__(self, stopping: threading.Event) -> None:
+        super().__init__(name="notices", daemon=True)
+        self.stopping = stopping
+        self.since: datetime | None = None  # None: as far back as news is news
+
+    def run(self) -> None:
+        while not self.stopping.wait(LOOK_EVERY_S):
+            close_old_connections()
+            try:
+                self.turn(timezone.now())
+            except Error as error:
+                logger.warning("Notices wait for the database: %s", error)
+            except OrchestratorError as error:
+                logger.warning("%s", error)
+        connections.close_all()
+
+    def turn(self, now: datetime) -> None:
+        """Read what happened since the last turn, and send what is due."""
+        events.collect(now, self.since or now - events.READ_BACK)
+        self.since = now - OVERLAP
+        delivery.deliver_due(now)
