@@ -74,8 +74,9 @@ class RankedPass(PoolPass):
         units = self.units - sum(standings[id_].units for id_ in self._plan.reserved)
         units -= sum(standings[id_].units for id_ in self._plan.starts)
         self._choose(able, units)
-        self._serve([job for job in able if job.id in self._chosen])
-        self._fill([job for job in able if job.id not in self._chosen])
+        head = self._held_up(able, units)
+        self._serve([job for job in able if job.id in self._chosen or job is head])
+        self._fill([job for job in able if job.id not in self._chosen and job is not head])
         return self._plan
 
     def _barred_for_good(self, job: QueuedJob) -> bool:
@@ -130,6 +131,23 @@ class RankedPass(PoolPass):
         self._plan.ranked = competing
         self._chosen = choose(competing, units, self._policy.swaps)
 
+    def _held_up(self, able: Sequence[QueuedJob], units: float) -> QueuedJob | None:
+        """The first that is left out only because some who run may not be stopped.
+
+        Who comes after it must not take one device after the other that it waits for.
+        """
+        stay: dict[int, float] = {}  # units that cannot be cleared, by the priority of who wants them
+        for job in able:
+            if job.id in self._chosen:
+                continue
+            if job.priority not in stay:
+                found = [one.id for one in self.running.values() if _stays(one, job)]
+                stay[job.priority] = sum(self._plan.standings[id_].units for id_ in found)
+            taken = stay[job.priority]
+            if taken and self._plan.standings[job.id].units > units - taken:
+                return job
+        return None
+
     def _serve(self, jobs: Sequence[QueuedJob]) -> None:
         """Place the jobs that should run; the first that cannot be placed is held a slot."""
         failed: set[Shape] = set()
@@ -138,7 +156,7 @@ class RankedPass(PoolPass):
             if (barrier := self.quotas.barrier(job)) is not None:
                 self._plan.codes[job.id] = barrier
                 continue
-            spot = None if shape in failed else self._find(job)
+            spot = None if shape in failed or job.id not in self._chosen else self._find(job)
             if spot is None:
                 failed.add(shape)
                 self._postpone_ranked(job, shape)
@@ -294,3 +312,8 @@ class RankedPass(PoolPass):
         soon = [next_change_s(job, self._policy) for job in (*begun, *staying)]
         later = [self._now + after for after in soon if after is not None]
         return min(later, default=None)
+
+
+def _stays(running: RunningJob, job: QueuedJob) -> bool:
+    """Whether a running job may not be stopped for a waiting one, whatever their ranks."""
+    return not running.stopping and (not running.preemptible or running.priority > job.priority)

@@ -239,3 +239,14 @@ def test_a_part_goes_where_later_requests_lose_least():
 
     assert [share.device_id for share in blind.start[0].devices] == ["gpu-0"]
     assert [share.device_id for share in knowing.start[0].devices] == ["gpu-1"]
+
+
+def test_a_wide_job_is_held_a_slot_where_those_who_run_may_not_be_stopped():
+    held = [running(f"small-{index}", f"gpu-{index}", preemptible=False, ran_s=5.0) for index in range(7)]
+    wide = queued("wide", gpus=8, submitted=NOW - 20, preemptible=False)
+    later = queued("later", submitted=NOW - 10, preemptible=False)
+
+    decisions = ranked(State(now=NOW, devices=gpus(8), queued=(wide, later), running=tuple(held)))
+
+    assert decisions.start == (), "the free device is not the next one's: they would never all be free"
+    assert [(each.job_id, len(each.device_ids)) for each in decisions.reserve] == [("id-wide", 8)]
