@@ -117,6 +117,9 @@ class Client:
     def post(self, path: str, body: dict[str, Any]) -> Any:
         return self._request("POST", path, body)
 
+    def patch(self, path: str, body: dict[str, Any]) -> Any:
+        return self._request("PATCH", path, body)
+
     def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
         data = None if body is None else json.dumps(body)
         if time.monotonic() - self._used_at > KEPT_ALIVE_S:
