@@ -18,7 +18,7 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator import datasets, isolation, job_secrets, lifecycle
+from orchestrator import datasets, isolation, job_secrets, lifecycle, training_plans
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.lifecycle import Ending
 from orchestrator.models import Attempt, Dataset, Device, ExitKind, Job, Network
@@ -354,6 +354,7 @@ def _environment(
         environment["BERTH_RESUME_FROM"] = str(resume.path)
     if job.array_index is not None:
         environment["BERTH_ARRAY_INDEX"] = str(job.array_index)
+    environment |= training_plans.environment(job, attempt)
     gpus = [device for device in devices if device.kind == "gpu"]
     # An empty list hides every GPU from a job on CPU slots.
     environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.id for device in gpus)

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard import rows, wall
 from dashboard.signing_in import signed_in
-from orchestrator import audit, steering, submission
+from orchestrator import audit, steering, submission, training_plans
 from orchestrator.api.downloads import list_files
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import (
@@ -69,6 +69,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "row": row,
         "attempts": attempts,
         "offers": offers(found),
+        "plan": _shown_plan(attempts),
         "answer": failure,
         "checkpoints": list(Checkpoint.objects.filter(job=found).order_by("-created_at")[:20]),
         "files": output_files(found),
@@ -89,6 +90,12 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         },
     }
     return render(request, "dashboard/job.html", context)
+
+
+def _shown_plan(attempts: list[Attempt]) -> dict[str, Any] | None:
+    """How the newest attempt that told it trains."""
+    told = next((shown for attempt in attempts if (shown := training_plans.show(attempt))), None)
+    return told and {**told, "speed": training_plans.speed(told)}
 
 
 def _visible(request: HttpRequest, job_id: UUID) -> Job:

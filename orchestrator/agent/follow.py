@@ -16,13 +16,14 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator import lifecycle, restarts, wakeups
+from orchestrator import lifecycle, restarts, training_plans, wakeups
 from orchestrator.models import Attempt, Job
 from orchestrator.store.logs import read_log, split_lines
 from orchestrator.store.metrics import MetricWriter, Point
 from orchestrator.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.telemetry.patterns import LineParser
 from training.events import CHECKPOINT_FAILED_EVENT, EVENT, FALLBACK_EVENT, RESUMED_EVENT
+from training.plan.given import PLAN_EVENT
 
 MOST_BYTES_A_POLL = 1 << 20
 MOST_LAST_VALUES = 200
@@ -160,6 +161,8 @@ class Follower:
             if text:
                 actor = f"attempt {self.attempt.number}"
                 lifecycle.remark(self.attempt.job, storable_text(text), actor=actor)
+            if event.get(EVENT) == PLAN_EVENT and (plan := training_plans.read_event(event)):
+                Attempt.objects.filter(pk=self.attempt.pk).update(plan=plan)
             step = event.get("step")
             if event.get(EVENT) == RESUMED_EVENT and isinstance(step, int) and 0 <= step <= INT64_LAST:
                 Attempt.objects.filter(pk=self.attempt.pk).update(resumed_from_step=step)

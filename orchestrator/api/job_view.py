@@ -11,6 +11,7 @@ from django.db.models import F, Prefetch, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
+from orchestrator import training_plans
 from orchestrator.models import (
     WAITING_STATES,
     Attempt,
@@ -74,6 +75,7 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> dict[str
         **_identity(job),
         **_course(job, attempt, now),
         **_outcome(job),
+        "plan": training_plans.show(attempt) if attempt else None,
         "memory_claim": job.memory_claim or None,
         "links": _links(job),
     }
@@ -104,6 +106,7 @@ def show_attempt(attempt: Attempt) -> dict[str, Any]:
         "resumed_from_step": attempt.resumed_from_step,
         "resumed_from": attempt.resumed_from,
         "last_step": attempt.last_step,
+        "plan": training_plans.show(attempt),
     }
 
 

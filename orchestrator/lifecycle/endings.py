@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import transaction
 
-from orchestrator import memory_claims, wakeups, words
+from orchestrator import memory_claims, training_plans, wakeups, words
 from orchestrator.lifecycle.sight import leases_of, lift_fences
 from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
 from orchestrator.lifecycle.use import charge, used_gpu_s
@@ -49,6 +49,7 @@ class Ending:
     progressed: bool = False  # a newer checkpoint verifies than the one it started from
     retriable: bool = True  # False where trying again cannot help
     claim_bytes: int | None = None  # with which a job that outgrew its claim is tried again
+    lighter: training_plans.Lighter | None = None  # the plan with which a model that ran out of memory is
 
 
 def end(attempt: Attempt, ending: Ending) -> Job:
@@ -83,11 +84,21 @@ def end(attempt: Attempt, ending: Ending) -> Job:
         job.attained_gpu_s += gpu_s
         charge(job, gpu_s, ending.at)
         if job.state in LEASED_STATES and job.attempt_count == attempt.number:
-            _move_on(job, replace(ending, claim_bytes=memory_claims.larger_claim(attempt)))
+            _move_on(job, _with_a_way_on(attempt, ending))
         queue_errand(job, Errand.SCHEDULE)
         wakeups.publish("devices")
 
     return retry_when_stale(Job(pk=attempt.job_id), act)
+
+
+def _with_a_way_on(attempt: Attempt, ending: Ending) -> Ending:
+    """What would be different for a job that ran out of memory, if it were tried again."""
+    ending = replace(ending, claim_bytes=memory_claims.larger_claim(attempt))
+    if ending.kind != ExitKind.OOM_GPU or ending.claim_bytes is not None:
+        return ending
+    return replace(
+        ending, lighter=training_plans.lighten(Attempt.objects.select_related("job").get(pk=attempt.pk))
+    )
 
 
 def _move_on(job: Job, ending: Ending) -> None:
@@ -167,7 +178,7 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
     failures = 0 if ending.progressed else job.failures + 1
     budget = _retry_budget(job, ending)
     outgrew = ending.kind == ExitKind.OOM_GPU and ending.claim_bytes is not None
-    retried = ending.kind in RETRIED_KINDS or outgrew
+    retried = ending.kind in RETRIED_KINDS or outgrew or ending.lighter is not None
     if never_ran or not ending.retriable or failures > budget or not retried:
         said = _why_not_again(ending, failures, budget)
         move(job, JobState.FAILED, actor="supervisor", reason=f"{ending.detail} {said}".strip(), **common)
@@ -177,6 +188,9 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
     if outgrew and ending.claim_bytes is not None:
         common["claim_floor_bytes"] = ending.claim_bytes
         when += f" with {words.size(ending.claim_bytes)} on each device"
+    if ending.lighter is not None:
+        common["next_plan"] = ending.lighter.plan
+        when += f" with less memory: {ending.lighter.change}"
     move(
         job,
         JobState.BACKOFF,
@@ -197,7 +211,7 @@ def _retry_budget(job: Job, ending: Ending) -> int:
 
 
 def _why_not_again(ending: Ending, failures: int, budget: int) -> str:
-    same_again = ending.kind == ExitKind.OOM_GPU and ending.claim_bytes is None
+    same_again = ending.kind == ExitKind.OOM_GPU and ending.claim_bytes is None and ending.lighter is None
     if ending.kind == ExitKind.USER_ERROR or same_again:
         return "Not retried: the same code would fail again."
     if ending.retriable and failures > budget > 0:

@@ -61,6 +61,7 @@ class Attempt(models.Model):
     last_step = models.BigIntegerField(null=True)
     first_step = models.BigIntegerField(null=True)  # the first it reported, and when
     first_step_at = models.DateTimeField(null=True)
+    plan = models.JSONField(default=dict)  # how a model is trained, as training_plans.read_event gives it
     # Where the agent's reading of this attempt's files stands; committed together with what it derived.
     followed = models.JSONField(default=dict)
 

@@ -132,6 +132,7 @@ class Job(models.Model):
     memory_claim = models.JSONField(default=dict)  # as memory_claims.MemoryClaim.as_json writes it
     claim_floor_bytes = models.BigIntegerField(null=True)  # what it claims at least, since it outgrew less
     idle_since = models.DateTimeField(null=True)  # its devices do nothing since then, and it was warned
+    next_plan = models.JSONField(default=dict)  # how the next attempt trains, since memory ran out
     resume_job = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
 
     wait_code = models.CharField(max_length=32, blank=True)
