@@ -3,9 +3,10 @@
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils import timezone
 
-from dashboard import problems, rail
-from dashboard.views.account import theme_of
+from dashboard import notices, problems, rail
+from dashboard.views.account import SHORTCUTS_COOKIE, theme_of
 from orchestrator.live import read_now
 
 
@@ -18,6 +19,8 @@ def shell(request: HttpRequest) -> dict[str, object]:
     return {
         "theme": theme_of(request),
         "rail": rail.places_for(request.user) if signed_in else [],
+        "unseen": notices.count_unseen(request, timezone.now()) if signed_in else 0,
+        "shortcuts": request.COOKIES.get(SHORTCUTS_COOKIE) != "off",
         "problems": found,
         "simulated": signed_in and read_now().simulated,
     }

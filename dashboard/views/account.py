@@ -18,6 +18,7 @@ from orchestrator.models import JobSecret, NoticeTarget, Occasion, Scope, Token
 THEMES = ("light", "dark")
 THEME_COOKIE = "berth_theme"
 USUAL_OCCASIONS = [Occasion.FINISHED, Occasion.FAILED, Occasion.WARNING]
+SHORTCUTS_COOKIE = "berth_keys"
 DAY_S = 24 * 3600
 YEAR_S = 366 * DAY_S
 EXPIRIES = {"30": "30 days", "90": "90 days", "365": "1 year", "": "never"}
@@ -101,4 +102,15 @@ def set_theme(request: HttpRequest) -> HttpResponse:
         answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_S, samesite="Lax", httponly=True)
     else:
         answer.delete_cookie(THEME_COOKIE, samesite="Lax")
+    return answer
+
+
+@require_POST
+def set_shortcuts(request: HttpRequest) -> HttpResponse:
+    """Single keys on or off, in this browser."""
+    answer = redirect("account")
+    if request.POST.get("shortcuts"):
+        answer.delete_cookie(SHORTCUTS_COOKIE, samesite="Lax")
+    else:
+        answer.set_cookie(SHORTCUTS_COOKIE, "off", max_age=YEAR_S, samesite="Lax", httponly=True)
     return answer

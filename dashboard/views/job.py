@@ -70,6 +70,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "attempts": attempts,
         "offers": offers(found),
         "plan": _shown_plan(attempts),
+        "neighbours": neighbours(found, request),
         "answer": failure,
         "checkpoints": list(Checkpoint.objects.filter(job=found).order_by("-created_at")[:20]),
         "files": output_files(found),
@@ -96,6 +97,15 @@ def _shown_plan(attempts: list[Attempt]) -> dict[str, Any] | None:
     """How the newest attempt that told it trains."""
     told = next((shown for attempt in attempts if (shown := training_plans.show(attempt))), None)
     return told and {**told, "speed": training_plans.speed(told)}
+
+
+def neighbours(job: Job, request: HttpRequest) -> dict[str, UUID | None]:
+    """The ids of the reader's jobs that were submitted just before and after this one."""
+    visible = Job.objects.visible_to(request.user)
+    return {
+        "newer": visible.filter(pk__gt=job.pk).order_by("pk").values_list("pk", flat=True).first(),
+        "older": visible.filter(pk__lt=job.pk).order_by("-pk").values_list("pk", flat=True).first(),
+    }
 
 
 def _visible(request: HttpRequest, job_id: UUID) -> Job:

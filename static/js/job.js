@@ -1,14 +1,13 @@
 // A job's page: head, charts and log, live; cancel can be undone for five seconds.
+import { post, soon } from "./actions.js";
 import { watchDevices } from "./device-charts.js";
 import { Log } from "./log.js";
 import { Metrics } from "./metrics.js";
 import { refresh } from "./rows.js";
 import { startShell } from "./shell.js";
 import { live } from "./socket.js";
-import { toast } from "./toast.js";
 import { clockElement, value } from "./words.js";
 
-const UNDO_MS = 5000;
 const page = document.getElementById("job");
 const data = JSON.parse(document.getElementById("job-data").textContent);
 
@@ -61,25 +60,12 @@ page.addEventListener("submit", (event) => {
 function cancelSoon(form) {
   const button = form.querySelector("button");
   button.disabled = true;
-  const { name } = page.dataset;
-  const go = () => { clearTimeout(timer); removeEventListener("pagehide", go); note.close(); act(form); };
-  const undo = () => { clearTimeout(timer); removeEventListener("pagehide", go); button.disabled = false; };
-  const note = toast(`Cancelling ${name} in 5 s.`, { action: { label: "Undo", run: undo }, staysMs: UNDO_MS + 1000 });
-  const timer = setTimeout(go, UNDO_MS);
-  addEventListener("pagehide", go); // leaving the page is not an undo
+  soon(`Cancelling ${page.dataset.name} in 5 s.`, () => act(form), () => { button.disabled = false; });
 }
 
 async function act(form) {
   const button = form.querySelector("button");
   button.disabled = true;
-  try {
-    const answer = await fetch(form.action, { method: "POST", body: new FormData(form), headers: { "X-Requested-With": "fetch" }, keepalive: true });
-    const { detail } = await answer.json();
-    toast(detail, { bad: !answer.ok });
-    refresh("job-head", "job-side");
-  } catch {
-    toast("The server did not answer, so nothing was changed. Try again.", { bad: true });
-  } finally {
-    button.disabled = false;
-  }
+  if (await post(form.action, new FormData(form))) refresh("job-head", "job-side");
+  button.disabled = false;
 }

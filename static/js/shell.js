@@ -5,7 +5,62 @@ import { clock, serverNow, startTimes } from "./words.js";
 export function startShell() {
   startTimes();
   startLiveDot();
+  startKeys();
+  setTimeout(startNotices); // after the page has subscribed to what it shows
   live.subscribe("health", (frame) => frame.data && showProblems(frame.data.problems), { sleeps: false });
+}
+
+// The palette and the keys are loaded at their first use.
+let pressed = Promise.resolve();
+
+function startKeys() {
+  const palette = async () => (await import("./palette.js")).openPalette();
+  const opener = document.getElementById("palette-open");
+  if (opener) {
+    opener.hidden = false;
+    opener.addEventListener("click", palette);
+  }
+  addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      palette();
+      return;
+    }
+    if (event.key === "F6") {
+      event.preventDefault();
+      (document.querySelector("#toasts button") ?? document.getElementById("bell"))?.focus();
+      return;
+    }
+    const isTyping = event.target.closest("input:not([type=checkbox], [type=radio]), select, textarea, [contenteditable], dialog");
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping || event.key.length > 1 || !("shortcuts" in document.documentElement.dataset)) return;
+    const onControl = event.target.closest("button, input, summary, a") && event.key === " ";
+    if (onControl && !event.target.closest("tr[data-job] a")) return; // Space is the control's own
+    if (event.key === " " && event.target.closest("tr[data-job]")) event.preventDefault();
+    pressed = pressed.then(async () => (await import("./keys.js")).press(event.key)); // in the order of the keys
+  });
+}
+
+// Short messages when something happens to the reader's own jobs, on whatever page.
+const SAID = { running: "started", succeeded: "finished", failed: "failed", timed_out: "reached its time limit", backoff: "failed and is tried again" };
+
+function startNotices() {
+  const me = document.documentElement.dataset.user;
+  const states = new Map();
+  live.addEventListener("frame", ({ detail: frame }) => {
+    if (frame.topic !== "jobs" || !frame.data) return;
+    for (const row of frame.data.jobs) {
+      const before = states.get(row.id);
+      states.set(row.id, row.state);
+      if (frame.type !== "snapshot" && before && before !== row.state && row.owner === me && SAID[row.state]) tell(row);
+    }
+  });
+  if (!live.has("jobs")) live.subscribe("jobs", () => {}, { sleeps: false });
+}
+
+async function tell(row) {
+  const { toast } = await import("./toast.js");
+  const open = { label: "Open", run: () => { location.href = `/jobs/${row.job}`; } };
+  toast(`${row.name} ${SAID[row.state]}.`, { bad: row.state === "failed", action: document.getElementById("job")?.dataset.job === row.job ? null : open });
 }
 
 function showProblems(problems) {

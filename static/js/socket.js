@@ -43,6 +43,10 @@ class Live extends EventTarget {
     else this.#ask(topic);
   }
 
+  has(topic) {
+    return this.#topics.has(topic);
+  }
+
   unsubscribe(topic) {
     if (this.#topics.delete(topic)) this.#send({ op: "unsubscribe", topic });
   }
@@ -148,6 +152,7 @@ class Live extends EventTarget {
       known.seq = frame.seq;
     }
     this.lastFrameAt = Date.now();
+    this.dispatchEvent(new CustomEvent("frame", { detail: frame }));
     return known.handler(frame);
   }
 

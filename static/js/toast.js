@@ -26,7 +26,3 @@ function button(label, run) {
   element.addEventListener("click", run);
   return element;
 }
-
-addEventListener("keydown", (event) => {
-  if (event.key === "F6") document.querySelector("#toasts button")?.focus();
-});

@@ -1,0 +1,47 @@
+"""What happened lately to a person's own jobs, for the bell."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import F, Q, QuerySet
+from django.http import HttpRequest
+
+from orchestrator.models import FINAL_STATES, JobEvent, JobState
+
+SEEN_COOKIE = "berth_seen"
+KEPT = timedelta(days=14)
+MOST = 60
+MOST_COUNTED = 9
+SAID = {
+    JobState.RUNNING: "started",
+    JobState.SUCCEEDED: "finished",
+    JobState.FAILED: "failed",
+    JobState.TIMED_OUT: "reached its time limit",
+    JobState.CANCELLED: "was cancelled",
+    JobState.BACKOFF: "failed and is tried again",
+    JobState.UNKNOWN: "cannot be seen any more",
+}
+
+
+def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
+    """Newest first; what the person did themselves is left out."""
+    return [
+        {"event": event, "job": event.job, "said": SAID.get(JobState(event.to_state), event.to_state)}
+        for event in _events(user, now - KEPT).select_related("job").order_by("-at")[:MOST]
+    ]
+
+
+def count_unseen(request: HttpRequest, now: datetime) -> int:
+    """How many came since the list was last opened here; at most ``MOST_COUNTED`` are counted."""
+    try:
+        since = datetime.fromtimestamp(float(request.COOKIES.get(SEEN_COOKIE, "")), tz=now.tzinfo)
+    except (ValueError, OverflowError, OSError):
+        since = now - timedelta(days=1)
+    return _events(request.user, max(since, now - KEPT))[:MOST_COUNTED].count()
+
+
+def _events(user: AbstractBaseUser | AnonymousUser, since: datetime) -> QuerySet[JobEvent]:
+    told = Q(to_state__in=[*FINAL_STATES, JobState.RUNNING, JobState.BACKOFF, JobState.UNKNOWN])
+    happened = JobEvent.objects.filter(told, job__owner_id=user.pk, at__gt=since)
+    return happened.exclude(from_state=F("to_state")).exclude(actor=getattr(user, "username", ""))

@@ -1,0 +1,98 @@
+"""Everything from the keyboard, in a real browser."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from orchestrator.models import Job, JobState
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning"),
+]
+
+
+def test_three_jobs_are_chosen_and_compared_from_the_keyboard(open_page, ada, make_job):
+    for name in ("one", "two", "three"):
+        make_job(name=name)
+    page = open_page(ada, "/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    expect(page).to_have_url(re.compile("/jobs$"))
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    for number in range(3):
+        page.keyboard.press("j")
+        expect(page.locator("tr[data-job]").nth(number).locator("th a")).to_be_focused()
+        page.keyboard.press("Space")
+        expect(page.locator("#chosen-count")).to_have_text(f"{number + 1} chosen")
+    page.keyboard.press("=")
+    expect(page).to_have_url(re.compile(r"/compare\?jobs=[0-9a-f]{8},[0-9a-f]{8},[0-9a-f]{8}$"))
+    expect(page.locator("#comparison thead a bdi")).to_have_text(["three", "two", "one"])
+
+
+def test_x_cancels_after_five_seconds_and_u_undoes(open_page, ada, make_job):
+    make_job(name="precious")
+    page = open_page(ada, "/jobs")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+    page.keyboard.press("j")
+    expect(page.locator("tr[data-job] th a").first).to_be_focused()
+    page.keyboard.press("x")
+    expect(page.locator(".toast")).to_contain_text("Cancelling precious in 5 s.")
+    page.keyboard.press("u")
+    expect(page.locator(".toast")).to_have_count(0)
+    page.wait_for_timeout(5_500)
+    assert Job.objects.get().state == JobState.QUEUED
+
+
+def test_the_palette_finds_a_job_and_opens_it(open_page, ada, make_job):
+    job = make_job(name="<b>needle</b>")
+    make_job(name="hay")
+    page = open_page(ada, "/queue")
+    expect(page.locator("#palette-open")).to_be_visible()
+
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Search or run")).to_be_focused()
+    page.keyboard.type("needle")
+    expect(page.get_by_role("option")).to_have_count(1)
+    expect(page.get_by_role("option")).to_contain_text("<b>needle</b>")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"/jobs/{job.pk}$"))
+
+
+def test_keys_do_nothing_in_a_field_or_where_they_are_switched_off(open_page, ada, make_job):
+    page = open_page(ada, "/jobs")
+    expect(page.locator("#palette-open")).to_be_visible()
+    page.locator("#q").press_sequentially("c")
+    page.wait_for_timeout(300)
+    expect(page).to_have_url(re.compile("/jobs"))
+
+    page.goto(page.url.split("/jobs")[0] + "/account")
+    page.get_by_label("Single keys do things").uncheck()
+    page.get_by_role("button", name="Save").click()
+    page.keyboard.press("c")
+    page.wait_for_timeout(300)
+    expect(page).to_have_url(re.compile("/account$"))
+    page.goto(page.url.replace("/account", "/jobs"))
+    page.locator("h1").click()
+    page.keyboard.press("c")
+    page.wait_for_timeout(300)
+    expect(page).to_have_url(re.compile("/jobs$"))
+
+
+def test_a_job_that_fails_is_told_on_whatever_page_one_is(open_page, ada, make_job):
+    job = make_job(name="unlucky")
+    page = open_page(ada, "/queue")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    page.wait_for_timeout(1_500)
+
+    Job.objects.filter(pk=job.pk).update(state=JobState.FAILED, version=1)
+
+    Job.objects.filter(pk=job.pk).update(ended_at=job.queued_at)
+    expect(page.locator(".toast")).to_contain_text("unlucky failed.", timeout=8_000)
+    page.keyboard.press("F6")
+    expect(page.get_by_role("button", name="Open")).to_be_focused()

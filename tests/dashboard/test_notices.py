@@ -1,0 +1,60 @@
+"""The list behind the bell."""
+
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from orchestrator.models import JobEvent, JobState
+
+
+@pytest.fixture
+def tell(make_job):
+    def tell(to: JobState = JobState.FAILED, *, actor: str = "supervisor", age_s: float = 5, **fields):
+        job = make_job(**fields)
+        at = timezone.now() - timedelta(seconds=age_s)
+        JobEvent.objects.create(
+            job=job, number=2, at=at, from_state="running", to_state=to, actor=actor, reason="It ran out."
+        )
+        return job
+
+    return tell
+
+
+def test_what_happened_to_ones_own_jobs_is_listed_with_the_reason(reader, ada, tell):
+    tell(name="unlucky")
+
+    page = reader(ada).get(reverse("notices")).content.decode()
+
+    assert "unlucky" in page
+    assert "failed: It ran out." in page
+
+
+def test_what_one_did_oneself_and_what_is_others_is_left_out(reader, ada, bob, tell):
+    tell(JobState.CANCELLED, actor="ada", name="own-doing")
+    tell(owner=bob, name="of-bob")
+
+    page = reader(ada).get(reverse("notices")).content.decode()
+
+    assert "own-doing" not in page
+    assert "of-bob" not in page
+    assert "No messages" in page
+
+
+def test_the_bell_counts_until_the_list_was_opened(reader, ada, tell):
+    tell()
+    browser = reader(ada)
+
+    assert '<span class="count">1<' in browser.get("/").content.decode()
+    browser.get(reverse("notices"))
+    assert '<span class="count">' not in browser.get("/").content.decode()
+
+
+@pytest.mark.parametrize("seen", ["", "nan", "1e99", "yesterday", "-1"])
+def test_b53_a_cookie_that_is_no_time_is_as_good_as_none(reader, ada, tell, seen):
+    tell()
+    browser = reader(ada)
+    browser.cookies["berth_seen"] = seen
+
+    assert '<span class="count">1<' in browser.get("/").content.decode()
