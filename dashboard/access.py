@@ -1,7 +1,7 @@
 """Who may open the websocket, and which topics they may read."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
 
 from orchestrator import tokens
-from orchestrator.models import Job, Token
+from orchestrator.models import Job, Person, PoolRight, Right, Role, Token
 
 OPEN_TOPICS = frozenset({"devices", "jobs", "queue", "health"})
 LONGEST_TOPIC = 120
@@ -32,6 +32,10 @@ class Pass:
     is_staff: bool
     session_key: str = ""
     token_id: int | None = None
+    role: str = (
+        Role.SUBMITTER
+    )  # of people who are not staff; with their rights it ends this pass when it changes
+    operates: frozenset[str] = frozenset()  # pools by a right of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def identify(headers: Mapping[str, str], cookies: Mapping[str, str]) -> Pass | N
     if (header := headers.get("authorization")) is not None:
         scheme, _, text = header.partition(" ")
         token = tokens.authenticate(text) if scheme == "Token" else None
-        return Pass(token.user_id, token.user.is_staff, token_id=token.pk) if token else None
+        return _pass_of(token.user, token_id=token.pk) if token else None
     key = cookies.get(settings.SESSION_COOKIE_NAME, "")
     return _of_session(key) if key else None
 
@@ -97,7 +101,23 @@ def _of_session(key: str) -> Pass | None:
     user = User.objects.filter(pk=user_id, is_active=True).first() if user_id else None
     if user is None or session.get("_auth_user_hash") != user.get_session_auth_hash():
         return None
-    return Pass(user.pk, user.is_staff, session_key=key)
+    return _pass_of(user, session_key=key)
+
+
+def _pass_of(user: User, *, session_key: str = "", token_id: int | None = None) -> Pass:
+    role, operates = _standings([user.pk])[user.pk]
+    return Pass(user.pk, user.is_staff, session_key, token_id, role, operates)
+
+
+def _standings(user_ids: Iterable[int]) -> dict[int, tuple[str, frozenset[str]]]:
+    """Role and operated pools of each of these people."""
+    ids = set(user_ids)
+    roles = dict(Person.objects.filter(user__in=ids).values_list("user_id", "role"))
+    pools: dict[int, set[str]] = {}
+    given = PoolRight.objects.filter(user__in=ids, right=Right.OPERATE).values_list("user_id", "pool_id")
+    for user_id, pool_id in given:
+        pools.setdefault(user_id, set()).add(pool_id)
+    return {id_: (roles.get(id_, Role.SUBMITTER), frozenset(pools.get(id_, ()))) for id_ in ids}
 
 
 def is_same_origin(headers: Mapping[str, str], *, secure: bool) -> bool:
@@ -133,12 +153,14 @@ def still_valid(holders: Sequence[Pass]) -> list[bool]:
     sessions = set(
         Session.objects.filter(pk__in=keys, expire_date__gt=now).values_list("session_key", flat=True)
     )
+    standings = _standings(one.user_id for one in holders)
     wanted = {one.token_id for one in holders if one.token_id is not None}
     alive: dict[int, Any] = {
         token.pk: token.expires_at for token in Token.objects.filter(pk__in=wanted, revoked_at=None)
     }
     return [
         users.get(one.user_id) == one.is_staff
+        and standings[one.user_id] == (one.role, one.operates)
         and (one.session_key in sessions if one.token_id is None else _alive(alive, one.token_id, now))
         for one in holders
     ]

@@ -1,0 +1,238 @@
+"""Every address and every topic of the real ASGI application, as somebody who may not: nothing is open by accident."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from asgiref.sync import sync_to_async
+from asgiref.testing import ApplicationCommunicator
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from orchestrator import tokens
+from orchestrator.models import Job, JobState, Person, PoolRight, Right, Role
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+# What answers to people who are not signed in, and why.
+OPEN = {
+    "/login": "the way in",
+    "/admin/login/": "leads to /login",
+    "/api/v1/health/live": "for load balancers",
+    "/api/v1/health/ready": "for load balancers",
+    "/api/v1/docs": "says what the API can do, as its source does",
+    "/api/v1/openapi.json": "likewise",
+    "/metrics": "has a token or a list of addresses of its own",
+}
+FOREIGN = "01890000-0000-7000-8000-000000000000"
+TOPICS = ("devices", "jobs", "queue", "health", "job:{}", "metrics:{}", "log:{}:1:0")
+PRIVATE = tuple(topic for topic in TOPICS if "{}" in topic)
+SECRET = "the only place of this text"  # noqa: S105  # in a job's argument
+
+
+@pytest.fixture(autouse=True)
+def _home(home):
+    """The application looks for its folder of static files when it is loaded."""
+
+
+def application():
+    from orchestrator.config.asgi import application
+
+    return application
+
+
+def addresses() -> list[str]:
+    """One address for each pattern of the URL configuration, those of the admin and REST included."""
+    return sorted(set(_walk(get_resolver().url_patterns, "/")))
+
+
+def _walk(patterns: list[URLPattern | URLResolver], prefix: str) -> Iterator[str]:
+    for pattern in patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from _walk(pattern.url_patterns, route)
+        elif "(" not in route and "^" not in route:  # REST's "nothing here" and the admin's catch-all
+            yield _filled(route)
+
+
+def _filled(route: str, job: str = FOREIGN) -> str:
+    values = {"job_id": job, "uuid": job, "action": "cancel", "path": "a.txt", "step": "1"}
+
+    def fill(hit: re.Match[str]) -> str:
+        kind, _, name = hit[1].rpartition(":")
+        return values.get(name) or ("1" if kind == "int" else job if kind == "uuid" else "x")
+
+    return re.sub(r"<([^>]+)>", fill, route)
+
+
+@pytest.fixture
+def adas_job(ada, make_attempt, make_job, home) -> Job:
+    return make_attempt(make_job(ada, spec={"args": [SECRET]}), state=JobState.RUNNING).job
+
+
+def browser(user=None, token: str = "") -> httpx.AsyncClient:
+    headers = {"Authorization": f"Token {token}"} if token else {}
+    cookies = {}
+    if user is not None:
+        client = Client()
+        client.force_login(user)
+        cookies = {"berth_session": client.cookies["berth_session"].value}
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=application(), raise_app_exceptions=False),
+        base_url="http://localhost",
+        headers=headers,
+        cookies=cookies,
+    )
+
+
+def test_the_walk_sees_pages_rest_and_admin():
+    found = addresses()
+
+    assert len(found) > 100
+    for known in (
+        "/",
+        f"/jobs/{FOREIGN}",
+        "/audit",
+        "/api/v1/jobs",
+        "/api/v1/quotas",
+        "/admin/orchestrator/pool/",
+    ):
+        assert known in found
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_t01_a_stranger_is_sent_to_the_sign_in_or_gets_401(method, home):
+    async with browser() as stranger:
+        for address in addresses():
+            answer = await stranger.request(method, address)
+            if address in OPEN:
+                assert answer.status_code not in {401, 500}, address
+            elif answer.status_code == 302:
+                assert answer.headers["Location"].startswith(("/login?next=", "/admin/login/?next=")), address
+            else:  # 403: a form without its token, 405: not this method
+                assert answer.status_code in {401, 403, 404, 405}, address
+
+
+async def test_t02_another_user_a_viewer_and_a_read_token_find_nothing_of_anothers_job(adas_job, bob, root):
+    await sync_to_async(Person.objects.create)(user=bob, role=Role.VIEWER)
+    as_viewer = await sync_to_async(browser)(bob)
+    mine = [_filled(route, str(adas_job.pk)) for route in _routes_of_jobs()]
+    assert len(mine) > 15
+    for role in ("viewer", "submitter"):
+        for address in mine:
+            answer = await as_viewer.get(address)
+            assert answer.status_code in {404, 405}, (role, address)
+            assert SECRET not in answer.text
+        await sync_to_async(Person.objects.all().delete)()
+    token = (await sync_to_async(tokens.issue)(root, name="reads", scope="read"))[1]
+    async with browser(token=token) as reading:
+        for address in (each for each in mine if each.startswith("/api/")):
+            assert (await reading.post(address)).status_code in {403, 404, 405}, address
+    row = await Job.objects.aget(pk=adas_job.pk)
+    assert (row.state, row.stop_wanted) == (JobState.RUNNING, False)
+
+
+def _routes_of_jobs() -> list[str]:
+    def routes(patterns: list[URLPattern | URLResolver], prefix: str) -> Iterator[str]:
+        for pattern in patterns:
+            route = prefix + str(pattern.pattern)
+            if isinstance(pattern, URLResolver):
+                yield from routes(pattern.url_patterns, route)
+            elif "job_id" in route and "admin" not in route:
+                yield route
+
+    return sorted(set(routes(get_resolver().url_patterns, "/")))
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.SUBMITTER])
+async def test_pages_of_admins_are_closed_to_others(role, bob, home):
+    await sync_to_async(Person.objects.create)(user=bob, role=role)
+    client = await sync_to_async(browser)(bob)
+    for address in addresses():
+        if address.startswith("/admin/") and address not in OPEN and "logout" not in address:
+            answer = await client.get(address)
+            assert answer.status_code in {302, 403, 404}, address
+            if answer.status_code == 302:
+                assert "/login" in answer.headers["Location"], address
+    assert (await client.get("/audit")).status_code == 403
+
+
+async def frames(topic: str, *, cookie: str = "", token: str = "") -> list[dict]:
+    """What a socket of the real application answers to one subscription, up to the first frame about it."""
+    headers = [(b"host", b"localhost"), (b"origin", b"http://localhost")]
+    headers += [(b"cookie", f"berth_session={cookie}".encode())] if cookie else []
+    headers += [(b"authorization", f"Token {token}".encode())] if token else []
+    scope = {
+        "type": "websocket",
+        "path": "/ws/v1/",
+        "query_string": b"",
+        "headers": headers,
+        "subprotocols": [],
+    }
+    socket = ApplicationCommunicator(application(), scope)
+    await socket.send_input({"type": "websocket.connect"})
+    found = []
+    while True:
+        event = await socket.receive_output(10)
+        if event["type"] == "websocket.close":
+            return [*found, {"closed": event["code"]}]
+        if event["type"] == "websocket.accept":
+            text = json.dumps({"op": "subscribe", "topic": topic, "after": None})
+            await socket.send_input({"type": "websocket.receive", "text": text, "bytes": None})
+            continue
+        frame = json.loads(event["text"])
+        found.append(frame)
+        if frame.get("topic") == topic:
+            await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+            await socket.wait(5)
+            return found
+
+
+def cookie_of(user) -> str:
+    client = Client()
+    client.force_login(user)
+    return client.cookies["berth_session"].value
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+async def test_t01_a_stranger_gets_no_topic(topic, home):
+    assert await frames(topic.format(FOREIGN)) == [{"closed": 4001}]
+
+
+@pytest.mark.parametrize("topic", PRIVATE)
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.SUBMITTER])
+async def test_b63_anothers_topic_is_answered_like_none(topic, role, adas_job, bob):
+    await sync_to_async(Person.objects.create)(user=bob, role=role)
+    cookie = await sync_to_async(cookie_of)(bob)
+
+    found = await frames(topic.format(adas_job.pk), cookie=cookie)
+
+    missing = await frames(topic.format(FOREIGN), cookie=cookie)
+    assert found[-1]["data"] == missing[-1]["data"] == {"status": 404}
+    assert SECRET not in str(found)
+
+
+async def test_operators_of_the_pool_and_read_tokens_of_the_owner_may_watch(adas_job, ada, bob):
+    await sync_to_async(PoolRight.objects.create)(user=bob, pool_id="default", right=Right.OPERATE)
+    cookie = await sync_to_async(cookie_of)(bob)
+    token = (await sync_to_async(tokens.issue)(ada, name="reads", scope="read"))[1]
+
+    topic = f"job:{adas_job.pk}"
+    assert (await frames(topic, cookie=cookie))[-1]["type"] == "snapshot"
+    assert (await frames(topic, token=token))[-1]["type"] == "snapshot"
+
+
+async def test_t05_a_right_that_is_taken_ends_the_open_sockets(adas_job, bob):
+    from dashboard import access
+
+    right = await sync_to_async(PoolRight.objects.create)(user=bob, pool_id="default", right=Right.OPERATE)
+    cookie = await sync_to_async(cookie_of)(bob)
+    holder = await sync_to_async(access.identify)({}, {"berth_session": cookie})
+    assert holder is not None
+    assert await sync_to_async(access.still_valid)([holder]) == [True]
+
+    await sync_to_async(right.delete)()
+
+    assert await sync_to_async(access.still_valid)([holder]) == [False]
