@@ -1,1 +1,1 @@
-"""Replays a job trace through the scheduler's own ``decide``: what would have waited how long."""
+"""Schedules of the simulator on disk, and their score by an independent checker."""

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from benchmarks import scheduling
-from benchmarks.simulator.replay import Knowledge, replay
 from benchmarks.simulator.schedule import score
-from benchmarks.simulator.trace import read_pool, read_trace
 from orchestrator.scheduling import Policy
+from orchestrator.simulator.replay import Knowledge, replay
+from orchestrator.simulator.trace import read_pool, read_trace
 
 COLUMNS = [
     "job_id",

@@ -7,8 +7,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any, Literal
 
-from benchmarks.simulator.trace import POOL, TraceJob, claim_bytes
 from orchestrator.scheduling import (
+    Constraints,
     Decisions,
     Device,
     Lengths,
@@ -25,6 +25,7 @@ from orchestrator.scheduling import (
     learn_lengths,
     learn_start_errors,
 )
+from orchestrator.simulator.trace import POOL, TraceJob, claim_bytes
 
 Who = Literal["all", "half", "none"]
 Limits = Literal["given", "equal", "shuffled"]
@@ -282,6 +283,7 @@ def _lives(jobs: Sequence[TraceJob], device_bytes: int, knowledge: Knowledge) ->
             "owner": job.user,
             "pool": POOL,
             "gpus": job.gpus,
+            "constraints": Constraints(slices=job.gpus == 1 and job.gpu_milli < 1000),
             "memory_bytes": claim_bytes(job, device_bytes),
             "priority": job.priority if knowledge.priorities else 50,
             "submitted": job.arrival_s,
