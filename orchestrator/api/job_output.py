@@ -16,11 +16,14 @@ from orchestrator.api.finding import find_job
 from orchestrator.api.job_view import show_checkpoint
 from orchestrator.api.moments import read_seconds
 from orchestrator.api.paging import Page, whole
-from orchestrator.api.schemas import CheckpointOut, FilesOut, MetricsOut
+from orchestrator.api.schemas import CheckpointOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
 from orchestrator.exceptions import NotFound
 from orchestrator.models import Attempt, Checkpoint, Job
-from orchestrator.store import logs, series
+from orchestrator.store import log_lines, log_search, logs, series
 from orchestrator.store.layout import JobFolder
+from orchestrator.store.log_lines import MOST_LINES
+from orchestrator.store.log_search import LONGEST_QUERY
+from orchestrator.supervisor.folder import AttemptFolder
 
 router = Router()
 
@@ -33,11 +36,31 @@ Window = Annotated[
 ]
 
 
-class LogWindow(BaseModel):
+class LogPlace(BaseModel):
     attempt: Annotated[int, Field(ge=1)] | None = Field(None, description="default: the newest")
     rank: Annotated[int, Field(ge=0, le=100_000)] = 0
+
+
+class LogWindow(LogPlace):
     offset: Annotated[int, Field(ge=-(2**53), le=2**53)] = Field(0, description="negative: from the end")
     limit: Annotated[int, Field(ge=4, le=4 * 1024**2)] = 256 * 1024
+
+
+class LineWindow(LogPlace):
+    start: Annotated[int, Field(ge=-(2**53), le=2**53)] = Field(
+        0, alias="from", description="number of the first line, from 0; negative: from the end"
+    )
+    count: Annotated[int, Field(ge=1, le=MOST_LINES)] = 200
+
+
+class LogSearch(LogPlace):
+    q: str = Field(max_length=LONGEST_QUERY, description="a text; with `regex` an RE2 expression")
+    regex: bool = False
+    case: bool = Field(False, description="whether upper and lower case differ")
+    start: Annotated[int, Field(ge=0, le=2**53)] = Field(
+        0, alias="from", description="hits before are counted only"
+    )
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
 class MetricWindow(BaseModel):
@@ -57,14 +80,8 @@ class MetricWindow(BaseModel):
 def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> HttpResponse:
     """Bytes of a log from an offset, as they were written; X-Next-Offset says where to read on."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    number = window.attempt or job.attempt_count
-    if window.attempt and not Attempt.objects.filter(job=job, number=number).exists():
-        raise NotFound(f"The job has no attempt {number}.")
-    if window.rank >= job.gpus:
-        last = job.gpus - 1
-        raise NotFound(f"The job has no rank {window.rank}; give {f'0 to {last}' if last else '0'}.")
-    path = _folder(job).attempt(number).log(window.rank)
-    chunk = logs.read_log(path, window.offset, window.limit)
+    number, folder = _log_of(job, window)
+    chunk = logs.read_log(folder.log(window.rank), window.offset, window.limit)
     headers = {
         "X-Offset": str(chunk.offset),
         "X-Next-Offset": str(chunk.next_offset),
@@ -76,6 +93,63 @@ def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> 
         "Cache-Control": "private, no-store",
     }
     return HttpResponse(chunk.data, content_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get("/{job_id}/logs/lines", response=LogLinesOut)
+def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindow]) -> object:
+    """Lines of a log by number, as text that is safe to show; colours stay."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    number, folder = _log_of(job, window)
+    log, index = folder.log(window.rank), folder.log_index(window.rank)
+    lines = log_lines.read_lines(log, index, window.start, window.count)
+    return {
+        "attempt": number,
+        "rank": window.rank,
+        "total": log_lines.count_lines(log, index) if log.exists() else 0,
+        "lines": [_show_line(line.number, line.offset, line.data) for line in lines],
+    }
+
+
+@router.get("/{job_id}/logs/search", response=LogHitsOut)
+def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -> object:
+    """Lines that hold a text, a page of them and how many there are in the whole log."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    number, folder = _log_of(job, window)
+    found = log_search.search(
+        folder.log(window.rank),
+        folder.log_index(window.rank),
+        window.q,
+        regex=window.regex,
+        case=window.case,
+        first=window.start,
+        limit=window.limit,
+    )
+    return {
+        "attempt": number,
+        "rank": window.rank,
+        "total": found.total,
+        "more": found.more,
+        "hits": [_show_line(hit.number, hit.offset, hit.data) for hit in found.hits],
+    }
+
+
+def _log_of(job: Job, place: LogPlace) -> tuple[int, AttemptFolder]:
+    """The attempt whose log is meant, and its folder.
+
+    Raises:
+        NotFound: the job has no such attempt or rank.
+    """
+    number = place.attempt or job.attempt_count
+    if place.attempt and not Attempt.objects.filter(job=job, number=number).exists():
+        raise NotFound(f"The job has no attempt {number}.")
+    if place.rank >= job.gpus:
+        last = job.gpus - 1
+        raise NotFound(f"The job has no rank {place.rank}; give {f'0 to {last}' if last else '0'}.")
+    return number, _folder(job).attempt(number)
+
+
+def _show_line(number: int, offset: int, data: bytes) -> dict[str, object]:
+    return {"number": number, "offset": offset, "text": logs.display_text(data)}
 
 
 @router.get("/{job_id}/metrics", response=MetricsOut)

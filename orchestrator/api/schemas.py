@@ -466,6 +466,27 @@ class NoticeTestOut(BaseModel):
     error: str | None
 
 
+class LogLineOut(BaseModel):
+    number: int = Field(description="from 0")
+    offset: int = Field(description="of its first byte in the log")
+    text: str
+
+
+class LogLinesOut(BaseModel):
+    attempt: int
+    rank: int
+    total: int = Field(description="lines of the log; one that has no newline yet counts")
+    lines: list[LogLineOut]
+
+
+class LogHitsOut(BaseModel):
+    attempt: int
+    rank: int
+    total: int = Field(description="lines that match in the whole log")
+    more: bool = Field(description="there are more: counting stopped")
+    hits: list[LogLineOut]
+
+
 class DependencyOut(BaseModel):
     state: Literal["ok", "failing"]
     detail: str

@@ -107,7 +107,7 @@ def read_lines(log: Path, index: Path, first: int, count: int) -> list[LogLine]:
         first = max(0, count_lines(log, index) + first)
     last = first + min(count, MOST_LINES)
     found: list[LogLine] = []
-    for line in _lines_from(log, read_index(index), first):
+    for line in _lines_from(log, index, first):
         if line.number >= last or len(found) >= MOST_LINES:
             break
         if line.number >= first:
@@ -115,27 +115,46 @@ def read_lines(log: Path, index: Path, first: int, count: int) -> list[LogLine]:
     return found
 
 
-def _lines_from(log: Path, entries: NDArray[np.void], first: int) -> Iterator[LogLine]:
-    """Lines from the last indexed one at or before ``first`` on."""
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """Consecutive whole lines of a log, each with its newline (of the last line of a log it may be missing)."""
+
+    number: int  # of the first line
+    offset: int
+    data: bytes
+
+
+def read_blocks(log: Path, index: Path, first: int = 0) -> Iterator[LineBlock]:
+    """The log as blocks of about a MiB, from the last indexed line at or before ``first`` on.
+
+    Where the cap dropped a part, a line says so; numbers go on from the next indexed line.
+    """
+    entries = read_index(index)
+    offsets = entries["offset"].tolist()
     place = int(np.searchsorted(entries["line"], first, side="right")) - 1
     number = int(entries["line"][place]) if place >= 0 else 0
-    offset = int(entries["offset"][place]) if place >= 0 else 0
-    offsets = entries["offset"].tolist()
-    carry, carry_at = b"", offset
-    while True:
-        chunk = read_log(log, offset, SCAN_BYTES)
-        if not chunk.data:
-            break
+    offset = at = offsets[place] if place >= 0 else 0
+    carry = b""
+    while (chunk := read_log(log, at, SCAN_BYTES)).data:
         data = carry + chunk.data
-        *lines, carry = data.split(b"\n")
-        for line in lines:
-            yield LogLine(number, carry_at, line[:LONGEST_LINE_BYTES].rstrip(b"\r"))
-            number, carry_at = number + 1, carry_at + len(line) + 1
-        offset = chunk.next_offset
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield LineBlock(number, offset, data[:end])
+            number += data.count(b"\n", 0, end)
+            offset += end
+        carry, at = data[end:], chunk.next_offset
         if chunk.dropped_bytes:
-            place = bisect_right(offsets, offset)
+            place = bisect_right(offsets, at)
             if place < len(offsets):
-                number, offset, carry = int(entries["line"][place]), offsets[place], b""
-            carry_at = offset - len(carry)
+                number, at, carry = int(entries["line"][place]), offsets[place], b""
+            offset = at - len(carry)
     if carry:
-        yield LogLine(number, carry_at, carry[:LONGEST_LINE_BYTES])
+        yield LineBlock(number, offset, carry)
+
+
+def _lines_from(log: Path, index: Path, first: int) -> Iterator[LogLine]:
+    for block in read_blocks(log, index, first):
+        number, offset = block.number, block.offset
+        for line in block.data.removesuffix(b"\n").split(b"\n"):
+            yield LogLine(number, offset, line[:LONGEST_LINE_BYTES].rstrip(b"\r"))
+            number, offset = number + 1, offset + len(line) + 1

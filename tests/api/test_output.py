@@ -325,3 +325,34 @@ def test_b58_a_link_among_the_kept_files_is_not_followed(checkpoint, ran, home, 
 @pytest.mark.parametrize("step", ["201", "-1", "..", "9" * 30, "generation%209", "²"])
 def test_unknown_checkpoints_are_404(step, checkpoint, ran, client_of, ada):
     assert client_of(ada).send("GET", f"/jobs/{ran.pk}/checkpoints/{step}").status_code == 404
+
+
+def test_lines_of_a_log_come_by_number_and_from_the_end(client_of, ada, make_attempt, home):
+    attempt = make_attempt()
+    folder = home.job(attempt.job_id).attempt(attempt.number)
+    folder.logs.mkdir(parents=True, exist_ok=True)
+    folder.log(0).write_bytes(b"one\n\x1b[31mtwo\x1b[0m \x1b]0;title\x07\nthree")
+    client = client_of(ada)
+
+    first = client.send("GET", f"/jobs/{attempt.job_id}/logs/lines?from=1&count=1").json()
+    last = client.send("GET", f"/jobs/{attempt.job_id}/logs/lines?from=-1").json()
+
+    assert first["total"] == 3
+    assert first["lines"] == [{"number": 1, "offset": 4, "text": "\x1b[31mtwo\x1b[0m "}]
+    assert [line["text"] for line in last["lines"]] == ["three"]
+
+
+def test_a_search_of_a_log_pages_through_its_hits(client_of, ada, make_attempt, home):
+    attempt = make_attempt()
+    folder = home.job(attempt.job_id).attempt(attempt.number)
+    folder.logs.mkdir(parents=True, exist_ok=True)
+    folder.log(0).write_text("".join(f"line {n}\n" for n in range(50)))
+    client = client_of(ada)
+
+    found = client.send("GET", f"/jobs/{attempt.job_id}/logs/search?q=LINE&from=10&limit=2").json()
+    refused = client.send("GET", f"/jobs/{attempt.job_id}/logs/search?q=(&regex=true")
+
+    assert found["total"] == 50
+    assert [hit["text"] for hit in found["hits"]] == ["line 10", "line 11"]
+    assert refused.status_code == 400
+    assert "q" in refused.json()["errors"]
