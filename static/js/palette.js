@@ -1,6 +1,5 @@
 // The palette: anything by name, and what can be done to the thing that is open.
 import { send } from "./actions.js";
-import { icon } from "./shell.js";
 import { toast } from "./toast.js";
 
 const RECENT_KEY = "berth-recent";
@@ -9,12 +8,14 @@ const WAIT_MS = 80;
 const ICONS = { job: "jobs", device: "pools", user: "account", dataset: "datasets", action: "submit", page: "overview", here: "running" };
 
 let dialog = null;
+let icon = null; // the shell's; it imports this module, so this one cannot import it
 let hits = [];
 let at = 0;
 let asked = 0;
 let timer = 0;
 
-export function openPalette() {
+export function openPalette(shellIcon) {
+  icon = shellIcon;
   dialog ??= build();
   if (dialog.open) return dialog.close();
   dialog.querySelector("input").value = "";

@@ -14,7 +14,7 @@ export function startShell() {
 let pressed = Promise.resolve();
 
 function startKeys() {
-  const palette = async () => (await import("./palette.js")).openPalette();
+  const palette = async () => (await import("./palette.js")).openPalette(icon);
   const opener = document.getElementById("palette-open");
   if (opener) {
     opener.hidden = false;
