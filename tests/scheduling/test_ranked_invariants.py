@@ -313,7 +313,7 @@ def test_a_predicted_range_lies_in_the_future_and_is_in_order(state: State):
 
 @examples
 @given(any_states, st.sampled_from((-10_000.0, -1.0, 1e9)))
-def test_f82_a_clock_that_jumps_breaks_no_promise(state: State, jump_s: float):
+def test_f62_a_clock_that_jumps_breaks_no_promise(state: State, jump_s: float):
     state = replace(state, now=state.now + jump_s)
     decisions = ranked(state)
 
