@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
-from django.db.models import F
+from django.db.models import F, Q
 
 from orchestrator import launcher, lifecycle, placement, wakeups
 from orchestrator.elapsed import supervised_s
 from orchestrator.lifecycle import Ending, IllegalTransition, StaleJob
+from orchestrator.lifecycle.endings import LONGEST_BACKOFF_S
 from orchestrator.models import (
     Attempt,
     AttemptState,
@@ -38,6 +39,8 @@ MOST_DELIVERIES = 3
 PASS_EVERY_S = 5.0
 STOP_AGAIN_EVERY_S = 10.0
 CLEAN_EVERY_S = 600.0
+CLOCK_SLACK = timedelta(seconds=5)
+LONGEST_WAIT = timedelta(seconds=1.2 * LONGEST_BACKOFF_S)
 UPLOAD_KEPT_S = 3600.0
 LONGEST_GRACE_OF_OUTGROWN_S = 5.0
 STOPPED_STATES = frozenset({JobState.STOPPING, JobState.UNKNOWN})
@@ -90,7 +93,9 @@ class Sweeper:
 
     def end_waits(self, now: datetime) -> None:
         """Queue again the jobs whose wait after a failure is over (S12)."""
-        for job in Job.objects.filter(state=JobState.BACKOFF, next_try_at__lte=now):
+        # Later than any wait can be: the clock on the wall went back meanwhile (F61).
+        due = Q(next_try_at__lte=now) | Q(next_try_at__gt=now + LONGEST_WAIT)
+        for job in Job.objects.filter(due, state=JobState.BACKOFF):
             try:
                 lifecycle.back_to_queue(job, now=now)
             except (StaleJob, IllegalTransition):
@@ -159,17 +164,17 @@ class Sweeper:
         """Send errands again that nobody carried out, and carry out the oldest ourselves (F33, F35)."""
         patience_s = self._patience_s()
         oldest_s = min(patience_s, PUBLISH_AGAIN_AFTER_S)
-        due = list(Outbox.objects.open().filter(created_at__lte=now - timedelta(seconds=oldest_s)))
-        by_hand = now - timedelta(seconds=patience_s)
+        due = list(Outbox.objects.open().filter(waited(now, oldest_s)))
+        by_hand = set(Outbox.objects.open().filter(waited(now, patience_s)).values_list("pk", flat=True))
         passes = [errand for errand in due if errand.errand == Errand.SCHEDULE]
-        if any(errand.created_at < by_hand for errand in passes):
+        if any(errand.pk in by_hand for errand in passes):
             self._pass_ourselves(now)
         elif passes:
             wakeups.schedule()
         for errand in due:
             if errand.errand != Errand.LAUNCH:
                 continue
-            if errand.created_at < by_hand:
+            if errand.pk in by_hand:
                 self._launch_ourselves(errand, now)
             elif errand.deliveries == 0:
                 Outbox.objects.filter(pk=errand.pk).update(deliveries=F("deliveries") + 1, published_at=now)
@@ -177,8 +182,8 @@ class Sweeper:
 
     def _pass_ourselves(self, now: datetime) -> None:
         """A pass answers all errands that ask for one; one that waited that long shows that no worker comes."""
-        long_ago = now - timedelta(seconds=PUBLISH_AGAIN_AFTER_S)
-        if Outbox.objects.open().filter(errand=Errand.SCHEDULE, created_at__lte=long_ago).exists():
+        undone = Outbox.objects.open().filter(waited(now, PUBLISH_AGAIN_AFTER_S), errand=Errand.SCHEDULE)
+        if undone.exists():
             self.left_alone_at = time.monotonic()
         self.passed_at = time.monotonic()
         placement.run_pass(now)
@@ -210,6 +215,11 @@ class Sweeper:
     def _is_launching(self, attempt: Attempt) -> bool:
         self.launches = {pk: thread for pk, thread in self.launches.items() if thread.is_alive()}
         return attempt.pk in self.launches
+
+
+def waited(now: datetime, at_least_s: float) -> Q:
+    """Errands that wait for so long, and those of the future: the clock on the wall went back since (F61)."""
+    return Q(created_at__lte=now - timedelta(seconds=at_least_s)) | Q(created_at__gt=now + CLOCK_SLACK)
 
 
 def _launch(attempt: Attempt) -> None:

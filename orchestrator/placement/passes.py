@@ -1,7 +1,8 @@
 """A scheduling pass: reads the snapshot, asks the pure ``decide``, and applies its answer."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.db.models import Q
 from django.utils import timezone
 
 from orchestrator import memory_claims, scheduling
@@ -15,6 +16,7 @@ from orchestrator.placement.starting import preempt, start, vacate
 from orchestrator.placement.turns import next_term, turn
 from orchestrator.placement.waits import write_waits
 
+CLOCK_SLACK = timedelta(seconds=5)
 POLICY = scheduling.Policy.progress_aware()
 
 
@@ -48,6 +50,7 @@ def run_pass(now: datetime | None = None) -> int:
 
 def _settle(now: datetime) -> None:
     """A pass has seen every change up to ``now``: the errands that asked for it are done."""
-    Outbox.objects.open().filter(errand=Errand.SCHEDULE, created_at__lte=now).update(done_at=now)
+    seen = Q(created_at__lte=now) | Q(created_at__gt=now + CLOCK_SLACK)  # the clock went back since (F61)
+    Outbox.objects.open().filter(seen, errand=Errand.SCHEDULE).update(done_at=now)
     drop_void_promises()
     fail_without_dependency()

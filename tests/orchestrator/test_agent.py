@@ -527,3 +527,19 @@ def test_f50_a_checkpoint_that_found_no_room_is_taken_once_there_is_some(make_at
 
     assert (failed, taken) == (False, True)
     assert Checkpoint.objects.filter(job=attempt.job).count() == 1
+
+
+def test_f61_what_was_due_before_the_clock_went_back_is_done_all_the_same(make_attempt, make_job, home):
+    """Else a lost launch, or a job in backoff, would wait until the clock has caught up."""
+    attempt = make_attempt()
+    waiting = make_job(state=JobState.BACKOFF, next_try_at=timezone.now() + timedelta(seconds=5))
+    an_hour_ago = timezone.now() - timedelta(hours=1)
+
+    sweeper = Sweeper()
+    sweeper.end_waits(an_hour_ago)
+    sweeper.run_errands(an_hour_ago)
+    for thread in sweeper.launches.values():
+        thread.join()
+
+    assert Job.objects.get(pk=waiting.pk).state == JobState.QUEUED
+    assert Attempt.objects.get(pk=attempt.pk).state != AttemptState.CREATED
