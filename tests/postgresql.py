@@ -1,0 +1,90 @@
+"""Runs tests on a PostgreSQL of their own, which is thrown away afterwards.
+
+python -m tests.postgresql [pytest's arguments]     without any: the suite that both databases must pass
+"""
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+SUITE = (
+    "tests/orchestrator/test_lifecycle.py",
+    "tests/orchestrator/test_placement.py",
+    "tests/orchestrator/test_submission.py",
+    "tests/orchestrator/test_state_machine.py",
+    "tests/orchestrator/test_doctor.py",
+    "tests/orchestrator/test_backup.py",
+    "tests/api/test_jobs.py",
+    "tests/api/test_submit.py",
+    "tests/api/test_metrics.py",
+)
+UNPRIVILEGED = "nobody"  # PostgreSQL refuses to run as root
+
+
+def find_programs() -> Path | None:
+    """The folder of initdb and pg_ctl; Debian keeps them off PATH."""
+    found = shutil.which("initdb")
+    if found and shutil.which("pg_ctl"):
+        return Path(found).parent
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
+    return next((folder for folder in reversed(folders) if (folder / "initdb").exists()), None)
+
+
+@contextlib.contextmanager
+def running(programs: Path) -> Iterator[str]:
+    """A cluster that trusts everybody on this machine; yields its DATABASE_URL."""
+    with tempfile.TemporaryDirectory(prefix="berth-pg-") as name:
+        folder = Path(name)
+        user = {}
+        if os.getuid() == 0:
+            person = pwd.getpwnam(UNPRIVILEGED)
+            os.chown(folder, person.pw_uid, person.pw_gid)
+            user = {"user": person.pw_uid, "group": person.pw_gid, "extra_groups": []}
+        data, port = folder / "data", _free_port()
+        _run([programs / "initdb", "--no-sync", "-U", "berth", "-A", "trust", "-D", data], user)
+        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+        _run([programs / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", options, "start"], user)
+        try:
+            yield f"postgresql://berth@127.0.0.1:{port}/postgres"
+        finally:
+            _run([programs / "pg_ctl", "-w", "-m", "immediate", "-D", data, "stop"], user)
+
+
+def _run(command: list[object], user: dict[str, object]) -> None:
+    subprocess.run(
+        [str(word) for word in command],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd="/",
+        **user,  # type: ignore[call-overload]  # names of the keywords are checked by Python
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> int:
+    programs = find_programs()
+    if programs is None:
+        sys.stderr.write("PostgreSQL is not installed here (apt install postgresql).\n")
+        return 0 if os.environ.get("BERTH_CI") != "1" else 1
+    chosen = sys.argv[1:] or ["-n", "2", "--dist", "worksteal", "-q", *SUITE]
+    with running(programs) as url:
+        environment = {**os.environ, "DATABASE_URL": url, "PATH": f"{programs}:{os.environ['PATH']}"}
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *chosen], env=environment, check=False
+        ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
