@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Any, Self
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
@@ -110,6 +110,33 @@ def week_gpu_s(user_ids: Collection[int], now: datetime | None = None) -> dict[t
         job = lease.attempt.job
         used[job.owner_id, job.pool_id] += max(0.0, held.total_seconds()) * lease.part
     return used
+
+
+def standing(user: AbstractBaseUser, now: datetime | None = None) -> list[dict[str, Any]]:
+    """What a person uses of their limits: over all pools first, then in each pool with limits of its own."""
+    rules = Rulebook.read()
+    used = week_gpu_s([user.pk], now)
+    held = Lease.objects.active().filter(attempt__job__owner=user.pk)
+    waiting = Job.objects.filter(owner_id=user.pk, state__in=WAITING_STATES)
+    found = []
+    for pool_id in (None, *sorted(rules.pools)):
+        limits = rules.of(user.pk, pool_id)
+        if pool_id is not None and limits == Limits():
+            continue
+        place = {} if pool_id is None else {"pool": pool_id}
+        gpu_s = sum(part for (_, pool), part in used.items() if pool_id in (None, pool))
+        found.append(
+            {
+                "pool": pool_id,
+                "devices": held.filter(
+                    **{f"attempt__job__{name}": pool for name, pool in place.items()}
+                ).count(),
+                "queued": waiting.filter(**place).count(),
+                "gpu_hours": gpu_s / HOUR_S,
+                **{name: getattr(limits, name) for name in LIMITS},
+            }
+        )
+    return found
 
 
 def check_quota(quota: Quota) -> None:

@@ -317,8 +317,10 @@ class Person(Record):
     """Who the token belongs to."""
 
     username: str
+    role: str
     is_operator: bool
     scope: str
+    limits: list[dict[str, Any]]  # over all pools first; what is used beside each limit
 
 
 class LogPart(NamedTuple):

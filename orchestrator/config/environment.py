@@ -31,6 +31,7 @@ class Environment:
     own_redis: bool  # ours to start and stop
     database: Mapping[str, object]  # as Django wants it
     debug: bool
+    half_life_s: float  # after which use counts half in the fair share
     trust_all_users: bool  # jobs of several people may run without a sandbox
     job_disk_gib: int | None  # what one job may keep on disk
     notify_allow: tuple[str, ...]  # hosts inside the network that notices may go to
@@ -69,6 +70,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         own_redis=not redis_url,
         database=_read_database(variables, home),
         debug=_read_switch(variables, "BERTH_DEBUG"),
+        half_life_s=_read_days(variables, "BERTH_FAIR_SHARE_DAYS", "7") * 86_400,
         trust_all_users=_read_switch(variables, "BERTH_TRUST_ALL_USERS"),
         job_disk_gib=_read_gib(variables, "BERTH_JOB_DISK_GIB"),
         notify_allow=_read_list(variables, "BERTH_NOTIFY_ALLOW"),
@@ -117,6 +119,13 @@ def _read_devices(variables: Mapping[str, str]) -> str:
     if not _DEVICES.fullmatch(text):
         raise WrongSetting(f"BERTH_DEVICES is {text!r}; give auto, nvml, cpu:4 or sim:8x80GiB.")
     return text
+
+
+def _read_days(variables: Mapping[str, str], name: str, default: str) -> float:
+    text = variables.get(name, default)
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text, re.ASCII) or not 0.01 <= float(text) <= 3650:
+        raise WrongSetting(f"{name} is {text!r}; give days, from 0.01 to 3650.")
+    return float(text)
 
 
 def _read_switch(variables: Mapping[str, str], name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from django.conf import settings
+
 from orchestrator.models import Attempt, Job, Lease, OwnerUse
 from orchestrator.scheduling.fair_share import decayed
 
@@ -17,6 +19,6 @@ def charge(job: Job, gpu_s: float, now: datetime) -> None:
         owner_id=job.owner_id, defaults={"decayed_at": now}
     )
     elapsed_s = (now - use.decayed_at).total_seconds()
-    use.decayed_gpu_s = decayed(use.decayed_gpu_s, elapsed_s) + gpu_s
+    use.decayed_gpu_s = decayed(use.decayed_gpu_s, elapsed_s, settings.ENVIRONMENT.half_life_s) + gpu_s
     use.decayed_at = max(now, use.decayed_at)
     use.save(update_fields=["decayed_gpu_s", "decayed_at"])

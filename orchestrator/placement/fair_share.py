@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from django.conf import settings
+
 from orchestrator import scheduling
 from orchestrator.models import OwnerUse
 from orchestrator.scheduling.fair_share import decayed
@@ -9,10 +11,11 @@ from orchestrator.scheduling.fair_share import decayed
 
 def usage(now: datetime) -> tuple[scheduling.OwnerUsage, ...]:
     """The decayed use of every owner who used anything."""
+    half_life_s = settings.ENVIRONMENT.half_life_s
     return tuple(
         scheduling.OwnerUsage(
             owner=use.owner.get_username(),
-            decayed_gpu_s=decayed(use.decayed_gpu_s, (now - use.decayed_at).total_seconds()),
+            decayed_gpu_s=decayed(use.decayed_gpu_s, (now - use.decayed_at).total_seconds(), half_life_s),
         )
         for use in OwnerUse.objects.select_related("owner")
     )

@@ -18,9 +18,11 @@ def with_limits(
     """
     rules = Rulebook.read()
     found = {each.owner: each for each in usage}
+    owners = {job.owner_id: job.owner.get_username() for job in jobs if job.state == JobState.QUEUED}
+    for name in owners.values():  # who used nothing yet lowers the mean that the fair share is measured by
+        found.setdefault(name, scheduling.OwnerUsage(owner=name))
     if not rules.rows:
         return tuple(found.values()), ()
-    owners = {job.owner_id: job.owner.get_username() for job in jobs if job.state == JobState.QUEUED}
     places = {
         (user_id, pool): limits
         for user_id in owners
@@ -47,7 +49,7 @@ def with_limits(
             )
             continue
         found[name] = replace(
-            found.get(name) or scheduling.OwnerUsage(owner=name),
+            found[name],
             weight=1.0 if limits.weight is None else limits.weight,
             max_devices=limits.max_devices,
             week_gpu_s=gpu_s,

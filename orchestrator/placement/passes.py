@@ -1,5 +1,6 @@
 """A scheduling pass: reads the snapshot, asks the pure ``decide``, and applies its answer."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.db.models import Q
@@ -17,7 +18,8 @@ from orchestrator.placement.turns import next_term, turn
 from orchestrator.placement.waits import write_waits
 
 CLOCK_SLACK = timedelta(seconds=5)
-POLICY = scheduling.Policy.progress_aware()
+# Whoever used half as much again as the mean, by their weight, comes later.
+POLICY = replace(scheduling.Policy.progress_aware(), fair_share_ratio=1.5)
 
 
 def run_pass(now: datetime | None = None) -> int:

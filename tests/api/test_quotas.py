@@ -166,3 +166,16 @@ def test_quotas_are_changed_listed_and_taken_away_and_all_of_it_is_written_down(
         ("quota.changed", "quota of ada", "weight 2."),
         ("quota.deleted", "quota of ada", "weight 2."),
     ]
+
+
+def test_everybody_sees_what_they_use_of_their_limits(limit, make_attempt, make_job, client_of, ada):
+    make_attempt(state=JobState.RUNNING)
+    make_job()
+    limit(user="ada", max_devices=4, weight=2)
+    limit(pool="default", max_queued=7)
+
+    overall, inside = client_of(ada).send("GET", "/me").json()["limits"]
+
+    assert (overall["pool"], overall["devices"], overall["max_devices"], overall["weight"]) == (None, 1, 4, 2)
+    assert (inside["pool"], inside["queued"], inside["max_queued"]) == ("default", 1, 7)
+    assert 0 <= inside["gpu_hours"] < 0.1
