@@ -19,6 +19,7 @@ from dashboard.views import (
     sign_in,
     submit,
     usage,
+    whatif,
 )
 
 urlpatterns = [
@@ -34,6 +35,8 @@ urlpatterns = [
     path("compare", compare.compare, name="compare"),
     path("usage", usage.usage, name="usage"),
     path("usage.csv", usage.usage_csv, name="usage-csv"),
+    path("usage/what-if", whatif.whatif, name="whatif"),
+    path("usage/what-if/<slug:key>", whatif.whatif_answer, name="whatif-answer"),
     path("notices", notices.list_notices, name="notices"),
     path("submit", submit.submit, name="submit"),
     path("audit", audit.audit, name="audit"),

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from dashboard.signing_in import signed_in
-from orchestrator import words
+from orchestrator import rights, words
 from orchestrator.api.usage import HOUR_S, UsageWindow, as_csv, usage_for
 from orchestrator.ledger import JOB
 from orchestrator.models import Pool
@@ -48,6 +48,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "uses": _uses(found),
         "device_hours": _hours(found.device_s),
         "chart": _chart(found),
+        "may_replay": rights.administers(signed_in(request)),
     }
     return render(request, "dashboard/usage.html", context)
 
