@@ -210,6 +210,6 @@ def _socket_path() -> Path:
         raise LaunchError(
             f"{folder} belongs to somebody else or is open to others; remove it, or use torchrun."
         )
-    changed = max(path.stat().st_mtime_ns for path in Path(__file__).parent.glob("*.py"))
+    changed = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.py"))
     about = f"{sys.executable}\0{sys.version}\0{Path(__file__).parent}\0{changed}"
     return folder / hashlib.sha256(about.encode()).hexdigest()[:16]

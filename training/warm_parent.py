@@ -4,6 +4,7 @@ One thread, no CUDA: a child of a process with either would hang or fail.
 """
 
 import array
+import importlib
 import importlib.util
 import json
 import os
@@ -148,14 +149,21 @@ def _become_rank(request: dict[str, Any], rank: int, streams: list[int]) -> None
 
     # The variable was read at import, which was long ago.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
+    _forget_ours(Path(request["script"]).parent)
     # By path and anew: it reads its environment when it is loaded, as in a process of its own.
     spec = importlib.util.spec_from_file_location("_berth_rank_entry", ENTRY)
     if spec is None or spec.loader is None:
         sys.exit(f"{ENTRY} is missing")
     entry = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(entry)
-    sys.modules.pop("training.warm_parent", None)
     entry.main([request["script"], *request["arguments"]])
+
+
+def _forget_ours(folder: Path) -> None:
+    """A user's own module called training must win over ours, which is loaded already."""
+    if (folder / "training.py").exists() or (folder / "training").is_dir():
+        for name in [name for name in sys.modules if name.partition(".")[0] == "training"]:
+            del sys.modules[name]
 
 
 def _kill(group: _Group) -> None:
@@ -198,6 +206,8 @@ def _load() -> None:
     import torch
     import torch._dynamo  # the first optimizer or DDP would
     import torch.distributed
+
+    importlib.import_module("training.trainer")
 
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch gives it no types
         sys.exit("importing torch started CUDA here, which a forked rank cannot use; use torchrun")

@@ -82,7 +82,7 @@ def _watch(chain: Chain, example: Tensor) -> None:
         handles.append(block.register_forward_hook(note_block(number), with_kwargs=True))
     for name, module in chain.model.named_modules():
         holds = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-        if name and holds and not name.startswith(f"{chain.trunk_name}."):
+        if name and holds and chain.trunk_name and not name.startswith(f"{chain.trunk_name}."):
             handles.append(module.register_forward_pre_hook(note_outside(name)))
     modes = {module: module.training for module in chain.model.modules()}
     chain.model.eval()

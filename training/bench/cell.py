@@ -1,0 +1,136 @@
+"""One rank of a cell: ``cell.py REQUEST`` trains a few steps and writes what it measured to a file."""
+
+import itertools
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from training import TrainConfig, Trainer
+from training.__main__ import load_model_file
+from training.report import default_reporter
+
+WARM_UP_STEPS = 3
+WIDTH, DEPTH = 256, 8
+
+
+class Block(nn.Module):
+    """The wide half of a transformer's block, which every strategy can split."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.fc1 = nn.Linear(width, 4 * width)
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(4 * width, width)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = inputs + self.fc2(self.act(self.fc1(self.norm(inputs))))
+        return result
+
+
+def build_model() -> nn.Module:
+    return nn.Sequential(*[Block(WIDTH) for _ in range(DEPTH)])
+
+
+def build_dataset(samples: int) -> TensorDataset:
+    inputs = torch.randn(samples, WIDTH, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(inputs, inputs.flip(1))
+
+
+def main(request: dict[str, Any]) -> None:
+    default_reporter().active = False
+    steps, size, gpus = request["steps"] + WARM_UP_STEPS, request["batch_size"], request["gpus"]
+    torch.manual_seed(0)
+    options: dict[str, Any] = {}
+    if request["model"]:
+        module = load_model_file(Path(request["model"]))
+        model = module.build_model()
+        built = module.build_dataset(request["data"])
+        dataset = built[0] if isinstance(built, tuple) else built
+        options = {
+            "loss_fn": getattr(module, "loss_fn", None),
+            "optimizer": getattr(module, "configure_optimizer", None),
+        }
+    else:
+        model, dataset = build_model(), build_dataset(size * gpus * 4)
+    clocks: list[_Clock] = []
+
+    def make_clock(optimizer: torch.optim.Optimizer) -> _Clock:
+        clocks.append(_Clock(optimizer))
+        return clocks[0]
+
+    config = TrainConfig(
+        strategy=request["strategy"],
+        batch_size=size,
+        precision=request["precision"],
+        epochs=steps,
+        max_steps=steps,
+        checkpoint_every=None,
+        checkpoint_dir=request["scratch"],
+        resume=False,
+    )
+    before_bytes = _resident_bytes()
+    state = Trainer(config).fit(model, dataset, scheduler=make_clock, **options)
+    strategy = state.strategy
+    peak_bytes = (
+        torch.cuda.max_memory_allocated() if torch.cuda.is_available() else _peak_bytes() - before_bytes
+    )
+    told = {
+        "samples_per_step": strategy.plan.samples_per_step,
+        "step_s": clocks[0].step_s()[-request["steps"] :],
+        "peak_bytes": peak_bytes,
+        "communication": strategy.measure_communication(),
+    }
+    Path(f"{request['result']}.{strategy.ranks.rank}").write_text(json.dumps(told))
+
+
+class _Clock(torch.optim.lr_scheduler.LRScheduler):
+    """A schedule that changes nothing and notes when each step ended: strategies may wrap the optimizer."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._ends_s: list[float] = []
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | Tensor]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self, epoch: int | None = None) -> None:
+        super().step(epoch)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self._ends_s.append(time.perf_counter())
+
+    def step_s(self) -> list[float]:
+        return [after - before for before, after in itertools.pairwise(self._ends_s)]
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def _peak_bytes() -> int:
+    """The most that this process held; the parent's is not in it, for the counter is set back first."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _reset_peak() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:  # not allowed in some sandboxes: then the fork's own peak counts along
+        return
+
+
+if __name__ == "__main__":
+    _reset_peak()
+    main(json.loads(sys.argv[1]))
