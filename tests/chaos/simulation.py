@@ -260,7 +260,7 @@ class History:
             self.step(act)
         self.settle()
 
-    def step(self, act: Callable[[], None]) -> None:
+    def step(self, act: Callable[[], None], *, look: bool = True) -> None:
         """One event; whoever acts may die of it, or find the database away."""
         from django.db import DatabaseError
 
@@ -274,9 +274,10 @@ class History:
             self.loop = self.new_loop()
         except OrchestratorError:
             pass  # a refusal, with its sentence
-        fail, self.world.fail_next = self.world.fail_next, ""  # looking must not fail
-        self.check()
-        self.world.fail_next = fail
+        if look:
+            fail, self.world.fail_next = self.world.fail_next, ""  # looking must not fail
+            self.check()
+            self.world.fail_next = fail
 
     # Events
 
@@ -398,10 +399,9 @@ class History:
             self.step(lambda job=job: self._release(job))  # type: ignore[misc]  # bound now
         for turn in range(QUIET_TURNS):
             self.world.elapsed_s += 2
-            self.step(self.turn)
-            self.step(self.supervisor_obeys)
-            if turn % 3 == 0:
-                self.step(self.supervisor_ends)
+            self.step(self.turn, look=turn % 5 == 0)
+            self.step(self.supervisor_obeys, look=False)
+            self.step(self.supervisor_ends, look=False)
             if not Job.objects.unfinished().exists():
                 break
         left = [f"{job} {job.state} {job.reason} {job.wait_sentence}" for job in Job.objects.unfinished()]
