@@ -87,14 +87,18 @@ def check_priority(user: Someone, pool_id: str, priority: int) -> None:
         )
 
 
-def check_steer(user: Someone, job: Job) -> None:
-    """Whether somebody who sees a job may act on it.
+def may_steer(user: Someone, job: Job) -> bool:
+    """Whether somebody who sees a job may act on it."""
+    role = right_in(user, job.pool_id)
+    return role != Role.VIEWER and (role != Role.SUBMITTER or job.owner_id == user.pk)
 
+
+def check_steer(user: Someone, job: Job) -> None:
+    """
     Raises:
         Forbidden: they may look only.
     """
-    role = right_in(user, job.pool_id)
-    if role == Role.VIEWER or (role == Role.SUBMITTER and job.owner_id != user.pk):
+    if not may_steer(user, job):
         raise Forbidden("You may look at this job, but not change it; ask an operator of its pool.")
 
 

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard import rows, wall
 from dashboard.signing_in import signed_in
-from orchestrator import audit, steering, submission, training_plans
+from orchestrator import audit, rights, steering, submission, training_plans
 from orchestrator.api.downloads import list_files
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import (
@@ -68,7 +68,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "job": found,
         "row": row,
         "attempts": attempts,
-        "offers": offers(found),
+        "offers": offers(found) if rights.may_steer(signed_in(request), found) else [],
         "plan": _shown_plan(attempts),
         "neighbours": neighbours(found, request),
         "answer": failure,

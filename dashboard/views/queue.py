@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from dashboard import rows
 from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Device, Job, Pool
+from orchestrator.models.people import operated_pools
 
 MOST_WAITING = 200
 LATELY = 10
@@ -42,12 +43,12 @@ def queue(request: HttpRequest) -> HttpResponse:
 def shown(jobs: list[Job], user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
     """The jobs as this reader may see them; ``url`` only where they may open the page."""
     labels = rows.device_labels([job.pk for job in jobs if rows.holds_devices(job)])
-    staff = bool(getattr(user, "is_staff", False))
+    pools = operated_pools(user)
     return [
         {
             **rows.public_row(job, labels.get(job.pk, []), now),
             "object": job,
-            "may_open": staff or job.owner_id == user.pk,
+            "may_open": pools is None or job.owner_id == user.pk or job.pool_id in pools,
         }
         for job in jobs
     ]

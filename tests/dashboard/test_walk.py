@@ -9,8 +9,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
+from dashboard.viewers import THEIR_OWN
 from orchestrator import tokens
 from orchestrator.models import Job, JobState, Person, PoolRight, Right, Role
 
@@ -236,3 +237,43 @@ async def test_t05_a_right_that_is_taken_ends_the_open_sockets(adas_job, bob):
     await sync_to_async(right.delete)()
 
     assert await sync_to_async(access.still_valid)([holder]) == [False]
+
+
+def test_a_viewer_changes_nothing_on_any_page(adas_job, bob, make_job):
+    Person.objects.create(user=bob, role=Role.VIEWER)
+    own = make_job(bob)
+    browser = Client(raise_request_exception=False)  # without checks of CSRF: the role alone has to hold
+    browser.force_login(bob)
+    closed = 0
+    for route in sorted(set(_walk(get_resolver().url_patterns, "/"))):
+        if route.startswith(("/api/", "/admin/")) or route in OPEN:
+            continue
+        address = route.replace(FOREIGN, str(own.pk))
+        if resolve(address).url_name in THEIR_OWN:
+            continue
+        answer = browser.post(address, {"password": "x"})
+        assert answer.status_code == 403, address
+        closed += 1
+    assert closed > 10
+    assert Job.objects.get(pk=own.pk).state == JobState.QUEUED
+
+
+def test_a_viewers_own_job_offers_no_actions(bob, make_job):
+    job = make_job(bob)
+    browser = Client()
+    browser.force_login(bob)
+    page = f"/jobs/{job.pk}"
+    assert b">Hold<" in browser.get(page).content
+    Person.objects.create(user=bob, role=Role.VIEWER)
+
+    assert b">Hold<" not in browser.get(page).content
+
+
+def test_operators_of_a_pool_open_its_jobs_from_the_queue(adas_job, make_job, bob):
+    browser = Client()
+    browser.force_login(bob)
+    link = f'href="/jobs/{adas_job.pk}"'.encode()
+    assert link not in browser.get("/queue").content
+    PoolRight.objects.create(user=bob, pool_id="default", right=Right.OPERATE)
+
+    assert link in browser.get("/queue").content
