@@ -11,7 +11,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-NAMES = ("start", "recover", "telemetry", "scheduling", "packing", "decide", "checkpoint", "resume")
+NAMES = (
+    "start",
+    "recover",
+    "telemetry",
+    "scheduling",
+    "packing",
+    "decide",
+    "checkpoint",
+    "resume",
+    "startup",
+    "step", "bench_grid")
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "benchmarks" / "README.md"

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 T = TypeVar("T")
 
@@ -178,6 +178,21 @@ def _seed_numpy(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
+class _WholeBatches(Dataset[Any]):
+    """A TensorDataset read by the batch: one indexing for each tensor instead of one for each sample."""
+
+    def __init__(self, dataset: TensorDataset) -> None:
+        self._tensors = dataset.tensors
+
+    def __getitems__(self, indices: list[int]) -> list[Tensor]:
+        rows = torch.tensor(indices)
+        return [tensor[rows] for tensor in self._tensors]
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
 class SizedDataset(Protocol):
     """What can be trained on: a length, and a sample for each index below it."""
 
@@ -199,9 +214,15 @@ def make_loader(
 
     ``sum(sampler.shares)`` must be ``batch_size`` times the ranks.
     """
-    fetched = _SeededFetch(dataset, sampler.seed, sampler.epoch) if num_workers else dataset
+    whole = type(dataset) is TensorDataset
+    fetched: object = dataset
+    if whole:
+        fetched = _WholeBatches(cast(TensorDataset, dataset))
+    elif num_workers:
+        fetched = _SeededFetch(dataset, sampler.seed, sampler.epoch)
     return DataLoader(
         cast(Dataset[Any], fetched),
+        collate_fn=_as_it_is if whole else None,
         batch_sampler=_RankBatches(sampler, batch_size),
         num_workers=num_workers,
         # The loader draws a seed when it starts; from the global generator, a resumed run would draw once more.

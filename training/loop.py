@@ -7,7 +7,7 @@ up to N*B*k samples in a step; the last step of an epoch takes what is left.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,9 +50,11 @@ class Run:
     saved_s: float = 0.0  # monotonic time of the newest save
     steps_here: int = 0  # steps since this process started
     moves: bool = field(init=False)  # whether batches must be copied to the device
+    plain: bool = field(init=False)  # whether nothing is to be opened around a forward pass
 
     def __post_init__(self) -> None:
         self.moves = self.strategy.device.type != "cpu"
+        self.plain = self.around_forward is nullcontext and not self.state.scaler.used
 
 
 def train(run: Run) -> bool:
@@ -89,13 +91,13 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
         if run.steps_here == 1 and not run.strategy.gathers:  # the optimizer has its state now
             run.checkpointer.allocate(state.state_dict([capture_rng()]))
         epoch_ended = state.sampler.advance(samples)
-        run.watch.look(state.step, loss)
+        shown = run.watch.look(state.step, loss)
         took_s = time.perf_counter() - start_s
         if run.policy is not None:
             run.policy.note_step(took_s, writing=run.checkpointer.is_writing)
         run.reporter.report(
             state.step,
-            loss=loss,
+            loss=shown,
             lr=state.optimizer.param_groups[0]["lr"],
             samples_per_s=samples / took_s,
         )
@@ -112,17 +114,18 @@ def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:
     Each micro-batch weighs as many samples as it has, so that the gradient is that of the mean
     over all of them, however they are split.  The loss stays on the device: reading it would wait.
     """
-    plan, strategy, state = run.strategy.plan, run.strategy, run.state
-    in_micro_batch = plan.batch_size * strategy.data_ranks
+    strategy, sampler = run.strategy, run.state.sampler
+    in_micro_batch = strategy.plan.batch_size * strategy.data_ranks
+    mine = sampler.rank_count(samples)
     losses: list[Tensor] = []
     run.balance.clock.start()
     for start in range(0, samples, in_micro_batch):
         batch = next(batches)
         inputs, targets = move_to(batch, strategy.device) if run.moves else batch
-        here = state.sampler.rank_count(min(in_micro_batch, samples - start))
-        weight = here * strategy.data_ranks / samples
-        loss = forward_backward(run, inputs, targets, weight, last=start + in_micro_batch >= samples)
-        losses.append(weigh(loss, here / max(state.sampler.rank_count(samples), 1)))
+        last = start + in_micro_batch >= samples
+        here = mine if last and not start else sampler.rank_count(min(in_micro_batch, samples - start))
+        loss = forward_backward(run, inputs, targets, here * strategy.data_ranks / samples, last=last)
+        losses.append(weigh(loss, here / max(mine, 1)))
         run.reporter.heartbeat()
     update(run)
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
@@ -134,8 +137,11 @@ def forward_backward(run: Run, inputs: Any, targets: Any, weight: float, *, last
     if strategy.staged:
         return strategy.run_stages(inputs, targets, run.loss_fn, weight)
     with strategy.micro_batch(last=last):
-        with run.around_forward():
+        if run.plain:
             loss = run.loss_fn(run.model(inputs), targets)
+        else:
+            with run.around_forward():
+                loss = run.loss_fn(run.model(inputs), targets)
         if last:
             run.balance.clock.stop()  # from here on ranks wait for each other
         weighed = weigh(loss, weight)

@@ -37,18 +37,20 @@ class LossWatch:
         self._coming: tuple[list[int], Tensor, Any] | None = None
         self._read_s = 0.0
 
-    def look(self, step: int, loss: Tensor) -> None:
+    def look(self, step: int, loss: Tensor) -> float | Tensor:
+        """What to report: the number, where reading it costs nothing."""
         if self._on_host:
             value = loss.item()
             if not math.isfinite(value):
                 self._note(step, value)
-            return
+            return value
         self._waiting.append((step, loss))
         now_s = time.monotonic()
         if now_s - self._read_s >= READ_EVERY_S:
             self._read_s = now_s
             self._receive()
             self._send()
+        return loss
 
     def finish(self) -> None:
         """Look at those that are still on their way; waits for them."""
