@@ -11,6 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from orchestrator import launcher, lifecycle
+from orchestrator.agent.blame import blame_others
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.follow import Follower, storable_text
 from orchestrator.lifecycle import Ending
@@ -106,7 +107,8 @@ class AttemptWatch:
         if progressed is None:
             return
         tail = self._log_tail(ending.first_failure) if ending.kind != ExitKind.OK else ""
-        lifecycle.end(self.attempt, replace(ending, log_tail=tail, progressed=progressed))
+        ending = blame_others(self.attempt, replace(ending, log_tail=tail, progressed=progressed))
+        lifecycle.end(self.attempt, ending)
         self.close()
 
     def _log_tail(self, first_failure: Mapping[str, Any] | None) -> str:

@@ -18,6 +18,7 @@ from orchestrator import live, wakeups
 from orchestrator.agent.claims import ClaimWatch
 from orchestrator.agent.idle import IdleWatch
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
+from orchestrator.agent.slow import SlowDevices
 from orchestrator.agent.spans import SpanKeeper
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
@@ -59,6 +60,7 @@ class ReadingsThread(threading.Thread):
         self.claims = ClaimWatch()
         self.idle = IdleWatch()
         self.spans = SpanKeeper()
+        self.slow = SlowDevices()
         self.problem: str | None = None
         self.labels: dict[str, Device] = {}
         self.present: MissingDevices | None = None
@@ -103,6 +105,7 @@ class ReadingsThread(threading.Thread):
         wakeups.publish("devices", self.seq)
         self.claims.note(readings, leases)
         self.idle.note(readings, leases, timezone.now(), time.monotonic())
+        self.slow.note(readings, leases, time.monotonic())
         self.spans.note(readings, leases, timezone.now(), time.monotonic())
         for each in readings:
             if not each.stale:

@@ -199,4 +199,5 @@ def _reading(gpu: Gpu, sample: Sample) -> Reading:
         utilization_percent=sample.utilization_percent,
         temperature_c=sample.temperature_c,
         power_w=sample.power_w,
+        slowed=sample.slowed,
     )

@@ -16,6 +16,11 @@ NOT_CUT = -1  # in place of a number of slices
 _MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
 _PROFILE = re.compile(r"MIG (\d\S*)$")
 _SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+_SLOWED_BY = (  # not the power limit: that is how a busy GPU runs
+    (pynvml.nvmlClocksEventReasonHwThermalSlowdown | pynvml.nvmlClocksEventReasonSwThermalSlowdown, "heat"),
+    (pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown, "its power supply"),
+    (pynvml.nvmlClocksEventReasonHwSlowdown, "its hardware's protection"),
+)
 _MAX_TEMPERATURE_C = 150
 _MAX_POWER_MW = 5_000_000
 _MAX_MEMORY_BYTES = 2**50  # what a negative number looks like is far above
@@ -78,6 +83,7 @@ class Sample:
     power_w: float | None
     memory_by_pid: dict[int, int]
     dropped: int  # values that made no sense and are left out
+    slowed: str | None = None  # what slows it down
     cut_anew: bool = False  # the GPU is cut otherwise than when stock was taken
 
     @property
@@ -150,8 +156,15 @@ def take_sample(gpu: Gpu) -> Sample:
         power_w=None if power_mw is None else power_mw / 1000,
         memory_by_pid=_memory_by_pid(gpu.handle),
         dropped=len(odd),
+        slowed=_slowed_by(gpu.handle),
         cut_anew=_slice_count(gpu.handle if gpu.parent is None else gpu.parent) != gpu.slices,
     )
+
+
+def _slowed_by(handle: Any) -> str | None:
+    # The old name of the call: drivers before R535 have no other, and newer ones keep it.
+    reasons = _optional(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
+    return next((what for mask, what in _SLOWED_BY if reasons & mask), None)
 
 
 def _slices(handle: Any) -> list[tuple[int, Any]] | None:

@@ -48,6 +48,7 @@ class Ending:
     dropped_log_bytes: int = 0
     progressed: bool = False  # a newer checkpoint verifies than the one it started from
     retriable: bool = True  # False where trying again cannot help
+    crowded_out: bool = False  # others' processes held the memory that it had claimed
     claim_bytes: int | None = None  # with which a job that outgrew its claim is tried again
     lighter: training_plans.Lighter | None = None  # the plan with which a model that ran out of memory is
 
@@ -177,8 +178,10 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
         return
     failures = 0 if ending.progressed else job.failures + 1
     budget = _retry_budget(job, ending)
-    outgrew = ending.kind == ExitKind.OOM_GPU and ending.claim_bytes is not None
-    retried = ending.kind in RETRIED_KINDS or outgrew or ending.lighter is not None
+    out_of_memory = ending.kind == ExitKind.OOM_GPU
+    outgrew = out_of_memory and ending.claim_bytes is not None and not ending.crowded_out
+    crowded_out = out_of_memory and ending.crowded_out
+    retried = ending.kind in RETRIED_KINDS or outgrew or crowded_out or ending.lighter is not None
     if never_ran or not ending.retriable or failures > budget or not retried:
         said = _why_not_again(ending, failures, budget)
         move(job, JobState.FAILED, actor="supervisor", reason=f"{ending.detail} {said}".strip(), **common)

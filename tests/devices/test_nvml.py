@@ -254,6 +254,15 @@ def test_a_gpu_that_may_be_cut_and_is_not_is_left_out_and_named(serve_gpus: Serv
     assert "GPU 2 has MIG turned on and no slices" in answer["problem"]
 
 
+@pytest.mark.parametrize(
+    ("mask", "said"), [(0, None), (0x4, None), (0x40, "heat"), (0x20, "heat"), (0x80, "its power supply")]
+)
+def test_f85_a_gpu_that_is_slowed_down_says_by_what(serve_gpus: Serve, mask, said):
+    rows = serve_gpus(f"throttle.3 {mask}").read()["rows"]
+
+    assert (rows[3]["slowed"], rows[2]["slowed"]) == (said, None)
+
+
 CUT = ("count 2", "mig.1 1", "slice.1 1g.18gb 18", "slice.1 3g.71gb 71")
 
 

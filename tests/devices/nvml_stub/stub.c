@@ -12,6 +12,7 @@
  *   open.N code             what opening it answers (0)
  *   hang.N seconds          each call about it takes so long (0);  hang seconds: each call to the driver
  *   process.N pid bytes     a process on it; may be repeated
+ *   throttle.N mask         what slows its clocks down, as nvmlClocksThrottleReasons (0)
  *   slice.N profile GiB     a MIG slice of GPU N, which has mig.N 1; may be repeated.  The k-th slice (from 0) is GPU
  *                           number 100 * (N + 1) + k in the keys above
  *   vanish N                GPU N is gone: those after it move up by one index, UUIDs stay
@@ -239,6 +240,11 @@ int nvmlDeviceGetUtilizationRates(const Gpu *gpu, Utilization *rates) {
 int nvmlDeviceGetTemperature(const Gpu *gpu, int sensor, unsigned *celsius) {
     (void)sensor;
     *celsius = (unsigned)value_of("temperature", gpu->number, 40);
+    return ask(gpu);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(const Gpu *gpu, unsigned long long *reasons) {
+    *reasons = (unsigned long long)value_of("throttle", gpu->number, 0);
     return ask(gpu);
 }
 

@@ -1,0 +1,80 @@
+"""F84: when strangers take the memory of a job's device, its reason says so and it is tried again."""
+
+import time
+
+import pytest
+from django.utils import timezone
+
+from orchestrator import lifecycle, live
+from orchestrator.agent.blame import blame_others
+from orchestrator.lifecycle import Ending
+from orchestrator.models import ExitKind, JobState, Lease
+from orchestrator.spec import GIB
+
+
+@pytest.fixture
+def show(home):
+    """Readings of the first device: what a stranger holds there."""
+
+    def write(foreign_gib: float, user: str | None = "carl") -> None:
+        entry = {
+            "id": "sim-0",
+            "used_bytes": 70 * GIB,
+            "foreign_bytes": round(foreign_gib * GIB),
+            "processes": [{"pid": 7, "used_bytes": round(foreign_gib * GIB), "user": user, "job": None}],
+        }
+        readings = live.NowReadings(
+            seq=1, taken_at=time.time(), stream="s", problem=None, simulated=False, host={}, devices=[entry]
+        )
+        live.write_now(readings)
+
+    return write
+
+
+def out_of_memory(kind: ExitKind = ExitKind.OOM_GPU) -> Ending:
+    return Ending(kind=kind, detail="Rank 0 ran out of GPU memory.", at=timezone.now())
+
+
+def test_f84_a_stranger_that_grew_is_named_and_the_job_is_tried_again(make_attempt, show):
+    attempt = make_attempt(state=JobState.RUNNING)
+    show(30)
+
+    job = lifecycle.end(attempt, blame_others(attempt, out_of_memory()))
+
+    assert job.state == JobState.BACKOFF
+    assert "simulated GPU 0 also held 30.0 GiB of carl, not of Berth's jobs" in job.reason
+    assert job.claim_floor_bytes is None
+
+
+def test_f84_a_job_that_had_all_it_claimed_has_itself_to_blame(make_attempt, show):
+    attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
+    Lease.objects.update(peak_bytes=20 * GIB)
+    show(30)
+
+    job = lifecycle.end(attempt, blame_others(attempt, out_of_memory()))
+
+    assert "carl" not in job.reason
+    assert job.claim_floor_bytes == 30 * GIB
+
+
+@pytest.mark.parametrize("foreign_gib", [0, 0.06])
+def test_nobody_is_blamed_for_nothing(foreign_gib, make_attempt, show):
+    attempt = make_attempt(state=JobState.RUNNING)
+    show(foreign_gib)
+
+    assert lifecycle.end(attempt, blame_others(attempt, out_of_memory())).state == JobState.FAILED
+
+
+def test_other_ends_are_left_as_they_are(make_attempt, show):
+    attempt = make_attempt(state=JobState.RUNNING)
+    show(30)
+    ending = out_of_memory(ExitKind.USER_ERROR)
+
+    assert blame_others(attempt, ending) is ending
+
+
+def test_without_a_reading_nobody_is_blamed(make_attempt, home):
+    attempt = make_attempt(state=JobState.RUNNING)
+    ending = out_of_memory()
+
+    assert blame_others(attempt, ending) is ending
