@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.plan.models import make_case, make_mlp
-from tests.training.plan.oracle import measure_peak_bytes
+from benchmarks.models import make_mlp, measure_peak_bytes
+from tests.training.plan.models import make_case
 from training.plan.memory import CannotEstimate, measure_optimizer, peak_bytes, trace_step
 from training.plan.types import Plan
 
@@ -39,7 +39,7 @@ def test_tracing_changes_neither_model_nor_generators():
     assert torch.equal(torch.get_rng_state(), generator)
     assert not model.training
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert "forward" not in vars(model.blocks[0])
+    assert "forward" not in vars(model.get_submodule("blocks.0"))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 

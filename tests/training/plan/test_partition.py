@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.plan.graphs import random_graph
+from benchmarks.layer_graphs import random_graph
 from training.plan.cuts import Cut, find_cuts
 from training.plan.layers import LayerGraph, ProfileError, read_profile
 from training.plan.partition import (

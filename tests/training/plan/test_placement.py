@@ -1,4 +1,3 @@
-import random
 from itertools import pairwise
 from math import inf
 
@@ -6,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from tests.training.plan.exact import least_makespan_s
-from tests.training.plan.graphs import random_graph
+from benchmarks.exact_placement import least_makespan_s
+from benchmarks.layer_graphs import long_graph, random_graph
 from training.plan.layers import Layer, order_layers
 from training.plan.placement import METHODS, Links, NoPlacement, Placement, layer_bytes, place, place_by
 
@@ -113,16 +112,8 @@ def test_sct_keeps_a_device_for_the_child_whose_input_is_dear():
 
 @pytest.mark.slow
 def test_a_thousand_layers_are_placed_within_memory():
-    dice = random.Random(3)  # noqa: S311 -- a test case, not a secret
-    layers = {
-        f"n{number}": Layer(f"n{number}", "layer", dice.random(), dice.random(), 1.0, 1.0)
-        for number in range(1251)
-    }
-    edges = [
-        (f"n{max(0, number - dice.randint(1, 40))}", f"n{number}") for number in range(1, 1251) for _ in "ab"
-    ]
-    graph = order_layers(layers, edges)
+    graph = long_graph(1251, seed=3)
     memory_bytes = [sum(map(layer_bytes, graph.layers)) / 3] * 4
-    links = Links(10.0)
+    links = Links(1e10)
 
     check(place(graph, memory_bytes, links), graph, memory_bytes, links)

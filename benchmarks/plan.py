@@ -1,0 +1,160 @@
+"""The planner: stages of a pipeline, places of layers, and how far the chosen plan is from the best."""
+
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from benchmarks.exact_placement import least_makespan_s
+from benchmarks.figures import Figure, Outcome
+from benchmarks.layer_graphs import long_graph, random_graph
+from benchmarks.models import SMALL_MODELS, Case
+from training.config import TrainConfig
+from training.plan.candidates import list_plans
+from training.plan.choose import Training, make_table
+from training.plan.layers import LayerGraph, read_profile
+from training.plan.partition import Asynchronous, describe_partitions, partition_asynchronous
+from training.plan.placement import Links, NoPlacement, layer_bytes, place
+from training.plan.table import summarise
+from training.plan.trial import Trial, measure_step_s
+from training.plan.types import Plan
+
+FIGURES = (
+    Figure(
+        "partition_vgg16_x",
+        "x",
+        "throughput of four devices over one, PipeDream's model",
+        3.957,
+        at_least=True,
+    ),
+    Figure("partition_gnmt_x", "x", "the same of GNMT", 3.457, at_least=True),
+    Figure("partition_ms_max", "ms", "slowest search: four profiles, 2, 4 and 8 devices", 50),
+    Figure("placer_worst_over_optimum", "", "makespan over the best there is, worst of 200 graphs", 1.05),
+    Figure("placer_large_s", "s", "1,251 layers on 8 devices", 1),
+    Figure("plan_regret_max", "", "measured step of the chosen plan over the best candidate's", 1.05),
+)
+PROFILES = Path(__file__).parent / "data" / "profiles"
+LINK = 16e9  # bytes a second
+MEMORY = 16e9  # bytes of a device
+GRAPHS = 200
+EFFECTIVE_BATCH = 16
+SMALLEST_BATCH = 4  # smaller micro-batches only take longer, and measuring them longest
+ROUNDS = 7
+
+
+def measure() -> Outcome:
+    outcome = Outcome()
+    _measure_partition(outcome)
+    _measure_placement(outcome)
+    _measure_regret(outcome)
+    return outcome
+
+
+def _measure_partition(outcome: Outcome) -> None:
+    took = {}
+    for name in ("vgg16", "gnmt", "resnet50", "inception_v3"):
+        graph = read_profile(PROFILES / f"{name}.txt")
+        for devices in (2, 4, 8):
+            took[f"{name}_{devices}"] = min(_partition_ms(graph, devices) for _ in range(3))
+    for name in ("vgg16", "gnmt"):
+        answer = describe_partitions(read_profile(PROFILES / f"{name}.txt"), 4, LINK, MEMORY, 32)
+        outcome.figures[f"partition_{name}_x"] = answer["predicted_throughput_x"]
+        outcome.details[name] = {
+            "over_data_parallel_x": answer["over_data_parallel_x"],
+            "synchronous_x": answer["synchronous"]["predicted_throughput_x"],
+        }
+    outcome.figures["partition_ms_max"] = max(took.values())
+    outcome.details["partition_ms"] = {name: round(each, 2) for name, each in took.items()}
+
+
+def _partition_ms(graph: LayerGraph, devices: int) -> float:
+    began_s = time.perf_counter()
+    partition_asynchronous(graph, devices, Asynchronous(LINK, MEMORY))
+    return (time.perf_counter() - began_s) * 1000
+
+
+def _measure_placement(outcome: Outcome) -> None:
+    ratios = []
+    for graph, memory_bytes, links in _small_problems():
+        found_s = place(graph, memory_bytes, links).makespan_s
+        ratios.append(found_s / least_makespan_s(graph, memory_bytes, links, known_s=found_s))
+    outcome.figures["placer_worst_over_optimum"] = max(ratios)
+    outcome.details["placer_graphs"] = len(ratios)
+    graph = long_graph(1251, seed=3)
+    room = [sum(map(layer_bytes, graph.layers)) / 6] * 8
+    began_s = time.perf_counter()
+    place(graph, room, Links(LINK))
+    outcome.figures["placer_large_s"] = time.perf_counter() - began_s
+
+
+def _small_problems() -> Iterator[tuple[LayerGraph, list[float], Links]]:
+    """Graphs of at most nine layers on two or three devices, tight and roomy, with cheap and dear links."""
+    seed = found = 0
+    while found < GRAPHS:
+        dice = random.Random(seed)  # noqa: S311 -- a workload, not a secret
+        graph = random_graph(seed, dice.randint(3, 9), edge_chance=dice.choice((0.2, 0.35, 0.6)))
+        devices = dice.choice((2, 3))
+        sizes = [layer_bytes(layer) for layer in graph.layers]
+        memory_bytes = [max(*sizes, sum(sizes) / devices * dice.choice((1.2, 1.6, 3)))] * devices
+        links = Links(dice.choice((2.0, 8.0, 40.0)), dice.choice((0, 0.1)))
+        seed += 1
+        try:
+            place(graph, memory_bytes, links)
+        except NoPlacement:
+            continue  # too tight for any placement
+        found += 1
+        yield graph, memory_bytes, links
+
+
+class _Same(Dataset[Any]):
+    def __init__(self, sample: Any) -> None:
+        self.sample = sample
+
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, number: int) -> Any:
+        return self.sample
+
+
+def _measure_regret(outcome: Outcome) -> None:
+    """The planner chooses with its few trial steps; then all candidates step in turns."""
+    torch.manual_seed(0)
+    regrets = {}
+    for case in SMALL_MODELS:
+        regrets[case.name], outcome.details[f"plans_{case.name}"] = _regret(case)
+    outcome.figures["plan_regret_max"] = max(regrets.values())
+    outcome.details["plan_regret"] = regrets
+
+
+def _regret(case: Case) -> tuple[float, list[dict[str, Any]]]:
+    config = TrainConfig(batch_size=EFFECTIVE_BATCH, activation_checkpointing="auto")
+    training = Training(config, case.make(), _Same(case.sample), torch.device("cpu"), case.loss_fn)
+    table = make_table(training, 1, time_plan=lambda plan: measure_step_s(training, plan))
+    assert table.chosen is not None  # noqa: S101 -- the host's memory holds these models
+    open_plans = list_plans(config, 1, has_bf16=False, on_gpu=False, most_batch=4096, widened=True)
+    step_s = _time_in_turns(training, [plan for plan in open_plans if plan.batch_size >= SMALLEST_BATCH])
+    chosen_s, best_s = step_s[table.chosen.plan], min(step_s.values())
+    foretold = {each.plan: each.step_s for each in table.candidates}
+    rows = [
+        {"plan": summarise(plan), "foretold_s": foretold.get(plan), "measured_s": measured_s}
+        for plan, measured_s in sorted(step_s.items(), key=lambda pair: pair[1])
+    ]
+    return chosen_s / best_s, rows
+
+
+def _time_in_turns(training: Training, plans: list[Plan]) -> dict[Plan, float]:
+    """Median seconds of a step of each plan; in turns, so that all meet the same noise."""
+    trials = {plan: Trial(training, plan) for plan in plans}
+    times: dict[Plan, list[float]] = {plan: [] for plan in plans}
+    for number in range(ROUNDS + 1):
+        for plan, trial in trials.items():
+            took_s = trial.step_s()
+            if number:  # the first warms up
+                times[plan].append(took_s)
+    return {plan: statistics.median(each) for plan, each in times.items()}

@@ -1,0 +1,87 @@
+"""Real steps of a plan, to measure what the planner can only foretell."""
+
+import copy
+import statistics
+import time
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+from torch.utils.data import default_collate
+
+from training.data import move_to
+from training.plan.choose import Training
+from training.plan.types import Plan
+from training.precision import Scaler
+from training.strategies.choose import forward_context, make_strategy, prepare_model, prepare_optimizer
+from training.strategies.interface import Strategy
+
+WARM_UP_STEPS = 2
+MEASURED_STEPS = 5
+
+
+class Trial:
+    """A copy of a model, ready to step as a plan says; all ranks of the plan make it together."""
+
+    def __init__(self, training: Training, plan: Plan) -> None:
+        self._plan, self._training = plan, training
+        with torch.random.fork_rng(devices=[]):
+            sample = training.dataset[0]
+        self._batch = move_to(_repeat(default_collate([sample]), plan.batch_size), training.device)
+        example = _repeat(default_collate([sample]), 2)[0] if plan.pp > 1 else None
+        self._strategy: Strategy = make_strategy(plan, training.device, training.config, example)
+        model = copy.deepcopy(training.model).to(training.device).train()
+        self._model: nn.Module = prepare_model(model, self._strategy)
+        make = training.make_optimizer
+        optimizer = torch.optim.AdamW(model.parameters()) if make is None else make(model)
+        self._optimizer = prepare_optimizer(optimizer, self._strategy)
+        self._around_forward = forward_context(plan, training.device)
+        self._scaler = Scaler(plan.precision, training.device)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._strategy.close()
+
+    def step_s(self) -> float:
+        """Seconds of one optimizer step."""
+        self._wait()
+        began_s = time.perf_counter()
+        times = self._plan.gradient_accumulation_steps
+        for number in range(times):
+            self._micro_batch(1 / times, last=number == times - 1)
+        self._strategy.finish_gradients()
+        self._scaler.step(self._optimizer)
+        self._strategy.after_step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._wait()
+        return time.perf_counter() - began_s
+
+    def _micro_batch(self, weight: float, *, last: bool) -> None:
+        inputs, targets = self._batch
+        if self._strategy.staged:
+            self._strategy.run_stages(inputs, targets, self._training.loss_fn, weight)
+            return
+        with self._strategy.micro_batch(last=last):
+            with self._around_forward():
+                loss = self._training.loss_fn(self._model(inputs), targets)
+            self._strategy.backward(self._scaler.scale(loss * weight))
+
+    def _wait(self) -> None:
+        if self._training.device.type == "cuda":
+            torch.cuda.synchronize(self._training.device)
+
+
+def measure_step_s(training: Training, plan: Plan) -> float:
+    """The middle one of five steps, after two to warm up; changes neither model nor generators."""
+    with torch.random.fork_rng(devices=[]), Trial(training, plan) as trial:
+        for _ in range(WARM_UP_STEPS):
+            trial.step_s()
+        return statistics.median(trial.step_s() for _ in range(MEASURED_STEPS))
+
+
+def _repeat(batch: Any, size: int) -> Any:
+    """A batch of one sample, ``size`` times."""
+    return tree_map(lambda each: each.repeat_interleave(size, dim=0), batch)
