@@ -7,6 +7,7 @@ from django.urls import path
 from dashboard.views import (
     account,
     audit,
+    benchmarks,
     bulk,
     compare,
     job,
@@ -33,6 +34,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/log", job.log_before, name="job-log"),
     path("jobs/<uuid:job_id>/<slug:action>", job.act, name="job-act"),
     path("compare", compare.compare, name="compare"),
+    path("benchmarks", benchmarks.benchmarks, name="benchmarks"),
     path("usage", usage.usage, name="usage"),
     path("usage.csv", usage.usage_csv, name="usage-csv"),
     path("usage/what-if", whatif.whatif, name="whatif"),
