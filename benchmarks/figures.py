@@ -13,6 +13,7 @@ from typing import Any
 
 NAMES = (
     "start",
+    "load",
     "recover",
     "telemetry",
     "scheduling",
@@ -21,7 +22,11 @@ NAMES = (
     "checkpoint",
     "resume",
     "startup",
-    "step", "bench_grid")
+    "step",
+    "bench_grid",
+    "estimate",
+    "plan",
+)
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "benchmarks" / "README.md"

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
-from orchestrator import launcher, lifecycle, placement, wakeups
+from orchestrator import launcher, lifecycle, placement, retention, wakeups
 from orchestrator.elapsed import supervised_s
 from orchestrator.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.lifecycle.endings import LONGEST_BACKOFF_S
@@ -53,6 +53,7 @@ class Sweeper:
         self.passed_at = 0.0
         self.wake_at: datetime | None = None  # when the last pass wants the next, even if nothing happens
         self.cleaned_at = 0.0
+        self.retention: threading.Thread | None = None
         self.ordered_at: dict[int, float] = {}
         self.saved: set[int] = set()  # attempts that kept a checkpoint since they were preempted
         self.launches: dict[int, threading.Thread] = {}
@@ -90,6 +91,15 @@ class Sweeper:
         if time.monotonic() - self.cleaned_at > CLEAN_EVERY_S:
             self.cleaned_at = time.monotonic()
             clean(now)
+            self._remove_old_files(now)
+
+    def _remove_old_files(self, now: datetime) -> None:
+        """In a thread: walking millions of files must not delay a turn."""
+        if self.retention is None or not self.retention.is_alive():
+            self.retention = threading.Thread(
+                target=_remove_old_files, args=(now,), name="retention", daemon=True
+            )
+            self.retention.start()
 
     def end_waits(self, now: datetime) -> None:
         """Queue again the jobs whose wait after a failure is over (S12)."""
@@ -228,6 +238,15 @@ def _launch(attempt: Attempt) -> None:
         launcher.start(attempt)
     except Exception:
         logger.exception("Launching attempt %s failed", attempt)
+    finally:
+        connection.close()
+
+
+def _remove_old_files(now: datetime) -> None:
+    try:
+        retention.sweep(now)
+    except Exception:
+        logger.exception("Removing old files failed")
     finally:
         connection.close()
 

@@ -1,0 +1,128 @@
+"""How long files of ended jobs are kept, and how much of the disk one person's may take.
+
+Only files go: the job, its history and its use of devices stay in the database.
+"""
+
+import logging
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.db.models import Q
+
+from orchestrator import lifecycle
+from orchestrator.models import FINAL_STATES, Checkpoint, Job
+from orchestrator.spec import GIB
+
+logger = logging.getLogger(__name__)
+
+BUNDLE_KEPT = timedelta(days=1)  # an upload may be named by the next submit
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One job's files, and why they go."""
+
+    job: Job
+    size_bytes: int
+    reason: str
+
+
+def plan(now: datetime, *, keep_days: int, user_disk_gib: int) -> list[Removal]:
+    """What would go now, the oldest first; 0 is no limit."""
+    ended = list(_ended_with_files())
+    limit = now - timedelta(days=keep_days)
+    removals = [
+        Removal(job, folder_bytes(settings.HOME.job(job.pk).root), f"kept for {keep_days} days after the end")
+        for job in ended
+        if keep_days and job.ended_at is not None and job.ended_at < limit
+    ]
+    if user_disk_gib:
+        gone = {each.job.pk for each in removals}
+        removals += _beyond_quota([job for job in ended if job.pk not in gone], user_disk_gib)
+    return removals
+
+
+def _ended_with_files() -> Iterator[Job]:
+    """Ended jobs that nobody needs any more: nothing unfinished resumes from them."""
+    needed = Job.objects.unfinished().exclude(resume_job=None).values("resume_job")
+    jobs = Job.objects.filter(state__in=FINAL_STATES).exclude(pk__in=needed).order_by("ended_at")
+    for job in jobs.select_related("owner"):
+        if settings.HOME.job(job.pk).root.is_dir():
+            yield job
+
+
+def _beyond_quota(ended: Iterable[Job], user_disk_gib: int) -> Iterator[Removal]:
+    """The oldest ended jobs of people who have more than their share, until they have not."""
+    sizes = usage_bytes()
+    for job in ended:
+        if sizes[job.owner_id] > user_disk_gib * GIB:
+            size_bytes = folder_bytes(settings.HOME.job(job.pk).root)
+            sizes[job.owner_id] -= size_bytes
+            reason = f"{job.owner.get_username()} had more than {user_disk_gib} GiB of files"
+            yield Removal(job, size_bytes, reason)
+
+
+def usage_bytes() -> dict[int, int]:
+    """Bytes of job folders by the id of their owner."""
+    sizes: dict[int, int] = defaultdict(int)
+    for job_id, owner_id in Job.objects.values_list("pk", "owner_id"):
+        sizes[owner_id] += folder_bytes(settings.HOME.job(job_id).root)
+    return sizes
+
+
+def apply(removals: Iterable[Removal]) -> None:
+    """Remove these files; each job's history says that and why."""
+    for each in removals:
+        root = settings.HOME.job(each.job.pk).root
+        trash = root.with_name(f".{root.name}.trash")
+        root.rename(trash)  # in one step, so that nobody meets half of it
+        Checkpoint.objects.filter(job=each.job).delete()
+        lifecycle.remark(each.job, f"Files removed: {each.reason}.", actor="retention")
+        shutil.rmtree(trash, ignore_errors=True)
+        logger.info("Removed %.1f MiB of %s: %s.", each.size_bytes / 2**20, each.job, each.reason)
+
+
+def sweep(now: datetime) -> None:
+    """What the agent does every few minutes."""
+    environment = settings.ENVIRONMENT
+    apply(plan(now, keep_days=environment.keep_days, user_disk_gib=environment.user_disk_gib))
+    for path in settings.HOME.jobs.glob(".*.trash") if settings.HOME.jobs.is_dir() else ():
+        shutil.rmtree(path, ignore_errors=True)  # of an agent that died meanwhile
+    if environment.keep_days:
+        _remove_unused_bundles(now)
+
+
+def _remove_unused_bundles(now: datetime) -> None:
+    """Code that only jobs name whose files are gone."""
+    if not settings.HOME.bundles.is_dir():
+        return
+    ended = Q(state__in=FINAL_STATES)
+    for path in settings.HOME.bundles.iterdir():
+        old = path.stat().st_mtime < (now - BUNDLE_KEPT).timestamp()
+        jobs = Job.objects.filter(bundle=path.name)
+        if not old or jobs.exclude(ended).exists():
+            continue
+        if any(settings.HOME.job(pk).root.is_dir() for pk in jobs.values_list("pk", flat=True)):
+            continue
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Blocks in use below a folder, each file once; links are not followed (B58)."""
+    total, seen = 0, set()
+    for here, _, files in os.walk(folder):
+        for name in files:
+            try:
+                status = os.lstat(f"{here}/{name}")
+            except FileNotFoundError:
+                continue
+            if status.st_nlink == 1 or status.st_ino not in seen:
+                seen.add(status.st_ino)
+                total += status.st_blocks * 512
+    return total

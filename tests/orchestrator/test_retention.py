@@ -1,0 +1,106 @@
+"""Files of ended jobs: what goes, what stays, and that its history says so."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from orchestrator import doctor, retention
+from orchestrator.models import Checkpoint, Job, JobState
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ended_job(make_job, home, store_script) -> Callable[..., Job]:
+    """A job with a file of ``kib`` that ended ``days`` ago."""
+
+    def make(days: float = 0, kib: int = 4, **fields) -> Job:
+        fields = {"state": JobState.SUCCEEDED, "ended_at": timezone.now() - timedelta(days=days), **fields}
+        job: Job = make_job(bundle=store_script(), **fields)
+        folder = home.job(job.pk).root / "output"
+        folder.mkdir(parents=True)
+        (folder / "result").write_bytes(os.urandom(kib * 1024))
+        return job
+
+    return make
+
+
+def clean_up(*arguments: str) -> str:
+    said = StringIO()
+    call_command("clean_up", *arguments, stdout=said)
+    return said.getvalue()
+
+
+def test_files_go_when_their_time_is_over_and_the_history_says_so(ended_job, home):
+    old, young = ended_job(days=8), ended_job(days=6)
+    Checkpoint.objects.create(
+        job=old, attempt_number=1, name="g", source="script", size_bytes=1, created_at=timezone.now()
+    )
+
+    clean_up("--keep-days", "7")
+
+    assert [home.job(job.pk).root.is_dir() for job in (old, young)] == [False, True]
+    assert old.events.last().reason == "Files removed: kept for 7 days after the end."
+    assert not Checkpoint.objects.exists()
+    assert Job.objects.count() == 2
+
+
+def test_a_dry_run_removes_nothing(ended_job, home):
+    job = ended_job(days=8)
+
+    assert "would be removed" in clean_up("--keep-days", "7", "--dry-run")
+    assert home.job(job.pk).root.is_dir()
+
+
+def test_i18_the_oldest_files_go_of_whoever_has_too_many(ended_job, bob, home, monkeypatch):
+    monkeypatch.setattr(retention, "GIB", 1024)  # a KiB for each GiB
+    old, young = ended_job(days=2, kib=40), ended_job(days=1, kib=40)
+    other = ended_job(days=3, kib=40, owner=bob)
+
+    clean_up("--user-disk-gib", "60")
+
+    assert [home.job(job.pk).root.is_dir() for job in (old, young, other)] == [False, True, True]
+
+
+def test_files_of_jobs_that_others_resume_from_stay(ended_job, make_job, home):
+    parent = ended_job(days=8)
+    make_job(resume_job=parent)
+
+    clean_up("--keep-days", "7")
+
+    assert home.job(parent.pk).root.is_dir()
+
+
+def test_running_jobs_keep_their_files(ended_job, home):
+    job = ended_job(state=JobState.RUNNING, ended_at=None)
+
+    clean_up("--keep-days", "1", "--user-disk-gib", "1")
+
+    assert home.job(job.pk).root.is_dir()
+
+
+def test_the_sweep_removes_code_that_nobody_names_any_more(ended_job, home, settings):
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, keep_days=7)
+    job = ended_job(days=8)
+    bundle = home.bundles / job.bundle
+    week_ago = (timezone.now() - timedelta(days=7)).timestamp()
+    os.utime(bundle, (week_ago, week_ago))
+
+    retention.sweep(timezone.now())
+
+    assert not bundle.exists()
+    assert doctor.examine() == []
+
+
+def test_without_limits_nothing_goes(ended_job, home):
+    job = ended_job(days=1000)
+
+    retention.sweep(timezone.now())
+
+    assert home.job(job.pk).root.is_dir()
