@@ -52,7 +52,7 @@ def show_dataset(dataset: Dataset) -> dict[str, object]:
         "size_bytes": dataset.size_bytes,
         "owner": dataset.owner.username,
         "created_at": dataset.created_at,
-        "available": _available(dataset),
+        "available": is_available(dataset),
     }
 
 
@@ -60,7 +60,8 @@ def _rows() -> QuerySet[Dataset]:
     return Dataset.objects.select_related("root", "owner")
 
 
-def _available(dataset: Dataset) -> bool:
+def is_available(dataset: Dataset) -> bool:
+    """Whether its files are there now."""
     try:
         datasets.checked_path(dataset)
     except OrchestratorError:

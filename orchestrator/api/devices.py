@@ -17,7 +17,8 @@ from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.moments import Moment
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import DeviceChanges, DeviceOut, HistoryOut
-from orchestrator.models import Device, Lease
+from orchestrator.exceptions import Conflict, Impossible, Malformed
+from orchestrator.models import Device, Lease, Pool
 from orchestrator.store.device_history import DeviceHistory
 
 router = Router()
@@ -54,17 +55,40 @@ def get_device(request: ApiRequest, device_id: str) -> object:
 
 @router.patch("/{device_id}", response=DeviceOut, auth=OPERATORS)
 def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> object:
-    """Enable, drain (running jobs go on, nothing new starts) or disable a device."""
+    """Enable, drain (running jobs go on, nothing new starts) or disable a device; or move it to another pool."""
     device = get_object_or_404(_rows(), pk=device_id)
     rights.check_operate(request.user, device.pool_id)
+    if body.state is None and body.pool is None:
+        raise Malformed(
+            "Nothing to change was given; these can be: state, pool.",
+            fields={"state": ["give a state, or a pool to move to"]},
+        )
+    address = audit.address_of(request)
     with transaction.atomic():
-        was, device.admin_state = device.admin_state, body.state
-        device.save(update_fields=["admin_state"])
-        said, address = f"{device.label}: {was} -> {body.state}.", audit.address_of(request)
-        audit.record(request.user, "device.state", f"device {device.pk}", said, address=address)
+        if body.pool is not None and body.pool != device.pool_id:
+            _move(request, device, body.pool, address)
+        if body.state is not None:
+            was, device.admin_state = device.admin_state, body.state
+            device.save(update_fields=["admin_state"])
+            said = f"{device.label}: {was} -> {body.state}."
+            audit.record(request.user, "device.state", f"device {device.pk}", said, address=address)
         wakeups.schedule()
         wakeups.publish("devices")
     return show_device(device, live.read_now())
+
+
+def _move(request: ApiRequest, device: Device, pool_id: str, address: str) -> None:
+    """To another pool; the jobs of a pool run on its devices, so one that is held stays until they ended."""
+    pool = Pool.objects.filter(pk=pool_id).first()
+    if pool is None:
+        raise Impossible(f"There is no pool {pool_id[:64]!r}.", fields={"pool": ["unknown pool"]})
+    rights.check_operate(request.user, pool.pk)
+    if Lease.objects.active().filter(device=device).exists():
+        raise Conflict(f"{device.label} holds a job; drain it, and move it when the job has ended.")
+    said = f"{device.label}: pool {device.pool_id} -> {pool.pk}."
+    device.pool = pool
+    device.save(update_fields=["pool"])
+    audit.record(request.user, "device.pool", f"device {device.pk}", said, address=address)
 
 
 @router.get("/{device_id}/history", response=HistoryOut, by_alias=True)

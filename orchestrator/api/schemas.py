@@ -350,7 +350,10 @@ class HistoryOut(BaseModel):
 
 
 class DeviceChanges(Body):
-    state: AdminState
+    state: AdminState | None = None
+    pool: Annotated[StrictStr, Field(max_length=64)] | None = Field(
+        None, description="move it there; refused while it is held"
+    )
 
 
 class PoolOut(BaseModel):

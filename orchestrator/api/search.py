@@ -16,6 +16,7 @@ from orchestrator.models import FINAL_STATES, WAITING_STATES, AdminState, Datase
 router = Router()
 
 MOST_OF_A_KIND = 6
+SHORTEST_VERB = 3  # letters
 PLACES = (
     ("Overview", "/"),
     ("Queue", "/queue"),
@@ -144,13 +145,15 @@ def _places(text: str) -> list[dict[str, Any]]:
 
 def _actions(user: User, text: str) -> list[dict[str, Any]]:
     """What begins with a verb: cancel, hold, release and resume a job, drain and enable a device."""
-    verb, _, name = text.partition(" ")
-    verb = verb.lower()
-    if verb in JOB_VERBS:
-        return _job_actions(user, verb, name.strip())
-    if verb in DEVICE_VERBS:
-        return _device_actions(user, verb, name.strip())
-    return []
+    typed, _, name = text.partition(" ")
+    if len(typed) < SHORTEST_VERB:
+        return []
+    found = []
+    for verb in (*JOB_VERBS, *DEVICE_VERBS):
+        if verb.startswith(typed.lower()):
+            act = _job_actions if verb in JOB_VERBS else _device_actions
+            found += act(user, verb, name.strip())
+    return found
 
 
 JOB_VERBS: dict[str, tuple[frozenset[JobState], dict[str, Any]]] = {

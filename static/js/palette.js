@@ -36,7 +36,8 @@ function build() {
   list.id = "palette-hits";
   list.setAttribute("role", "listbox");
   list.setAttribute("aria-label", "Found");
-  made.append(input, list);
+  const none = Object.assign(document.createElement("p"), { id: "palette-none", className: "quiet", textContent: "Nothing has this name. Verbs are cancel, hold, release, resume, drain, enable." });
+  made.append(input, list, none);
   input.addEventListener("input", () => {
     show(matching(input.value));
     clearTimeout(timer);
@@ -84,6 +85,7 @@ function show(found) {
   hits = found;
   at = 0;
   document.getElementById("palette-hits").replaceChildren(...found.map(item));
+  document.getElementById("palette-none").hidden = found.length > 0;
   mark();
 }
 

@@ -1,0 +1,126 @@
+"""The pages of pools, devices and datasets."""
+
+import pytest
+from django.urls import reverse
+
+from orchestrator.models import Dataset, DatasetRoot, Device, PoolRight, Quota, Right
+from tests.api.conftest import ApiClient
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "words.txt").write_text("to be or not to be")
+    return DatasetRoot.objects.create(name="data", path=str(folder))
+
+
+def test_a_member_sees_pools_without_what_changes_them(reader, ada, make_device):
+    make_device(0)
+
+    page = reader(ada).get(reverse("pools")).content.decode()
+
+    assert "simulated GPU 0" in page
+    assert "data-rest" not in page
+
+
+def test_an_operator_of_one_pool_changes_that_one(reader, ada, make_device, make_pool):
+    make_device(0)
+    make_device(1, pool=make_pool("lab"))
+    PoolRight.objects.create(pool=make_pool("lab"), user=ada, right=Right.OPERATE)
+
+    page = reader(ada).get(reverse("pools")).content.decode()
+
+    assert "PATCH /api/v1/pools/lab" in page
+    assert "PATCH /api/v1/pools/default" not in page
+    assert "/api/v1/quotas" not in page
+
+
+def test_an_administrator_sees_quotas(reader, root, ada, make_pool):
+    make_pool()
+    Quota.objects.create(user=ada, max_devices=2)
+
+    page = reader(root).get(reverse("pools")).content.decode()
+
+    assert "2 devices at once." in page
+
+
+def move(user, device: Device, pool: str):
+    browser = ApiClient()
+    browser.handler.enforce_csrf_checks = False
+    browser.force_login(user)
+    return browser.send("PATCH", f"/devices/{device.pk}", {"pool": pool})
+
+
+def test_a_free_device_moves_to_another_pool(home, root, make_device, make_pool):
+    device = make_device(0)
+    make_pool("lab")
+
+    assert move(root, device, "lab").json()["pool"] == "lab"
+    device.refresh_from_db()
+    assert device.pool_id == "lab"
+
+
+def test_a_device_that_holds_a_job_stays(home, root, make_attempt, make_pool):
+    device = make_attempt().leases.get().device
+    make_pool("lab")
+
+    answer = move(root, device, "lab")
+
+    assert answer.status_code == 409
+    assert "drain it" in answer.json()["detail"]
+
+
+def test_t03_a_device_moves_only_where_its_mover_operates_both_pools(home, ada, make_device, make_pool):
+    device = make_device(0)
+    PoolRight.objects.create(pool=device.pool, user=ada, right=Right.OPERATE)
+    make_pool("lab")
+
+    assert move(ada, device, "lab").status_code == 403
+    assert move(ada, device, "nowhere").status_code == 422
+
+
+def test_the_page_of_a_device_names_who_held_it(reader, ada, bob, make_attempt):
+    attempt = make_attempt(name="mine")
+    address = reverse("device", args=[attempt.leases.get().device_id])
+
+    assert f'href="/jobs/{attempt.job_id}"' in reader(ada).get(address).content.decode()
+    seen_by_bob = reader(bob).get(address).content.decode()
+    assert "mine" in seen_by_bob
+    assert f"/jobs/{attempt.job_id}" not in seen_by_bob
+
+
+def test_a_device_that_is_not_there_is_404(reader, ada):
+    assert reader(ada).get(reverse("device", args=["sim-99"])).status_code == 404
+
+
+def test_a_dataset_is_added_and_listed_with_size_checksum_and_users(reader, ada, data, make_job):
+    browser = reader(ada)
+    make_job(name="reads-it", spec={"datasets": ["words@1"]})
+
+    answer = browser.post(
+        reverse("datasets"), {"name": "words", "version": "1", "root": "data", "path": "words.txt"}
+    )
+    page = browser.get(answer["Location"]).content.decode()
+
+    dataset = Dataset.objects.get()
+    assert dataset.size_bytes == 18
+    assert dataset.sha256[:12] in page
+    assert "18 bytes" in page
+    assert "reads-it" in page
+
+
+def test_b35_a_path_that_leaves_its_root_is_refused_beside_the_field(reader, ada, data):
+    form = {"name": "words", "version": "1", "root": "data", "path": "../../etc/passwd"}
+
+    answer = reader(ada).post(reverse("datasets"), form)
+
+    assert answer.status_code == 400
+    assert 'id="path-error"' in answer.content.decode()
+    assert 'value="../../etc/passwd"' in answer.content.decode()
+
+
+def test_a_dataset_whose_files_are_gone_says_so(reader, ada, data):
+    Dataset.objects.create(name="gone", root=data, path="gone.txt", owner=ada)
+
+    assert "no: check the path" in reader(ada).get(reverse("datasets")).content.decode()
