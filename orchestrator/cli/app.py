@@ -44,6 +44,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Datasets: list, add.", invoke_without_command=True)
 secret_app = typer.Typer(help="Secrets for jobs: list, set, forget.", invoke_without_command=True)
+calendar_app = typer.Typer(help="Reserved devices: list, add, remove.", invoke_without_command=True)
+app.add_typer(calendar_app, name="calendar", rich_help_panel="Devices")
 app.add_typer(secret_app, name="secret", rich_help_panel="Submit")
 app.add_typer(data_app, name="data", rich_help_panel="Fetch")
 
@@ -508,6 +510,58 @@ def forget_secret(name: str) -> None:
     from orchestrator.cli.secrets import drop_secret
 
     drop_secret(name)
+
+
+@calendar_app.callback()
+def calendar(ctx: typer.Context, pool: PoolName = None, as_json: Json = False) -> None:
+    if ctx.invoked_subcommand is None:
+        list_calendar(pool=pool, as_json=as_json)
+
+
+@calendar_app.command("list")
+def list_calendar(pool: PoolName = None, as_json: Json = False) -> None:
+    """What is reserved, for whom and when."""
+    from orchestrator.cli.calendar import show_calendar
+
+    show_calendar(pool, as_json=as_json)
+
+
+@calendar_app.command("add")
+def add_to_calendar(
+    name: Annotated[str, typer.Argument(help="what people read while they wait")],
+    devices: Annotated[str, typer.Option("--devices", "-d", help="a number, or ids separated by commas")],
+    start: Annotated[str, typer.Option("--from", metavar="TIME", help="2h, 22:30, '2026-11-22 07:00'")],
+    people: Annotated[
+        list[str] | None, typer.Option("--for", metavar="NAME", help="who may use them")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="its end")] = None,
+    pool: Annotated[str, typer.Option("--pool", help="whose devices")] = "default",
+    weekly: Annotated[bool, typer.Option("--weekly", help="again each week")] = False,
+    maintenance: Annotated[bool, typer.Option("--maintenance", help="for nobody")] = False,
+    as_json: Json = False,
+) -> None:
+    """Keep devices free for people; for operators."""
+    from orchestrator.cli.calendar import add_entry
+
+    add_entry(
+        name,
+        devices=devices,
+        people=people or [],
+        start=start,
+        until=until,
+        pool=pool,
+        weekly=weekly,
+        maintenance=maintenance,
+        as_json=as_json,
+    )
+
+
+@calendar_app.command("remove")
+def remove_from_calendar(entry: Annotated[int, typer.Argument(help="its id")]) -> None:
+    """Give the devices back to everybody; for operators."""
+    from orchestrator.cli.calendar import remove_entry
+
+    remove_entry(entry)
 
 
 @app.command(rich_help_panel="Devices")

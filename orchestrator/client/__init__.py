@@ -275,6 +275,21 @@ class Pool(Record):
     free_count: int
 
 
+class Booking(Record):
+    """An entry of the calendar; ``next`` is the time that is on, or the next (from, until), None when all are over."""
+
+    id: int
+    name: str
+    kind: str  # reservation or maintenance
+    pool: str
+    count: int | None  # None: the ones in devices
+    devices: list[str]
+    people: list[str]
+    weekly: bool
+    active: bool
+    next: Mapping[str, str | None] | None
+
+
 class UsageRow(Record):
     """Of devices that were shared only the part, by memory."""
 
@@ -687,6 +702,18 @@ class Berth:
     def pools(self) -> list[Pool]:
         return [Pool(each) for each in self.pages("/pools")]
 
+    def calendar(self, *, pool: str | None = None) -> list[Booking]:
+        """Reservations and maintenance that are on or to come, newest entry first."""
+        return [Booking(each) for each in self.pages("/reservations", {"pool": pool})]
+
+    def book(self, body: Mapping[str, Any]) -> Booking:
+        """Enter a reservation or maintenance; for operators of its pool.  The fields: docs/reference/api.md."""
+        return Booking(self.send("POST", "/reservations", json=dict(body)).json())
+
+    def unbook(self, booking: int) -> None:
+        """Take an entry out of the calendar."""
+        self.send("DELETE", f"/reservations/{booking}")
+
     def usage(self, by: str = "owner", *, days: float = 30, pool: str | None = None) -> Usage:
         """GPU-hours of the last days by ``owner``, ``pool`` or ``day``."""
         query = {"by": by, "from": time.time() - days * 86_400, "pool": pool}
@@ -918,7 +945,7 @@ def _checked(answer: httpx.Response, url: str) -> httpx.Response:
         BerthError: a subclass for each kind of refusal.
     """
     if 200 <= answer.status_code < 300:
-        if answer.headers.get("content-type", "").startswith("text/html"):
+        if answer.status_code != 204 and answer.headers.get("content-type", "").startswith("text/html"):
             raise Unreachable(f"What answers at {url} is not a Berth server; check the address.")
         return answer
     problem: dict[str, Any] = {}

@@ -34,6 +34,7 @@ COMMANDS = [
     "gpu",
     "usage",
     "drain",
+    "calendar",
     "login",
 ]
 
@@ -260,7 +261,7 @@ def test_a_device_is_drained_and_given_back_by_operators_only(cli):
     assert "draining" in cli("gpu", "0").stdout
     assert "jobs may start on it" in cli("drain", "0", "--undo", who="root").stdout
     refused = cli("drain", "0")
-    assert (refused.returncode, "scope" in refused.stderr) == (2, True)
+    assert (refused.returncode, "operators" in refused.stderr) == (2, True)
     assert "There is no device '9'; there are 0, 1, 2, 3." in cli("gpu", "9").stderr
 
 
@@ -401,3 +402,29 @@ def on_a_terminal(words, environment):
             except OSError:  # the other end is closed
                 pass
     return child.returncode, shown.decode(errors="replace")
+
+
+def test_operators_reserve_devices_and_everybody_sees_it(cli):
+    words = ["calendar", "add", "course", "-d", "1", "--for", "ada", "--from", "20h", "--until", "21h"]
+    assert cli(*words).returncode == 2
+    made = cli(*words, who="root")
+    assert made.returncode == 0, made.stderr
+    entry = re.search(r"Entered course as (\d+)", made.stdout)
+    assert entry
+
+    assert re.search(rf"^{entry[1]} +course +default +1 +ada +20", cli("calendar").stdout, re.MULTILINE)
+    assert json.loads(cli("calendar", "--json").stdout)[0]["people"] == ["ada"]
+    assert "for whom" in cli("calendar", "add", "x", "-d", "1", "--from", "1h", who="root").stderr
+    assert cli("calendar", "remove", entry[1], who="root").returncode == 0
+    assert "Nothing is reserved." in cli("calendar").stderr
+
+
+def test_jobs_are_put_off_chained_and_submitted_as_arrays(cli, tmp_path):
+    (tmp_path / "sweep.py").write_text(SCRIPT)
+
+    shown = cli("run", "sweep.py", "--array", "0-2%1", "--at", "23h", "--name", "sweep", "--json")
+    job = json.loads(shown.stdout)
+    assert (job["name"], job["array"]["count"], job["array"]["at_most"]) == ("sweep[0]", 3, 1)
+    after = json.loads(cli("run", "sweep.py", "--after-any", job["short_id"], "--json").stdout)
+    assert after["depends_on"] == [{"job": job["id"], "when": "any"}]
+    cli("cancel", after["short_id"], *(each[-8:] for each in job["array"]["jobs"]))

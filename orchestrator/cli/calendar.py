@@ -1,0 +1,87 @@
+"""berth calendar: what is reserved and when, entered and taken away by operators."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from orchestrator.cli.arguments import WrongUse, start_time
+from orchestrator.cli.choosing import connect
+from orchestrator.cli.printing import remark, safe, say, show_json
+from orchestrator.cli.tables import grid, terminal
+from orchestrator.client import Booking
+
+
+def show_calendar(pool: str | None, *, as_json: bool) -> None:
+    found = connect().calendar(pool=pool)
+    if as_json:
+        show_json([each.json for each in found])
+        return
+    if not found:
+        remark("Nothing is reserved.")
+        return
+    table = grid("id", "name", "pool", "devices", "for", "from", "until", "")
+    for each in found:
+        table.add_row(*_cells(each))
+    terminal().print(table)
+
+
+def _cells(each: Booking) -> list[str]:
+    following = each.next or {"from": each.json["from"], "until": each.json["until"]}
+    often = "weekly" if each.weekly else ""
+    return [
+        str(each.id),
+        safe(each.name),
+        each.pool,
+        str(each.count) if each.count else ", ".join(map(safe, each.devices)),
+        ", ".join(map(safe, each.people)) or "nobody: maintenance",
+        _local(following["from"]),
+        _local(following["until"]),
+        " ".join(filter(None, ["now" if each.active else "", often])),
+    ]
+
+
+def _local(text: str | None) -> str:
+    if text is None:
+        return "it is removed"
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def add_entry(
+    name: str,
+    *,
+    devices: str,
+    people: Sequence[str],
+    start: str,
+    until: str | None,
+    pool: str,
+    weekly: bool,
+    maintenance: bool,
+    as_json: bool,
+) -> None:
+    """Enter a reservation; ``devices`` is a number or ids separated by commas.
+
+    Raises:
+        WrongUse: a time that is none, or neither people nor maintenance.
+    """
+    if bool(people) == maintenance:
+        raise WrongUse("Say for whom (--for NAME), or that it is --maintenance.")
+    body: dict[str, Any] = {
+        "name": name,
+        "pool": pool,
+        "kind": "maintenance" if maintenance else "reservation",
+        "devices": int(devices) if devices.isdigit() else [one.strip() for one in devices.split(",")],
+        "people": list(people),
+        "from": start_time(start),
+        "until": None if until is None else start_time(until),
+        "weekly": weekly,
+    }
+    made = connect().book(body)
+    if as_json:
+        show_json(made.json)
+    else:
+        say(f"Entered {safe(made.name)} as {made.id}; take it away with: berth calendar remove {made.id}")
+
+
+def remove_entry(entry: int) -> None:
+    connect().unbook(entry)
+    say(f"{entry} is taken away; its devices are everybody's again.")
