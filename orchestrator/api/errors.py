@@ -1,5 +1,6 @@
 """Every failure leaves the API here, as ``application/problem+json`` (RFC 9457)."""
 
+import errno
 import logging
 import math
 import secrets
@@ -40,6 +41,14 @@ class WrongMethod(OrchestratorError):
 
     code = "method_not_allowed"
     status = 405
+
+
+class NoRoom(OrchestratorError):
+    """The server's disk is full; nothing was kept of this request."""
+
+    code = "no_room"
+    status = 507
+    retry_after_s = 30
 
 
 class Unexpected(OrchestratorError):
@@ -94,6 +103,9 @@ def _translate(request: HttpRequest, error: Exception | type[Exception]) -> Orch
             )
         case PermissionDenied():
             return Forbidden("You may not do this.")
+        case OSError() | OperationalError() if _means_full_disk(error):
+            logger.warning("No room for %s %s: %s", request.method, request.path, error)
+            return NoRoom("The server's disk is full; tell the operator, and try again when there is room.")
         case OperationalError() | InterfaceError():
             logger.warning("The database did not answer %s %s: %s", request.method, request.path, error)
             return Unavailable("The database does not answer just now; try again in a moment.")
@@ -102,6 +114,12 @@ def _translate(request: HttpRequest, error: Exception | type[Exception]) -> Orch
     return Unexpected(
         f"Something went wrong here, not with your request. Quote {number} to the operator; the log names the cause."
     )
+
+
+def _means_full_disk(error: Exception | type[Exception]) -> bool:
+    """From a write of ours, or from the database's (F52)."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or "disk is full" in str(error) or "No space left on device" in str(error)
 
 
 def _fields(error: ValidationError) -> dict[str, list[str]]:
