@@ -8,6 +8,7 @@ from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
 from orchestrator import rights, tokens
+from orchestrator.api import rate
 from orchestrator.api.errors import Unauthenticated
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Scope
@@ -51,8 +52,10 @@ class TokenOrSession(AuthBase):
         Raises:
             Unauthenticated: no valid credentials.
             Forbidden: valid, but not for this; or a session without its CSRF token.
+            TooMany: their requests come too fast.
         """
         user, scope = _identify(request)
+        rate.requests.take(user.pk)
         needed = Scope.READ if request.method in SAFE_METHODS else Scope.WRITE
         if self.for_operators or self.for_admins:
             needed = Scope.ADMIN

@@ -65,7 +65,7 @@ def test_an_array_is_written_as_a_count_or_as_indices(given, members, at_most):
         {},
     ],
 )
-def test_b46_an_array_without_members_or_with_too_many_is_malformed(given):
+def test_an_array_without_members_or_with_too_many_is_malformed(given):
     with pytest.raises(Malformed) as error:
         parse_spec({"array": given})
     assert list(error.value.fields) == ["array"]
