@@ -22,11 +22,11 @@ DATASET_PREFIX = "BERTH_DATASET_"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = _parse(arguments)
+    options = parse_options(arguments)
     # Started by its path, Python puts this folder first: a model's own config.py must win over ours.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
     path = Path(options.pop("file"))
-    data = _choose_data(options.pop("data"))
+    data = choose_data(options.pop("data"))
     default_reporter().prints = True  # a model file has no loop of its own that could tell how it goes
     try:
         config = TrainConfig.from_mapping(
@@ -78,7 +78,7 @@ def _fit(module: ModuleType, data: str | None, config: TrainConfig) -> None:
     )
 
 
-def _parse(arguments: Sequence[str] | None) -> dict[str, Any]:
+def parse_options(arguments: Sequence[str] | None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(
         prog="python -m training", description="Train the model that a file defines."
     )
@@ -102,7 +102,7 @@ def _parse_value(text: str) -> int | float | bool | str:
     return text
 
 
-def _choose_data(named: str | None) -> str | None:
+def choose_data(named: str | None) -> str | None:
     """The given path, else the job's only dataset, else None."""
     paths = [value for name, value in os.environ.items() if name.startswith(DATASET_PREFIX)]
     return named or (paths[0] if len(paths) == 1 else None)

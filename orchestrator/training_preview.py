@@ -1,0 +1,222 @@
+"""How a model would train, asked before it is submitted: a short-lived planner process in the sandbox of a job.
+
+The web processes load no torch, and the user's code runs there as little as anywhere else.  Answers are
+kept by what they depend on: code, arguments, devices and memory.
+"""
+
+import hashlib
+import json
+import logging
+import re
+import secrets
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+
+from orchestrator import datasets, isolation
+from orchestrator.models import Device, Job, Network
+from orchestrator.spec import JobSpec, fill_placeholders
+from orchestrator.store import bundles
+from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.orders import order_stop
+from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.spawn import SpawnFailed, spawn
+from orchestrator.training_plans import read_candidates
+
+logger = logging.getLogger(__name__)
+
+PLANNER = settings.BASE_DIR / "training" / "plan" / "__main__.py"
+ENTRY = settings.BASE_DIR / "training" / "entry.py"
+LONGEST_S = 30.0
+_POLL_S = 0.02
+_MEMORY_BYTES = 8 << 30
+_LOG_BYTES = 1 << 20
+_ANSWER_BYTES = 1 << 20
+_KEPT = 500  # answers
+
+
+def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] | None:
+    """The candidates for each number of devices up to the job's; None for scripts and code not yet known."""
+    if spec.kind != "model" or not job.bundle:
+        return None
+    counts = _counts(spec.gpus)
+    memory_bytes = _device_memory(job)
+    data = {each.name: datasets.checked_path(each) for each in map(datasets.resolve, spec.datasets)}
+    asked = [job.bundle, spec.entrypoint, spec.args, counts, memory_bytes, sorted(map(str, data.values()))]
+    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
+    folder = settings.HOME.root / "plans"
+    kept = folder / f"{key}.json"
+    answer = read_record(kept)
+    if answer is None:
+        answer = _run(folder / f"{key}.{secrets.token_hex(4)}", spec, job, counts, memory_bytes, data)
+        if "tables" in answer:
+            write_record(kept, answer)
+            _forget_old(folder)
+    return _show(answer, counts)
+
+
+def _counts(gpus: int) -> list[int]:
+    """The number asked for, and powers of two below it."""
+    counts, count = [], 1
+    while count < gpus:
+        counts.append(count)
+        count *= 2
+    return [*counts, gpus]
+
+
+def _device_memory(job: Job) -> int | None:
+    """What the job claims of each device, else the least that a device of the pool has."""
+    if job.claimed_bytes is not None:
+        return job.claimed_bytes
+    sizes = Device.objects.filter(pool=job.pool_id).exclude(kind="cpu").values_list("memory_bytes", flat=True)
+    return min((size for size in sizes if size), default=None)
+
+
+def _run(
+    root: Path, spec: JobSpec, job: Job, counts: list[int], memory_bytes: int | None, data: dict[str, Path]
+) -> dict[str, Any]:
+    """The planner's answer, or ``{"error": sentence}``; nothing is left of it."""
+    folder = AttemptFolder(root)
+    try:
+        _prepare(folder, spec, job, counts, memory_bytes, data)
+        spawn(folder, python=sys.executable, secrets={})
+        return _wait(folder)
+    except (SpawnFailed, OSError) as error:
+        logger.warning("The planner did not start: %s", error)
+        return {"error": "The planner could not be started on this server."}
+    finally:
+        _end(folder)
+
+
+def _prepare(
+    folder: AttemptFolder,
+    spec: JobSpec,
+    job: Job,
+    counts: list[int],
+    memory_bytes: int | None,
+    data: dict[str, Path],
+) -> None:
+    work, output, checkpoints = (folder.root / name for name in ("work", "output", "checkpoints"))
+    for path in (output, checkpoints, folder.logs, folder.errors, folder.finished, folder.orders):
+        path.mkdir(parents=True, exist_ok=True)
+    folder.metrics.touch()
+    _place_code(work, spec, job)
+    isolation.check()
+    arguments = fill_placeholders(
+        list(spec.args),
+        {
+            "checkpoint_dir": str(checkpoints),
+            "output_dir": str(output),
+            **{f"dataset:{name}": str(path) for name, path in data.items()},
+        },
+    )
+    ask = ["--devices", *map(str, counts), "--out", str(_answer(folder))]
+    ask += ["--memory", str(memory_bytes)] if memory_bytes else []
+    record = {
+        "v": 1,
+        "job_id": str(job.pk),
+        "number": 0,
+        "nonce": secrets.token_hex(16),
+        "python": sys.executable,
+        "entry": str(ENTRY),
+        "script": str(PLANNER),
+        "args": [*ask, spec.entrypoint, *arguments],
+        "env": {
+            **spec.env,
+            **{f"BERTH_DATASET_{_variable(name)}": str(path) for name, path in data.items()},
+            "CUDA_VISIBLE_DEVICES": "",
+        },
+        "ranks": 1,
+        "home": str(settings.HOME.root),
+        "work": str(work),
+        "checkpoints": str(checkpoints),
+        "output": str(output),
+        "read_only": [str(path) for path in data.values()],
+        "sandbox": {
+            "level": isolation.level(),
+            "network": "none" if job.pool.network == Network.NONE else "host",
+        },
+        "grace_s": 0,
+        "limits": {"log_bytes": _LOG_BYTES, "memory_bytes": _MEMORY_BYTES},
+        "hang_timeout_s": None,
+        "gpu_memory_fraction": None,
+    }
+    write_record(folder.launch, record)
+
+
+def _variable(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()
+
+
+def _place_code(work: Path, spec: JobSpec, job: Job) -> None:
+    """A script that came with the question is written as it is; other code is on the server already."""
+    if spec.source is not None and spec.source.text is not None:
+        path = work / spec.entrypoint
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(spec.source.text.encode(errors="surrogatepass"))
+        return
+    bundles.materialise(settings.HOME.bundles, job.bundle, work)
+
+
+def _answer(folder: AttemptFolder) -> Path:
+    return folder.root / "output" / "plan.json"
+
+
+def _wait(folder: AttemptFolder) -> dict[str, Any]:
+    deadline_s = time.monotonic() + LONGEST_S
+    while read_record(folder.exit) is None:
+        if time.monotonic() > deadline_s:
+            return {"error": f"The planner did not finish within {LONGEST_S:.0f} s."}
+        time.sleep(_POLL_S)
+    path = _answer(folder)
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > _ANSWER_BYTES:
+        said = (read_record(folder.exit) or {}).get("detail")
+        return {"error": f"The planner gave no answer. {said or ''}".strip()}
+    return read_record(path) or {"error": "The planner's answer cannot be read."}
+
+
+def _end(folder: AttemptFolder) -> None:
+    """Stop what may still run, then remove the folder."""
+    if folder.supervisor.exists() and read_record(folder.exit) is None:
+        order_stop(folder, "timeout", 0)
+        deadline_s = time.monotonic() + 5
+        while read_record(folder.exit) is None and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+    shutil.rmtree(folder.root, ignore_errors=True)
+
+
+def _show(answer: dict[str, Any], counts: list[int]) -> dict[str, Any]:
+    """By number of devices what was chosen and considered; a run's code wrote it, so all of it is checked."""
+    tables = answer.get("tables")
+    if not isinstance(tables, dict):
+        return {"error": str(answer.get("error", ""))[:1000], "devices": []}
+    return {
+        "error": "",
+        "devices": [_show_table(count, table) for count in counts if (table := tables.get(str(count)))],
+    }
+
+
+def _show_table(count: int, table: object) -> dict[str, Any]:
+    table = table if isinstance(table, dict) else {}
+    candidates = read_candidates(table.get("candidates"))
+    chosen = candidates[0] if candidates and isinstance(table.get("chosen"), dict) else None
+    usable = table.get("usable_bytes")
+    return {
+        "gpus": count,
+        "fits": chosen is not None,
+        "chosen": chosen,
+        "why": str(table.get("why", ""))[:1000],
+        "usable_bytes": usable if isinstance(usable, int) else None,
+        "candidates": candidates,
+    }
+
+
+def _forget_old(folder: Path) -> None:
+    kept = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for path in kept[:-_KEPT]:
+        path.unlink(missing_ok=True)
