@@ -1,0 +1,128 @@
+"""Programs written for the first design's names run as they are, over the same loop."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from training.config import ConfigError
+from training.multi_gpu import (
+    DistributedDataParallelTrainer,
+    MetricsCollector,
+    MultiGPUConfig,
+    MultiGPUTrainer,
+    MultiGPUTrainingManager,
+    PerformanceMonitor,
+    TrainingMode,
+)
+
+
+def make_data(samples: int = 60) -> TensorDataset:
+    inputs = torch.randn(samples, 4, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
+
+
+@pytest.fixture
+def manager() -> MultiGPUTrainingManager:
+    torch.manual_seed(1)
+    config = MultiGPUConfig(
+        training_mode=TrainingMode.DISTRIBUTED_DATA_PARALLEL,
+        batch_size=8,
+        learning_rate=0.05,
+        num_epochs=3,
+        gradient_accumulation_steps=2,
+        max_grad_norm=1.0,
+        checkpoint_frequency=5,
+    )
+    return MultiGPUTrainingManager(config)
+
+
+def test_the_published_loop_runs_and_learns(manager: MultiGPUTrainingManager) -> None:
+    model, train_loader, val_loader = manager.setup_training(nn.Linear(4, 1), make_data(), make_data(20))
+    assert val_loader is not None
+    before = manager.validate_epoch(val_loader)["loss"]
+
+    results = [manager.train_epoch(train_loader, epoch) for epoch in range(3)]
+    after = manager.validate_epoch(val_loader)["loss"]
+    manager.cleanup()
+
+    assert isinstance(model, nn.Module)
+    assert results[-1]["loss"] < results[0]["loss"]
+    assert after < before
+    assert manager.metrics.summary()["loss"]["last"] == results[-1]["loss"]
+    assert sorted(path.name for path in Path("checkpoints").iterdir()) == ["1-10", "1-12", "1-5"]
+
+
+def test_a_step_at_a_time(manager: MultiGPUTrainingManager) -> None:
+    _, train_loader, _ = manager.setup_training(nn.Linear(4, 1), make_data())
+    monitor = PerformanceMonitor()
+    monitor.start_monitoring()
+    losses = []
+    for batch in train_loader:
+        losses.append(manager.trainer.train_step(batch)["loss"])
+        monitor.record_metrics(losses[-1], batch_size=8, num_gpus=1)
+
+    summary = monitor.get_summary()
+    page = monitor.plot_metrics("metrics.png")
+
+    assert losses[-1] < losses[0]
+    assert summary["avg_throughput"] > 0
+    assert summary["max_memory_usage"] > 0
+    assert "throughput" in page.read_text()
+    assert isinstance(manager.trainer, DistributedDataParallelTrainer)
+
+
+def test_errors_are_explained_and_only_memory_may_go_on(manager: MultiGPUTrainingManager) -> None:
+    assert manager.fault_tolerance.handle_error(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not manager.fault_tolerance.handle_error(ValueError("odd"))
+    assert "gradient_accumulation_steps" in manager.fault_tolerance.errors[0]
+
+
+def test_runs_are_compared_the_fastest_first(manager: MultiGPUTrainingManager) -> None:
+    report = manager._generate_comparison_report(
+        {"dp": {"throughput": 10.0, "loss": 0.5}, "ddp": {"throughput": 20.0}}
+    )
+
+    assert report.splitlines() == ["run | throughput | loss", "ddp | 20 | ", "dp | 10 | 0.5"]
+
+
+def test_devices_that_are_not_there_are_a_clear_error() -> None:
+    if torch.cuda.is_available():
+        config = MultiGPUConfig(device_ids=[torch.cuda.device_count()])
+    else:
+        config = MultiGPUConfig(device_ids=[0, 1])
+
+    with pytest.raises(ConfigError, match=r"device_ids names GPU .*leave device_ids out"):
+        MultiGPUTrainingManager(config).setup_training(nn.Linear(4, 1), make_data())
+
+
+def test_before_the_setup_there_is_no_trainer(manager: MultiGPUTrainingManager) -> None:
+    with pytest.raises(ConfigError, match="call setup_training"):
+        manager.train_epoch(None, 0)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_several_ranks_without_a_number_are_told_to_use_torchrun() -> None:
+    with pytest.raises(ConfigError, match="start with torchrun, or set rank"):
+        MultiGPUTrainingManager(MultiGPUConfig(world_size=2)).setup_training(nn.Linear(4, 1), make_data())
+
+
+def test_torchruns_environment_wins_over_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    assert MultiGPUConfig(rank=7, world_size=1).to_train_config().strategy == "ddp"
+
+
+def test_the_abstract_trainer_is_abstract() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        MultiGPUTrainer(nn.Linear(1, 1), MultiGPUConfig(), make_data())  # type: ignore[abstract]  # the mistake under test
+
+
+def test_metrics_are_summed_up_by_name() -> None:
+    metrics = MetricsCollector()
+    for loss in (3.0, 1.0):
+        metrics.record(loss=loss, throughput=torch.tensor(10.0))
+
+    assert metrics.summary()["loss"] == {"mean": 2.0, "last": 1.0, "max": 3.0}
