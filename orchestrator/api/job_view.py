@@ -77,6 +77,7 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> dict[str
         **_outcome(job),
         "plan": training_plans.show(attempt) if attempt else None,
         "memory_claim": job.memory_claim or None,
+        "idle_since": job.idle_since,
         "links": _links(job),
     }
 

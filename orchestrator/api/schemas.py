@@ -184,6 +184,9 @@ class JobOut(BaseModel):
     tags: list[str]
     gpus: int
     gpu_memory_gib: float | None
+    idle_since: datetime | None = Field(
+        description="its devices do nothing since then; null: they work, or no warning yet"
+    )
     memory_claim: MemoryClaimOut | None = Field(description="null: of a job from before claims were kept")
     cpus: int | None
     memory_gib: float | None
@@ -479,6 +482,8 @@ class LogLinesOut(BaseModel):
     attempt: int
     rank: int
     total: int = Field(description="lines of the log; one that has no newline yet counts")
+    end: int = Field(description="the byte behind the last whole line of this answer")
+    open: bool = Field(description="the last line of this answer has no newline yet")
     lines: list[LogLineOut]
 
 
