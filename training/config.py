@@ -51,7 +51,7 @@ class TrainConfig:
     static_graph: bool = False
     gradient_as_bucket_view: bool = True
     bucket_cap_mb: int = 25
-    load_balance: bool = False  # slower ranks get smaller batches, measured each epoch
+    load_balance: bool = False  # after each epoch slower ranks get smaller batches, or fewer blocks
     learning_rate: float = 1e-3  # of the AdamW that is made when no optimizer is given
     lr_scaling: LrScaling = "none"  # with the number of data-parallel ranks
     lr_warmup_steps: int | None = None  # None: 5 % of the run where lr_scaling changes the rate, else 0
@@ -186,7 +186,7 @@ _LEAST: Final[dict[str, int]] = {
 _ONLY_WITH: Final[tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...]] = (
     ("comm_hook", ("none",), ("ddp", "zero1")),
     ("local_sgd_steps", (None,), ("ddp",)),
-    ("load_balance", (False,), ("ddp", "zero1", "zero2", "fsdp")),
+    ("load_balance", (False,), ("ddp", "zero1", "zero2", "fsdp", "pipeline")),
     ("tensor_parallel_size", (None, 1), ("tensor", "pipeline")),
     ("pipeline_parallel_size", (None, 1), ("pipeline",)),
     ("sync_batchnorm", (False,), ("ddp", "zero1")),

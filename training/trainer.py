@@ -1,19 +1,19 @@
 """A model and a dataset in, a trained model out: the door for those who bring no loop of their own."""
 
-import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from math import ceil
+from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
-from training import loop
+from training import inference, loop
 from training.balance import Balance
 from training.checkpoint import Checkpoint, Checkpointer
 from training.checkpoint.policy import SavePolicy
@@ -24,12 +24,14 @@ from training.hang import watch_hangs
 from training.losses import LossWatch, default_loss
 from training.memory.meters import pretended_memory
 from training.plan.choose import Training, choose_plan, like, make_table
+from training.plan.fixed import DEFAULT_BATCH_SIZE
 from training.plan.table import PlanTable
 from training.plan.types import Plan
 from training.precision import Scaler
 from training.rate import add_warmup, scale_rate, warmup_steps
 from training.report import Reporter, default_reporter
 from training.state import LossFn, TrainState, seed_rng
+from training.strategies.alike import check_ranks_agree
 from training.strategies.choose import (
     choose_device,
     forward_context,
@@ -125,6 +127,40 @@ class Trainer:
         if not finished:
             raise Stopped(state.step)
         return state
+
+    def resume(
+        self, model: nn.Module, train_dataset: SizedDataset, *, checkpoint: str | None = None, **wishes: Any
+    ) -> TrainState:
+        """As ``fit``, from ``checkpoint`` or else the newest that is whole, if there is one.
+
+        ``wishes`` are the other arguments of ``fit``.
+        """
+        config = replace(self.config, resume=checkpoint or True)
+        return Trainer(config, plan=self.given_plan, reporter=self.reporter).fit(
+            model, train_dataset, **wishes
+        )
+
+    def evaluate(self, model: nn.Module, dataset: SizedDataset, *, loss_fn: LossFn | None = None) -> float:
+        """The mean loss over ``dataset``, each sample once over all ranks; ``model`` is whole on each."""
+        strategy = inference.connect(self.config, self._plan_of_inference())
+        workers = self.config.num_workers
+        return inference.evaluate(model, dataset, strategy, loss_fn or default_loss, workers)
+
+    def predict(self, model: nn.Module, dataset: SizedDataset) -> Tensor:
+        """The outputs for all samples, in the dataset's order; of pairs the inputs are taken."""
+        strategy = inference.connect(self.config, self._plan_of_inference())
+        return inference.predict(model, dataset, strategy, self.config.num_workers)
+
+    def export(self, state: TrainState, path: str | Path) -> None:
+        """Write the whole model's ``state_dict``, whatever the strategy; all ranks call it."""
+        inference.export(state, Path(path))
+
+    def _plan_of_inference(self) -> Plan:
+        config, batch_size = self.config, self.config.batch_size
+        return Plan(
+            batch_size=DEFAULT_BATCH_SIZE if batch_size == "auto" else batch_size,
+            precision="bf16" if config.precision == "bf16" else "fp32",
+        )
 
     def plan(
         self,
@@ -261,37 +297,6 @@ def draw_example(dataset: SizedDataset, plan: Plan) -> Any | None:
     part = plan.batch_size // plan.pipeline_micro_batches
     with torch.random.fork_rng(devices=[]):
         return default_collate([dataset[index % len(dataset)] for index in range(part)])[0]
-
-
-def check_ranks_agree(strategy: Strategy, config: TrainConfig, model: nn.Module, length: int) -> None:
-    """Raises ConfigError on all ranks where one differs: it would hang the others in mid-training."""
-    shapes = [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
-    settings = {name: value for name, value in asdict(config).items() if name != "checkpoint_dir"}
-    facts = {
-        "model": hashlib.sha256(repr(shapes).encode()).hexdigest()[:12],
-        "dataset length": length,
-        "plan": strategy.plan,
-        "config": settings,
-        "device": strategy.device.type,
-        "torch": str(torch.__version__),
-    }
-    of_ranks = strategy.ranks.gather(facts)
-    for name in facts:
-        values = [each[name] for each in of_ranks]
-        common = max(values, key=values.count)
-        if odd := [rank for rank, value in enumerate(values) if value != common]:
-            raise ConfigError(
-                f"The {name} of rank {', '.join(map(str, odd))} differs from the other ranks' "
-                f"({_difference(values[odd[0]], common)}); all ranks must run the same program on the same data."
-            )
-
-
-def _difference(odd: Any, common: Any) -> str:
-    if isinstance(odd, dict):
-        return ", ".join(
-            f"{key}: {odd[key]!r}, not {common[key]!r}" for key in odd if odd[key] != common[key]
-        )
-    return f"{odd!r}, not {common!r}"
 
 
 def make_deterministic() -> None:

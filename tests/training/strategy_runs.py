@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,9 @@ CASES: dict[str, dict[str, Any]] = {
     "pipeline-tp": {"strategy": "pipeline", "pipeline_parallel_size": 2, "tensor_parallel_size": 2},
     "pipeline-tp-dp": {"strategy": "pipeline", "pipeline_parallel_size": 2, "tensor_parallel_size": 2},
 }  # fmt: skip
+
+
+RunCase = Callable[[str, int, Path], Any]
 
 
 class Attention(nn.Module):
@@ -149,14 +153,29 @@ def train(name: str, rank: int, folder: Path) -> dict[str, Any]:
     reporter.close()
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     return {
-        "losses": [line["loss"] for line in lines if "loss" in line],
+        "losses": mean_over_ranks([line["loss"] for line in lines if "loss" in line]),
         "val_losses": [line["val_loss"] for line in lines if "val_loss" in line],
         "events": [line for line in lines if "event" in line],
         "full": full,
     }
 
 
-def run_rank(rank: int, ranks: int, folder: Path, names: list[str]) -> None:
+def mean_over_ranks(losses: list[float]) -> list[float]:
+    of_ranks: list[Any] = gather(losses)
+    mean: list[float] = torch.tensor(of_ranks, dtype=torch.float64).mean(dim=0).tolist()
+    return mean
+
+
+def gather(value: Any) -> list[Any]:
+    """What each rank has, on all ranks."""
+    if not distributed.is_initialized():
+        return [value]
+    values: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values
+
+
+def run_rank(run_case: RunCase, rank: int, ranks: int, folder: Path, names: list[str]) -> None:
     """Run all cases; a case that fails leaves its traceback, and ends the others too."""
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
@@ -169,19 +188,13 @@ def run_rank(rank: int, ranks: int, folder: Path, names: list[str]) -> None:
             timeout=timedelta(seconds=60),
         )
     for name in names:
-        result = train(name, rank, folder)
-        of_ranks: list[Any] = [None] * ranks
-        if ranks > 1:
-            distributed.all_gather_object(of_ranks, result["losses"])
-        else:
-            of_ranks = [result["losses"]]
-        result["losses"] = torch.tensor(of_ranks, dtype=torch.float64).mean(dim=0).tolist()
+        result = run_case(name, rank, folder)
         if rank == 0:
             torch.save(result, folder / f"{name}.pt.part")
             (folder / f"{name}.pt.part").rename(folder / f"{name}.pt")
 
 
-def main() -> None:
+def main(run_case: RunCase = train) -> None:
     ranks, folder, names = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 
     children = {}
@@ -189,7 +202,7 @@ def main() -> None:
         if (pid := os.fork()) == 0:
             code = 0
             try:
-                run_rank(rank, ranks, folder, names)
+                run_rank(run_case, rank, ranks, folder, names)
             except BaseException:  # noqa: BLE001  # whatever it is, the parent must hear of it
                 (folder / f"error-{rank}.txt").write_text(traceback.format_exc())
                 code = 1

@@ -1,16 +1,13 @@
 """Every strategy gives the losses, weights and optimizer state of a single rank."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-RUNS = Path(__file__).with_name("strategy_runs.py")
-REPOSITORY = Path(__file__).parents[2]
+from tests.training.started import run_cases
+
 ALONE = ("single-accumulate", "single-selective", "single-full", "single-offload-optimizer",
          "single-offload-activations")  # fmt: skip
 ON_TWO = ("ddp", "ddp-accumulate", "ddp-offload-optimizer", "ddp-static", "zero1", "zero2", "fsdp", "fsdp-accumulate",
@@ -18,21 +15,6 @@ ON_TWO = ("ddp", "ddp-accumulate", "ddp-offload-optimizer", "ddp-static", "zero1
           "pipeline-interleaved", "pipeline-full")  # fmt: skip
 ON_FOUR = ("ddp", "zero1", "zero2", "fsdp", "tensor-dp", "pipeline-1f1b", "pipeline-dp", "pipeline-tp")
 ON_EIGHT = ("pipeline-tp-dp",)
-
-
-def run_cases(ranks: int, folder: Path, *cases: str) -> Path:
-    """Start the ranks once for all cases; each leaves its file in ``folder``."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
-    process = subprocess.run(
-        [sys.executable, str(RUNS), str(ranks), str(folder), *cases],
-        env={**environment, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        cwd=folder,
-        timeout=170,
-        check=False,
-    )
-    errors = "\n".join(path.read_text() for path in sorted(folder.glob("error-*.txt")))
-    assert process.returncode == 0, errors
-    return folder
 
 
 @pytest.fixture(scope="module")

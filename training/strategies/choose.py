@@ -76,7 +76,7 @@ def _make_connected(plan: Plan, device: torch.device, config: TrainConfig, examp
         return TensorParallel(plan, device, ranks)
     from training.strategies.pipeline import Pipeline
 
-    return Pipeline(plan, device, ranks, example)
+    return Pipeline(plan, device, ranks, example, measures=config.load_balance)
 
 
 def prepare_model(model: nn.Module, strategy: Strategy, *, compiled: bool = False) -> nn.Module:

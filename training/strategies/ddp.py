@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from training.comm import LocalSgd, register_hook
 from training.config import ConfigError, TrainConfig
@@ -58,6 +59,11 @@ class Ddp(Single):
     def after_step(self) -> None:
         if self._local_sgd is not None:
             self._local_sgd.after_step()
+
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        if self._local_sgd is not None:  # what is saved is what the ranks would agree on
+            self._local_sgd.average()
+        return super().full_state(model, optimizer)
 
     def measure_communication(self) -> float | None:
         """From the clocks that DDP keeps itself, of one step in a hundred."""

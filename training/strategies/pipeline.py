@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from training.strategies.stages import Stage, even_bounds
 from training.strategies.tensor import split_layers
 
 STAGES_OF_A_RANK = 2  # with the interleaved schedule
+WORTH_MOVING = 0.9  # of the costliest stage's time; less gain is noise
 
 
 class Pipeline(Single):
@@ -34,8 +36,18 @@ class Pipeline(Single):
     gathers = True
     staged = True
 
-    def __init__(self, plan: Plan, device: torch.device, ranks: Ranks, example: Any | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        device: torch.device,
+        ranks: Ranks,
+        example: Any | None = None,
+        *,
+        measures: bool = False,
+    ) -> None:
+        """``measures`` the stages' times, which ``rebalance`` needs."""
         super().__init__(plan, device, ranks)
+        self._measures = measures
         sizes = (plan.dp, plan.pp, plan.tp)
         mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("dp", "pp", "tp"))
         self._dp, self._pp, self._tp = mesh["dp"], mesh["pp"], mesh["tp"]
@@ -80,15 +92,17 @@ class Pipeline(Single):
                 f"stage_bounds is {bounds}; {self.stage_count} stages of {len(self._chain.blocks)} blocks need "
                 f"{self.stage_count - 1} rising numbers between 1 and {len(self._chain.blocks) - 1}."
             )
-        self.plan = replace(self.plan, stage_bounds=bounds)
         own = range(self._pp.get_local_rank(), self.stage_count, self.plan.pp)
         self._held = {block for number in own for block in range(edges[number], edges[number + 1])}
         staged_state.give_back_others(self._chain.model, self.holds, self._chain.shapes)
+        self.plan = replace(self.plan, stage_bounds=bounds)
         if self.plan.tp > 1:
             split_layers(self._chain.model, self._tp, self.holds)
         self._chain.model.to(self.device)
         autocast = make_autocast(self.plan.precision, self.device)
         self._stages = [Stage(self._chain, edges[number], edges[number + 1], autocast) for number in own]
+        for stage in self._stages:
+            stage.measures = self._measures
         group = self._pp.get_group()
         staged: list[Any] = [
             PipelineStage(stage, number, self.stage_count, self.device, *stage.describe_ends(), group=group)
@@ -103,6 +117,41 @@ class Pipeline(Single):
         else:
             kind = kinds[self.plan.pipeline_schedule]
             self._schedule = kind(staged[0], parts, loss_fn=self._weigh_loss, scale_grads=False)
+
+    def rebalance(self, model: nn.Module, optimizer: Optimizer) -> tuple[int, ...] | None:
+        """Cut anew by the measured time of each stage; the new bounds, or None where they stay.
+
+        All ranks call it between two steps.  Blocks move with their optimizer's state.
+        """
+        if self.plan.tp > 1:  # split layers cannot be taken over whole
+            return None
+        bounds = self._measured_bounds()
+        if bounds == self.plan.stage_bounds:
+            return None
+        full = self.full_state(model, optimizer)
+        self.cut(bounds)
+        self.load_full_state(model, optimizer, full)
+        return bounds
+
+    def _measured_bounds(self) -> tuple[int, ...]:
+        """From the forward time of each stage, spread over its blocks by their parameters."""
+        own = range(self._pp.get_local_rank(), self.stage_count, self.plan.pp)
+        mine = {
+            number: stage.busy_s / max(stage.forwards, 1)
+            for number, stage in zip(own, self._stages, strict=True)
+        }
+        busy_s: dict[int, float] = {}
+        for of_rank in self.ranks.gather(mine):  # the slowest of the replicas counts
+            for number, each_s in of_rank.items():
+                busy_s[number] = max(busy_s.get(number, 0.0), each_s)
+        edges = (0, *(self.plan.stage_bounds or ()), self.block_count)
+        costs: list[float] = []
+        for number, each_s in sorted(busy_s.items()):
+            sizes = self._chain.sizes[edges[number] : edges[number + 1]]
+            costs += [each_s * size / sum(sizes) for size in sizes]
+        bounds = even_bounds(costs, self.stage_count)
+        worth_it = _worst(costs, bounds) < WORTH_MOVING * _worst(costs, edges[1:-1])
+        return bounds if worth_it else edges[1:-1]
 
     def holds(self, name: str) -> bool:
         """Whether the parameter or buffer of that name belongs to this rank's blocks."""
@@ -180,6 +229,12 @@ class Pipeline(Single):
     def close(self) -> None:
         self._schedule, self._stages = None, []
         super().close()
+
+
+def _worst(costs: list[float], bounds: tuple[int, ...]) -> float:
+    """The time of the costliest stage."""
+    edges = (0, *bounds, len(costs))
+    return max(sum(costs[start:end]) for start, end in pairwise(edges))
 
 
 def _fill_up(tensor: Tensor, size: int) -> Tensor:

@@ -9,6 +9,7 @@ A Sequential is cut between its children.  Of another model the trunk is cut:
 """
 
 import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
@@ -59,6 +60,8 @@ class Stage(nn.Module):
         super().__init__()
         self._chain, self._start, self._end = chain, start, end
         self._autocast = autocast
+        self.measures = False  # on a GPU measuring waits for it
+        self.busy_s, self.forwards = 0.0, 0
         self.first, self.last = start == 0, end == len(chain.blocks)
         self._inject = _Inject()
         self.model = _copy_structure(chain.model, set(chain.blocks))
@@ -78,8 +81,15 @@ class Stage(nn.Module):
         return self._start <= self._chain.belongs_to(name) < self._end
 
     def forward(self, inputs: Tensor) -> Tensor:
+        start_s = time.perf_counter()
         with self._autocast():
-            return self._run(inputs)
+            output = self._run(inputs)
+        if output.device.type == "cuda" and self.measures:
+            torch.cuda.synchronize(output.device)
+        if self.measures:
+            self.busy_s += time.perf_counter() - start_s
+            self.forwards += 1
+        return output
 
     def _run(self, inputs: Tensor) -> Tensor:
         if not self._chain.trunk_name or (self.first and self.last):

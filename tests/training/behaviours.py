@@ -1,0 +1,182 @@
+"""What two ranks do beside the plain step, each case in the same ranks: ``python behaviours.py RANKS FOLDER CASE...``."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+from tests.training.strategy_runs import Block, Gpt, gather, loss_fn, main, make_data, make_model
+from training import TrainConfig, Trainer
+from training.config import ConfigError
+from training.losses import BadLoss
+from training.report import Reporter
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+def fit(name: str, rank: int, folder: Path, model: nn.Module, data: Any, **settings: Any) -> dict[str, Any]:
+    """Lines that each rank reported, and the whole weights."""
+    file = folder / f"{name}-{rank}-{time.time_ns()}.jsonl"
+    reporter = Reporter(file, active=True)
+    config = TrainConfig(
+        **{
+            "batch_size": 8,
+            "epochs": 5,
+            "checkpoint_every": None,
+            "checkpoint_dir": str(folder / name),
+            **settings,
+        }
+    )
+    try:
+        state = Trainer(config, reporter=reporter).fit(model, data, loss_fn=loss_fn, optimizer=sgd)
+    finally:
+        reporter.close()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return {"lines": lines, "weights": state.full_model_state(), "shares": state.sampler.shares}
+
+
+def compress(name: str, rank: int, folder: Path) -> Any:
+    return {
+        hook: fit(f"{name}-{hook}", rank, folder, make_model(1), make_data(), strategy="ddp", comm_hook=hook)[
+            "weights"
+        ]
+        for hook in ("none", "fp16", "powersgd")
+    }
+
+
+def go_alone(name: str, rank: int, folder: Path) -> Any:
+    """Weights of both ranks, averaged each step and each fourth step, beside those of DDP."""
+    found = {}
+    for steps in (None, 1, 4):
+        result = fit(name, rank, folder, make_model(1), make_data(), strategy="ddp", local_sgd_steps=steps)
+        found[steps] = gather(result["weights"])
+    return found
+
+
+def meet_nan(name: str, rank: int, folder: Path) -> Any:
+    """Rank 1 alone meets a loss that is not finite."""
+    model = make_model(1)
+    calls = 0
+
+    def break_loss(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return output * float("nan") if rank == 1 and calls == 6 else output
+
+    model.register_forward_hook(break_loss)
+    try:
+        fit(name, rank, folder, model, make_data(), strategy="ddp", stop_on_nan=True, epochs=200)
+    except BadLoss as error:
+        return gather(str(error))
+    return gather("trained to the end")
+
+
+def differ(name: str, rank: int, folder: Path) -> Any:
+    """Rank 1 has another model, then other settings."""
+    found = []
+    for model, seed in ((nn.Linear(4, 2 + rank), 0), (nn.Linear(4, 2), rank)):
+        try:
+            fit(name, rank, folder, model, TensorDataset(torch.randn(16, 4), torch.randn(16, 2)), seed=seed)
+        except ConfigError as error:
+            found.append(gather(str(error)))
+    return found
+
+
+class Noted(Dataset[Any]):
+    """Remembers which samples this rank has read."""
+
+    def __init__(self) -> None:
+        self.data = make_data()
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Any:
+        self.read.append(index)
+        return self.data[index]
+
+
+def be_slow(name: str, rank: int, folder: Path) -> Any:
+    """Rank 1 takes a time for each sample, rank 0 a third of it."""
+    model, data = make_model(1), Noted()
+    model.register_forward_pre_hook(
+        lambda module, inputs: time.sleep(len(inputs[0]) * (0.0015 if rank else 0.0005))
+    )
+    result = fit(name, rank, folder, model, data, strategy="ddp", load_balance=True, epochs=8)
+    return {**result, "read": gather(data.read)}
+
+
+class Lazy(Block):
+    """A block whose time its parameters do not tell."""
+
+    def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        time.sleep(0.004)
+        return super().forward(x, scale=scale)
+
+
+def move_blocks(name: str, rank: int, folder: Path) -> Any:
+    """The last two of six blocks are slow: the cut must move towards them, and change no number."""
+    found = {}
+    for balanced in (False, True):
+        torch.manual_seed(1)
+        model = Gpt()
+        model.blocks = nn.ModuleList((*(Block() for _ in range(4)), Lazy(), Lazy()))
+        settings = {"strategy": "pipeline", "batch_size": 16, "epochs": 4, "pipeline_micro_batches": 2}
+        found[balanced] = fit(
+            f"{name}-{balanced}", rank, folder, model.double(), make_data(), load_balance=balanced, **settings
+        )
+    return found
+
+
+def refuse(name: str, rank: int, folder: Path) -> Any:
+    """Models and settings that a strategy cannot carry out."""
+
+    class Tied(Gpt):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head.weight = self.tokens.weight
+
+    class Skipping(Gpt):
+        def forward(self, tokens: Tensor) -> Tensor:
+            x = first = self.tokens(tokens)
+            for block in self.blocks:
+                x = block(x + first)
+            return self.head(x)  # type: ignore[no-any-return]  # a module's output
+
+    found = {}
+    for case, model, settings in (
+        ("tied", Tied(), {"strategy": "pipeline"}),
+        ("skipping", Skipping(), {"strategy": "pipeline"}),
+        ("no blocks", nn.Embedding(8, 8), {"strategy": "pipeline"}),
+        ("no pairs", nn.Embedding(8, 8), {"strategy": "tensor"}),
+        ("bf16 hook", make_model(1), {"strategy": "ddp", "comm_hook": "bf16"}),
+        ("sync", make_model(1), {"strategy": "ddp", "sync_batchnorm": True}),
+        ("short", make_model(1), {"strategy": "ddp", "batch_size": 40}),
+    ):
+        try:
+            fit(name, rank, folder, model, make_data(), **settings)
+        except Exception as error:  # noqa: BLE001  # the test compares its type and sentence
+            found[case] = f"{type(error).__name__}: {error}"
+    return found
+
+
+BEHAVIOURS = {
+    "compress": compress,
+    "go-alone": go_alone,
+    "meet-nan": meet_nan,
+    "differ": differ,
+    "be-slow": be_slow,
+    "move-blocks": move_blocks,
+    "refuse": refuse,
+}
+
+
+if __name__ == "__main__":
+    main(lambda name, rank, folder: BEHAVIOURS[name](name, rank, folder))

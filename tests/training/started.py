@@ -1,0 +1,23 @@
+"""Ranks that are started once for many cases."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def run_cases(ranks: int, folder: Path, *cases: str, script: str = "strategy_runs.py") -> Path:
+    """Start the ranks once for all cases; each leaves its file in ``folder``."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name(script)), str(ranks), str(folder), *cases],
+        env={**environment, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        cwd=folder,
+        timeout=170,
+        check=False,
+    )
+    errors = "\n".join(path.read_text() for path in sorted(folder.glob("error-*.txt")))
+    assert process.returncode == 0, errors
+    return folder

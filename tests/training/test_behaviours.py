@@ -1,0 +1,96 @@
+"""What two ranks do beside the plain step: compress, go alone, stop at a NaN, divide work anew, refuse."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.started import run_cases
+
+pytestmark = pytest.mark.slow
+CASES = ("compress", "go-alone", "meet-nan", "differ", "be-slow", "move-blocks", "refuse")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = run_cases(2, tmp_path_factory.mktemp("behaviours"), *CASES, script="behaviours.py")
+    return {name: torch.load(folder / f"{name}.pt") for name in CASES}
+
+
+def distance(some: dict[str, Any], others: dict[str, Any]) -> float:
+    return max(float((some[name] - others[name]).abs().max()) for name in others)
+
+
+def test_compressed_gradients_train_nearly_the_same_weights(found: dict[str, Any]) -> None:
+    weights = found["compress"]
+
+    assert 0 < distance(weights["fp16"], weights["none"]) < 1e-3
+    assert 0 < distance(weights["powersgd"], weights["none"]) < 0.05
+
+
+def test_ranks_that_go_alone_agree_again_after_each_interval(found: dict[str, Any]) -> None:
+    """Averaging weights after every step of SGD is averaging gradients."""
+    ddp, each_step, each_fourth = (found["go-alone"][steps] for steps in (None, 1, 4))
+
+    assert distance(each_step[0], ddp[0]) < 1e-12
+    assert distance(each_fourth[0], each_fourth[1]) == 0
+    assert 1e-6 < distance(each_fourth[0], ddp[0]) < 0.05
+
+
+def test_a_nan_on_one_rank_stops_all_and_names_step_and_rank(found: dict[str, Any]) -> None:
+    for sentence in found["meet-nan"]:
+        assert sentence.startswith("The loss is not finite since step 6: ")
+        assert "rank 1 (nan at step 6)" in sentence
+
+
+def test_a_rank_with_another_model_or_other_settings_is_named_on_all(found: dict[str, Any]) -> None:
+    other_model, other_settings = found["differ"]
+
+    assert all(text.startswith("The model of rank 1 differs from the other ranks'") for text in other_model)
+    assert all("rank 1 differs" in text and "(seed: 1, not 0)" in text for text in other_settings)
+
+
+def test_a_slow_rank_is_told_and_gets_smaller_batches(found: dict[str, Any]) -> None:
+    slow = found["be-slow"]
+    events = {line["event"]: line for line in slow["lines"] if "event" in line}
+
+    assert events["slow_rank"]["rank"] == 1
+    assert events["slow_rank"]["busy_s"] > 1.5 * events["slow_rank"]["median_s"]
+    quick, lame = slow["shares"]
+    assert quick + lame == 16
+    assert quick > lame
+
+
+def test_with_uneven_batches_each_sample_still_comes_once_an_epoch(found: dict[str, Any]) -> None:
+    quick, lame = found["be-slow"]["read"]
+
+    assert len(quick) > len(lame)
+    assert sorted(quick + lame) == sorted(list(range(64)) * 8)
+
+
+def test_slow_blocks_move_to_the_other_stage_and_change_no_number(found: dict[str, Any]) -> None:
+    balanced, fixed = found["move-blocks"][True], found["move-blocks"][False]
+    moved = [line["stage_bounds"] for line in balanced["lines"] if line.get("event") == "balanced"]
+
+    assert moved
+    assert int(moved[-1]) > 3  # where equal parameters would cut six blocks
+    assert distance(balanced["weights"], fixed["weights"]) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ("tied", "it shares one parameter as tokens.weight and head.weight."),
+        ("skipping", "it changes the tensor between blocks, before blocks.1."),
+        ("no blocks", "it has no Sequential or ModuleList of blocks with parameters."),
+        ("no pairs", "found no layers in Embedding that 2 ranks can share"),
+        ("bf16 hook", "comm_hook 'bf16' needs GPUs"),
+        ("sync", "sync_batchnorm needs GPUs"),
+        ("short", "The dataset has 64 samples, fewer than one batch: batch_size 40 on 2"),
+    ],
+)
+def test_what_a_strategy_cannot_do_is_refused_with_its_reason(
+    case: str, sentence: str, found: dict[str, Any]
+) -> None:
+    assert sentence in found["refuse"][case]
+    assert found["refuse"][case].startswith(("ConfigError: ", "DataError: "))

@@ -1,0 +1,239 @@
+"""Techniques that one rank shows: scaling, rates, recomputing, offload, bad losses, inference."""
+
+from collections.abc import Callable
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from training import TrainConfig, Trainer
+from training.balance import divide
+from training.config import ConfigError
+from training.data import DataError, ResumableSampler
+from training.losses import BadLoss
+from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
+from training.plan.types import Plan
+from training.rate import add_warmup
+from training.report import Reporter
+from training.strategies.chain import find_chain
+from training.strategies.choose import make_strategy
+from training.strategies.stages import Stage, even_bounds
+from training.strategies.tensor_plan import find_layers
+
+Lines = Callable[[], list[dict[str, Any]]]
+CPU = torch.device("cpu")
+
+
+def make_data(length: int = 64) -> TensorDataset:
+    inputs = torch.randn(length, 4, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def fit(reporter: Reporter, model: nn.Module | None = None, **settings: Any) -> nn.Module:
+    model = model or make_model()
+    config = TrainConfig(**{"batch_size": 8, "checkpoint_every": None, "epochs": 2, **settings})
+    Trainer(config, reporter=reporter).fit(
+        model, make_data(), optimizer=lambda each: torch.optim.SGD(each.parameters(), lr=0.05)
+    )
+    return model
+
+
+def test_fp16_trains_with_scaled_gradients(reporter: Reporter, lines: Lines) -> None:
+    scaled = fit(reporter, precision="fp16", max_grad_norm=1.0, epochs=3)
+    plain = fit(reporter, max_grad_norm=1.0, epochs=3)
+
+    for some, other in zip(scaled.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(some, other, rtol=0.05, atol=0.02)
+        assert not torch.equal(some, other)
+
+
+def test_a_bad_loss_is_an_event_with_its_step(reporter: Reporter, lines: Lines) -> None:
+    model = make_model()
+    calls = count()
+    model.register_forward_hook(
+        lambda module, inputs, output: output * (float("inf") if next(calls) == 2 else 1)
+    )
+
+    fit(reporter, model)
+
+    (event,) = [line for line in lines() if line.get("event") == "bad_loss"]
+    assert (event["step"], event["rank"], event["loss"], event["stops"]) == (3, 0, "inf", False)
+    assert len([line for line in lines() if "loss" in line and "step" in line]) > 3
+
+
+def test_stop_on_nan_ends_the_run_in_that_step(reporter: Reporter) -> None:
+    with pytest.raises(BadLoss, match="since step 1: rank 0 "):
+        fit(reporter, nn.Sequential(make_model(), Broken()), stop_on_nan=True)
+
+
+class Broken(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs / 0.0
+
+
+def test_a_dataset_shorter_than_a_batch_is_refused(reporter: Reporter) -> None:
+    with pytest.raises(DataError, match="64 samples, fewer than one batch: batch_size 65 on 1 "):
+        fit(reporter, batch_size=65)
+
+
+def test_dp_without_gpus_is_refused_with_a_way_out(reporter: Reporter) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has GPUs")
+    with pytest.raises(ConfigError, match="strategy 'dp' drives GPUs, and there is none; use 'single'"):
+        fit(reporter, strategy="dp")
+
+
+def test_a_plan_for_other_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    with pytest.raises(
+        ConfigError, match=r"The plan is for 4 ranks .dp 2 x pp 2 x tp 1., but torchrun started 2"
+    ):
+        make_strategy(Plan(strategy="pipeline", dp=2, pp=2), CPU)
+
+
+def test_an_optimizer_that_is_made_already_trains_on_one_rank(reporter: Reporter) -> None:
+    model = make_model()
+    before = [parameter.clone() for parameter in model.parameters()]
+
+    Trainer(TrainConfig(batch_size=8, checkpoint_every=None), reporter=reporter).fit(
+        model, make_data(), optimizer=torch.optim.SGD(model.parameters(), lr=0.05)
+    )
+
+    assert all(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("how", ["selective", "full"])
+def test_recomputing_keeps_names_and_types_and_can_be_undone(how: Any) -> None:
+    model = make_model()
+    names = list(model.state_dict())
+
+    blocks = checkpoint_activations(model, how)
+
+    assert list(model.state_dict()) == names
+    assert [type(block) for block in blocks] == [nn.Linear] * 3
+    assert all("forward" in vars(block) for block in blocks)
+    restore_activations(blocks)
+    assert not any("forward" in vars(block) for block in blocks)
+
+
+def test_the_rate_rises_to_what_the_schedule_says() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.8)
+    after = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    schedule = add_warmup(optimizer, after, 3)
+    assert schedule is not None
+
+    rates = []
+    for _ in range(8):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.4, 0.4, 0.2])
+
+
+def test_shares_follow_speed_and_keep_their_sum() -> None:
+    assert divide(16, [1.0, 1.0], [8, 8]) == (8, 8)
+    assert divide(16, [1.0, 3.0], [8, 8]) == (12, 4)
+    assert divide(17, [1.0, 1.0, 1.0], [6, 6, 5]) == (6, 6, 5)
+    assert divide(8, [1e-6, 100.0, 100.0], [3, 3, 2]) == (6, 1, 1)
+
+
+@pytest.mark.parametrize(("shares", "position"), [((5, 3), 0), ((1, 7), 0), ((5, 3), 24)])
+def test_shares_count_each_sample_for_one_rank(shares: tuple[int, int], position: int) -> None:
+    ranks = [ResumableSampler(61, rank=rank, world_size=2) for rank in range(2)]
+    for sampler in ranks:
+        sampler.shares, sampler.position = shares, position
+
+    assert sum(len(sampler) for sampler in ranks) == 61 - position
+    for samples in range(20):
+        assert sum(sampler.rank_count(samples) for sampler in ranks) == samples
+
+
+@pytest.mark.parametrize(
+    ("costs", "stages", "bounds"),
+    [([1, 1, 1, 1], 2, (2,)), ([1, 1, 1, 9], 2, (3,)), ([4, 1, 1, 4], 3, (1, 3)), ([0, 2, 0, 2], 2, (2,))],
+)
+def test_cuts_make_the_costliest_stage_cheapest(
+    costs: list[float], stages: int, bounds: tuple[int, ...]
+) -> None:
+    edges = (0, *even_bounds(costs, stages), len(costs))
+    worst = max(sum(costs[a:b]) for a, b in pairwise(edges))
+    expected = (0, *bounds, len(costs))
+
+    assert worst == max(sum(costs[a:b]) for a, b in pairwise(expected))
+
+
+def test_more_stages_than_blocks_are_refused() -> None:
+    with pytest.raises(ConfigError, match="2 blocks with parameters, the pipeline 3 stages"):
+        even_bounds([1, 0, 1], 3)
+
+
+def test_stages_in_a_row_compute_what_the_model_computes() -> None:
+    model = make_model()
+    inputs = torch.randn(8, 4)
+    chain = find_chain(model, inputs)
+    stages = [Stage(chain, start, end, torch.no_grad) for start, end in ((0, 2), (2, 3), (3, 5))]
+
+    passed = inputs
+    for stage in stages:
+        passed = stage(passed)
+
+    torch.testing.assert_close(passed, model(inputs), rtol=0, atol=0)
+
+
+def test_a_model_may_say_itself_how_its_layers_are_split() -> None:
+    class Own(nn.Sequential):
+        def tensor_plan(self) -> dict[str, str]:
+            return {"0": "columns", "2": "rows"}
+
+    own = Own(*make_model())
+
+    assert find_layers(own, 2).splits == {"0": "columns", "2": "rows"}
+    own.tensor_plan = lambda: {"1": "columns"}  # type: ignore[method-assign]  # the mistake under test
+    with pytest.raises(ConfigError, match="names must be Linear or Embedding layers"):
+        find_layers(own, 2)
+
+
+def test_a_norm_between_keeps_a_pair_together() -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc1, self.norm, self.fc2 = nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 4)
+
+    with pytest.raises(ConfigError, match="found no layers in Normed"):
+        find_layers(Normed(), 2)
+
+
+def test_loss_outputs_and_weights_come_out_of_a_trained_model(reporter: Reporter, tmp_path: Path) -> None:
+    trainer = Trainer(TrainConfig(batch_size=8, checkpoint_every=None), reporter=reporter)
+    model, data = make_model(), make_data(61)
+    state = trainer.fit(model, data)
+
+    outputs = trainer.predict(model, data)
+    loss = trainer.evaluate(model, data)
+    trainer.export(state, tmp_path / "weights.pt")
+
+    torch.testing.assert_close(outputs, model(data.tensors[0]))
+    assert loss == pytest.approx(nn.functional.mse_loss(outputs, data.tensors[1]).item(), rel=1e-5)
+    torch.testing.assert_close(torch.load(tmp_path / "weights.pt", weights_only=True), model.state_dict())
+
+
+def test_resume_goes_on_where_fit_stopped(reporter: Reporter, lines: Lines) -> None:
+    config: dict[str, Any] = {"batch_size": 8, "checkpoint_every": None, "epochs": 9}
+    Trainer(TrainConfig(**config, max_steps=3), reporter=reporter).fit(make_model(), make_data())
+
+    state = Trainer(TrainConfig(**config, max_steps=5), reporter=reporter).resume(make_model(), make_data())
+
+    assert state.step == 5
+    assert [line["step"] for line in lines() if "loss" in line] == [1, 2, 3, 4, 5]
