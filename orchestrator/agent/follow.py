@@ -17,6 +17,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from orchestrator import lifecycle, restarts, training_plans, wakeups
+from orchestrator.agent.follow_events import EventFiles
 from orchestrator.models import Attempt, Job
 from orchestrator.store.logs import read_log, split_lines
 from orchestrator.store.metrics import MetricWriter, Point
@@ -51,6 +52,8 @@ class Follower:
         self.writer = MetricWriter(
             job_folder.metrics, attempt.number, started.timestamp(), state.get("columns")
         )
+        self.events = EventFiles(job_folder, started.timestamp(), state.get("event_files"))
+        self.events_speak: bool = state.get("events_speak", False)  # likewise
         self.last_step: int | None = state.get("last_step")
         self.stepped: bool = state.get("stepped", self.last_step is not None)
         self.log_sizes: dict[int, int] = {}
@@ -74,11 +77,14 @@ class Follower:
         self.metrics_offset += batch.consumed_bytes
         if batch.lines and not self.file_speaks:
             self.file_speaks = bool(batch.points or batch.events)
-        read_stdout = 0
+        read_stdout, read_events = 0, False
         if not self.file_speaks:
+            read_events = self.events.read(batch, now, at_end=at_end)
+            self.events_speak = self.events_speak or bool(batch.points)
+        if not (self.file_speaks or self.events_speak):
             read_stdout = self._read_stdout(batch, now)
-            more = more or read_stdout >= MOST_BYTES_A_POLL // 4
-        if batch.consumed_bytes or read_stdout:
+        more = more or read_events or read_stdout >= MOST_BYTES_A_POLL // 4
+        if batch.consumed_bytes or read_stdout or read_events:
             self._commit(batch)
         return more
 
@@ -117,6 +123,8 @@ class Follower:
                     "metrics": self.metrics_offset,
                     "stdout": self.stdout_offset,
                     "file_speaks": self.file_speaks,
+                    "event_files": self.events.offsets,
+                    "events_speak": self.events_speak,
                     "parser": self.parser.carried,
                     "columns": columns,
                     "last_step": self.last_step,

@@ -1,6 +1,8 @@
 """What a run writes is taken in exactly once, and none of it can hurt."""
 
 import json
+import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ from orchestrator import lifecycle
 from orchestrator.agent.follow import Follower
 from orchestrator.models import Attempt, ExitKind, Job, JobState
 from orchestrator.store.series import read_series, stored_seq
+from orchestrator.telemetry.event_files import masked_crc
 from tests.orchestrator.folders import make_folder
 
 pytestmark = pytest.mark.usefixtures("home", "db")
@@ -228,3 +231,22 @@ def test_i16_a_second_attempt_begins_its_own_columns(run, home, make_attempt):
     assert stored(home, run) == [2.0, 0.9]
     assert job.metric_seq == 3
     assert Attempt.objects.get(pk=run.pk).last_step == 2
+
+
+def test_event_files_of_an_unchanged_script_become_its_curves(run, home):
+    """TensorBoard's file, byte by byte: an Event with wall_time, step and one simple_value."""
+    folder = home.job(run.job_id).work / "runs" / "a"
+    folder.mkdir(parents=True)
+    value = b"\x0a\x04loss" + b"\x15" + struct.pack("<f", 0.5)
+    summary = b"\x0a" + bytes([len(value)]) + value
+    event = b"\x09" + struct.pack("<d", time.time()) + b"\x10\x07" + b"\x2a" + bytes([len(summary)]) + summary
+    head = struct.pack("<Q", len(event))
+    record = head + struct.pack("<I", masked_crc(head)) + event + struct.pack("<I", masked_crc(event))
+    (folder / "events.out.tfevents.1.host").write_bytes(record)
+    make_folder(run).log(0).write_text("step 3 loss 9.0\n")
+
+    job = poll(run)
+    poll(run, at_end=True)
+
+    assert (job.step, job.last_values["loss"]) == (7, 0.5)
+    assert stored(home, run) == [0.5]

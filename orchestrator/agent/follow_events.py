@@ -1,0 +1,70 @@
+"""Follows the TensorBoard event files of one attempt by byte offsets."""
+
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+from orchestrator.store.layout import JobFolder
+from orchestrator.telemetry.event_files import BrokenFile, find_files, prefix_of, read_event, read_records
+from orchestrator.telemetry.metric_lines import ParsedBatch
+
+SEARCH_EVERY_S = 2.0
+MOST_BYTES_A_POLL = 256 << 10
+
+
+class EventFiles:
+    """What is new in the event files that an attempt writes into its working or output folder."""
+
+    def __init__(self, job: JobFolder, since_s: float, offsets: dict[str, int] | None) -> None:
+        self._job = job
+        self._since_s = since_s
+        self._searched_s = float("-inf")
+        # By path from the job's folder, in the order found; -1: nothing more of it can be read.
+        self.offsets: dict[str, int] = dict(offsets or {})
+
+    def read(self, batch: ParsedBatch, now: float, *, at_end: bool = False) -> bool:
+        """Add new scalars to ``batch``; True when something was read, and so the offsets changed."""
+        self._search(at_end)
+        before = dict(self.offsets)
+        for name, offset in before.items():
+            if offset >= 0:
+                self.offsets[name] = self._read_file(name, offset, batch, now)
+        return self.offsets != before
+
+    def _search(self, at_end: bool) -> None:
+        now_s = time.monotonic()
+        if now_s - self._searched_s < SEARCH_EVERY_S and not at_end:
+            return
+        self._searched_s = now_s
+        for path in find_files([self._job.work, self._job.output], self._since_s):
+            self.offsets.setdefault(path.relative_to(self._job.root).as_posix(), 0)
+
+    def _read_file(self, name: str, offset: int, batch: ParsedBatch, now: float) -> int:
+        first = self._job.root / next(iter(self.offsets))
+        path = self._job.root / name
+        prefix = prefix_of(path, first)
+        consumed = 0
+        try:
+            for end, record in read_records(_read_plain(path, offset)):
+                consumed = end
+                read_event(record, prefix, self._since_s, now, batch)
+        except BrokenFile:
+            return -1
+        return offset + consumed
+
+
+def _read_plain(path: Path, offset: int) -> bytes:
+    """Bytes of a regular file; links and pipes are not followed."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        status: Any = os.fstat(fd)
+        # A record may be larger than what is usually read at once.
+        limit = MOST_BYTES_A_POLL if status.st_size - offset <= MOST_BYTES_A_POLL else (1 << 20) + 16
+        return os.pread(fd, limit, offset) if stat.S_ISREG(status.st_mode) else b""
+    finally:
+        os.close(fd)
