@@ -10,6 +10,7 @@ from orchestrator.config.environment import Environment
 KEPT = (
     *("BERTH_HOME", "BERTH_PORT", "BERTH_BIND", "BERTH_DEVICES", "BERTH_ALLOWED_HOSTS", "BERTH_REDIS_URL"),
     *("BERTH_TLS", "BERTH_PROXIES", "BERTH_LOG", "BERTH_KEEP_DAYS", "BERTH_USER_DISK_GIB"),
+    *("BERTH_TRUST_ALL_USERS", "BERTH_JOB_DISK_GIB", "BERTH_FAIR_SHARE_DAYS"),
 )
 ENVIRONMENT_FILE = "%h/.config/berth/environment"
 TARGET = "berth.target"
