@@ -34,7 +34,9 @@ def booked_devices(state: State, policy: Policy) -> Booked:
             tenants.setdefault(share.device_id, []).append(job)
     for booking in sorted(state.bookings, key=lambda one: (one.count is not None, one.start, one.id)):
         if booking.count is None:
-            taken[booking.id] = set(booking.device_ids)
+            # A device that was moved to another pool meanwhile is booked no more.
+            there = {device.id for device in state.devices if device.pool == booking.pool}
+            taken[booking.id] = there & set(booking.device_ids)
             continue
         others = {
             id_

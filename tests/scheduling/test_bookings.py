@@ -4,9 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from orchestrator.scheduling import Booking, Policy, Vacate, Wait, WaitCode, decide
-from tests.scheduling.states import GIB, NOW, gpus, queued, running, state
+from orchestrator.scheduling import Booking, Policy, PoolLimit, State, Vacate, Wait, WaitCode, decide
+from orchestrator.scheduling.bookings import booked_devices
+from tests.scheduling.states import GIB, NOW, gpus, listed_otherwise, queued, running, state, states
 
 HOUR = 3600.0
 POLICIES = pytest.mark.parametrize("policy", [Policy(), Policy.progress_aware()], ids=["in turn", "ranked"])
@@ -149,3 +152,113 @@ def test_two_bookings_by_number_do_not_share_a_device(policy):
 
     assert not started(decisions)
     assert "reserved for course and 1 more" in wait_of(decisions, "a").sentence
+
+
+@st.composite
+def booked_states(draw: st.DrawFn) -> State:
+    """Random states with a calendar, limits in pools, and arrays."""
+    given_ = draw(states())
+    ids = [device.id for device in given_.devices]
+    bookings = []
+    for number in range(draw(st.integers(1, 3))):
+        start = NOW + draw(st.sampled_from((-HOUR, -60.0, 20.0, HOUR, 40 * HOUR)))
+        by_count = draw(st.booleans()) or not ids
+        bookings.append(
+            Booking(
+                id=str(number),
+                name=f"booking {number}",
+                pool=draw(st.sampled_from(("default", "default", "other"))),
+                start=start,
+                until=draw(st.sampled_from((None, start + 2 * HOUR))),
+                count=draw(st.integers(1, 4)) if by_count else None,
+                device_ids=() if by_count else tuple(sorted(draw(st.sets(st.sampled_from(ids), min_size=1)))),
+                owners=draw(st.sampled_from(((), ("ada",), ("ada", "bob")))),
+            )
+        )
+    limits = tuple(
+        PoolLimit(owner=owner, pool="default", max_devices=draw(st.integers(0, 3)))
+        for owner in draw(st.sets(st.sampled_from(("ada", "bob", "eve"))))
+    )
+    queued_ = tuple(
+        replace(job, array=draw(st.sampled_from((None, "x", "y"))), array_at_most=draw(st.integers(1, 2)))
+        for job in given_.queued
+    )
+    return replace(given_, bookings=tuple(bookings), pool_limits=limits, queued=queued_)
+
+
+@POLICIES
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(booked_states())
+def test_nobody_starts_on_what_is_booked_for_others_now(policy, given_):
+    decisions = decide(given_, policy)
+
+    owners = {job.id: job.owner for job in given_.queued}
+    booked = booked_devices(given_, policy)
+    for booking_ in given_.bookings:
+        if booking_.start > NOW:
+            continue
+        for job_id, devices in started(decisions).items():
+            if owners[job_id] not in booking_.owners:
+                assert not booked[booking_.id] & set(devices)
+
+
+@POLICIES
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(booked_states())
+def test_a_calendar_makes_nothing_impossible_and_forgets_nobody(policy, given_):
+    decisions = decide(given_, policy)
+    plain = decide(replace(given_, bookings=()), policy)
+
+    def impossible(found) -> set[str]:
+        return {each.job_id for each in found.wait if each.code is WaitCode.IMPOSSIBLE}
+
+    assert impossible(decisions) == impossible(plain)
+    told = [each.job_id for each in (*decisions.start, *decisions.wait)]
+    assert sorted(told) == sorted(job.id for job in given_.queued)
+
+
+@POLICIES
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(booked_states())
+def test_only_others_who_may_be_stopped_are_vacated_and_nobody_twice(policy, given_):
+    decisions = decide(given_, policy)
+
+    running_ = {job.id: job for job in given_.running}
+    stopped = [each.job_id for each in (*decisions.vacate, *decisions.preempt)]
+    assert len(stopped) == len(set(stopped))
+    for each in decisions.vacate:
+        assert running_[each.job_id].preemptible
+        assert not running_[each.job_id].stopping
+
+
+@POLICIES
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(booked_states())
+def test_limits_in_pools_and_of_arrays_hold(policy, given_):
+    decisions = decide(given_, policy)
+
+    jobs = {job.id: job for job in given_.queued}
+    begun = [jobs[id_] for id_ in started(decisions)]
+    for limit in given_.pool_limits:
+        mine = [job for job in begun if (job.owner, job.pool) == (limit.owner, limit.pool)]
+        held = sum(
+            len(job.shares) for job in given_.running if (job.owner, job.pool) == (limit.owner, limit.pool)
+        )
+        assert not mine or held + sum(job.gpus for job in mine) <= (limit.max_devices or 0)
+    for array in ("x", "y"):
+        members = [job for job in begun if job.array == array]
+        assert len(members) <= max((job.array_at_most or 0 for job in members), default=0)
+
+
+@POLICIES
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(booked_states(), st.integers(0, 1000))
+def test_the_order_of_the_calendar_means_nothing(policy, given_, seed):
+    other = replace(listed_otherwise(given_, seed), bookings=given_.bookings[::-1])
+
+    assert decide(other, policy) == decide(given_, policy)
