@@ -281,7 +281,9 @@ class LogSource:
                 frames.append(frame(self.topic, "skipped", chunk.offset, skipped))
         if chunk.next_offset == chunk.offset:
             return Batch(tuple(frames), chunk.next_offset)
-        data = {"offset": chunk.offset, "text": logs.display_text(chunk.data)}
+        # Text may have other lines than the log: too long ones are split, and a part may be missing.
+        lines = None if chunk.dropped_bytes else chunk.data.count(b"\n")
+        data = {"offset": chunk.offset, "text": logs.display_text(chunk.data), "lines": lines}
         if self._overwrites(chunk):
             data["over"] = True  # a progress bar: it replaces the line that is still open
         frames.append(frame(self.topic, "chunk", chunk.next_offset, data))

@@ -33,7 +33,6 @@ urlpatterns = [
     path("jobs/<uuid:job_id>", job.job, name="job"),
     path("jobs/<slug:part>", jobs.job_by_part, name="job-by-part"),
     path("jobs/<uuid:job_id>/devices", job.device_history, name="job-devices"),
-    path("jobs/<uuid:job_id>/log", job.log_before, name="job-log"),
     path("jobs/<uuid:job_id>/<slug:action>", job.act, name="job-act"),
     path("compare", compare.compare, name="compare"),
     path("benchmarks", benchmarks.benchmarks, name="benchmarks"),

@@ -34,7 +34,6 @@ from orchestrator.store.device_history import DeviceHistory, reading_json
 
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
-PIECE_BYTES = 64 << 10
 MOST_FILES = 200
 MOST_EVENTS = 100
 MOST_HISTORY_POINTS = 240
@@ -184,31 +183,6 @@ def output_files(job: Job) -> list[dict[str, Any]]:
         {"path": os.fsencode(path).decode(errors="replace"), "size": facts.st_size}
         for path, facts in found[:MOST_FILES]
     ]
-
-
-@require_GET
-def log_before(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """A piece of a log as text for the page: the ``PIECE_BYTES`` that end at ``before``, or begin at ``from``."""
-    found = _visible(request, job_id)
-    attempt, rank = _number(request, "attempt"), _number(request, "rank")
-    if attempt is None or rank is None or not found.attempts.filter(number=attempt).exists():
-        raise Http404
-    before, start = _number(request, "before"), _number(request, "from")
-    path = settings.HOME.job(found.pk).attempt(attempt).log(rank)
-    if start is None:
-        end = before if before is not None else 0
-        start = max(0, end - PIECE_BYTES)
-        size = end - start
-    else:
-        size = PIECE_BYTES
-    chunk = logs.read_log(path, start, size) if size else logs.LogChunk(0, 0, b"", 0)
-    data = {"start": chunk.offset, "next": chunk.next_offset, "text": logs.display_text(chunk.data)}
-    return JsonResponse(data)
-
-
-def _number(request: HttpRequest, name: str) -> int | None:
-    text = request.GET.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 16 else None
 
 
 @require_GET

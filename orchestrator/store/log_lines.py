@@ -1,5 +1,6 @@
 """Lines of a log by number, with an index of every 1,000th line beside it (``rank<r>.idx``)."""
 
+import io
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ class LogLine:
     number: int  # from 0
     offset: int
     data: bytes  # without its newline, at most 16 KiB of it
+    end: int  # the byte behind it and its newline
+    is_open: bool  # it has no newline yet
 
 
 class LineIndex:
@@ -155,6 +158,8 @@ def read_blocks(log: Path, index: Path, first: int = 0) -> Iterator[LineBlock]:
 def _lines_from(log: Path, index: Path, first: int) -> Iterator[LogLine]:
     for block in read_blocks(log, index, first):
         number, offset = block.number, block.offset
-        for line in block.data.removesuffix(b"\n").split(b"\n"):
-            yield LogLine(number, offset, line[:LONGEST_LINE_BYTES].rstrip(b"\r"))
-            number, offset = number + 1, offset + len(line) + 1
+        for line in io.BytesIO(block.data):  # unlike splitlines, it cuts at newlines only
+            is_open = not line.endswith(b"\n")
+            shown = line.removesuffix(b"\n")[:LONGEST_LINE_BYTES].rstrip(b"\r")
+            yield LogLine(number, offset, shown, offset + len(line), is_open)
+            number, offset = number + 1, offset + len(line)

@@ -16,7 +16,7 @@ const metrics = new Metrics(data.id, data.restarts);
 metrics.start();
 watchDevices(page.dataset.history, data.final);
 let attempt = data.attempt;
-if (data.log) new Log(data.id).open(data.log.start);
+if (data.log) new Log(data.id).open();
 live.subscribe(`job:${data.id}`, (frame) => frame.data?.state && showJob(frame.data), { sleeps: false });
 
 function showJob(row) {

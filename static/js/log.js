@@ -1,161 +1,189 @@
-// The live log of one rank: follows the end, never steals the scroll position, keeps what is in memory bounded.
+// The log viewer: a window of some sixty lines on a log of any length; follows the end, never steals the scroll position.
 import { makeStyle, toNodes } from "./ansi.js";
-import { live } from "./socket.js";
+import { LogLines } from "./log-lines.js";
+import { LogSearch } from "./log-search.js";
 
-const MOST_CHARACTERS = 2_000_000;
+const ROW_PX = 18;
+const BEYOND = 10; // rows above and below what is seen
+const TALLEST_PX = 15_000_000; // browsers lose exactness above
+const LONGEST = 4000;
 const NEAR_END_PX = 24;
+const READ_MS = 5000;
+const LEVELS = [
+  [/\b(error|critical|fatal|traceback|exception)\b/i, "is-error"],
+  [/\bwarn(ing)?\b/i, "is-warning"],
+];
 
 export class Log {
   #job;
-  #topic = "";
-  #start = 0; // the first byte that is shown
-  #characters = 0;
-  #style = makeStyle();
-  #isOpen = false; // the last line shown has no end yet
-  #isFresh = false;
+  #lines = null;
+  #marked = null; // [first, last] of a link
+  #whole = new Set(); // lines shown at their full length
   #unseen = 0;
+  #drawing = 0;
+  #readAt = 0;
+  #lastTop = 0;
 
   constructor(job) {
     this.#job = job;
+    const by = (name) => document.getElementById(`log-${name}`);
+    Object.assign(this, { follow: by("follow"), rank: by("rank"), attempt: by("attempt"), reader: by("reader"), said: by("said") });
     this.box = document.getElementById("log");
-    this.status = document.getElementById("log-status");
-    this.follow = document.getElementById("log-follow");
-    this.rank = document.getElementById("log-rank");
-    this.attempt = document.getElementById("log-attempt");
-    const wrap = document.getElementById("log-wrap");
-    wrap.addEventListener("change", () => this.box.classList.toggle("nowrap-lines", !wrap.checked));
-    this.follow.addEventListener("change", () => this.#jump());
+    this.ground = div("log-ground");
+    this.window = div("log-window");
+    this.newer = Object.assign(document.createElement("button"), { type: "button", className: "is-plain", hidden: true });
+    this.newer.addEventListener("click", () => { this.follow.checked = true; this.#draw(); });
+    by("status").append(this.newer);
+    by("wrap").addEventListener("change", (event) => { this.box.classList.toggle("wraps", event.target.checked); this.#draw(); });
+    this.follow.addEventListener("change", () => this.#draw());
     this.box.addEventListener("scroll", () => this.#scrolled());
+    this.box.addEventListener("click", (event) => this.#clicked(event));
     for (const choice of [this.rank, this.attempt]) choice.addEventListener("change", () => this.open());
-    this.earlier = this.#button("Load earlier lines", () => this.#loadEarlier());
-    this.newer = this.#button("", () => { this.follow.checked = true; this.#jump(); });
-    this.status.append(this.earlier, this.newer);
+    addEventListener("hashchange", () => this.#readLink());
+    new ResizeObserver(() => this.#draw()).observe(this.box);
+    this.search = new LogSearch(this.box, (query) => this.#lines.search(query), (number) => this.show(number), () => this.#draw());
   }
 
-  // Shows the log chosen above the window, from `after` on, or its last 64 KiB.
-  open(after = null) {
-    if (this.#topic) live.unsubscribe(this.#topic);
-    this.#topic = `log:${this.#job}:${this.attempt.value}:${this.rank.value}`;
-    this.#isFresh = true;
-    this.#start = after ?? 0;
-    const download = document.getElementById("log-download");
-    download.href = `/api/v1/jobs/${this.#job}/logs?attempt=${this.attempt.value}&rank=${this.rank.value}&limit=4194304`;
-    if (after === null) this.box.replaceChildren();
-    this.#jump();
-    this.#showStatus();
-    live.subscribe(this.#topic, (frame) => this.#receive(frame), { after });
+  // Shows the log that is chosen above the window.
+  open() {
+    this.#lines?.close();
+    this.#unseen = 0;
+    this.#whole.clear();
+    this.search.forget();
+    const place = { attempt: this.attempt.value, rank: this.rank.value };
+    document.getElementById("log-download").href = `/api/v1/jobs/${this.#job}/logs?${new URLSearchParams({ ...place, limit: 4194304 })}`;
+    this.#lines = new LogLines(this.#job, place, (added) => this.#grew(added));
+    this.#lines.start().then(() => this.#readLink());
   }
 
-  #receive(frame) {
-    if (frame.type === "gap") return this.open();
-    if (frame.type === "skipped") return this.#hole(frame.data);
-    if (frame.type !== "chunk") return undefined;
-    if (this.#isFresh) {
-      this.box.replaceChildren();
-      this.#characters = 0;
-      this.#style = makeStyle();
-      this.#isOpen = false;
-      this.#isFresh = false;
-      this.#start = frame.data.offset;
-    }
-    return this.#append(frame.data.text, frame.data.over);
-  }
-
-  #append(text, over) {
-    let rest = text;
-    if (this.#isOpen && this.box.lastElementChild) {
-      const end = rest.indexOf("\n") + 1 || rest.length;
-      const block = this.box.lastElementChild;
-      if (over) dropOpenLine(block);
-      block.append(...toNodes(rest.slice(0, end), this.#style));
-      rest = rest.slice(end);
-    }
-    if (rest) this.#block(rest, "block");
-    this.#isOpen = !text.endsWith("\n");
-    this.#characters += text.length;
-    this.#forgetOldest();
-    if (this.follow.checked) this.#jump();
-    else this.#unseen += text.split("\n").length - 1;
-    this.#showStatus();
-  }
-
-  #block(text, kind) {
-    const block = document.createElement("div");
-    block.className = kind;
-    block.append(...toNodes(text, this.#style));
-    this.box.append(block);
-    return block;
-  }
-
-  #hole({ from, to }) {
-    this.#isOpen = false;
-    this.#block(`… ${(to - from).toLocaleString("en")} bytes came faster than they could be shown; the download has them …\n`, "block hole");
-  }
-
-  #forgetOldest() {
-    while (this.#characters > MOST_CHARACTERS && this.box.children.length > 1) {
-      this.#characters -= this.box.firstElementChild.textContent.length;
-      this.box.firstElementChild.remove();
-      this.#start = null; // what is above can no longer be told by its offset
-    }
-  }
-
-  async #loadEarlier() {
-    const query = new URLSearchParams({ attempt: this.attempt.value, rank: this.rank.value, before: this.#start });
-    const answer = await fetch(`/jobs/${this.#job}/log?${query}`);
-    if (!answer.ok) return;
-    const piece = await answer.json();
-    const height = this.box.scrollHeight;
-    const block = document.createElement("div");
-    block.className = "block";
-    block.append(...toNodes(piece.text, makeStyle()));
+  // Brings a line to the middle of the window.
+  show(number) {
     this.follow.checked = false;
-    this.box.prepend(block);
-    this.box.scrollTop += this.box.scrollHeight - height;
-    this.#start = piece.start;
-    this.#characters += piece.text.length;
-    this.#showStatus();
+    const middle = number - Math.floor(this.#seen / 2);
+    this.#place();
+    this.box.scrollTop = this.#isScaled
+      ? (Math.max(0, middle) / Math.max(1, this.#lines.total - this.#seen)) * this.#reach
+      : Math.max(0, middle) * ROW_PX;
+    this.#draw();
+  }
+
+  get #seen() {
+    return Math.max(1, Math.floor(this.box.clientHeight / ROW_PX));
+  }
+
+  get #isScaled() {
+    return this.#lines.total * ROW_PX > TALLEST_PX;
+  }
+
+  get #reach() {
+    return this.box.scrollHeight - this.box.clientHeight;
+  }
+
+  #grew(added) {
+    if (!this.follow.checked) this.#unseen += added;
+    if (added && this.reader.checked && Date.now() - this.#readAt > READ_MS) {
+      this.#readAt = Date.now();
+      this.said.textContent = this.#lines.get(this.#lines.total - 1) ?? "";
+    }
+    this.#draw();
+  }
+
+  #draw() {
+    this.#drawing ||= requestAnimationFrame(() => { this.#drawing = 0; this.#drawNow(); });
+  }
+
+  #drawNow() {
+    if (!this.#lines) return;
+    if (this.window.parentNode !== this.ground) {
+      this.ground.append(this.window);
+      this.box.replaceChildren(this.ground);
+    }
+    this.#place();
+    if (this.follow.checked) {
+      this.#unseen = 0;
+      this.box.scrollTop = this.box.scrollHeight;
+      this.#lastTop = this.box.scrollTop;
+    }
+    const top = this.box.scrollTop;
+    const first = this.#isScaled
+      ? Math.round((top / Math.max(1, this.#reach)) * (this.#lines.total - this.#seen))
+      : Math.floor(top / ROW_PX);
+    const from = Math.max(0, first - BEYOND);
+    const to = Math.min(this.#lines.total, first + this.#seen + BEYOND);
+    const rows = [];
+    for (let number = from; number < to; number += 1) rows.push(this.#row(number));
+    this.window.replaceChildren(...rows);
+    this.window.style.top = `${this.#isScaled ? top - (first - from) * ROW_PX : from * ROW_PX}px`;
+    if (this.follow.checked) this.box.scrollTop = this.box.scrollHeight; // wrapped lines are taller than their rows
+    this.#showUnseen();
+  }
+
+  #place() {
+    this.ground.style.height = `${Math.min(TALLEST_PX, this.#lines.total * ROW_PX)}px`;
+    this.search.marks.dataset.total = this.#lines.total;
+    this.box.classList.toggle("is-empty", this.#lines.total === 0);
+  }
+
+  #row(number) {
+    const text = this.#lines.get(number);
+    const row = div("line");
+    row.dataset.line = number;
+    const link = Object.assign(document.createElement("a"), { className: "line-number", href: `#L${number + 1}`, textContent: number + 1, tabIndex: -1 });
+    const content = document.createElement("span");
+    row.append(link, content);
+    if (text === null) {
+      content.className = "quiet";
+      content.textContent = "…";
+      return row;
+    }
+    const isCut = text.length > LONGEST && !this.#whole.has(number);
+    content.append(...toNodes(isCut ? text.slice(0, LONGEST) : text, makeStyle()));
+    if (isCut) content.append(Object.assign(document.createElement("button"), { type: "button", className: "is-plain", textContent: `show all ${text.length.toLocaleString("en")} characters` }));
+    const level = LEVELS.find(([words]) => words.test(content.textContent));
+    if (level) row.classList.add(level[1]);
+    if (this.search.has(number)) row.classList.add("hit");
+    if (this.search.current === number) row.classList.add("is-current");
+    if (this.#marked && number >= this.#marked[0] && number <= this.#marked[1]) row.classList.add("is-linked");
+    return row;
+  }
+
+  #clicked(event) {
+    const row = event.target.closest(".line");
+    if (!row) return;
+    const number = Number(row.dataset.line);
+    if (event.target.closest("button")) {
+      this.#whole.add(number);
+      this.#draw();
+    } else if (event.target.closest("a") && event.shiftKey && this.#marked) {
+      event.preventDefault();
+      const ends = [this.#marked[0], number].sort((a, b) => a - b);
+      history.replaceState(null, "", `#L${ends[0] + 1}-${ends[1] + 1}`);
+      this.#readLink(false);
+    }
+  }
+
+  #readLink(jumps = true) {
+    const found = /^#L(\d{1,15})(?:-(\d{1,15}))?$/.exec(location.hash);
+    this.#marked = found ? [Number(found[1]) - 1, Number(found[2] ?? found[1]) - 1] : null;
+    if (found && jumps && this.#lines.total) this.show(Math.min(this.#marked[0], this.#lines.total - 1));
+    else this.#draw();
   }
 
   #scrolled() {
-    const isAtEnd = this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < NEAR_END_PX;
+    const isAtEnd = this.#reach - this.box.scrollTop < NEAR_END_PX;
     if (isAtEnd) this.#unseen = 0;
-    else if (this.follow.checked && this.lastTop > this.box.scrollTop + 2) this.follow.checked = false;
-    this.lastTop = this.box.scrollTop;
-    this.#showStatus();
+    else if (this.follow.checked && this.#lastTop > this.box.scrollTop + 2) this.follow.checked = false;
+    this.#lastTop = this.box.scrollTop;
+    if (!this.follow.checked) this.#draw();
   }
 
-  #jump() {
-    if (!this.follow.checked) return;
-    this.#unseen = 0;
-    this.box.scrollTop = this.box.scrollHeight;
-    this.lastTop = this.box.scrollTop;
-    this.#showStatus();
-  }
-
-  #showStatus() {
-    this.earlier.hidden = !this.#start;
+  #showUnseen() {
     this.newer.hidden = !this.#unseen;
     const text = `${this.#unseen.toLocaleString("en")} new lines, jump to the end`;
     if (this.newer.textContent !== text) this.newer.textContent = text;
   }
-
-  #button(label, run) {
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", className: "is-plain", textContent: label, hidden: true });
-    button.addEventListener("click", run);
-    return button;
-  }
 }
 
-function dropOpenLine(block) {
-  while (block.lastChild) {
-    const text = block.lastChild.textContent;
-    const end = text.lastIndexOf("\n");
-    if (end >= 0) {
-      block.lastChild.textContent = text.slice(0, end + 1);
-      return;
-    }
-    block.lastChild.remove();
-  }
+function div(name) {
+  return Object.assign(document.createElement("div"), { className: name });
 }

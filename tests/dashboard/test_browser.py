@@ -106,25 +106,6 @@ def test_cancel_can_be_undone_for_five_seconds(open_page, ada, make_job):
     expect(page.locator("#job-head .state-cancelled")).to_be_visible(timeout=10_000)
 
 
-def test_scrolling_up_in_a_log_is_not_undone_by_new_lines(home, open_page, ada, make_attempt):
-    attempt = make_attempt(state=JobState.RUNNING)
-    path = home.job(attempt.job_id).attempt(1).log(0)
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(f"line {number}\n" for number in range(150)))
-    page = open_page(ada, f"/jobs/{attempt.job_id}")
-    log = page.locator("#log")
-    expect(log).to_contain_text("line 149")
-    expect(log.locator(".block").first).to_be_attached()
-
-    log.evaluate("log => { log.scrollTop = 100; }")
-    expect(page.locator("#log-follow")).not_to_be_checked()
-    with path.open("a") as file:
-        file.write("one more\nand one\n")
-
-    expect(page.get_by_role("button", name="2 new lines")).to_be_visible(timeout=5_000)
-    assert log.evaluate("log => log.scrollTop") == 100
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 1440])
 def test_no_page_scrolls_sideways(open_page, ada, make_attempt, write_readings, width, scheme):

@@ -28,7 +28,6 @@ def test_a_job_page_asks_to_sign_in_before_it_looks_for_the_job(client, home, ma
     for address in (
         reverse("job", args=[job.pk]),
         reverse("job-devices", args=[job.pk]),
-        reverse("job-log", args=[job.pk]),
     ):
         assert client.get(address).status_code == 302
     assert client.post(reverse("job-act", args=[job.pk, "cancel"])).status_code == 302
@@ -314,20 +313,6 @@ def test_b43_a_cursor_that_is_none_starts_at_the_beginning(reader, ada, make_job
         answer = reader(ada).get(f"{reverse('jobs')}?{query}")
         assert answer.status_code == 200
         assert "alpha" in answer.content.decode()
-
-
-def test_an_earlier_piece_of_a_log_is_read_by_offset(reader, ada, home, make_attempt):
-    attempt = make_attempt(state=JobState.RUNNING)
-    path = home.job(attempt.job_id).attempt(1).log(0)
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(f"line {number}\n" for number in range(10)))
-    address = reverse("job-log", args=[attempt.job_id])
-
-    piece = reader(ada).get(address, {"attempt": 1, "rank": 0, "before": 14}).json()
-
-    assert piece == {"start": 0, "next": 14, "text": "line 0\nline 1\n"}
-    for query in ({"attempt": 2, "rank": 0}, {"attempt": "x", "rank": 0}, {"attempt": 1, "rank": "../0"}):
-        assert reader(ada).get(address, query).status_code == 404
 
 
 def test_b68_a_foreign_address_after_the_login_is_ignored(client, ada, home):

@@ -30,5 +30,20 @@ def test_every_import_is_there():
     assert {name for needed in known.values() for name in needed} <= known.keys()
 
 
+def weight_bytes(names: set[str]) -> int:
+    return sum(len(gzip.compress((FOLDER / name).read_bytes(), 9)) for name in names)
+
+
+def test_what_one_page_may_load_is_small():
+    """Whatever a page imports, at once or when it is needed, stays below 40 kB."""
+    known = imports()
+    for entry in known:
+        loaded, waiting = set(), {entry}
+        while waiting:
+            loaded |= waiting
+            waiting = {name for one in waiting for name in known[one]} - loaded
+        assert weight_bytes(loaded) < 40_000, entry
+
+
 def test_all_of_our_scripts_together_are_small():
-    assert sum(len(gzip.compress(path.read_bytes(), 9)) for path in FOLDER.glob("*.js")) < 40_000
+    assert weight_bytes(set(imports())) < 60_000

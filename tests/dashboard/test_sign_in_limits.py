@@ -17,8 +17,11 @@ RIGHT = "ada's password"
 @pytest.fixture
 def sign_in(home, ada):
     def send(
-        name: str = "ada", password: str = "wrong", address: str = "10.0.0.1", client: Client | None = None
-    ):  # noqa: S107  # a wrong one
+        name: str = "ada",
+        password: str = "wrong",  # noqa: S107  # a wrong one
+        address: str = "10.0.0.1",
+        client: Client | None = None,
+    ):
         client = client or Client(REMOTE_ADDR=address)
         return client.post(reverse("login"), {"username": name, "password": password}, REMOTE_ADDR=address)
 

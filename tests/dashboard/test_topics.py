@@ -219,7 +219,7 @@ async def read_all(source: LogSource, after: int | None) -> str:
 
 async def test_a_log_resumes_by_byte_offset(log):
     source = log(b"one\ntwo\n")
-    assert (await frames_of(source, 4))[0]["data"] == {"offset": 4, "text": "two\n"}
+    assert (await frames_of(source, 4))[0]["data"] == {"offset": 4, "text": "two\n", "lines": 1}
 
     log("drei €\n".encode())
 
@@ -262,7 +262,7 @@ async def test_a_progress_bar_replaces_the_line_that_is_still_open(log):
 
     [frame] = await frames_of(source, 10)
 
-    assert frame["data"] == {"offset": 10, "text": " 20%", "over": True}
+    assert frame["data"] == {"offset": 10, "text": " 20%", "lines": 0, "over": True}
     log(b"\ndone\n")
     assert "over" not in (await frames_of(source, 15))[0]["data"]
 

@@ -1,0 +1,107 @@
+"""The log viewer in Chromium: a window on a log of any length."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from orchestrator.models import JobState
+from orchestrator.store.log_lines import LineIndex
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    # WhiteNoise hands its files to Django as plain iterators.
+    pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning"),
+]
+MANY = 1_000_000
+
+
+@pytest.fixture
+def write_log(home, make_attempt):
+    """A running job whose rank 0 has written ``text``; its attempt and the path of its log."""
+
+    def write(text: str):
+        attempt = make_attempt(state=JobState.RUNNING)
+        folder = home.job(attempt.job_id).attempt(1)
+        folder.logs.mkdir(parents=True)
+        folder.log(0).write_text(text)
+        LineIndex(folder.log(0), folder.log_index(0)).extend(0.0)
+        return attempt, folder.log(0)
+
+    return write
+
+
+def numbers(page: Page) -> list[int]:
+    return page.eval_on_selector_all("#log .line-number", "all => all.map(one => Number(one.textContent))")
+
+
+def test_a_million_lines_are_a_window_that_jumps_and_searches_anywhere(open_page, ada, write_log):
+    attempt, _ = write_log("".join(f"step {n} loss 0.5\n" for n in range(MANY - 1)) + "ERROR: it broke\n")
+    page = open_page(ada, f"/jobs/{attempt.job_id}")
+    log = page.locator("#log")
+
+    expect(log.locator(".line").last).to_contain_text("ERROR: it broke", timeout=20_000)
+    assert page.locator("#log .line").count() < 100
+
+    log.evaluate("log => { log.scrollTop = log.scrollHeight / 2; }")
+    expect(page.locator("#log-follow")).not_to_be_checked()
+    expect(log.locator(".line").nth(20)).to_contain_text("loss 0.5", timeout=10_000)
+    assert abs(numbers(page)[20] - MANY / 2) < MANY / 100
+
+    page.locator("#log-search").fill("step 123456 ")
+    page.keyboard.press("Enter")
+    expect(page.locator("#log-hits")).to_have_text("1 of 1", timeout=20_000)
+    expect(log.locator(".is-current")).to_contain_text("step 123456 loss", timeout=10_000)
+
+    page.get_by_role("button", name="Errors").click()
+    expect(page.locator("#log-hits")).to_have_text("1 of 1", timeout=20_000)
+    expect(log.locator(".is-current.is-error")).to_contain_text("it broke", timeout=10_000)
+
+
+def test_scrolling_up_in_a_log_is_not_undone_by_new_lines(open_page, ada, write_log):
+    attempt, path = write_log("".join(f"line {number}\n" for number in range(150)))
+    page = open_page(ada, f"/jobs/{attempt.job_id}")
+    log = page.locator("#log")
+    expect(log.locator(".line").last).to_have_text("150line 149")
+
+    log.evaluate("log => { log.scrollTop = 100; }")
+    expect(page.locator("#log-follow")).not_to_be_checked()
+    with path.open("a") as file:
+        file.write("one more\nand one\n")
+
+    jump = page.get_by_role("button", name="2 new lines")
+    expect(jump).to_be_visible(timeout=10_000)
+    assert log.evaluate("log => log.scrollTop") == 100
+    jump.click()
+    expect(log.locator(".line").last).to_have_text("152and one")
+
+
+def test_b57_a_progress_bar_stays_one_line_and_a_line_in_pieces_becomes_whole(open_page, ada, write_log):
+    attempt, path = write_log("begin\n 10%")
+    page = open_page(ada, f"/jobs/{attempt.job_id}")
+    last = page.locator("#log .line").last
+    expect(last).to_have_text("2 10%")
+
+    for text, shown in (
+        ("\r 20%", "2 20%"),
+        ("\r 30%", "2 30%"),
+        (" done", "2 30% done"),
+        ("\nnext\n", "3next"),
+    ):
+        with path.open("a") as file:
+            file.write(text)
+        expect(last).to_have_text(shown, timeout=10_000)
+    assert numbers(page) == [1, 2, 3]
+
+
+def test_a_link_leads_to_its_lines_and_long_lines_open(open_page, ada, write_log):
+    lines = [f"line {number}\n" for number in range(5000)]
+    lines[2999] = "x" * 9000 + "\n"
+    attempt, _ = write_log("".join(lines))
+    page = open_page(ada, f"/jobs/{attempt.job_id}#L3000-3002")
+    log = page.locator("#log")
+
+    expect(log.locator(".is-linked")).to_have_count(3, timeout=10_000)
+    expect(page.locator("#log-follow")).not_to_be_checked()
+    page.get_by_role("button", name="show all 9,000 characters").click()
+    expect(page.get_by_role("button", name="show all")).to_have_count(0)
+    assert len(log.locator(".is-linked").first.inner_text()) > 9000
