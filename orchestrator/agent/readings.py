@@ -20,6 +20,7 @@ from orchestrator.agent.idle import IdleWatch
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
 from orchestrator.agent.slow import SlowDevices
 from orchestrator.agent.spans import SpanKeeper
+from orchestrator.agent.xids import act_on_xids
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
 from orchestrator.exceptions import OrchestratorError
@@ -105,6 +106,7 @@ class ReadingsThread(threading.Thread):
         wakeups.publish("devices", self.seq)
         self.claims.note(readings, leases)
         self.idle.note(readings, leases, timezone.now(), time.monotonic())
+        act_on_xids(readings, leases)
         self.slow.note(readings, leases, time.monotonic())
         self.spans.note(readings, leases, timezone.now(), time.monotonic())
         for each in readings:

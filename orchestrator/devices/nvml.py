@@ -5,9 +5,9 @@ readable, and is asked again when its call has returned.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -17,10 +17,13 @@ from orchestrator.devices.nvml_calls import (
     Sample,
     Stock,
     driver_sentence,
+    forget_errors,
     gpu_sentence,
     is_gone,
+    take_errors,
     take_sample,
     take_stock,
+    watch_errors,
 )
 from orchestrator.devices.processes import ProcessTable, owning_mark
 from orchestrator.devices.types import DeviceInfo, DeviceProcess, DriverUnavailable, Holder, Kind, Reading
@@ -43,6 +46,7 @@ class NvmlDevices:
         self._driver = Lane("nvml")
         self._lanes: dict[str, Lane] = {}
         self._stock: Stock | None = None  # None: the driver is not started
+        self._events: Any = None  # the driver's set of errors
         self._cut_anew = False  # slices came or went since stock was taken
         self._gpus: dict[str, Gpu] = {}
         self._last: dict[str, Reading] = {}
@@ -64,6 +68,7 @@ class NvmlDevices:
             or self._cut_anew
         ):
             self._take_stock()
+        errors = self._ask(lambda: take_errors(self._events), self._limit_s)
         deadline = time.monotonic() + self._limit_s
         asked = [(gpu, self._start(gpu)) for gpu in self._gpus.values()]
         readings: list[Reading] = []
@@ -73,6 +78,7 @@ class NvmlDevices:
             if reading is not None:
                 readings.append(reading)
         readings = self._name_processes(readings, processes, holders)
+        readings = [self._with_errors(reading, errors) for reading in readings]
         self._last = {reading.device_id: reading for reading in readings}
         self._note([reading.error for reading in readings if reading.error])
         return readings
@@ -99,6 +105,10 @@ class NvmlDevices:
         for id_ in self._lanes.keys() - gpus.keys():
             self._lanes.pop(id_).close()
         self._stock, self._cut_anew = stock, False
+        if gpus.keys() != self._gpus.keys() or self._events is None:
+            old, watched = self._events, list(gpus.values())
+            self._events = self._ask(lambda: watch_errors(watched), self._limit_s)
+            self._ask(lambda: forget_errors(old), self._limit_s)
         self._gpus = dict(sorted(gpus.items(), key=lambda item: item[1].info.index))
         self._note([])
 
@@ -115,9 +125,14 @@ class NvmlDevices:
             )
             raise DriverUnavailable(self.problem) from error
         except pynvml.NVMLError as error:
-            self._stock = None
+            self._stock = self._events = None
             self.problem = driver_sentence(error)
             raise DriverUnavailable(self.problem) from error
+
+    def _with_errors(self, reading: Reading, errors: Mapping[str, list[int]]) -> Reading:
+        """A slice has the errors of its GPU: the driver does not always tell which one it was."""
+        info = self._gpus[reading.device_id].info
+        return replace(reading, xids=tuple(errors.get(info.mig_parent or info.id, ())))
 
     def _start(self, gpu: Gpu) -> Pending[Sample] | None:
         lane = self._lanes.get(gpu.info.id)

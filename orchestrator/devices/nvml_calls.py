@@ -1,7 +1,7 @@
 """The calls to NVIDIA's driver library (NVML), in our units; every one may hang or fail."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ _SLOWED_BY = (  # not the power limit: that is how a busy GPU runs
     (pynvml.nvmlClocksEventReasonHwSlowdown, "its hardware's protection"),
 )
 _MAX_TEMPERATURE_C = 150
+_MOST_ERRORS = 64  # taken in one reading
 _MAX_POWER_MW = 5_000_000
 _MAX_MEMORY_BYTES = 2**50  # what a negative number looks like is far above
 
@@ -128,6 +129,39 @@ def take_stock() -> Stock:
             )
     stock.gpus[:] = [_with_links(gpu, stock.gpus) for gpu in stock.gpus]
     return stock
+
+
+def watch_errors(gpus: Iterable[Gpu]) -> Any:
+    """Have the driver keep the errors of these GPUs; None where it cannot.
+
+    One set for a driver that is started once; ``take_errors`` empties it.
+    """
+    events = _optional(pynvml.nvmlEventSetCreate)
+    if events is None:
+        return None
+    watched = {gpu.gpu_index: gpu.handle if gpu.parent is None else gpu.parent for gpu in gpus}
+    for handle in watched.values():
+        _optional(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, events)
+    return events
+
+
+def take_errors(events: Any) -> dict[str, list[int]]:
+    """By the UUID of a GPU, the numbers of the errors since the last call; it does not wait."""
+    found: dict[str, list[int]] = {}
+    for _ in range(_MOST_ERRORS):
+        event = None if events is None else _optional(pynvml.nvmlEventSetWait_v2, events, 0)
+        if event is None:
+            break
+        uuid = _optional(pynvml.nvmlDeviceGetUUID, event.device)
+        if uuid is not None and event.eventType & pynvml.nvmlEventTypeXidCriticalError:
+            found.setdefault(_text(uuid), []).append(int(event.eventData))
+    return found
+
+
+def forget_errors(events: Any) -> None:
+    """Give the set back to the driver."""
+    if events is not None:
+        _optional(pynvml.nvmlEventSetFree, events)
 
 
 def take_sample(gpu: Gpu) -> Sample:

@@ -55,6 +55,7 @@ class Reading:
     power_w: float | None = None
     processes: tuple[DeviceProcess, ...] = ()
     lost: bool = False  # the driver says that it is gone
+    xids: tuple[int, ...] = ()  # errors that the driver reported since the reading before
     slowed: str | None = None  # what slows it down: "heat", "its power supply"
     stale: bool = False  # the device did not answer in time; numbers are those of ``taken_at``
     error: str | None = None  # a sentence

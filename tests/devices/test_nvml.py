@@ -263,6 +263,25 @@ def test_f85_a_gpu_that_is_slowed_down_says_by_what(serve_gpus: Serve, mask, sai
     assert (rows[3]["slowed"], rows[2]["slowed"]) == (said, None)
 
 
+def test_f77_an_error_is_in_one_reading_of_its_gpu_only(serve_gpus: Serve):
+    gpus = serve_gpus("count 3")
+    assert [row["xids"] for row in gpus.read()["rows"].values()] == [[], [], []]
+
+    gpus.shows("count 3", "xid.1 94", "xid.1 31")
+
+    assert [row["xids"] for row in gpus.read()["rows"].values()] == [[], [94, 31], []]
+    assert [row["xids"] for row in gpus.read()["rows"].values()] == [[], [], []]
+
+
+def test_f77_the_slices_of_a_gpu_have_its_errors(serve_gpus: Serve):
+    gpus = serve_gpus(*CUT)
+    gpus.ask("read")
+
+    gpus.shows(*CUT, "xid.1 48")
+
+    assert [row["xids"] for row in gpus.ask("read")["rows"]] == [[], [48], [48]]
+
+
 CUT = ("count 2", "mig.1 1", "slice.1 1g.18gb 18", "slice.1 3g.71gb 71")
 
 

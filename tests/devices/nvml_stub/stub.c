@@ -12,6 +12,7 @@
  *   open.N code             what opening it answers (0)
  *   hang.N seconds          each call about it takes so long (0);  hang seconds: each call to the driver
  *   process.N pid bytes     a process on it; may be repeated
+ *   xid.N number            an error it reports; may be repeated.  Lines that are added later come later, each once
  *   throttle.N mask         what slows its clocks down, as nvmlClocksThrottleReasons (0)
  *   slice.N profile GiB     a MIG slice of GPU N, which has mig.N 1; may be repeated.  The k-th slice (from 0) is GPU
  *                           number 100 * (N + 1) + k in the keys above
@@ -26,6 +27,7 @@
 #define INVALID_ARGUMENT 2
 #define NOT_SUPPORTED 3
 #define NOT_FOUND 6
+#define TIMEOUT 10
 #define INSUFFICIENT_SIZE 7
 #define UNINITIALIZED 1
 #define GIB (1ULL << 30)
@@ -265,4 +267,40 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(const Gpu *gpu, unsigned *count, Pr
     (void)list;
     *count = 0;
     return ask(gpu);
+}
+
+/* One set of events for all; what of a GPU's errors was told already is counted. */
+typedef struct { Gpu *gpu; unsigned long long type, data; unsigned instance, compute; } Event;
+struct errors { int wanted, seen; long long number; };
+
+static int told[64], watched[64];
+
+static void take_error(const char *value, void *into) {
+    struct errors *errors = into;
+    if (errors->seen++ == errors->wanted) errors->number = strtoll(value, NULL, 10);
+}
+
+int nvmlEventSetCreate(void **set) { *set = told; return SUCCESS; }
+
+int nvmlEventSetFree(void *set) { (void)set; return SUCCESS; }
+
+int nvmlDeviceRegisterEvents(const Gpu *gpu, unsigned long long types, void *set) {
+    (void)types, (void)set;
+    watched[gpu->number] = 1;
+    return SUCCESS;
+}
+
+int nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) {
+    (void)set, (void)milliseconds;
+    for (int number = 0; number < 64; number++) {
+        struct errors errors = {told[number], 0, 0};
+        char key[64];
+        snprintf(key, sizeof key, "xid.%d", number);
+        if (watched[number]) each_line(key, take_error, &errors);
+        if (errors.seen <= told[number]) continue;
+        told[number]++;
+        *event = (Event){&gpus[number], 8, (unsigned long long)errors.number, ~0U, ~0U};
+        return SUCCESS;
+    }
+    return TIMEOUT;
 }

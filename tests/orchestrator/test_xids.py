@@ -1,0 +1,76 @@
+"""F77 and F78: errors by number, sorted by what is to be done about them."""
+
+import time
+
+import pytest
+
+from orchestrator.agent.xids import act_on_xids
+from orchestrator.devices.types import Reading
+from orchestrator.models import Device, Health, JobState, Lease, StopReason
+from orchestrator.spec import GIB
+
+
+def report(*numbers: int) -> None:
+    reading = Reading(
+        device_id="sim-0", taken_at=time.time(), used_bytes=GIB, total_bytes=80 * GIB, xids=numbers
+    )
+    act_on_xids([reading], list(Lease.objects.active().select_related("attempt__job", "device")))
+
+
+@pytest.fixture
+def attempt(make_attempt, make_device):
+    return make_attempt(state=JobState.RUNNING, devices=[make_device(0)])
+
+
+@pytest.mark.parametrize("number", [46, 48, 61, 62, 64, 74, 79, 95, 109, 119, 120, 140])
+def test_f77_a_grave_error_takes_the_gpu_out_and_its_job_goes_on_elsewhere(number, attempt):
+    report(number)
+
+    device = Device.objects.get()
+    attempt.job.refresh_from_db()
+    assert device.health == Health.FAULTY
+    assert f"Xid {number}" in device.health_reason
+    assert (attempt.job.state, attempt.job.stop_reason) == (JobState.STOPPING, StopReason.GPU_FAULT)
+
+
+def test_f77_a_contained_error_restarts_the_job_only(attempt):
+    report(94)
+
+    attempt.job.refresh_from_db()
+    assert Device.objects.get().health == Health.OK
+    assert attempt.job.stop_reason == StopReason.GPU_FAULT
+
+
+@pytest.mark.parametrize("number", [13, 31, 43, 45])
+def test_f78_a_programs_own_error_is_a_hint_and_the_gpu_is_kept(number, attempt):
+    report(number)
+
+    attempt.job.refresh_from_db()
+    assert Device.objects.get().health == Health.OK
+    assert attempt.job.state == JobState.RUNNING
+    hint = attempt.job.events.get(actor="health").reason
+    assert f"simulated GPU 0 reported Xid {number}" in hint
+    assert "the GPU is kept" in hint
+
+
+@pytest.mark.parametrize("number", [63, 92, 9999])
+def test_f77_what_hurts_nobody_is_noted_and_stops_nothing(number, attempt):
+    report(number)
+
+    attempt.job.refresh_from_db()
+    assert (attempt.job.state, Device.objects.get().health) == (JobState.RUNNING, Health.OK)
+    assert f"Xid {number}" in attempt.job.events.get(actor="health").reason
+
+
+def test_f78_the_same_error_many_times_in_a_reading_is_told_once(attempt):
+    report(31, 31, 31)
+
+    assert attempt.job.events.filter(actor="health").count() == 1
+
+
+def test_an_error_of_an_idle_gpu_takes_it_out_as_well(make_device):
+    make_device(0)
+
+    report(79)
+
+    assert Device.objects.get().health == Health.FAULTY
