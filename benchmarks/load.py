@@ -111,6 +111,7 @@ def measure() -> Outcome:
 
 
 def _measure_submits(outcome: Outcome, server: Server) -> None:
+    """A submit that is answered 503 is sent again, and its time runs on."""
     took_ms: list[float] = []
     refused: list[str] = []
     ready = threading.Barrier(CLIENTS + 1)
@@ -120,12 +121,9 @@ def _measure_submits(outcome: Outcome, server: Server) -> None:
         ready.wait()
         for _ in range(SUBMITS_EACH):
             began = time.perf_counter()
-            try:
-                client.post("/jobs", BRIEF)
-            except RuntimeError as error:
-                refused.append(str(error))
-            else:
-                took_ms.append((time.perf_counter() - began) * 1000)
+            while not _accepted(client, refused):
+                time.sleep(0.1)
+            took_ms.append((time.perf_counter() - began) * 1000)
 
     threads = [threading.Thread(target=submit) for _ in range(CLIENTS)]
     for thread in threads:
@@ -134,11 +132,21 @@ def _measure_submits(outcome: Outcome, server: Server) -> None:
     began = time.perf_counter()
     for thread in threads:
         thread.join()
-    if refused:
-        raise RuntimeError(f"{len(refused)} submits were refused: {refused[0]}")
     outcome.figures["submit_per_s"] = len(took_ms) / (time.perf_counter() - began)
     outcome.figures["submit_p99_ms"] = percentile(took_ms, 99)
     outcome.details["submit_ms"] = spread(took_ms)
+    outcome.details["submits_sent_again"] = len(refused)
+
+
+def _accepted(client: Client, refused: list[str]) -> bool:
+    try:
+        client.post("/jobs", BRIEF)
+    except RuntimeError as error:
+        if ": 503 " not in str(error):
+            raise
+        refused.append(str(error))
+        return False
+    return True
 
 
 def _measure_lists(outcome: Outcome, client: Client) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import orjson
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import ValidationError as InvalidValue
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 from pydantic import ValidationError
@@ -37,6 +38,8 @@ from orchestrator.store import bundles, scripts
 from orchestrator.store.checkpoints import GenerationStore
 
 KEYS_KEPT = timedelta(hours=24)
+LONGEST_TURN_S = 5.0
+_turn = threading.Lock()
 CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s"})
 NOT_KEPT = frozenset({"source", "array"})
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
@@ -127,7 +130,7 @@ def accept(
     fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
     spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
     try:
-        with transaction.atomic():
+        with _one_writer(), transaction.atomic():
             if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
                 return kept
             quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
@@ -293,6 +296,20 @@ def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundle
 def _fingerprint(spec: JobSpec, bundle: str) -> str:
     fields = spec.model_dump(mode="json", exclude={"source"})
     return hashlib.sha256(orjson.dumps([fields, bundle], option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+@contextmanager
+def _one_writer() -> Iterator[None]:
+    """SQLite has one writer at a time, and who waits at its lock is not served in turn: wait here instead."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    if not _turn.acquire(timeout=LONGEST_TURN_S):
+        raise OperationalError("database is locked")
+    try:
+        yield
+    finally:
+        _turn.release()
 
 
 def _is_known(user: AbstractBaseUser, endpoint: str, key: str | None) -> bool:
