@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
-python3 make.py demo | up | down | test | bench | chaos | install-service | lock
+python3 make.py demo | up | down | test | bench | screens | chaos | install-service | lock
 """
 
 import argparse
@@ -142,9 +142,18 @@ def install_rivals() -> None:
 
 def bench(name: str | None) -> None:
     install("base")
+    if name in (None, "pages"):
+        install("test")  # a browser's driver
     install_rivals()
     os.chdir(ROOT)
     os.execv(PYTHON, [str(PYTHON), "-m", "benchmarks", *([name] if name else [])])
+
+
+def screens() -> None:
+    install("base")
+    install("test")
+    os.chdir(ROOT)
+    os.execv(PYTHON, [str(PYTHON), "-m", "benchmarks.screens"])
 
 
 def chaos(faults: int, seed: int) -> None:
@@ -205,6 +214,7 @@ def main() -> None:
     commands.add_parser("down", help="stop everything, trainings too")
     commands.add_parser("test", help="all checks and tests").add_argument("arguments", nargs="*")
     commands.add_parser("bench", help="print the benchmarks' tables").add_argument("--name")
+    commands.add_parser("screens", help="take the pictures in docs/screens/")
     campaign = commands.add_parser("chaos", help="hurt a running server at random, and say what came of it")
     campaign.add_argument("--faults", type=int, default=100)
     campaign.add_argument("--seed", type=int, default=1)
@@ -222,6 +232,8 @@ def main() -> None:
             test(chosen.arguments)
         case "bench":
             bench(chosen.name)
+        case "screens":
+            screens()
         case "chaos":
             chaos(chosen.faults, chosen.seed)
         case "install-service":

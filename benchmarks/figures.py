@@ -19,6 +19,7 @@ NAMES = (
     "scheduling",
     "packing",
     "decide",
+    "pages",
     "checkpoint",
     "resume",
     "startup",

@@ -6,15 +6,13 @@ import brotli
 from whitenoise.compress import Compressor
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
-LARGE_BYTES = 1_200_000
-
 
 class QuickCompressor(Compressor):
-    """The last two steps of brotli win 9 %; on the whole Plotly they would cost a first start 20 s."""
+    """The last two steps of brotli win 9 % and cost a first start ten seconds and more."""
 
     @staticmethod
     def compress_brotli(data: bytes) -> bytes:
-        return bytes(brotli.compress(data, quality=9 if len(data) > LARGE_BYTES else 11))
+        return bytes(brotli.compress(data, quality=9))
 
 
 class HashedStaticFiles(CompressedManifestStaticFilesStorage):

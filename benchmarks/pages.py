@@ -1,0 +1,198 @@
+"""What the pages weigh and how they move, in a real Chromium on a real server."""
+
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import BrowserContext, Page
+
+from benchmarks.browsing import Visitor, chromium, submit, wait_for_numbers
+from benchmarks.figures import Figure, Outcome
+from benchmarks.server import Server
+from benchmarks.stats import median, percentile, spread
+
+FIGURES = (
+    Figure("overview_lcp_ms", "ms", "Overview, nothing cached: the largest paint, median of 5", target=600),
+    Figure("overview_bytes", "B", "Overview: everything that travelled until it stands", target=150_000),
+    Figure("job_lcp_ms", "ms", "a job's page with charts: the largest paint, median of 5", target=1_500),
+    Figure("job_bytes", "B", "a job's page with charts, plotly.js included", target=1_200_000),
+    Figure("tick_ms", "ms", "one tick of the wall, 8 devices: handling and drawing, median", target=8),
+    Figure("chart_update_ms", "ms", "one chart of 8 series with 500 buckets drawn anew, median", target=50),
+    Figure("pixel_p95_ms", "ms", "from a device's reading to the frame that shows it, 95 %", target=1_500),
+    Figure("long_tasks", "", "tasks over 50 ms in 60 s of watching a running job", target=3),
+    Figure("axe_violations", "", "WCAG 2.2 A and AA, every page, both themes", target=0),
+    Figure("foreign_requests", "", "requests to other hosts, every page", target=0),
+    Figure("csp_violations", "", "violations of the content security policy, every page", target=0),
+)
+DEVICES = "sim:8x80GiB"
+LOADS = 5
+WATCH_S = 60
+TICKS_S = 20
+PLACES = (
+    "/",
+    "/queue",
+    "/jobs",
+    "/submit",
+    "/compare",
+    "/datasets",
+    "/pools",
+    "/notices",
+    "/usage",
+    "/account",
+)
+RULES = {
+    "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
+    "resultTypes": ["violations"],
+}
+OBSERVE = """
+globalThis.seen = { lcp: 0, tasks: [], policy: 0, ticks: [], ages: [] };
+new PerformanceObserver((list) => { for (const entry of list.getEntries()) seen.lcp = entry.startTime; })
+  .observe({ type: "largest-contentful-paint", buffered: true });
+new PerformanceObserver((list) => { for (const entry of list.getEntries()) seen.tasks.push([entry.startTime, entry.duration]); })
+  .observe({ type: "longtask", buffered: true });
+addEventListener("securitypolicyviolation", () => { seen.policy += 1; });
+const add = WebSocket.prototype.addEventListener;
+WebSocket.prototype.addEventListener = function (kind, listener, ...more) {
+  if (kind !== "message") return add.call(this, kind, listener, ...more);
+  return add.call(this, kind, (event) => {
+    const began = performance.now();
+    listener(event);
+    const took = performance.now() - began;
+    const frame = JSON.parse(event.data);
+    if (frame.topic !== "devices" || frame.type !== "tick") return;
+    seen.ticks.push(took);
+    requestAnimationFrame(() => setTimeout(() => seen.ages.push(Date.now() - frame.data.t * 1000)));
+  }, ...more);
+};
+"""
+DRAW_ANEW = """
+async ([charts, rounds]) => {
+  const { Chart } = await import(charts);
+  const box = document.createElement("div");
+  document.getElementById("charts").append(box);
+  const chart = new Chart(box, { title: "eight" });
+  const numbers = Array.from({ length: 500 }, (_, at) => at);
+  const took = [];
+  for (let round = 0; round < rounds; round += 1) {
+    chart.show(numbers.slice(0, 8).map((one) => {
+      const y = numbers.map((at) => Math.sin(at / 20 + one + round));
+      return { label: String(one), colour: `job-${one + 1}`, data: { x: numbers, y, y_min: y.map((v) => v - 0.1), y_max: y.map((v) => v + 0.1), n: numbers.map(() => 4), bucket: 4, total: 2000, nonfinite: [] } };
+    }));
+    const began = performance.now();
+    await chart.draw(globalThis.Plotly);
+    took.push(performance.now() - began);
+  }
+  chart.remove();
+  return took;
+}
+"""
+
+
+def measure() -> Outcome:
+    outcome = Outcome()
+    with Server(DEVICES) as server, chromium() as browser:
+        client = server.client()
+        job = submit(client, "tiny-gpt", tags=["paper-x"])
+        other = submit(client, "higher-lr", "--lr", "1e-3")
+        for each in (job, other):
+            wait_for_numbers(client, each)
+        visitor = Visitor(browser, server)
+        measure_load(outcome, visitor, "overview", "/")
+        measure_load(outcome, visitor, "job", f"/jobs/{job}")
+        measure_wall(outcome, visitor)
+        measure_watching(outcome, visitor, job)
+        measure_rules(
+            outcome, visitor, [*PLACES, f"/jobs/{job}", f"/compare?jobs={job},{other}", "/devices/sim-0"]
+        )
+    return outcome
+
+
+def measure_load(outcome: Outcome, visitor: Visitor, name: str, address: str) -> None:
+    paints, sizes = [], []
+    for _ in range(LOADS):
+        with visitor.context() as context:
+            page, received = _opened(context)
+            page.goto(visitor.url + address)
+            page.wait_for_load_state("networkidle")
+            if name == "job":
+                page.locator("#charts .main-svg").first.wait_for(state="attached")
+            page.wait_for_timeout(1_500)
+            paints.append(float(page.evaluate("seen.lcp")))
+            sizes.append(float(sum(received)))
+    outcome.figures[f"{name}_lcp_ms"], outcome.figures[f"{name}_bytes"] = median(paints), median(sizes)
+    outcome.details[f"{name}_lcp_ms"] = spread(paints)
+    outcome.details[f"{name}_bytes"] = spread(sizes, 0)
+
+
+def measure_wall(outcome: Outcome, visitor: Visitor) -> None:
+    with visitor.context() as context:
+        page, _ = _opened(context)
+        page.goto(visitor.url)
+        page.wait_for_timeout(TICKS_S * 1000)
+        seen = page.evaluate("seen")
+    if len(seen["ticks"]) < TICKS_S:
+        raise RuntimeError(f"Only {len(seen['ticks'])} ticks came in {TICKS_S} s.")
+    outcome.figures["tick_ms"] = median(seen["ticks"])
+    outcome.figures["pixel_p95_ms"] = percentile(seen["ages"], 95)
+    outcome.details["tick_ms"] = spread(seen["ticks"], 2)
+    outcome.details["pixel_ms"] = spread(seen["ages"])
+
+
+def measure_watching(outcome: Outcome, visitor: Visitor, job: str) -> None:
+    with visitor.context() as context:
+        page, _ = _opened(context)
+        page.goto(f"{visitor.url}/jobs/{job}")
+        page.locator("#charts .main-svg").first.wait_for(state="attached")
+        page.wait_for_timeout(5_000)
+        began = page.evaluate("performance.now()")
+        page.wait_for_timeout(WATCH_S * 1000)
+        tasks = [took for at, took in page.evaluate("seen.tasks") if at >= began]
+        outcome.figures["long_tasks"] = len(tasks)
+        outcome.details["long_tasks_ms"] = [round(took) for took in tasks]
+        outcome.details["load_tasks_ms"] = [
+            round(took) for at, took in page.evaluate("seen.tasks") if at < began
+        ]
+        charts = page.evaluate(
+            "performance.getEntriesByType('resource').map(e => e.name).find(n => /charts\\.[^/]*js$/.test(n) && !/device/.test(n))"
+        )
+        took = page.evaluate(DRAW_ANEW, [charts, 12])[1:]
+    outcome.figures["chart_update_ms"] = median(took)
+    outcome.details["chart_update_ms"] = spread(took)
+
+
+def measure_rules(outcome: Outcome, visitor: Visitor, addresses: list[str]) -> None:
+    broken: list[str] = []
+    foreign: list[str] = []
+    policy = 0
+    for scheme in ("light", "dark"):
+        with visitor.context(color_scheme=scheme) as context:
+            context.on(
+                "request", lambda seen: None if _is_own(seen.url, visitor.url) else foreign.append(seen.url)
+            )
+            page, _ = _opened(context)
+            for address in addresses:
+                page.goto(visitor.url + address)
+                page.wait_for_timeout(1_000)
+                policy += int(page.evaluate("seen.policy"))
+                found: list[dict[str, Any]] = Axe().run(page, options=RULES).response["violations"]
+                broken += [f"{scheme} {address}: {each['id']}" for each in found]
+    outcome.figures |= {
+        "axe_violations": len(broken),
+        "foreign_requests": len(foreign),
+        "csp_violations": policy,
+    }
+    outcome.details |= {"axe": broken, "foreign": foreign, "pages": len(addresses)}
+
+
+def _is_own(address: str, url: str) -> bool:
+    return address.startswith((url, "data:", "blob:"))
+
+
+def _opened(context: BrowserContext) -> tuple[Page, list[float]]:
+    """A page that watches itself, and the sizes of what it received."""
+    context.add_init_script(OBSERVE)
+    page = context.new_page()
+    received: list[float] = []
+    wire = context.new_cdp_session(page)
+    wire.send("Network.enable")
+    wire.on("Network.loadingFinished", lambda event: received.append(event["encodedDataLength"]))
+    return page, received

@@ -1,0 +1,143 @@
+"""``python -m benchmarks.screens``: every page in ``docs/screens/``, wide and narrow, light and dark, full, empty and broken."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser
+
+from benchmarks.browsing import Visitor, chromium, submit, wait_for_numbers
+from benchmarks.figures import ROOT
+from benchmarks.server import Client, Server
+
+FOLDER = ROOT / "docs" / "screens"
+DEVICES = "sim:8x80GiB"
+WIDTHS = (1440, 390)
+SCHEMES = ("light", "dark")
+SETTLE_MS = 2_500
+FULL_WAIT_S = 20.0
+BROKEN_SCRIPT = "raise SystemExit('CUDA was not what it seemed')\n"
+
+
+def main() -> int:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    with chromium() as browser:
+        with Server(DEVICES) as server:
+            visitor = Visitor(browser, server)
+            shoot(
+                visitor,
+                "empty",
+                {"overview": "/", "queue": "/queue", "jobs": "/jobs", "datasets": "/datasets"},
+            )
+            pages = fill(server.client())
+            time.sleep(FULL_WAIT_S)  # the time line and the sparklines get something to show
+            shoot(visitor, "", pages)
+            shoot_palette(visitor)
+        shoot_broken(browser)
+    # The two that the front page of the project shows.
+    for name in ("overview", "job"):
+        shutil.copy(FOLDER / f"{name}-1440-light.png", FOLDER / f"{name}.png")
+    print(f"{len(list(FOLDER.glob('*.png')))} pictures are in {FOLDER.relative_to(ROOT)}")  # a command's answer
+    return 0
+
+
+def fill(client: Client) -> dict[str, str]:
+    """Jobs that run, wait, share, ended and failed; the pages to show them on."""
+    first = submit(client, "tiny-gpt", "--lr", "3e-4", gpus=2, tags=["paper-x"])
+    second = submit(client, "tiny-gpt-lr", "--lr", "1e-3", gpus=2, tags=["paper-x"])
+    submit(client, "vit-s", gpu_memory_gib=30)
+    submit(client, "ner", gpu_memory_gib=24)
+    submit(client, "quick", "--steps", "3000", total_steps=3000)
+    failed = client.post("/jobs", {"name": "broken", "source": {"text": BROKEN_SCRIPT}, "max_retries": 0})[
+        "id"
+    ]
+    for job in (first, second):
+        wait_for_numbers(client, job)
+    client.wait_for_end(failed)
+    submit(client, "big-7b", gpus=8)
+    submit(client, "eval", gpus=4)
+    return {
+        "overview": "/",
+        "queue": "/queue",
+        "jobs": "/jobs",
+        "job": f"/jobs/{first}",
+        "job-failed": f"/jobs/{failed}",
+        "compare": f"/compare?jobs={first},{second}",
+        "submit": "/submit",
+        "datasets": "/datasets",
+        "pools": "/pools",
+        "device": "/devices/sim-0",
+        "usage": "/usage",
+        "messages": "/notices",
+        "account": "/account",
+    }
+
+
+def shoot(visitor: Visitor, suffix: str, pages: Mapping[str, str]) -> None:
+    for width in WIDTHS:
+        for scheme in SCHEMES:
+            with visitor.context(width=width, color_scheme=scheme) as context:
+                page = context.new_page()
+                for name, address in pages.items():
+                    page.goto(visitor.url + address)
+                    page.wait_for_timeout(SETTLE_MS)
+                    page.screenshot(path=picture(name, suffix, width, scheme))
+
+
+def shoot_palette(visitor: Visitor) -> None:
+    for scheme in SCHEMES:
+        with visitor.context(color_scheme=scheme) as context:
+            page = context.new_page()
+            page.goto(visitor.url)
+            page.keyboard.press("Control+k")
+            page.get_by_role("combobox", name="Search or run").fill("tiny")
+            page.wait_for_timeout(SETTLE_MS)
+            page.screenshot(path=picture("palette", "", 1440, scheme))
+
+
+def shoot_broken(browser: Browser) -> None:
+    """A server whose readings have stopped: what it shows, and what it says."""
+    with Server(DEVICES) as server:
+        visitor = Visitor(browser, server)
+        submit(server.client(), "tiny-gpt")
+        time.sleep(5)
+        with agent_stopped(server.home):
+            time.sleep(12)
+            shoot(visitor, "broken", {"overview": "/"})
+
+
+@contextmanager
+def agent_stopped(home: Path) -> Iterator[None]:
+    """The server's agent halted, as on a machine that is far too busy."""
+    own = [
+        int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and _is_agent_of(each, home)
+    ]
+    for process in own:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in own:
+            os.kill(process, signal.SIGCONT)
+
+
+def _is_agent_of(process: Path, home: Path) -> bool:
+    try:
+        command, variables = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+    except OSError:
+        return False  # it ended, or is another person's
+    return b"manage.py\0agent" in command and f"BERTH_HOME={home}\0".encode() in variables + b"\0"
+
+
+def picture(name: str, suffix: str, width: int, scheme: str) -> Path:
+    return FOLDER / f"{'-'.join(part for part in (name, suffix, str(width), scheme) if part)}.png"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

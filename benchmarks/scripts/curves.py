@@ -1,0 +1,38 @@
+"""Reports seven curves: the first steps at once, then ten a second.  ``curves.py [--lr X] [--steps N] [--at-once N]``."""
+
+import argparse
+import json
+import math
+import os
+import random
+import time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=3e-4)
+parser.add_argument("--steps", type=int, default=20_000)
+parser.add_argument("--at-once", type=int, default=5_000)
+given = parser.parse_args()
+noise = random.Random(1).random  # noqa: S311  # noise, no secret
+speed = 4_000 * (3e-4 / given.lr) ** 0.3
+
+with Path(os.environ["BERTH_METRICS_FILE"]).open("a") as file:
+    for step in range(given.steps):
+        loss = 3 * math.exp(-step / speed) + 0.5
+        point = {
+            "step": step,
+            "train/loss": loss + noise() * 0.3,
+            "val/loss": loss + 0.2 + noise() * 0.1,
+            "tokens_per_s": 5e5 + noise() * 2e4,
+            "lr": given.lr * (1 - step / given.steps),
+            "grad_norm": noise() * 2,
+            "layers/first": noise(),
+            "layers/last": noise(),
+        }
+        file.write(json.dumps(point) + "\n")
+        if step >= given.at_once or step % 500 == 0:
+            file.flush()
+        if step % 20 == 0:
+            print(f"step {step} loss {loss:.3f} lr {point['lr']:.2e}", flush=True)
+        if step >= given.at_once:
+            time.sleep(0.1)

@@ -1,0 +1,108 @@
+"""Every page against the rules of WCAG 2.2 A and AA, in both themes, empty and full."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from django.utils import timezone
+
+from orchestrator.models import Dataset, DatasetRoot, JobEvent, JobState, PoolRight, Quota, Right
+from orchestrator.store.metrics import MetricWriter, Point
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning"),
+]
+RULES = {
+    "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
+    "resultTypes": ["violations"],
+}
+ADDRESSES = (
+    "/",
+    "/queue",
+    "/jobs",
+    "/submit",
+    "/compare",
+    "/datasets",
+    "/pools",
+    "/notices",
+    "/usage",
+    "/audit",
+    "/account",
+)
+
+
+def violations(page) -> list[str]:
+    """Each as a line: the rule, what it says, and where."""
+    found = Axe().run(page, options=RULES).response["violations"]
+    return [
+        f"{each['id']}: {each['help']}: {[node['target'] for node in each['nodes'][:3]]}" for each in found
+    ]
+
+
+@pytest.fixture
+def fill(home, root, ada, make_attempt, make_job, make_pool, write_readings):
+    """Jobs in many states, numbers, a log, data, rights and limits; returns the addresses of things."""
+    attempt = make_attempt(state=JobState.RUNNING, name="tiny-gpt", owner=root, tags=["paper"])
+    job = attempt.job
+    writer = MetricWriter(home.job(job.pk).metrics, 1, 1000.0, None)
+    writer.append([Point("train/loss", step, 1000.0 + step, 3.0 / (step + 1)) for step in range(50)])
+    job.metric_seq, job.step, job.total_steps = writer.flush()["seq"], 50, 100
+    job.last_values = {"train/loss": 0.5}
+    job.save()
+    writer.close()
+    path = home.job(job.pk).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_text("step 1 loss 3\n\x1b[31mred\x1b[0m\n")
+    make_job(name="waits", owner=root)
+    make_job(name="held", state=JobState.HELD, owner=root)
+    failed = make_job(name="failed", state=JobState.FAILED, ended_at=timezone.now(), owner=root)
+    JobEvent.objects.create(
+        job=failed, number=2, at=timezone.now(), from_state="running", to_state="failed", reason="It ended."
+    )
+    device = attempt.leases.get().device_id
+    holder = {"job": str(job.pk), "name": "tiny-gpt", "owner": "root", "rank": 0, "colour": 0}
+    write_readings(device, **{device.replace("-", "_"): {"holders": [holder], "utilization_percent": 50}})
+    folder = DatasetRoot.objects.create(name="data", path=str(home.root))
+    Dataset.objects.create(name="words", root=folder, path="words.txt", owner=ada)
+    PoolRight.objects.create(pool=make_pool("lab"), user=ada, right=Right.SUBMIT)
+    Quota.objects.create(user=ada, max_devices=2)
+    return [
+        f"/jobs/{job.pk}",
+        f"/jobs/{failed.pk}",
+        f"/compare?jobs={job.pk},{failed.pk}",
+        f"/devices/{device}",
+    ]
+
+
+def check(page, base: str, addresses) -> list[str]:
+    found = []
+    for address in addresses:
+        page.goto(base + address)
+        page.wait_for_timeout(600)
+        found += [f"{address}: {line}" for line in violations(page)]
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_breaks_a_rule_when_empty(server, open_page, root, scheme):
+    page = open_page(root, "/account", color_scheme=scheme)
+
+    assert check(page, server.url, ADDRESSES) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_breaks_a_rule_when_full(server, open_page, root, fill, scheme):
+    page = open_page(root, "/account", color_scheme=scheme)
+
+    assert check(page, server.url, [*ADDRESSES, *fill]) == []
+
+    page.goto(server.url + "/jobs")
+    page.locator("[data-choose]").first.check()
+    page.locator("#palette-open").click()
+    page.wait_for_timeout(600)
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    page.get_by_role("dialog", name="Keys").wait_for()
+    assert violations(page) == []
