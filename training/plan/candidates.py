@@ -112,9 +112,14 @@ def _with_ranks(
         cpu_offload=offload,
     )
     try:
-        return fixed_plan(asked, world_size)
+        plan = fixed_plan(asked, world_size)
     except ValueError:
         return None
+    if config.strategy != "auto":
+        return plan
+    # Whatever strategy is chosen, a step trains on as many samples.
+    times = world_size // plan.dp
+    return replace(plan, gradient_accumulation_steps=plan.gradient_accumulation_steps * times)
 
 
 def _batch_sizes(config: TrainConfig, plain: Plan, most_batch: int, widened: bool) -> Iterator[Plan]:

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from training.config import ConfigError, TrainConfig
 from training.data import SizedDataset
+from training.events import METRICS_FILE_VARIABLE
 from training.plan.candidates import leaves_choice
 from training.plan.fixed import fixed_plan
 from training.plan.given import PLAN_EVENT, declared_memory_bytes, given_plan
@@ -57,7 +58,10 @@ def choose_plan(training: Training, reporter: Reporter | None = None) -> Plan:
         _tell(reporter, rank, given, None, "With less memory than the attempt before.")
         return given
     if not leaves_choice(training.config) or _has_one_answer(training):
-        return _fixed(training, world_size)
+        plan = _fixed(training, world_size)
+        if METRICS_FILE_VARIABLE in os.environ:  # a job's page shows it; a console needs no such line
+            _tell(reporter, rank, plan, None, "As its settings say.")
+        return plan
     if world_size == 1:
         return _search(training, 1, None, reporter)
     return _search_together(training, rank, world_size, reporter)

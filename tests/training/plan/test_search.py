@@ -168,3 +168,10 @@ def test_rates_are_measured_once_for_a_device(monkeypatch, tmp_path):
     assert rates_of(torch.device("cpu")) == first
     (tmp_path / "rates.json").write_text("{torn")
     assert rates_of(torch.device("cpu")).memory_bandwidth > 0
+
+
+def test_every_strategy_trains_on_as_many_samples_in_a_step():
+    table = search(workload("mlp"), TrainConfig(batch_size=8), hardware(500, count=2))
+
+    assert {"pipeline", "ddp", "tensor"} <= {each.plan.strategy for each in table.candidates}
+    assert {each.plan.samples_per_step for each in table.candidates} == {16}
