@@ -43,7 +43,9 @@ def main() -> int:
     # The two that the front page of the project shows.
     for name in ("overview", "job"):
         shutil.copy(FOLDER / f"{name}-1440-light.png", FOLDER / f"{name}.png")
-    print(f"{len(list(FOLDER.glob('*.png')))} pictures are in {FOLDER.relative_to(ROOT)}")  # a command's answer
+    print(
+        f"{len(list(FOLDER.glob('*.png')))} pictures are in {FOLDER.relative_to(ROOT)}"
+    )  # a command's answer
     return 0
 
 
