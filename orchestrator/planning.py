@@ -13,6 +13,7 @@ from orchestrator.models import Device, Job
 from orchestrator.spec import JobSpec
 
 FORESEEN = 5000  # waiting jobs of a pool that a range is worked out for, when somebody asks
+_FORESEEING = replace(placement.POLICY, predicted_jobs=FORESEEN)
 TrainingPlanner = Callable[[AbstractBaseUser, JobSpec, Job], dict[str, Any] | None]
 _training_planners: list[TrainingPlanner] = []
 
@@ -55,8 +56,7 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
     now = timezone.now()
     state = placement.look(now, drafts=[job])
     rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
-    foreseeing = replace(placement.POLICY, predicted_jobs=FORESEEN)
-    decisions = scheduling.decide(replace(state, queued=rivals), foreseeing)
+    decisions = scheduling.decide(replace(state, queued=rivals), _FORESEEING)
     starts_now = any(each.job_id == str(job.pk) for each in decisions.start)
     return _plan(
         job,
@@ -65,6 +65,18 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
         changes=[] if starts_now else whatif.search(state, job, user),
         training=next((said for ask in _training_planners if (said := ask(user, spec, job))), None),
     )
+
+
+def expected_start(job: Job) -> tuple[datetime | None, datetime | None]:
+    """The start range of a queued job however far back it is; passes work it out for the first few only."""
+    now = timezone.now()
+    state = placement.look(now)
+    rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
+    decisions = scheduling.decide(replace(state, queued=rivals), _FORESEEING)
+    found = next((each for each in decisions.wait if each.job_id == str(job.pk)), None)
+    if found is None:
+        return None, None
+    return _moment(found.start_earliest), _moment(found.start_latest)
 
 
 def _plan(

@@ -24,7 +24,8 @@ from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import AttemptOut, EventsOut, ExplainOut, JobChanges, JobOut
 from orchestrator.api.submitting import KEY_PARAMETER, REQUEST_BODY, read_idempotency_key, read_submit
 from orchestrator.exceptions import Malformed
-from orchestrator.models import Attempt, Job, JobEvent
+from orchestrator.models import Attempt, Job, JobEvent, JobState
+from orchestrator.planning import expected_start
 from orchestrator.whatif import changes_that_start
 
 router = Router()
@@ -168,8 +169,11 @@ def retry_job(request: ApiRequest, job_id: str) -> object:
 def explain_job(request: ApiRequest, job_id: str) -> object:
     """Why a job waits, until when, and what would start it now."""
     job = find_job(Job.objects.all(), request.user, job_id)
+    explanation = show_explanation(job)
+    if job.state == JobState.QUEUED and explanation["start_latest"] is None:
+        explanation["start_earliest"], explanation["start_latest"] = expected_start(job)
     return {
-        **show_explanation(job),
+        **explanation,
         "would_start_now_with": [asdict(each) for each in changes_that_start(job, request.user)],
         "calibration": placement.calibration(),
     }

@@ -133,3 +133,16 @@ def test_a_hundred_waiting_jobs_are_asked_about_in_a_tenth_of_a_second(
     assert answer.json()["start_latest"] > timezone.now().isoformat()[:10]
     # Five times what is promised: other tests run on the same cores.
     assert min(took_s) < 0.5, took_s
+
+
+def test_a_job_far_back_in_the_line_is_told_its_range_when_somebody_asks(
+    client_of, ada, bob, eight, make_attempt, make_job
+):
+    make_attempt(state=JobState.RUNNING, devices=eight, owner=bob, gpus=8, time_limit_s=600)
+    for _ in range(30):
+        make_job(bob, gpus=8, time_limit_s=600)
+    last = make_job(ada, gpus=8, time_limit_s=600)
+
+    found = client_of(ada).send("GET", f"/jobs/{last.pk}/explain").json()
+
+    assert found["start_earliest"] <= found["start_latest"]
