@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from training import events
-from training.report.sinks import ConsoleSink, FileSink, LoggedFileSink, Sink
+from training.report.sinks import ConsoleSink, FileSink, LoggedFileSink, Sink, Viewer
 
 FLUSH_EVERY_S = 0.25
 HEARTBEAT_EVERY_S = 1.0
@@ -37,6 +37,7 @@ class Reporter:
         self.prints = False
         self._file = file
         self._sink: Sink | None = None
+        self._more_sinks: list[Viewer] = []
         self._pending: deque[_Entry] = deque()
         self._lines: deque[bytes] = deque()  # events and totals
         self._step = 0
@@ -48,6 +49,10 @@ class Reporter:
         self._writing = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def add_sink(self, sink: Viewer) -> None:
+        """Show every reported number there too, from the reporter's thread; this reporter closes it."""
+        self._more_sinks.append(sink)
 
     def report(self, step: int | None = None, **values: object) -> None:
         """Report values of a step; without ``step``, of the last one reported.
@@ -100,8 +105,9 @@ class Reporter:
         self._ended.set()
         self.flush()
         self.active = False
-        if self._sink is not None:
-            self._sink.close()
+        for sink in (self._sink, *self._more_sinks):
+            if sink is not None:
+                sink.close()
 
     def _add_line(self, line: bytes) -> None:
         if not self.active:
@@ -152,6 +158,8 @@ class Reporter:
             lines.append(events.metric_line(step, time_s, numbers))
             self._told_s = time_s
             self._sink.show(step, numbers)
+            for viewer in self._more_sinks:
+                viewer.show(step, numbers)
         if self._beat_s - self._told_s >= HEARTBEAT_EVERY_S:
             self._told_s = self._beat_s
             lines.append(events.heartbeat_line(self._beat_s))

@@ -10,16 +10,20 @@ from typing import Protocol
 MOST_KEPT_BYTES = 4 << 20  # what waits for a full disk to have room again
 
 
-class Sink(Protocol):
-    """Takes what the reporter's thread flushes; never raises for a full disk."""
-
-    def write(self, lines: list[bytes]) -> int:
-        """Write whole lines, in order; returns how many were given up for good."""
+class Viewer(Protocol):
+    """Shows numbers to a person."""
 
     def show(self, step: int, values: Mapping[str, int | float]) -> None:
         """Tell a person the newest values."""
 
     def close(self) -> None: ...
+
+
+class Sink(Viewer, Protocol):
+    """Takes what the reporter's thread flushes; never raises for a full disk."""
+
+    def write(self, lines: list[bytes]) -> int:
+        """Write whole lines, in order; returns how many were given up for good."""
 
 
 class FileSink:
