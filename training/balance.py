@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from training.strategies.interface import Strategy
 
 SLOW_FACTOR = 1.5  # of the median rank's time; closer ones are told by chance as well
-SLOW_TIMES = 5  # exchanges in a row before a rank is called slow
+SLOW_TIMES = 10  # exchanges in a row before a rank is called slow
 MEASURE_EVERY_S = 5.0
 MOST_SHARE = 1.5  # of the planned micro-batch
 _TIME_A_CUDA_STEP_OF = 16

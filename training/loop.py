@@ -6,9 +6,10 @@ up to N*B*k samples in a step; the last step of an epoch takes what is left.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,12 +17,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from training.balance import Balance
+from training.callbacks import Callback
 from training.checkpoint import Checkpointer
 from training.checkpoint.policy import SavePolicy
 from training.config import TrainConfig
 from training.data import ResumableSampler, SizedDataset, make_loader, move_to
 from training.fault import StopRequest
 from training.losses import LossWatch
+from training.probe import CommunicationProbe
 from training.report import Reporter
 from training.state import LossFn, TrainState, capture_rng
 from training.strategies.interface import Strategy
@@ -45,7 +48,9 @@ class Run:
     wishes: StopRequest
     watch: LossWatch
     balance: Balance
+    probe: CommunicationProbe
     total_steps: int
+    callbacks: Sequence[Callback] = ()
     policy: SavePolicy | None = None  # where the cost of saves says how often
     saved_s: float = 0.0  # monotonic time of the newest save
     steps_here: int = 0  # steps since this process started
@@ -85,7 +90,11 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
     while not epoch_ended and state.step < run.total_steps:
         start_s = time.perf_counter()
         samples = min(state.sampler.left, in_step)
-        loss = train_step(run, batches, samples)
+        if run.probe.is_due(run.steps_here):
+            loss, travelling = run.probe.measure(partial(train_step, run, batches, samples))
+            run.reporter.report(state.step + 1, comm_percent=round(100 * travelling, 2))
+        else:
+            loss = train_step(run, batches, samples)
         state.step += 1
         run.steps_here += 1
         if run.steps_here == 1 and not run.strategy.gathers:  # the optimizer has its state now
@@ -101,11 +110,22 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
             lr=state.optimizer.param_groups[0]["lr"],
             samples_per_s=samples / took_s,
         )
-        if epoch_ended and run.val_dataset is not None:
-            run.reporter.report(state.step, val_loss=evaluate(run, run.val_dataset))
+        if epoch_ended:
+            finish_epoch(run)
         if end_step(run):
             return False
     return True
+
+
+def finish_epoch(run: Run) -> None:
+    """Validate, and let the callbacks have their say: one that wants the end makes this step the last."""
+    state, val_loss = run.state, None
+    if run.val_dataset is not None:
+        val_loss = evaluate(run, run.val_dataset)
+        run.reporter.report(state.step, val_loss=val_loss)
+    ends = [callback.after_epoch(state, val_loss) for callback in run.callbacks]  # all are asked
+    if any(ends):
+        run.total_steps = state.step
 
 
 def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:

@@ -1,7 +1,7 @@
 """A model and a dataset in, a trained model out: the door for those who bring no loop of their own."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch.utils.data import default_collate
 
 from training import inference, loop
 from training.balance import Balance
+from training.callbacks import Callback
 from training.checkpoint import Checkpoint, Checkpointer
 from training.checkpoint.policy import SavePolicy
 from training.config import ConfigError, TrainConfig
@@ -28,6 +29,7 @@ from training.plan.fixed import DEFAULT_BATCH_SIZE
 from training.plan.table import PlanTable
 from training.plan.types import Plan
 from training.precision import Scaler
+from training.probe import CommunicationProbe
 from training.rate import add_warmup, scale_rate, warmup_steps
 from training.report import Reporter, default_reporter
 from training.state import LossFn, TrainState, seed_rng
@@ -82,6 +84,7 @@ class Trainer:
         loss_fn: LossFn | None = None,
         optimizer: Optimizer | MakeOptimizer | None = None,
         scheduler: MakeScheduler | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> TrainState:
         """Train ``model`` in place; samples are pairs of inputs and targets.
 
@@ -117,6 +120,7 @@ class Trainer:
                 state.load_state_dict(found.state)
             del found  # the loaded copy would hold its memory to the end
             run = self._make_run(prepared, state, train_dataset, val_dataset, loss_fn, checkpointer, wishes)
+            run.callbacks = callbacks
             with watch_hangs(self.reporter), pretended_memory([*model.parameters(), *model.buffers()]):
                 finished = loop.train(run)
             checkpointer.close()
@@ -223,6 +227,10 @@ class Trainer:
             wishes=wishes,
             watch=LossWatch(self.reporter, strategy.device, strategy.ranks.rank, stops=config.stop_on_nan),
             balance=Balance(strategy, self.reporter, divides=config.load_balance),
+            # DDP keeps clocks of its own.
+            probe=CommunicationProbe(
+                active=strategy.ranks.size > 1 and strategy.plan.strategy not in ("ddp", "zero1")
+            ),
             total_steps=count_steps(config, strategy.plan, state.sampler, state.step),
             policy=SavePolicy() if config.checkpoint_every == "auto" else None,
         )

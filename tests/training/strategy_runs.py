@@ -155,6 +155,7 @@ def train(name: str, rank: int, folder: Path) -> dict[str, Any]:
     return {
         "losses": mean_over_ranks([line["loss"] for line in lines if "loss" in line]),
         "val_losses": [line["val_loss"] for line in lines if "val_loss" in line],
+        "comm_percent": [line["comm_percent"] for line in lines if "comm_percent" in line],
         "events": [line for line in lines if "event" in line],
         "full": full,
     }

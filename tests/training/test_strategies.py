@@ -61,6 +61,14 @@ def test_eight_ranks_give_the_numbers_of_one(case: str, single: Path, eight_rank
     assert_same(eight_ranks / f"{case}.pt", single)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["fsdp", "tensor", "pipeline-1f1b"])
+def test_time_in_collectives_is_reported_as_a_share_of_the_step(case: str, two_ranks: Path) -> None:
+    (percent,) = torch.load(two_ranks / f"{case}.pt")["comm_percent"]
+
+    assert 0 < percent <= 100
+
+
 def assert_same(file: Path, single: Path) -> None:
     """Losses of 20 steps within 1e-6, and the whole state as any strategy may load it."""
     expected: dict[str, Any] = torch.load(single / "single.pt")

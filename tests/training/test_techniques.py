@@ -17,6 +17,7 @@ from training.data import DataError, ResumableSampler
 from training.losses import BadLoss
 from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
 from training.plan.types import Plan
+from training.probe import busy_share
 from training.rate import add_warmup
 from training.report import Reporter
 from training.strategies.chain import find_chain
@@ -237,3 +238,17 @@ def test_resume_goes_on_where_fit_stopped(reporter: Reporter, lines: Lines) -> N
 
     assert state.step == 5
     assert [line["step"] for line in lines() if "loss" in line] == [1, 2, 3, 4, 5]
+
+
+def test_time_in_collectives_is_counted_once_where_they_overlap() -> None:
+    spans = [
+        ("berth step", 100.0, 200.0),
+        ("gloo:all_reduce", 90.0, 110.0),
+        ("gloo:all_reduce", 120.0, 140.0),
+        ("nccl:all_gather", 130.0, 150.0),
+        ("aten::mm", 150.0, 190.0),
+        ("gloo:send", 195.0, 260.0),
+    ]
+
+    assert busy_share(spans) == pytest.approx(0.45)
+    assert busy_share([]) == 0
