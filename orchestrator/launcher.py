@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 LOG_BYTES_PER_RANK = 256 * 1024**2
 ENTRY = settings.BASE_DIR / "training" / "entry.py"
+CONTEXT_BYTES = 512 * 1024**2  # of CUDA with the libraries that torch loads, as a rule
 PREPARING = "preparing"  # locked by a launch at work
 MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
 
@@ -288,16 +289,24 @@ def _length(spec: JobSpec) -> list[str]:
 
 
 def _memory_fraction(attempt: Attempt) -> float | None:
-    """The part of each GPU that the job claimed; None where it has whole devices (F86)."""
+    """The part of each GPU that torch may allocate; None where the job has whole devices (F86).
+
+    The claim is what the driver shows of the rank, so the CUDA context, which torch does not count, comes off it.
+    """
     shares = attempt.leases.filter(ended_at=None, memory_bytes__isnull=False).select_related("device")
     return min(
         (
-            min(1.0, lease.memory_bytes / lease.device.memory_bytes)
+            min(1.0, allocator_bytes(lease.memory_bytes) / lease.device.memory_bytes)
             for lease in shares
             if lease.memory_bytes and lease.device.memory_bytes
         ),
         default=None,
     )
+
+
+def allocator_bytes(claim_bytes: int) -> int:
+    """What is left of a claim for torch's allocator."""
+    return claim_bytes - min(CONTEXT_BYTES, claim_bytes // 4)
 
 
 def attempt_resumes(job: Job, attempt: Attempt) -> bool:

@@ -121,7 +121,7 @@ def test_a_job_on_gpus_sees_its_own_and_no_more_of_them_than_it_claimed(make_dev
 
     assert record["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a"
     assert record["device_nodes"] == ["/dev/nvidia0"]
-    assert record["gpu_memory_fraction"] == 0.25
+    assert record["gpu_memory_fraction"] == 19.5 / 80  # the CUDA context has its part of the claim
     assert record["sandbox"]["network"] == "none"
 
 
@@ -136,6 +136,11 @@ def test_a_model_job_is_told_its_steps_and_its_own_options_win(placed):
 
 def test_a_script_job_gets_only_its_own_arguments(placed):
     assert prepare(placed(spec={"total_steps": 20, "args": ["--lr", "1"]}))["args"] == ["--lr", "1"]
+
+
+@pytest.mark.parametrize(("claim_gib", "left_gib"), [(20, 19.5), (2, 1.5), (1, 0.75)])
+def test_of_a_small_claim_at_most_a_quarter_is_for_the_cuda_context(claim_gib, left_gib):
+    assert launcher.allocator_bytes(claim_gib * GIB) == left_gib * GIB
 
 
 def test_a_whole_device_has_no_limit_of_memory(placed):
