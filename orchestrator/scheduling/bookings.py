@@ -12,6 +12,7 @@ from orchestrator.scheduling.estimate import SETTLE_S, end_of
 from orchestrator.scheduling.types import (
     Booking,
     Device,
+    Job,
     Policy,
     QueuedJob,
     RunningJob,
@@ -19,6 +20,7 @@ from orchestrator.scheduling.types import (
     Vacate,
 )
 
+_WORTHWHILE_S = 120.0  # for less than that nobody is started only to be stopped again
 Booked = Mapping[str, frozenset[str]]  # by booking, its devices
 
 
@@ -79,6 +81,11 @@ def _crosses(job: QueuedJob | RunningJob, booking: Booking, now: float, policy: 
     return latest > booking.start
 
 
+def _leaves_at(job: Job, booking: Booking) -> float:
+    """When a job has to be told to stop so that its devices are free in time."""
+    return booking.start - job.grace_s - SETTLE_S
+
+
 def keep_booked(state: State, booked: Booked, policy: Policy) -> State:
     """The state in which no waiting job may use devices that are booked for others."""
     return replace(state, queued=tuple(_keep_away(job, state, booked, policy) for job in state.queued))
@@ -91,7 +98,7 @@ def _keep_away(job: QueuedJob, state: State, booked: Booked, policy: Policy) -> 
         if booking.pool == job.pool
         and job.owner not in booking.owners
         and _crosses(job, booking, state.now, policy)
-        and (booking.start <= state.now or not job.preemptible)
+        and (not job.preemptible or state.now >= _leaves_at(job, booking) - _WORTHWHILE_S)
     )
     if not closed:
         return job
@@ -105,7 +112,7 @@ def vacated(state: State, booked: Booked) -> tuple[Vacate, ...]:
     leaving: dict[str, Vacate] = {}
     for booking in sorted(state.bookings, key=lambda one: (one.start, one.id)):
         for job in state.running:
-            due = booking.start - job.grace_s - SETTLE_S
+            due = _leaves_at(job, booking)
             on_it = any(share.device_id in booked[booking.id] for share in job.shares)
             if on_it and state.now >= due and job.preemptible and job.owner not in booking.owners:
                 leaving.setdefault(job.id, Vacate(job.id, booking.name))

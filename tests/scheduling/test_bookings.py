@@ -70,6 +70,16 @@ def test_a_job_that_can_be_stopped_uses_the_devices_until_the_booking_begins(pol
 
 
 @POLICIES
+def test_nobody_is_started_only_to_be_stopped_at_once(policy):
+    job = queued("any", preemptible=True, grace_s=30.0)
+    soon = booking(start=NOW + 150)
+
+    assert not started(decide(state(gpus(1), job, bookings=(soon,)), policy))
+    short = replace(job, time_limit_s=60.0)
+    assert started(decide(state(gpus(1), short, bookings=(soon,)), policy))
+
+
+@POLICIES
 def test_a_job_without_a_known_end_is_kept_away_for_the_last_day_only(policy):
     job = queued("endless", preemptible=False)
     next_week = booking(start=NOW + 7 * 24 * HOUR, until=None)
