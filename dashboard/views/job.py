@@ -68,7 +68,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "row": row,
         "attempts": attempts,
         "offers": offers(found) if rights.may_steer(signed_in(request), found) else [],
-        "plan": _shown_plan(attempts),
+        "plan": shown_plan(attempts),
         "neighbours": neighbours(found, request),
         "answer": failure,
         "checkpoints": list(Checkpoint.objects.filter(job=found).order_by("-created_at")[:20]),
@@ -92,7 +92,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
     return render(request, "dashboard/job.html", context)
 
 
-def _shown_plan(attempts: list[Attempt]) -> dict[str, Any] | None:
+def shown_plan(attempts: list[Attempt]) -> dict[str, Any] | None:
     """How the newest attempt that told it trains."""
     told = next((shown for attempt in attempts if (shown := training_plans.show(attempt))), None)
     return told and {**told, "speed": training_plans.speed(told)}
