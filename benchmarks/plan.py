@@ -44,7 +44,7 @@ MEMORY = 16e9  # bytes of a device
 GRAPHS = 200
 EFFECTIVE_BATCH = 16
 SMALLEST_BATCH = 4  # smaller micro-batches only take longer, and measuring them longest
-ROUNDS = 7
+ROUNDS = 5
 
 
 def measure() -> Outcome:
