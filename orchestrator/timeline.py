@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db.models import Q, QuerySet
 
-from orchestrator.models import Device, Job, JobState, Lease, SchedulerTerm
+from orchestrator.models import Device, DeviceSpan, Job, JobState, Lease, SchedulerTerm, Use
 
 MOST_BARS = 5_000
 FARTHEST = timedelta(days=366)  # what is expected later than this is as good as not known
@@ -32,7 +32,8 @@ class Bar:
 class Timeline:
     devices: list[Device]
     bars: list[Bar]
-    truncated: bool  # older bars are left out
+    truncated: bool  # older bars or spans are left out
+    spans: list[DeviceSpan] = field(default_factory=list)  # what no job had, and was not idle
 
 
 def read_timeline(start: datetime, end: datetime, *, now: datetime, pool: str | None = None) -> Timeline:
@@ -46,7 +47,18 @@ def read_timeline(start: datetime, end: datetime, *, now: datetime, pool: str | 
     bars = [_held(lease, now) for lease in found[:MOST_BARS] if lease.started_at < now]
     if end > now:
         bars += [bar for bar in _planned(devices, now) if bar.start < end]
-    return Timeline(devices, bars[-MOST_BARS:], truncated=len(found) > MOST_BARS)
+    spans = list(_spans(ids, start, end)[: MOST_BARS + 1])
+    truncated = len(found) > MOST_BARS or len(spans) > MOST_BARS
+    return Timeline(devices, bars[-MOST_BARS:], truncated, spans[:MOST_BARS])
+
+
+def _spans(device_ids: Iterable[str], start: datetime, end: datetime) -> QuerySet[DeviceSpan]:
+    return (
+        DeviceSpan.objects.filter(device__in=device_ids, started_at__lt=end)
+        .filter(Q(ended_at=None) | Q(ended_at__gt=start))
+        .exclude(use=Use.IDLE)
+        .order_by("-started_at", "-pk")
+    )
 
 
 def _leases(device_ids: Iterable[str], start: datetime, end: datetime) -> QuerySet[Lease]:

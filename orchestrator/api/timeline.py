@@ -57,13 +57,24 @@ class BarOut(BaseModel):
     planned: bool = Field(description="expected, not seen; a job that goes on has a planned bar from now")
 
 
+class SpanOut(BaseModel):
+    """What a device, or the part of it that no job had, was given to; idle times are left out."""
+
+    device: str
+    use: str = Field(description="foreign, reserved, drained or failed")
+    owner: str = Field(description="the user of foreign processes; else empty")
+    start: datetime
+    end: datetime
+
+
 class TimelineOut(BaseModel):
     start: datetime = Field(alias="from")
     end: datetime = Field(alias="to")
     now: datetime
     devices: list[LaneOut]
     bars: list[BarOut] = Field(description="what was, newest first; then what is planned")
-    truncated: bool = Field(description="older bars are left out; ask for less at a time")
+    spans: list[SpanOut] = Field(description="beside the jobs, newest first")
+    truncated: bool = Field(description="older bars or spans are left out; ask for less at a time")
 
 
 @router.get("", response=TimelineOut, by_alias=True)
@@ -93,6 +104,16 @@ def get_timeline(request: ApiRequest, window: Query[TimelineWindow]) -> object:
             for device in found.devices
         ],
         "bars": [show_bar(bar) for bar in found.bars],
+        "spans": [
+            {
+                "device": span.device_id,
+                "use": span.use,
+                "owner": span.owner,
+                "start": span.started_at,
+                "end": span.lasted_until(now),
+            }
+            for span in found.spans
+        ],
         "truncated": found.truncated,
     }
 

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from orchestrator import lifecycle
 from orchestrator.lifecycle import Ending
-from orchestrator.models import ExitKind, Job, JobState, Lease, SchedulerTerm
+from orchestrator.models import DeviceSpan, ExitKind, Job, JobState, Lease, SchedulerTerm, Use
 
 
 @pytest.fixture
@@ -138,3 +138,22 @@ def test_a_job_without_prediction_is_not_guessed(make_device, make_job, bars_of)
     make_job()
 
     assert (bars_of(), Job.objects.count()) == ([], 1)
+
+
+def test_strangers_drains_and_faults_are_there_and_idle_times_are_not(make_device, client_of, ada):
+    device = make_device(0)
+    now = timezone.now()
+    for minutes, use in ((50, Use.IDLE), (40, Use.FOREIGN), (30, Use.DRAINED)):
+        DeviceSpan.objects.create(
+            device=device,
+            use=use,
+            owner="carl" if use == Use.FOREIGN else "",
+            started_at=now - timedelta(minutes=minutes),
+            seen_at=now,
+            ended_at=None if use == Use.DRAINED else now - timedelta(minutes=minutes - 10),
+        )
+
+    spans = client_of(ada).send("GET", "/timeline").json()["spans"]
+
+    assert [(span["use"], span["owner"]) for span in spans] == [("drained", ""), ("foreign", "carl")]
+    assert datetime.fromisoformat(spans[0]["end"]) >= now
