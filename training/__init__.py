@@ -11,18 +11,34 @@ if TYPE_CHECKING:
     from training.checkpoint import Checkpointer as Checkpointer
     from training.config import TrainConfig as TrainConfig
     from training.data import ResumableSampler as ResumableSampler
+    from training.plan.types import Plan as Plan
     from training.report import Reporter as Reporter
     from training.report import report as report
+    from training.strategies.choose import prepare as prepare
+    from training.strategies.choose import prepare_optimizer as prepare_optimizer
     from training.trainer import Trainer as Trainer
 
-__all__ = ["Checkpointer", "Reporter", "ResumableSampler", "TrainConfig", "Trainer", "report"]
+__all__ = [
+    "Checkpointer",
+    "Plan",
+    "Reporter",
+    "ResumableSampler",
+    "TrainConfig",
+    "Trainer",
+    "prepare",
+    "prepare_optimizer",
+    "report",
+]
 
 _HOMES = {
     "Checkpointer": "training.checkpoint",
+    "Plan": "training.plan.types",
     "Reporter": "training.report",
     "ResumableSampler": "training.data",
     "TrainConfig": "training.config",
     "Trainer": "training.trainer",
+    "prepare": "training.strategies.choose",
+    "prepare_optimizer": "training.strategies.choose",
 }
 
 

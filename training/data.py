@@ -160,10 +160,15 @@ class _SeededFetch(Dataset[Any]):
     def __init__(self, dataset: Any, seed: int, epoch: int) -> None:
         self._dataset = dataset
         self._seed = seed
-        self._epoch = epoch
+        self._epoch = cast(
+            Any, torch.tensor(epoch)
+        ).share_memory_()  # workers that stay read the next one here
+
+    def start_epoch(self, epoch: int) -> None:
+        self._epoch.fill_(epoch)
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        seed = mix_seeds(self._seed, self._epoch, *indices)
+        seed = mix_seeds(self._seed, int(self._epoch), *indices)
         torch.manual_seed(seed)
         random.seed(seed)
         _seed_numpy(seed)
@@ -209,8 +214,11 @@ def make_loader(
     *,
     pin_memory: bool | None = None,
     prefetch_factor: int | None = None,
+    persistent_workers: bool = False,
 ) -> DataLoader[Any]:
-    """Micro-batches of the rest of the sampler's epoch; make a new loader for each epoch.
+    """Micro-batches of the rest of the sampler's epoch.
+
+    Make a new loader for each epoch; with ``persistent_workers`` call ``start_epoch`` instead.
 
     ``sum(sampler.shares)`` must be ``batch_size`` times the ranks.
     """
@@ -229,7 +237,16 @@ def make_loader(
         generator=torch.Generator().manual_seed(mix_seeds(sampler.seed, sampler.epoch)),
         pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
         prefetch_factor=prefetch_factor if num_workers else None,
+        persistent_workers=persistent_workers and num_workers > 0,
     )
+
+
+def start_epoch(loader: DataLoader[Any], sampler: ResumableSampler) -> None:
+    """Let a loader whose workers stay go on with the sampler's new epoch."""
+    if isinstance(loader.dataset, _SeededFetch):
+        loader.dataset.start_epoch(sampler.epoch)
+    if loader.generator is not None:
+        loader.generator.manual_seed(mix_seeds(sampler.seed, sampler.epoch))
 
 
 def require_batch(length: int, batch_size: int, ranks: int) -> None:
@@ -267,3 +284,57 @@ def move_to(batch: T, device: torch.device) -> T:
     if isinstance(batch, list | tuple) and not hasattr(batch, "_fields"):
         return cast(T, type(batch)(move_to(value, device) for value in batch))
     return batch
+
+
+def on_device(loader: DataLoader[Any], device: torch.device) -> Iterator[Any]:
+    """The loader's batches on the GPU; copied ahead where that draws no random number too early.
+
+    Without workers a dataset may draw from the generators that the model uses too, and what was
+    drawn ahead of a checkpoint would be drawn again after it.
+    """
+    if loader.num_workers or isinstance(loader.dataset, _WholeBatches):
+        return DevicePrefetch(loader, device)
+    return (move_to(batch, device) for batch in loader)
+
+
+class DevicePrefetch:
+    """Copies the next batch to a GPU, in a stream of its own, while the GPU computes on this one."""
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
+        self._batches = iter(loader)
+        self._device = device
+        make_stream: Any = torch.cuda.Stream
+        self._stream = make_stream(device)
+        self._coming = self._copy_next()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._coming is None:
+            raise StopIteration
+        current = torch.cuda.current_stream(self._device)
+        current.wait_stream(self._stream)
+        batch = self._coming
+        _use_in(batch, current)
+        self._coming = self._copy_next()
+        return batch
+
+    def _copy_next(self) -> Any | None:
+        batch = next(self._batches, None)
+        if batch is None:
+            return None
+        with torch.cuda.stream(self._stream):
+            return move_to(batch, self._device)
+
+
+def _use_in(batch: Any, stream: torch.cuda.Stream) -> None:
+    """Keep the batch's memory from being given away before ``stream`` has used it."""
+    if isinstance(batch, Tensor):
+        batch.record_stream(stream)
+    elif isinstance(batch, dict):
+        for value in batch.values():
+            _use_in(value, stream)
+    elif isinstance(batch, list | tuple):
+        for value in batch:
+            _use_in(value, stream)

@@ -21,7 +21,7 @@ from training.callbacks import Callback
 from training.checkpoint import Checkpointer
 from training.checkpoint.policy import SavePolicy
 from training.config import TrainConfig
-from training.data import ResumableSampler, SizedDataset, make_loader, move_to
+from training.data import ResumableSampler, SizedDataset, make_loader, move_to, on_device, start_epoch
 from training.fault import StopRequest
 from training.losses import LossWatch
 from training.probe import CommunicationProbe
@@ -73,9 +73,13 @@ def train(run: Run) -> bool:
     state = run.state
     run.saved_s = time.monotonic()
     run.reporter.total_steps(run.total_steps)
+    loader: DataLoader[Any] | None = None
     while state.step < run.total_steps:
         run.model.train()
-        if not train_epoch(run, load(run, run.train_dataset, state.sampler)):
+        if loader is None or not run.config.persistent_workers:
+            loader = load(run, run.train_dataset, state.sampler, persistent=run.config.persistent_workers)
+        start_epoch(loader, state.sampler)
+        if not train_epoch(run, loader):
             return False
         run.balance.after_epoch(state)
     save(run)
@@ -85,7 +89,8 @@ def train(run: Run) -> bool:
 
 def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
     """The rest of an epoch; False when a stop request ended it."""
-    state, batches, in_step = run.state, iter(loader), run.strategy.plan.samples_per_step
+    state, in_step = run.state, run.strategy.plan.samples_per_step
+    batches = on_device(loader, run.strategy.device) if run.moves else iter(loader)
     epoch_ended = False
     while not epoch_ended and state.step < run.total_steps:
         start_s = time.perf_counter()
@@ -140,8 +145,7 @@ def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:
     losses: list[Tensor] = []
     run.balance.clock.start()
     for start in range(0, samples, in_micro_batch):
-        batch = next(batches)
-        inputs, targets = move_to(batch, strategy.device) if run.moves else batch
+        inputs, targets = next(batches)
         last = start + in_micro_batch >= samples
         here = mine if last and not start else sampler.rank_count(min(in_micro_batch, samples - start))
         loss = forward_backward(run, inputs, targets, here * strategy.data_ranks / samples, last=last)
@@ -259,7 +263,9 @@ def save(run: Run) -> None:
         run.policy.note_save(run.checkpointer.stall_s)
 
 
-def load(run: Run, dataset: SizedDataset, sampler: ResumableSampler) -> DataLoader[Any]:
+def load(
+    run: Run, dataset: SizedDataset, sampler: ResumableSampler, *, persistent: bool = False
+) -> DataLoader[Any]:
     config = run.config
     return make_loader(
         dataset,
@@ -268,6 +274,7 @@ def load(run: Run, dataset: SizedDataset, sampler: ResumableSampler) -> DataLoad
         config.num_workers,
         pin_memory=config.pin_memory,
         prefetch_factor=config.prefetch_factor,
+        persistent_workers=persistent,
     )
 
 

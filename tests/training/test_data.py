@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from training.data import DataError, ResumableSampler, epoch_order, make_loader, measure_length
+from training.data import DataError, ResumableSampler, epoch_order, make_loader, measure_length, start_epoch
 
 
 def samplers(length: int, world_size: int, state: dict[str, Any] | None = None) -> list[ResumableSampler]:
@@ -106,6 +106,40 @@ def test_augmentation_in_workers_is_the_same_after_a_resume() -> None:
 
     assert all(torch.equal(a, b) for a, b in zip(through[3:], resumed, strict=True))
     assert not torch.equal(through[0], through[1])
+
+
+@pytest.mark.slow
+def test_workers_that_stay_read_the_next_epoch_as_new_ones_would() -> None:
+    stays, fresh = (ResumableSampler(24, rank=0, world_size=1) for _ in range(2))
+    loader = make_loader(Noisy(), stays, 4, 1, persistent_workers=True)
+    first = [torch.stack(batch) for batch in loader]
+    for sampler in (stays, fresh):
+        sampler.advance(24)
+
+    start_epoch(loader, stays)
+    second = [torch.stack(batch) for batch in loader]
+
+    expected = [torch.stack(batch) for batch in make_loader(Noisy(), fresh, 4, 1)]
+    assert all(torch.equal(a, b) for a, b in zip(second, expected, strict=True))
+    assert not torch.equal(first[0], second[0])
+
+
+def test_tensors_read_by_the_batch_are_those_read_one_by_one() -> None:
+    data = TensorDataset(torch.randn(13, 3), torch.arange(13))
+
+    class OneByOne(Dataset[Any]):
+        def __len__(self) -> int:
+            return 13
+
+        def __getitem__(self, index: int) -> Any:
+            return data[index]
+
+    whole, single = (
+        list(make_loader(each, ResumableSampler(13, rank=0, world_size=1), 4, 0))
+        for each in (data, OneByOne())
+    )
+
+    torch.testing.assert_close(whole, single, rtol=0, atol=0)
 
 
 def test_another_dataset_is_refused_at_resume() -> None:
