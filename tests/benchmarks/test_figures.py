@@ -82,6 +82,14 @@ PROMISED = {
         "ckpt_torch_save_ms",
     },
     "resume": {"kill_points_ok", "kill_points"},
+    "startup": {
+        "import_added_ms",
+        "warm_start_s",
+        "torchrun_start_s",
+        "raw_torchrun_start_s",
+        "torchrun_added_s",
+    },
+    "bench_grid": {"grid_s", "grid_cells"},
 }
 FIGURES = (Figure("fast_ms", "ms", "how fast", target=10), Figure("rival_ms", "ms", "another"))
 
