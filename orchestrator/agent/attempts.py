@@ -63,7 +63,7 @@ class AttemptWatch:
             case Liveness.DYING:
                 end_leftovers(self.folder)
             case Liveness.LOST:
-                self._end(Ending(kind=ExitKind.LOST, detail=LOST_TEXT, at=now, run_s=self._run_s(now)))
+                self._end(Ending(kind=ExitKind.LOST, detail=LOST_TEXT, at=now, run_s=self._run_s()))
             case Liveness.NEVER_STARTED:
                 self._give_up_late_launch(now)
 
@@ -91,8 +91,13 @@ class AttemptWatch:
             if launcher.forestall(self.attempt, detail):
                 self._end(Ending(kind=ExitKind.INFRA, detail=detail, at=now))
 
-    def _run_s(self, now: datetime) -> float:
-        return max(0.0, (now - self.attempt.started_at).total_seconds()) if self.attempt.started_at else 0.0
+    def _run_s(self) -> float:
+        """From its supervisor's first record to its last sign of life: a day without power is not charged (F67)."""
+        try:
+            last_s = self.folder.heartbeat.stat().st_mtime
+            return max(0.0, last_s - self.folder.supervisor.stat().st_mtime)
+        except FileNotFoundError:
+            return 0.0
 
     def _end(self, ending: Ending) -> None:
         """Take in the last lines and checkpoints, then close the attempt; may need several turns."""

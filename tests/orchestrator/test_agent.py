@@ -543,3 +543,16 @@ def test_f61_what_was_due_before_the_clock_went_back_is_done_all_the_same(make_a
 
     assert Job.objects.get(pk=waiting.pk).state == JobState.QUEUED
     assert Attempt.objects.get(pk=attempt.pk).state != AttemptState.CREATED
+
+
+def test_f67_a_day_without_power_is_not_charged_to_the_job(make_attempt, home):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_identity(attempt, boot="of yesterday")
+    folder = home.job(attempt.job_id).attempt(attempt.number)
+    folder.heartbeat.write_bytes(b"1")
+    for path, ago_s in ((folder.supervisor, 86_460), (folder.heartbeat, 86_400)):
+        os.utime(path, (time.time() - ago_s, time.time() - ago_s))
+
+    job = check_until(AttemptWatch(attempt), lambda job: job.state != JobState.RUNNING)
+
+    assert 59 < job.seconds_run < 61

@@ -52,7 +52,7 @@ def test_the_demo_runs_from_nothing_to_a_job_that_succeeded(tmp_path: Path) -> N
     assert not Server(tmp_path / "berth", "", "cpu:2").all_processes()
 
 
-def test_ctrl_c_leaves_trainings_running_and_the_next_start_finds_them(own_server: Server) -> None:
+def test_f32_a_restart_leaves_trainings_running_and_finds_them(own_server: Server) -> None:
     server = own_server
     job = train(server, 400)
     server.wait_for_line(job, "step 20 ")
