@@ -12,7 +12,7 @@ from orchestrator.models import DeviceSpan, ExitKind, Job, JobState, Lease, Sche
 
 @pytest.fixture
 def bars_of(client_of, ada):
-    def ask(query: str = "") -> list[dict]:
+    def ask(query: str = ""):
         return client_of(ada).send("GET", f"/timeline{query}").json()["bars"]
 
     return ask

@@ -25,7 +25,7 @@ def asked(monkeypatch) -> list[str]:
         keys.append(command[-1])
         return _Child()
 
-    monkeypatch.setattr(replay_runs.subprocess, "Popen", begin)
+    monkeypatch.setattr("subprocess.Popen", begin)
     return keys
 
 

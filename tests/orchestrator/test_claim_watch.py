@@ -1,6 +1,7 @@
 """The agent's watch over claims: peaks are kept by rank, and who outgrows a claim is the one that is limited."""
 
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
@@ -15,8 +16,8 @@ from orchestrator.models import Attempt, ExitKind, Job, JobState, Lease, StopRea
 from orchestrator.spec import GIB
 
 
-def reading(device_id: str = "sim-0", *, stale: bool = False, **used_gib: float) -> Reading:
-    """Readings of one device; keywords are attempts ("<job>:<number>", or ``foreign``) and what they hold."""
+def reading(used_gib: Mapping[str, float], device_id: str = "sim-0", *, stale: bool = False) -> Reading:
+    """A reading of one device: attempts ("<job>:<number>", or ``foreign``) and what they hold."""
     processes = tuple(
         DeviceProcess(100 + index, round(gib * GIB), "ada", "python", None if name == "foreign" else name)
         for index, (name, gib) in enumerate(used_gib.items())
@@ -42,7 +43,7 @@ def leases() -> list[Lease]:
 
 def outgrow(watch: ClaimWatch, attempt: Attempt, gib: float, times: int = 2) -> Job:
     for _ in range(times):
-        watch.note([reading(**{name_of(attempt): gib})], leases())
+        watch.note([reading({name_of(attempt): gib})], leases())
     attempt.job.refresh_from_db()
     return attempt.job
 
@@ -57,8 +58,8 @@ def test_the_peak_of_each_rank_is_kept_with_its_lease(make_attempt, make_device)
     for gib in (3, 9, 5):
         watch.note(
             [
-                reading("sim-0", **{name_of(attempt): gib, "foreign": 40}),
-                reading("sim-1", **{name_of(attempt): 1}),
+                reading({name_of(attempt): gib, "foreign": 40}, "sim-0"),
+                reading({name_of(attempt): 1}, "sim-1"),
             ],
             leases(),
         )
@@ -73,13 +74,13 @@ def test_the_peak_of_each_rank_is_kept_with_its_lease(make_attempt, make_device)
 def test_a_peak_outlives_a_restart_of_the_agent(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
     first = ClaimWatch()
-    first.note([reading(**{name_of(attempt): 9})], leases())
+    first.note([reading({name_of(attempt): 9})], leases())
     first._written_at -= 60
-    first.note([reading(**{name_of(attempt): 9})], leases())
+    first.note([reading({name_of(attempt): 9})], leases())
 
     second = ClaimWatch()
     second._written_at -= 60
-    second.note([reading(**{name_of(attempt): 4})], leases())
+    second.note([reading({name_of(attempt): 4})], leases())
 
     assert Lease.objects.get().peak_bytes == 9 * GIB
 
@@ -93,7 +94,7 @@ def test_f86_the_job_that_outgrows_its_claim_is_stopped_and_not_its_neighbours(m
 
     for _ in range(2):
         held = {name_of(first): 19, name_of(greedy): 30, name_of(third): 20}
-        watch.note([reading(**held)], leases())
+        watch.note([reading(held)], leases())
 
     greedy.job.refresh_from_db()
     assert (greedy.job.state, greedy.job.stop_reason) == (JobState.STOPPING, StopReason.MEMORY)
@@ -162,7 +163,7 @@ def test_a_stale_reading_counts_for_nothing(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
     watch = ClaimWatch()
     for _ in range(5):
-        watch.note([reading(stale=True, **{name_of(attempt): 70})], leases())
+        watch.note([reading({name_of(attempt): 70}, stale=True)], leases())
 
     attempt.job.refresh_from_db()
     assert attempt.job.state == JobState.RUNNING
@@ -172,7 +173,7 @@ def test_f84_a_foreign_process_that_grows_does_not_limit_the_job_beside_it(make_
     attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
     watch = ClaimWatch()
     for _ in range(5):
-        watch.note([reading(**{name_of(attempt): 19, "foreign": 61})], leases())
+        watch.note([reading({name_of(attempt): 19, "foreign": 61})], leases())
 
     attempt.job.refresh_from_db()
     assert attempt.job.state == JobState.RUNNING

@@ -56,7 +56,8 @@ def room(db) -> Room:
 
 @pytest.fixture
 def job(make_attempt, make_device) -> Job:
-    return make_attempt(state=JobState.RUNNING, devices=[make_device(0)]).job
+    job: Job = make_attempt(state=JobState.RUNNING, devices=[make_device(0)]).job
+    return job
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_the_parts_of_a_device_add_up_to_one_at_every_moment(held, spells, cuts,
 @given(st.lists(stretches(Held), min_size=1, max_size=6), st.lists(times, max_size=4))
 def test_cuts_change_nobodys_seconds(held, cuts):
     def seconds(**more):
-        found = {}
+        found: dict[object, float] = {}
         for piece in divide(0, 1000, held, [], **more):
             found[piece.key] = found.get(piece.key, 0) + piece.seconds
         return found

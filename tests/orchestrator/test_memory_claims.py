@@ -12,7 +12,7 @@ from orchestrator.spec import GIB
 
 @pytest.fixture
 def sharing_pool(make_pool) -> Pool:
-    pool = make_pool()
+    pool: Pool = make_pool()
     pool.sharing = Sharing.LEARNED
     pool.save()
     return pool

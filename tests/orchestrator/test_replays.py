@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -70,7 +71,7 @@ def a_queue(one_gpu, ran, bob):
         ran(10, 10 - 2 * number, 8 - 2 * number, owner=bob if number % 2 else None)
 
 
-def ask(*variants: Variant, days: int = 7) -> dict[str, dict]:
+def ask(*variants: Variant, days: int = 7) -> dict[str, dict[str, Any]]:
     question = Question("default", days, NOW.timestamp(), list(variants))
     return {row["name"]: row for row in answer(question)["rows"]}
 
@@ -182,10 +183,13 @@ def question(one_gpu) -> Question:
 
 
 def test_a_question_is_asked_once_and_its_answer_kept(home, a_queue, question, monkeypatch):
-    started = []
-    monkeypatch.setattr(
-        replay_runs.subprocess, "Popen", lambda command, **_: started.append(command) or _Ended()
-    )
+    started: list[list[str]] = []
+
+    def begin(command: list[str], **_: object) -> _Ended:
+        started.append(command)
+        return _Ended()
+
+    monkeypatch.setattr("subprocess.Popen", begin)
 
     key = replay_runs.ask(question)
     assert replay_runs.state_of(key) == State.RUNNING
@@ -205,7 +209,7 @@ class _Ended:
 
 
 def test_a_replay_that_cannot_be_answered_keeps_its_sentence(home, question, monkeypatch):
-    monkeypatch.setattr(replay_runs.subprocess, "Popen", lambda *_, **__: _Ended())
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: _Ended())
     key = replay_runs.ask(question)
 
     replay_runs.work_on(key)
@@ -214,7 +218,7 @@ def test_a_replay_that_cannot_be_answered_keeps_its_sentence(home, question, mon
 
 
 def test_a_replay_whose_process_died_has_failed_and_is_begun_anew(home, question, monkeypatch):
-    monkeypatch.setattr(replay_runs.subprocess, "Popen", lambda *_, **__: _Ended())
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: _Ended())
     key = replay_runs.ask(question)
     (replay_runs.folder() / f"{key}.lock").touch()  # taken, and free again without an answer
 

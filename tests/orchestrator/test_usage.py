@@ -41,7 +41,7 @@ def hours(rows) -> dict[str, float]:
 
 @pytest.fixture
 def device(make_device) -> Device:
-    device = make_device(0)
+    device: Device = make_device(0)
     Device.objects.update(added_at=START)
     return device
 
@@ -161,7 +161,8 @@ def test_other_people_are_one_row_for_who_may_not_see_them(device, ran, bob, roo
 
 
 def lost_h(rows) -> float:
-    return round(sum(row.failed_s for row in rows) / HOUR_S, 6)
+    lost_s: float = sum(row.failed_s for row in rows)
+    return round(lost_s / HOUR_S, 6)
 
 
 def test_a_job_that_failed_is_lost_whole(device, ran):
