@@ -1,0 +1,50 @@
+import torch
+from torch.utils.data import TensorDataset
+
+from benchmarks.models import make_mlp
+from tests.training.plan.models import make_case
+from tests.training.plan.test_search import Same
+from training import TrainConfig, Trainer
+from training.plan.choose import Training, choose_plan
+from training.plan.trial import measure_step_s
+from training.plan.types import Plan
+
+
+def test_trial_steps_leave_the_model_and_the_generators_alone():
+    model, sample, loss_fn = make_case("residual")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    generator = torch.get_rng_state()
+    training = Training(TrainConfig(), model, Same(sample), torch.device("cpu"), loss_fn)
+    plan = Plan(batch_size=4, gradient_accumulation_steps=2, activation_checkpointing="full")
+
+    assert measure_step_s(training, plan) > 0
+
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_batch_size_left_open_is_chosen_and_trained_with(tmp_path):
+    model = make_mlp(16, 2)
+    data = TensorDataset(torch.randn(64, 16), torch.zeros(64, dtype=torch.long))
+    config = TrainConfig(batch_size="auto", checkpoint_dir=str(tmp_path), max_steps=2)
+
+    state = Trainer(config).fit(model, data)
+
+    assert state.step in (1, 2)
+
+
+def test_a_model_that_cannot_be_followed_trains_as_its_settings_say(tmp_path):
+    class LooksAtValues(torch.nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs if inputs.sum().item() > 0 else -inputs)
+
+    data = TensorDataset(torch.randn(64, 8), torch.zeros(64, dtype=torch.long))
+    training = Training(
+        TrainConfig(batch_size="auto"),
+        LooksAtValues(8, 4),
+        data,
+        torch.device("cpu"),
+        torch.nn.functional.cross_entropy,
+    )
+
+    assert choose_plan(training) == Plan(batch_size=32)
