@@ -115,8 +115,21 @@ def test_no_page_scrolls_sideways(open_page, ada, make_attempt, write_readings, 
     write_readings(device.pk, **{device.pk.replace("-", "_"): {"holders": [holder]}})
     page = open_page(ada, "/", width=width, color_scheme=scheme)
 
-    for address in ("/", "/queue", "/jobs", f"/jobs/{attempt.job_id}", "/submit", "/account"):
+    for address in (
+        "/",
+        "/queue",
+        "/jobs",
+        f"/jobs/{attempt.job_id}",
+        f"/compare?jobs={attempt.job_id}",
+        "/submit",
+        "/datasets",
+        "/pools",
+        f"/devices/{device.pk}",
+        "/notices",
+        "/account",
+    ):
         page.goto(page.url.split("/", 3)[0] + "//" + page.url.split("/")[2] + address)
+        page.wait_for_load_state("networkidle")  # a file that is cut off is left open by the test's server
         assert page.evaluate("document.documentElement.scrollWidth") <= width, address
 
 

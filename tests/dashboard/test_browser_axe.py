@@ -78,7 +78,7 @@ def check(page, base: str, addresses) -> list[str]:
     found = []
     for address in addresses:
         page.goto(base + address)
-        page.wait_for_timeout(600)
+        page.wait_for_load_state("networkidle")
         found += [f"{address}: {line}" for line in violations(page)]
     return found
 
