@@ -8,9 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from training.callbacks import EarlyStopping as EarlyStopping
     from training.checkpoint import Checkpointer as Checkpointer
     from training.config import TrainConfig as TrainConfig
     from training.data import ResumableSampler as ResumableSampler
+    from training.explanation import explain as explain
+    from training.memory.autotune import find_batch_size as find_batch_size
     from training.plan.types import Plan as Plan
     from training.report import Reporter as Reporter
     from training.report import report as report
@@ -20,11 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checkpointer",
+    "EarlyStopping",
     "Plan",
     "Reporter",
     "ResumableSampler",
     "TrainConfig",
     "Trainer",
+    "explain",
+    "find_batch_size",
     "prepare",
     "prepare_optimizer",
     "report",
@@ -32,11 +38,14 @@ __all__ = [
 
 _HOMES = {
     "Checkpointer": "training.checkpoint",
+    "EarlyStopping": "training.callbacks",
     "Plan": "training.plan.types",
     "Reporter": "training.report",
     "ResumableSampler": "training.data",
     "TrainConfig": "training.config",
     "Trainer": "training.trainer",
+    "explain": "training.explanation",
+    "find_batch_size": "training.memory.autotune",
     "prepare": "training.strategies.choose",
     "prepare_optimizer": "training.strategies.choose",
 }

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from training import loop
 from training.config import ConfigError, TrainConfig
 from training.data import SizedDataset, measure_length, mix_seeds, move_to
-from training.explain import explain
+from training.explanation import explain
 from training.fault import StopRequest
 from training.memory.autotune import clear_memory, is_out_of_memory
 from training.plan.fixed import fixed_plan

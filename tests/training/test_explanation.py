@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.explain import explain
+from training.explanation import explain
 
 
 @pytest.mark.parametrize(
