@@ -46,7 +46,7 @@ def prepare_home(home: Path) -> str:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=300,  # compressing the static files takes 20 s of a core, and cores may be busy
         )
     return done.stdout.strip()
 
