@@ -183,7 +183,10 @@ class RankedPass(PoolPass):
         if (chosen and standing.key <= key) or standing.key[:2] < key[:2] or not self._ran_enough(job, key):
             return None
         cost_s = restart_cost_s(job, self._policy) + (job.checkpoint_age_s or 0.0)
-        if key[2] != TRIAL and 1 < standing.worth * cost_s < inf:  # it would end before it is back
+        same_band = standing.key[0] == key[0]
+        if (
+            same_band and key[2] != TRIAL and 1 < standing.worth * cost_s < inf
+        ):  # it would end before it is back
             return None
         return cost_s * standing.units + (_CHOSEN_COST if chosen else 0.0)
 

@@ -10,6 +10,7 @@ from orchestrator.scheduling.types import Job, OwnerUsage, Policy, RunningJob, S
 
 _SHORTEST_S = 60.0  # what is nearly done is not told apart by its last steps
 _FRONT = 2.0  # so often overdue a job goes with the trials, which no stream of newer jobs can outrank
+_AGAIN = 2.0  # times its age that a silent job is taken to have left, where its wait is judged
 _EPS = 1e-6
 TRIAL, RANKED = 0, 1
 
@@ -48,17 +49,19 @@ class Ranking:
             return Standing((-job.priority, late, TRIAL, job.submitted, job.submitted, job.id), units, inf)
         known = self._known_left_s(job, units)
         left = self._feedback_left_s(job, units) if known is None else known
-        overdue = self._overdue(job, left)
+        overdue = self._overdue(job, left if known is not None else _at_most_again(job, left))
         if overdue >= _FRONT:
             return Standing((-job.priority, late, TRIAL, job.submitted, job.submitted, job.id), units, inf)
-        if overdue >= 1:
-            left /= self._policy.feedback_factor
+        lifts = int(overdue * (self._policy.silent_lifts if known is None else 1))
+        if lifts > 0:
+            left /= self._policy.feedback_factor**lifts
         # Levels are of GPU-time, whatever the pool: a guess of time would be all guess.
         value = left * units ** (1.0 if known is None else self._weight)
         worth = 1.0 / left
         if isinstance(job, RunningJob):
-            value /= self._policy.stay_factor
-            worth *= self._policy.stay_factor
+            stay = self._policy.silent_stay_factor if known is None else self._policy.stay_factor
+            value /= stay
+            worth *= stay
         return Standing((-job.priority, late, RANKED, value, job.submitted, job.id), units, worth)
 
     def _trial_s(self, job: Job) -> float:
@@ -94,6 +97,11 @@ class Ranking:
             return 0.0
         waited_s = self._now - job.submitted - job.ran_s
         return waited_s / (ratio * max(_SHORTEST_S, job.ran_s + left_s))
+
+
+def _at_most_again(job: Job, left_s: float) -> float:
+    """Of a silent job that has run, what a wait is measured by: most have little left beside their age."""
+    return min(left_s, _AGAIN * job.ran_s) if job.ran_s > 0 else left_s
 
 
 def trial_s(job: Job, policy: Policy) -> float:

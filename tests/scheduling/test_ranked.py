@@ -250,3 +250,12 @@ def test_a_wide_job_is_held_a_slot_where_those_who_run_may_not_be_stopped():
 
     assert decisions.start == (), "the free device is not the next one's: they would never all be free"
     assert [(each.job_id, len(each.device_ids)) for each in decisions.reserve] == [("id-wide", 8)]
+
+
+def test_a_silent_job_that_runs_is_not_stopped_for_one_that_is_one_level_better():
+    holder = running("holder", "gpu-0", ran_s=1000.0, attained_gpu_s=1000.0)
+    one_level = queued("waits", ran_s=800.0, attained_gpu_s=800.0)
+
+    decisions = ranked(state(devices=gpus(1), queued=(one_level,), running=(holder,)))
+
+    assert decisions.preempt == ()
