@@ -237,7 +237,7 @@ def test_what_the_pool_lacks_is_refused_with_what_it_has(ada):
     refused: list[tuple[dict[str, Any], str]] = [
         ({"pool": "other"}, "There is no pool 'other'; known: default"),
         ({"python": "3.9"}, "no interpreter '3.9'; registered: none"),
-        ({"secrets": ["TOKEN"]}, "There is no secret 'TOKEN'"),
+        ({"secrets": ["TOKEN"]}, "You have no secret 'TOKEN'"),
         ({"depends_on": ["x"]}, "There is no job 'x' to depend on"),
         ({"depends_on": [str(uuid.uuid4())]}, "There is no job"),
     ]
