@@ -20,7 +20,9 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.05)
 
 
-def fit(name: str, rank: int, folder: Path, model: nn.Module, data: Any, **settings: Any) -> dict[str, Any]:
+def fit(
+    name: str, rank: int, folder: Path, model: nn.Module, data: Any, optimizer: Any = sgd, **settings: Any
+) -> dict[str, Any]:
     """Lines that each rank reported, and the whole weights."""
     file = folder / f"{name}-{rank}-{time.time_ns()}.jsonl"
     reporter = Reporter(file, active=True)
@@ -34,7 +36,7 @@ def fit(name: str, rank: int, folder: Path, model: nn.Module, data: Any, **setti
         }
     )
     try:
-        state = Trainer(config, reporter=reporter).fit(model, data, loss_fn=loss_fn, optimizer=sgd)
+        state = Trainer(config, reporter=reporter).fit(model, data, loss_fn=loss_fn, optimizer=optimizer)
     finally:
         reporter.close()
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -136,6 +138,18 @@ def move_blocks(name: str, rank: int, folder: Path) -> Any:
     return found
 
 
+def change_strategy(name: str, rank: int, folder: Path) -> Any:
+    """Twenty steps in five attempts, each under another strategy, beside twenty in one."""
+    adamw = {"optimizer": lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2)}
+    through = fit(f"{name}-through", rank, folder, make_model(1), make_data(), **adamw, strategy="ddp")
+    for strategy, steps in (("ddp", 7), ("fsdp", 10), ("pipeline", 13), ("zero1", 17), ("tensor", 20)):
+        settings = {"strategy": strategy, "max_steps": steps, "resume": True}
+        settings["batch_size"] = 8 if strategy in ("ddp", "fsdp", "zero1") else 16
+        model = make_model(1 if steps == 7 else steps)  # what a later process begins with must not matter
+        parts = fit(name, rank, folder, model, make_data(), **adamw, **settings)
+    return {"through": through["weights"], "parts": parts["weights"], "lines": parts["lines"]}
+
+
 def refuse(name: str, rank: int, folder: Path) -> Any:
     """Models and settings that a strategy cannot carry out."""
 
@@ -175,6 +189,7 @@ BEHAVIOURS = {
     "differ": differ,
     "be-slow": be_slow,
     "move-blocks": move_blocks,
+    "change-strategy": change_strategy,
     "refuse": refuse,
 }
 

@@ -8,7 +8,7 @@ import torch
 from tests.training.started import run_cases
 
 pytestmark = pytest.mark.slow
-CASES = ("compress", "go-alone", "meet-nan", "differ", "be-slow", "move-blocks", "refuse")
+CASES = ("compress", "go-alone", "meet-nan", "differ", "be-slow", "move-blocks", "change-strategy", "refuse")
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,13 @@ def test_slow_blocks_move_to_the_other_stage_and_change_no_number(found: dict[st
     assert moved
     assert int(moved[-1]) > 3  # where equal parameters would cut six blocks
     assert distance(balanced["weights"], fixed["weights"]) < 1e-12
+
+
+def test_a_training_goes_on_under_any_other_strategy(found: dict[str, Any]) -> None:
+    changed = found["change-strategy"]
+
+    assert [line["step"] for line in changed["lines"] if "loss" in line] == [18, 19, 20]
+    assert distance(changed["parts"], changed["through"]) < 1e-10
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,26 @@ def test_loss_outputs_and_weights_come_out_of_a_trained_model(reporter: Reporter
     torch.testing.assert_close(torch.load(tmp_path / "weights.pt", weights_only=True), model.state_dict())
 
 
+@pytest.mark.parametrize(
+    "settings", [{"cpu_offload": "optimizer"}, {"precision": "fp16"}, {"lr_warmup_steps": 4}]
+)
+def test_a_resumed_run_equals_one_that_never_stopped(reporter: Reporter, settings: dict[str, Any]) -> None:
+    def train(folder: str, steps: int, **more: Any) -> nn.Module:
+        model = make_model()
+        config = TrainConfig.from_mapping(
+            {"batch_size": 8, "epochs": 9, "max_steps": steps, "checkpoint_dir": folder, **settings, **more}
+        )
+        Trainer(config, reporter=reporter).fit(model, make_data())
+        return model
+
+    through = train("whole", 7)
+    train("parts", 3)
+    resumed = train("parts", 7, resume=True)
+
+    for some, other in zip(through.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(some, other)
+
+
 def test_resume_goes_on_where_fit_stopped(reporter: Reporter, lines: Lines) -> None:
     config: dict[str, Any] = {"batch_size": 8, "checkpoint_every": None, "epochs": 9}
     Trainer(TrainConfig(**config, max_steps=3), reporter=reporter).fit(make_model(), make_data())

@@ -51,7 +51,7 @@ class Fsdp(Single):
         return nullcontext()
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
-        clip_sharded(model.parameters(), max_norm, self._mesh.get_group(), None)
+        clip_sharded(model.parameters(), max_norm, self.device, self._mesh.get_group(), None)
 
     def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
         return sharded_state.gather_full(model, optimizer)

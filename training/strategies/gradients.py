@@ -33,17 +33,21 @@ def sum_gradients(parameters: Iterable[Parameter], group: ProcessGroup, *, mean:
 
 
 def clip_sharded(
-    parameters: Iterable[Parameter], max_norm: float, shards: ProcessGroup | None, stages: ProcessGroup | None
+    parameters: Iterable[Parameter],
+    max_norm: float,
+    device: torch.device,
+    shards: ProcessGroup | None,
+    stages: ProcessGroup | None,
 ) -> None:
     """Scale gradients to ``max_norm`` over all ranks.
 
     Split DTensors are parts of one gradient over the ranks of ``shards``; other tensors are whole and
-    alike there.  Each rank of ``stages`` has gradients of its own.
+    alike there.  Each rank of ``stages`` has gradients of its own.  The groups talk over ``device``;
+    gradients may be offloaded from it.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     parts = [local(gradient) for gradient in gradients if _is_split(gradient)]
     whole = [local(gradient) for gradient in gradients if not _is_split(gradient)]
-    device = local(gradients[0]).device if gradients else torch.device("cpu")
     total = _sum_of_squares(parts, device)
     if shards is not None:
         distributed.all_reduce(total, group=shards)
@@ -52,7 +56,7 @@ def clip_sharded(
         distributed.all_reduce(total, group=stages)
     factor = (max_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)  # torch's own rule
     for gradient in (*parts, *whole):
-        gradient.mul_(factor)
+        gradient.mul_(factor.to(gradient.device))
 
 
 def _is_split(tensor: Tensor) -> bool:
@@ -67,4 +71,4 @@ def _sum_of_squares(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     ]
     if not norms:
         return torch.zeros((), dtype=torch.float64, device=device)
-    return torch.stack([norm.double() for norm in norms]).square().sum()
+    return torch.stack([norm.double() for norm in norms]).square().sum().to(device)

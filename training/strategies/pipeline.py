@@ -215,7 +215,7 @@ class Pipeline(Single):
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         shards = self._tp.get_group() if self.plan.tp > 1 else None
-        clip_sharded(self._own_parameters(), max_norm, shards, self._pp.get_group())
+        clip_sharded(self._own_parameters(), max_norm, self.device, shards, self._pp.get_group())
 
     def _own_parameters(self) -> list[nn.Parameter]:
         return [parameter for name, parameter in self._chain.model.named_parameters() if self.holds(name)]

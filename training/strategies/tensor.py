@@ -48,7 +48,7 @@ class TensorParallel(Single):
             sum_gradients(self._model.parameters(), self._dp.get_group(), mean=True)
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
-        clip_sharded(model.parameters(), max_norm, self._tp.get_group(), None)
+        clip_sharded(model.parameters(), max_norm, self.device, self._tp.get_group(), None)
 
     def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
         return sharded_state.gather_full(model, optimizer)
