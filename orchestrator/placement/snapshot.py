@@ -20,7 +20,8 @@ from orchestrator.placement.limits import with_limits
 
 def relevant_jobs() -> list[Job]:
     states = [JobState.QUEUED, *LEASED_STATES]
-    return list(Job.objects.filter(state__in=states).select_related("owner", "array", "pool"))
+    # One object for each owner, not for each job: of a long queue, most of a pass would go into making them.
+    return list(Job.objects.filter(state__in=states).prefetch_related("owner", "array", "pool"))
 
 
 def look(now: datetime, drafts: Iterable[Job] = ()) -> scheduling.State:
