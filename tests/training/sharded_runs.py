@@ -40,7 +40,12 @@ def main() -> None:
     checkpointer = Checkpointer("checkpoints", strategy=how)
 
     def state() -> dict[str, Any]:
-        return {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": [1, "x"]}
+        return {
+            "step": step,
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "rng": [1, "x"],
+        }
 
     def train(steps: int, seed: int) -> None:
         for number in range(steps):
