@@ -1,5 +1,6 @@
 """Each command in the operators' pages is run, as far as a test can."""
 
+import itertools
 import re
 import shlex
 import shutil
@@ -37,7 +38,7 @@ def commands() -> list[tuple[str, str]]:
 def words(command: str) -> tuple[dict[str, str], list[str]]:
     """Settings before a command, and the command."""
     parts = shlex.split(command)
-    settings = [part for part in parts if re.match(r"^[A-Z_]+=", part)]
+    settings = list(itertools.takewhile(lambda part: re.match(r"^[A-Z_]+=", part), parts))
     return dict(each.split("=", 1) for each in settings), parts[len(settings) :]
 
 
