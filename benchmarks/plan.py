@@ -125,6 +125,7 @@ class _Same(Dataset[Any]):
 def _measure_regret(outcome: Outcome) -> None:
     """The planner chooses with its few trial steps; then all candidates step in turns."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # several wait for each other wherever anything else runs
     regrets = {}
     for case in SMALL_MODELS:
         regrets[case.name], outcome.details[f"plans_{case.name}"] = _regret(case)

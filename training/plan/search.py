@@ -22,7 +22,7 @@ BEST_TIMED = 3
 _SHOWN = 24  # candidates kept in a table
 
 TimePlan = Callable[[Plan], float]
-"""Seconds of a real step of a plan, the middle one of a few."""
+"""Seconds of a real step of a plan, the quickest of a few."""
 
 
 class DoesNotFit(ConfigError):
