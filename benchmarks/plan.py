@@ -21,7 +21,7 @@ from training.plan.layers import LayerGraph, read_profile
 from training.plan.partition import Asynchronous, describe_partitions, partition_asynchronous
 from training.plan.placement import Links, NoPlacement, layer_bytes, place
 from training.plan.table import summarise
-from training.plan.trial import Trial, measure_step_s
+from training.plan.trial import Trial, measure_steps_s
 from training.plan.types import Plan
 
 FIGURES = (
@@ -136,7 +136,7 @@ def _measure_regret(outcome: Outcome) -> None:
 def _regret(case: Case) -> tuple[float, list[dict[str, Any]]]:
     config = TrainConfig(batch_size=EFFECTIVE_BATCH, activation_checkpointing="auto")
     training = Training(config, case.make(), _Same(case.sample), torch.device("cpu"), case.loss_fn)
-    table = make_table(training, 1, time_plan=lambda plan: measure_step_s(training, plan))
+    table = make_table(training, 1, time_plans=lambda plans: measure_steps_s(training, plans))
     assert table.chosen is not None  # noqa: S101 -- the host's memory holds these models
     open_plans = list_plans(config, 1, has_bf16=False, on_gpu=False, most_batch=4096, widened=True)
     step_s = _time_in_turns(training, [plan for plan in open_plans if plan.batch_size >= SMALLEST_BATCH])

@@ -24,7 +24,7 @@ from training.plan.fixed import fixed_plan
 from training.plan.given import PLAN_EVENT, declared_memory_bytes, given_plan
 from training.plan.hardware import free_bytes, read_hardware
 from training.plan.memory import CannotEstimate
-from training.plan.search import TimePlan, Workload, search
+from training.plan.search import TimePlans, Workload, search
 from training.plan.table import PlanTable, summarise
 from training.plan.types import Plan
 from training.precision import has_bf16
@@ -77,7 +77,7 @@ def make_table(
     world_size: int,
     *,
     memory_bytes: int | None = None,
-    time_plan: TimePlan | None = None,
+    time_plans: TimePlans | None = None,
 ) -> PlanTable:
     """All candidates for ``world_size`` devices like this one, with ``memory_bytes`` of each or what is free.
 
@@ -97,7 +97,7 @@ def make_table(
         len(training.dataset),
         on_gpu=device.type == "cuda",
     )
-    return search(workload, training.config, hardware, time_plan=time_plan, has_bf16=has_bf16(device))
+    return search(workload, training.config, hardware, time_plans=time_plans, has_bf16=has_bf16(device))
 
 
 def _has_one_answer(training: Training) -> bool:

@@ -21,8 +21,8 @@ SIMPLER_IF_WITHIN = 1.05  # a plainer plan this near to the quickest is taken: p
 BEST_TIMED = 3
 _SHOWN = 24  # candidates kept in a table
 
-TimePlan = Callable[[Plan], float]
-"""Seconds of a real step of a plan, the quickest of a few."""
+TimePlans = Callable[[Sequence[Plan]], Sequence[float]]
+"""Seconds of a real step of each plan, the quickest of a few taken in turns."""
 
 
 class DoesNotFit(ConfigError):
@@ -86,7 +86,7 @@ def search(
     config: TrainConfig,
     hardware: Hardware,
     *,
-    time_plan: TimePlan | None = None,
+    time_plans: TimePlans | None = None,
     has_bf16: bool = False,
     fewer: bool = True,
 ) -> PlanTable:
@@ -103,8 +103,8 @@ def search(
     fitting = sorted((each for each in judged if each.fits), key=lambda each: each.sample_s)
     if not fitting:
         raise DoesNotFit(_miss(judged, hardware))
-    if time_plan is not None:
-        fitting = _time_best(fitting, time_plan)
+    if time_plans is not None:
+        fitting = _time_best(fitting, time_plans)
     chosen = _choose(judged, fitting)
     others = _give_reasons(judged, fitting, chosen, hardware)
     return PlanTable(
@@ -144,9 +144,11 @@ def _judge(workload: Workload, plan: Plan, hardware: Hardware) -> Candidate:
     )
 
 
-def _time_best(fitting: Sequence[Candidate], time_plan: TimePlan) -> list[Candidate]:
+def _time_best(fitting: Sequence[Candidate], time_plans: TimePlans) -> list[Candidate]:
     """The best few with a measured step, in its order, before the others."""
-    timed = [replace(each, measured_s=time_plan(each.plan)) for each in fitting[:BEST_TIMED]]
+    best = fitting[:BEST_TIMED]
+    took = time_plans([each.plan for each in best])
+    timed = [replace(each, measured_s=step_s) for each, step_s in zip(best, took, strict=True)]
     return sorted(timed, key=lambda each: each.sample_s) + list(fitting[BEST_TIMED:])
 
 

@@ -2,6 +2,8 @@
 
 import copy
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
@@ -73,15 +75,15 @@ class Trial:
             torch.cuda.synchronize(self._training.device)
 
 
-def measure_step_s(training: Training, plan: Plan) -> float:
-    """The quickest of five steps, after two to warm up: others on the machine only add to it.
+def measure_steps_s(training: Training, plans: Sequence[Plan]) -> list[float]:
+    """Of each plan the quickest of five steps, after two to warm up; changes neither model nor generators.
 
-    Changes neither model nor generators.
+    In turns, so that all meet the same neighbours, who only add to a step.
     """
-    with torch.random.fork_rng(devices=[]), Trial(training, plan) as trial:
-        for _ in range(WARM_UP_STEPS):
-            trial.step_s()
-        return min(trial.step_s() for _ in range(MEASURED_STEPS))
+    with torch.random.fork_rng(devices=[]), ExitStack() as stack:
+        trials = [stack.enter_context(Trial(training, plan)) for plan in plans]
+        rounds = [[trial.step_s() for trial in trials] for _ in range(WARM_UP_STEPS + MEASURED_STEPS)]
+    return [min(times) for times in zip(*rounds[WARM_UP_STEPS:], strict=True)]
 
 
 def _repeat(batch: Any, size: int) -> Any:

@@ -111,7 +111,10 @@ def test_measured_steps_decide_over_predicted_ones():
     config = TrainConfig(batch_size="auto")
 
     table = search(
-        workload(), config, hardware(1), time_plan=lambda plan: slow_first.get(plan.batch_size, 9.0)
+        workload(),
+        config,
+        hardware(1),
+        time_plans=lambda plans: [slow_first.get(plan.batch_size, 9.0) for plan in plans],
     )
 
     assert table.chosen is not None
