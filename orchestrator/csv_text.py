@@ -7,11 +7,15 @@ from collections.abc import Iterable, Sequence
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def write_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """RFC 4180; what would begin a formula gets an apostrophe before it, numbers stay numbers."""
+def write_csv(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> str:
+    """RFC 4180; what would begin a formula gets an apostrophe before it, numbers stay numbers.
+
+    None for ``header`` writes more rows of a table that was begun before.
+    """
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_MINIMAL)
-    writer.writerow(header)
+    if header is not None:
+        writer.writerow(header)
     for row in rows:
         writer.writerow([_cell(value) for value in row])
     return text.getvalue()

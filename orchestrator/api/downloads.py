@@ -115,6 +115,11 @@ def send_tar(request: HttpRequest, root: Path, name: str, called: Mapping[str, s
     return _attachment(request, chunks, f"{name}.tar", "application/x-tar")
 
 
+def send_made(request: HttpRequest, chunks: Iterator[bytes], name: str, kind: str) -> Download:
+    """What is made while it is sent, as an attachment."""
+    return _attachment(request, chunks, name, kind)
+
+
 def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, tz=UTC)
 

@@ -11,13 +11,14 @@ from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_val
 
 from orchestrator import audit, checkpoints, rights, steering
 from orchestrator.api.auth import ApiRequest
-from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_tar
+from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_made, send_tar
 from orchestrator.api.finding import find_job
 from orchestrator.api.job_view import show_checkpoint
 from orchestrator.api.moments import read_seconds
 from orchestrator.api.paging import Page, whole
 from orchestrator.api.schemas import CheckpointOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
 from orchestrator.exceptions import NotFound
+from orchestrator.metrics_csv import write_points
 from orchestrator.models import Attempt, Checkpoint, Job
 from orchestrator.store import log_lines, log_search, logs, series
 from orchestrator.store.layout import JobFolder
@@ -63,8 +64,11 @@ class LogSearch(LogPlace):
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
-class MetricWindow(BaseModel):
+class MetricNames(BaseModel):
     names: str | None = Field(None, max_length=4000, description="separated by commas; default: all")
+
+
+class MetricWindow(MetricNames):
     x: Literal["step", "time"] = "step"
     start: Window | None = Field(None, alias="from", description="a step; with x=time RFC 3339 or seconds")
     end: Window | None = Field(None, alias="to", description="a step; with x=time RFC 3339 or seconds")
@@ -168,6 +172,16 @@ def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindo
         folder, names, window.x, window.start, window.end, window.max_points, until_seq=seq
     )
     return {"series": {name: each.as_json() for name, each in found.items()}, "seq": seq}
+
+
+@router.get("/{job_id}/metrics.csv", openapi_extra={"responses": {200: {"content": {"text/csv": {}}}}})
+def download_job_metrics(request: ApiRequest, job_id: str, chosen: Query[MetricNames]) -> object:
+    """Every stored point as CSV, not reduced: series, attempt, step, time, value; repeated steps too."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    names = None if chosen.names is None else chosen.names.split(",")
+    folder, seq = _folder(job).metrics, job.metric_seq
+    blocks = series.read_points(folder, names, until_seq=seq) if seq else iter(())
+    return send_made(request, write_points(blocks), f"{job.short_id}-metrics.csv", "text/csv; charset=utf-8")
 
 
 @router.get("/{job_id}/checkpoints", response=Page[CheckpointOut])

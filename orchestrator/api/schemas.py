@@ -285,6 +285,9 @@ class SeriesOut(BaseModel):
     bucket: Number
     total: int
     nonfinite: list[tuple[Number, str]]
+    tail: Number | None = Field(
+        None, description="x from which points are left over from attempts before the newest"
+    )
 
 
 class MetricsOut(BaseModel):

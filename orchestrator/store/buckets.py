@@ -16,7 +16,8 @@ class Series:
 
     ``x`` is the first step (or time) seen in a bucket; ``y`` the mean of its finite values, NaN where it
     has none; ``n`` counts the finite ones.  ``bucket`` is the width in the unit of x (1 where nothing was
-    reduced), ``total`` the points behind it all, ``nonfinite`` the first of each kind in each bucket.
+    reduced), ``total`` the points behind it all, ``nonfinite`` the first of each kind in each bucket, and
+    ``tail`` the x from which points are left over from attempts before the newest.
     """
 
     x: Floats | Ints
@@ -27,6 +28,7 @@ class Series:
     bucket: float
     total: int
     nonfinite: list[tuple[float, str]] = field(default_factory=list)
+    tail: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As the REST API shows it: lists, with null for what is not a number."""
@@ -39,6 +41,7 @@ class Series:
             "bucket": self.bucket,
             "total": self.total,
             "nonfinite": [[x, kind] for x, kind in self.nonfinite],
+            **({} if self.tail is None else {"tail": self.tail}),
         }
 
 

@@ -1,8 +1,8 @@
 """Reading metric columns: whole series in buckets, what came since a seq, and the last values."""
 
 import os
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,6 +118,32 @@ def read_series(
         if columns:
             found[name] = _one_series(columns, x, start, end, max_points)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Stored points of one series and attempt, in their order; arrays of shape ``(points,)``."""
+
+    name: str
+    attempt: int
+    step: Ints
+    ms: Ints  # since 1970
+    value: Floats
+
+
+def read_points(
+    folder: Path, names: Collection[str] | None = None, *, until_seq: int | None = None, most: int = 100_000
+) -> Iterator[Block]:
+    """Every stored point, also those that a later attempt repeated, in blocks of at most ``most``."""
+    known, records = read_state(folder, until_seq=until_seq)
+    for (attempt, number), count in sorted(
+        lengths_after(records, known).items(), key=lambda item: item[0][::-1]
+    ):
+        if names is not None and known.series[number] not in names:
+            continue
+        for first in range(0, count, most):
+            column = _read(folder, known, attempt, number, first, min(count, first + most))
+            yield Block(known.series[number], attempt, column.step, column.ms, column.value)
 
 
 def series_names(folder: Path) -> list[str]:
@@ -275,18 +301,27 @@ def _one_series(
     if x == "step":
         place, value = _by_step(columns)
         unit = 1.0
+        tail = _tail(columns, place)
     else:
         place, value = (
             _joined([column.ms for column in columns]),
             _joined([column.value for column in columns]),
         )
-        unit = 0.001
+        unit, tail = 0.001, None
     if start is not None or end is not None:
         low = -np.inf if start is None else start / unit
         high = np.inf if end is None else end / unit
         inside = (place >= low) & (place <= high)
         place, value = place[inside], value[inside]
-    return reduce_series(place, value, max_points, unit=unit)
+    return replace(reduce_series(place, value, max_points, unit=unit), tail=tail)
+
+
+def _tail(columns: list[_Column], place: Ints) -> float | None:
+    """The first step that only earlier attempts reached; None where the newest is ahead of them."""
+    if len(columns) == 1 or not len(newest := columns[-1].step):
+        return None
+    beyond = place[place > newest.max()]
+    return int(beyond.min()) if len(beyond) else None
 
 
 def _by_step(columns: list[_Column]) -> tuple[Ints, Floats]:

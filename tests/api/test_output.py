@@ -1,5 +1,6 @@
 """Logs, metrics, checkpoints and files of a job."""
 
+import csv
 import io
 import os
 import tarfile
@@ -156,6 +157,44 @@ def test_windows_of_metrics_that_are_none_are_400(query, ran, client_of, ada):
 
 def test_a_job_without_metrics_has_no_series(ran, client_of, ada):
     assert client_of(ada).send("GET", f"/jobs/{ran.pk}/metrics").json() == {"series": {}, "seq": 0}
+
+
+def test_all_points_leave_as_csv_that_a_spreadsheet_takes_for_no_formula(ran, home, client_of, ada, bob):
+    folder = home.job(ran.pk).metrics
+    for attempt, steps in ((1, range(600)), (2, range(500, 510))):
+        with MetricWriter(folder, attempt, 1000.0, None) as writer:
+            for step in steps:
+                writer.append(
+                    points_of(step, 1000.0 + step, {"=cmd()": NAN if step == 7 else 1.5, "lr": 0.1})
+                )
+            seq = writer.flush()["seq"]
+    type(ran).objects.filter(pk=ran.pk).update(metric_seq=seq)
+    address = f"/jobs/{ran.pk}/metrics.csv?names=%3Dcmd()"
+
+    answer = client_of(ada).send("GET", address)
+
+    assert "attachment" in answer["Content-Disposition"]
+    rows = list(csv.reader(io.StringIO(content(answer).decode())))
+    assert rows[0] == ["series", "attempt", "step", "time", "value"]
+    assert len(rows) == 1 + 600 + 10
+    assert rows[1] == ["'=cmd()", "1", "0", "1970-01-01T00:16:40.000+00:00", "1.5"]
+    assert (rows[8][4], rows[-1][1:3]) == ("nan", ["2", "509"])
+    assert client_of(bob).send("GET", address).status_code == 404
+
+
+def test_what_the_newest_attempt_has_not_reached_again_is_marked(ran, home, client_of, ada):
+    for attempt, steps in ((1, range(100)), (2, range(50, 60))):
+        with MetricWriter(home.job(ran.pk).metrics, attempt, 1000.0, None) as writer:
+            for step in steps:
+                writer.append(points_of(step, 1000.0 + step, {"loss": float(attempt)}))
+            type(ran).objects.filter(pk=ran.pk).update(metric_seq=writer.flush()["seq"])
+    client = client_of(ada)
+
+    loss = client.send("GET", f"/jobs/{ran.pk}/metrics").json()["series"]["loss"]
+
+    assert (loss["tail"], loss["y"][49:51], loss["y"][59:61]) == (60, [1.0, 2.0], [2.0, 1.0])
+    timed = client.send("GET", f"/jobs/{ran.pk}/metrics?x=time").json()["series"]["loss"]
+    assert timed["tail"] is None
 
 
 # --- files ----------------------------------------------------------------------------------------------
