@@ -58,13 +58,11 @@ class Sweeper:
         self.saved: set[int] = set()  # attempts that kept a checkpoint since they were preempted
         self.launches: dict[int, threading.Thread] = {}
         self.left_alone_at = float("-inf")  # when we last did what no worker had done
-        self.delays_until: datetime | None = None  # delays that end later have not been looked at
 
     def sweep(self, now: datetime) -> None:
         """Everything that is due at ``now``; what fails in one part must not keep the others from theirs."""
         for part in (
             self.end_waits,
-            self.end_delays,
             self.stop_over_limit,
             self.run_errands,
             self.pass_in_time,
@@ -110,12 +108,6 @@ class Sweeper:
                 lifecycle.back_to_queue(job, now=now)
             except (StaleJob, IllegalTransition):
                 continue
-
-    def end_delays(self, now: datetime) -> None:
-        """Have a pass at the time until which a job was put off."""
-        since, self.delays_until = self.delays_until or now, now
-        if Job.objects.queued().filter(not_before__gt=since, not_before__lte=now).exists():
-            self._pass_ourselves(now)
 
     def stop_over_limit(self, now: datetime) -> None:
         """Stop the jobs that have run for as long as they may (S7)."""
