@@ -95,7 +95,8 @@ def test_a_read_token_changes_nothing(method, path, client_of, root, adas_job):
 def test_only_operators_and_admins_change_pools_people_and_limits(
     method, path, client_of, ada, bob, root, adas_job
 ):
-    send = method.upper(), address(path, adas_job.pk), {}
+    nothing: dict[str, object] = {}
+    send = method.upper(), address(path, adas_job.pk), nothing
     assert client_of(bob).send(*send).status_code == 403
     assert client_of(root, "write").send(*send).status_code == 403
     assert client_of(root).send(*send).status_code in DONE_OR_WRONG_BODY

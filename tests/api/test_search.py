@@ -1,5 +1,7 @@
 """The palette's search: everything by name, and only what the caller may see or do."""
 
+from typing import Any
+
 import pytest
 
 from orchestrator.models import Dataset, DatasetRoot, JobState
@@ -9,7 +11,7 @@ from orchestrator.models import Dataset, DatasetRoot, JobState
 def find(client_of):
     """Hits of one kind, by their titles."""
 
-    def find(user, q: str, kind: str) -> dict[str, dict]:
+    def find(user, q: str, kind: str) -> dict[str, dict[str, Any]]:
         answer = client_of(user).send("GET", f"/search?q={q}")
         assert answer.status_code == 200, answer.content
         return {hit["title"]: hit for hit in answer.json()["results"] if hit["kind"] == kind}

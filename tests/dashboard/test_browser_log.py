@@ -31,7 +31,7 @@ def write_log(home, make_attempt):
 
 
 def numbers(page: Page) -> list[int]:
-    return page.eval_on_selector_all("#log .line-number", "all => all.map(one => Number(one.textContent))")
+    return [int(text) for text in page.locator("#log .line-number").all_text_contents()]
 
 
 def test_a_million_lines_are_a_window_that_jumps_and_searches_anywhere(open_page, ada, write_log):

@@ -1,7 +1,7 @@
 """The long poll: the websocket's frames for who cannot have one, by the same rights."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -33,7 +33,7 @@ def ask(home, monkeypatch):
             browser = Client()
             await sync_to_async(browser.force_login)(user)
             cookies = {"berth_session": browser.cookies["berth_session"].value}
-        transport = httpx.ASGITransport(app=WithPolling(nothing))
+        transport = httpx.ASGITransport(app=cast(Any, WithPolling(nothing)))
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}", cookies=cookies) as web:
             answer = await web.get(f"/api/v1/poll?{query}", headers=headers)
         await asyncio.sleep(0.05)  # what lingers leaves

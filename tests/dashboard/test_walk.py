@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
 from dashboard.viewers import THEIR_OWN
 from orchestrator import tokens
-from orchestrator.models import Job, JobState, Person, PoolRight, Right, Role
+from orchestrator.models import Attempt, Job, JobState, Person, PoolRight, Right, Role
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -69,7 +70,8 @@ def _filled(route: str, job: str = FOREIGN) -> str:
 
 @pytest.fixture
 def adas_job(ada, make_attempt, make_job, home) -> Job:
-    return make_attempt(make_job(ada, spec={"args": [SECRET]}), state=JobState.RUNNING).job
+    attempt: Attempt = make_attempt(make_job(ada, spec={"args": [SECRET]}), state=JobState.RUNNING)
+    return attempt.job
 
 
 def browser(user=None, token: str = "") -> httpx.AsyncClient:
@@ -160,7 +162,7 @@ async def test_pages_of_admins_are_closed_to_others(role, bob, home):
     assert (await client.get("/audit")).status_code == 403
 
 
-async def frames(topic: str, *, cookie: str = "", token: str = "") -> list[dict]:
+async def frames(topic: str, *, cookie: str = "", token: str = "") -> list[dict[str, Any]]:
     """What a socket of the real application answers to one subscription, up to the first frame about it."""
     headers = [(b"host", b"localhost"), (b"origin", b"http://localhost")]
     headers += [(b"cookie", f"berth_session={cookie}".encode())] if cookie else []
@@ -174,7 +176,7 @@ async def frames(topic: str, *, cookie: str = "", token: str = "") -> list[dict]
     }
     socket = ApplicationCommunicator(application(), scope)
     await socket.send_input({"type": "websocket.connect"})
-    found = []
+    found: list[dict[str, Any]] = []
     while True:
         event = await socket.receive_output(10)
         if event["type"] == "websocket.close":

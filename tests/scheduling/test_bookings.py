@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduling import Booking, Policy, PoolLimit, State, Vacate, Wait, WaitCode, decide
+from orchestrator.scheduling import (
+    Booking,
+    Decisions,
+    Policy,
+    PoolLimit,
+    State,
+    Vacate,
+    Wait,
+    WaitCode,
+    decide,
+)
 from orchestrator.scheduling.bookings import booked_devices
 from tests.scheduling.states import GIB, NOW, gpus, listed_otherwise, queued, running, state, states
 
@@ -26,11 +36,11 @@ def booking(**facts: Any) -> Booking:
     return Booking(**{**defaults, "device_ids": ("gpu-0",), "owners": ("eve",), **facts})
 
 
-def started(decisions) -> dict[str, tuple[str, ...]]:
+def started(decisions: Decisions) -> dict[str, tuple[str, ...]]:
     return {each.job_id: tuple(share.device_id for share in each.devices) for each in decisions.start}
 
 
-def wait_of(decisions, name: str) -> Wait:
+def wait_of(decisions: Decisions, name: str) -> Wait:
     return next(each for each in decisions.wait if each.job_id == f"id-{name}")
 
 
@@ -225,7 +235,7 @@ def test_a_calendar_makes_nothing_impossible_and_forgets_nobody(policy, given_):
         return {each.job_id for each in found.wait if each.code is WaitCode.IMPOSSIBLE}
 
     assert impossible(decisions) == impossible(plain)
-    told = [each.job_id for each in (*decisions.start, *decisions.wait)]
+    told = [each.job_id for each in decisions.start] + [each.job_id for each in decisions.wait]
     assert sorted(told) == sorted(job.id for job in given_.queued)
 
 
@@ -237,7 +247,7 @@ def test_only_others_who_may_be_stopped_are_vacated_and_nobody_twice(policy, giv
     decisions = decide(given_, policy)
 
     running_ = {job.id: job for job in given_.running}
-    stopped = [each.job_id for each in (*decisions.vacate, *decisions.preempt)]
+    stopped = [each.job_id for each in decisions.vacate] + [each.job_id for each in decisions.preempt]
     assert len(stopped) == len(set(stopped))
     for each in decisions.vacate:
         assert running_[each.job_id].preemptible

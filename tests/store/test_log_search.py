@@ -12,7 +12,7 @@ from orchestrator.store.log_search import Found, search
 
 
 @pytest.fixture
-def log(tmp_path) -> Path:
+def log(tmp_path: Path) -> Path:
     """60,000 lines of unequal length; every thousandth says ERROR, one says error."""
     lengths = random.Random(7)  # noqa: S311  # lengths of lines
     lines = [f"step {n} {'x' * lengths.randrange(80)}" for n in range(60_000)]
