@@ -11,7 +11,15 @@ from orchestrator.scheduling.estimate import End, end_of
 from orchestrator.scheduling.fragmentation import Ask
 from orchestrator.scheduling.pool_pass import PoolPass, Shape, shape_of
 from orchestrator.scheduling.quota import Quotas
-from orchestrator.scheduling.ranking import TRIAL, Ranking, Standing, next_change_s, restart_cost_s, trial_s
+from orchestrator.scheduling.ranking import (
+    TRIAL,
+    Key,
+    Ranking,
+    Standing,
+    next_change_s,
+    restart_cost_s,
+    trial_s,
+)
 from orchestrator.scheduling.reservation import soonest
 from orchestrator.scheduling.room import Room
 from orchestrator.scheduling.types import Policy, QueuedJob, RunningJob, Share, WaitCode
@@ -173,26 +181,26 @@ class RankedPass(PoolPass):
         # What is kept for the head is not cleared for another.
         return self._board.cleared_spot(job, parts, lambda tenant: self._price(tenant, key), self.held)
 
-    def _price(self, tenant: str, key: tuple[int, int, int, float, float, str]) -> float | None:
+    def _price(self, tenant: str, key: Key) -> float | None:
         """What stopping a tenant for a job of this rank costs, in GPU-seconds; None: it must stay."""
         job = self.running.get(tenant)
         if job is None or job.stopping or not job.preemptible:
             return None
         standing = self._plan.standings[tenant]
         chosen = tenant in self._chosen
-        if (chosen and standing.key <= key) or standing.key[:2] < key[:2] or not self._ran_enough(job, key):
+        if (chosen and standing.key <= key) or standing.key[0] < key[0] or not self._ran_enough(job, key):
             return None
         cost_s = restart_cost_s(job, self._policy) + (job.checkpoint_age_s or 0.0)
         same_band = standing.key[0] == key[0]
         if (
-            same_band and key[2] != TRIAL and 1 < standing.worth * cost_s < inf
+            same_band and key[1] != TRIAL and 1 < standing.worth * cost_s < inf
         ):  # it would end before it is back
             return None
         return cost_s * standing.units + (_CHOSEN_COST if chosen else 0.0)
 
-    def _ran_enough(self, job: RunningJob, key: tuple[int, int, int, float, float, str]) -> bool:
+    def _ran_enough(self, job: RunningJob, key: Key) -> bool:
         """A resumed job keeps its devices for its quantum, except from a higher band or a trial."""
-        if -job.priority > key[0] or key[2] == TRIAL or job.ran_s < trial_s(job, self._policy) * 2:
+        if -job.priority > key[0] or key[1] == TRIAL or job.ran_s < trial_s(job, self._policy) * 2:
             return True
         return self._now - job.started >= self._policy.quantum_restarts * restart_cost_s(job, self._policy)
 

@@ -14,20 +14,20 @@ _AGAIN = 2.0  # times its age that a silent job is taken to have left, where its
 _EPS = 1e-6
 TRIAL, RANKED = 0, 1
 
-Key = tuple[int, int, int, float, float, str]
+Key = tuple[int, int, float, float, str]
 
 
 class Standing(NamedTuple):
     """The place of a job: smaller keys are served first."""
 
-    key: Key  # band, fair share, phase, value, submitted, id
+    key: Key  # band, phase, value, submitted, id
     units: float  # devices' worth: half of a GPU is 0.5
     worth: float  # completions a second while it runs, by the best estimate; infinite in front
 
     @property
-    def fixed(self) -> tuple[int, int, int]:
-        """Band, fair share and phase: what no amount of work can outweigh."""
-        return self.key[:3]
+    def fixed(self) -> tuple[int, int]:
+        """Band and phase: what no amount of work can outweigh."""
+        return self.key[:2]
 
 
 class Ranking:
@@ -44,14 +44,15 @@ class Ranking:
 
     def of(self, job: Job) -> Standing:
         units = self.units(job)
-        late = self._late_owners.get(job.owner, 0) if self._late_owners else 0
+        late = job.owner in self._late_owners
         if job.ran_s < self._trial_s(job) - _EPS:
-            return Standing((-job.priority, late, TRIAL, job.submitted, job.submitted, job.id), units, inf)
+            turn = job.submitted + (self._policy.late_trial_s if late else 0.0)
+            return Standing((-job.priority, TRIAL, turn, job.submitted, job.id), units, inf)
         known = self._known_left_s(job, units)
         left = self._feedback_left_s(job, units) if known is None else known
         overdue = self._overdue(job, left if known is not None else _at_most_again(job, left))
         if overdue >= _FRONT:
-            return Standing((-job.priority, late, TRIAL, job.submitted, job.submitted, job.id), units, inf)
+            return Standing((-job.priority, TRIAL, job.submitted, job.submitted, job.id), units, inf)
         lifts = int(overdue * (self._policy.silent_lifts if known is None else 1))
         if lifts > 0:
             left /= self._policy.feedback_factor**lifts
@@ -59,10 +60,12 @@ class Ranking:
         value = left * units ** (1.0 if known is None else self._weight)
         worth = 1.0 / left
         if isinstance(job, RunningJob):
-            stay = self._policy.silent_stay_factor if known is None else self._policy.stay_factor
-            value /= stay
-            worth *= stay
-        return Standing((-job.priority, late, RANKED, value, job.submitted, job.id), units, worth)
+            value /= self._policy.stay_factor
+            worth *= self._policy.stay_factor
+        elif late:  # nobody is stopped for having used much: a restart would waste more of it
+            value *= self._policy.late_factor
+            worth /= self._policy.late_factor
+        return Standing((-job.priority, RANKED, value, job.submitted, job.id), units, worth)
 
     def _trial_s(self, job: Job) -> float:
         key = (job.preemptible, job.restart_cost_s)
@@ -138,10 +141,10 @@ def next_change_s(job: Job, policy: Policy) -> float | None:
     return max(1.0, (bound - job.attained_gpu_s) / max(rate, 0.01))
 
 
-def _above_their_share(usage: Iterable[OwnerUsage], policy: Policy) -> dict[str, int]:
-    """Owners who used far more than the mean, in coarse steps: the fair share must not reorder every job."""
+def _above_their_share(usage: Iterable[OwnerUsage], policy: Policy) -> frozenset[str]:
+    """Owners who used far more than the mean: the fair share must not reorder every job."""
     if policy.fair_share_ratio is None:
-        return {}
+        return frozenset()
     shares = {each.owner: each.decayed_gpu_s / max(each.weight, _EPS) for each in usage}
     mean = sum(shares.values()) / len(shares) if shares else 0.0
-    return {owner: 1 for owner, share in shares.items() if share > policy.fair_share_ratio * mean > 0}
+    return frozenset(owner for owner, share in shares.items() if share > policy.fair_share_ratio * mean > 0)

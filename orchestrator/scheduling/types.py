@@ -223,19 +223,20 @@ class Policy:
     restart_cost_s: float = 60.0  # of jobs that do not say
     gpu_time_weight: float | None = None  # 0: least time first, 1: least GPU-time; None: by pool
     stay_factor: float = 1.5  # a running job must be worse by this before it is stopped
-    silent_stay_factor: float = 4.5  # the same for one that reports nothing: more than a level
     quantum_restarts: float = 0.0  # a resumed job runs so many restart costs before it is stopped
     feedback_gpu_s: float = 900.0  # first level of jobs that report nothing
     feedback_factor: float = 4.0
     ageing_ratio: float | None = 30.0  # wait / (run + left) that lifts a job one level
     silent_lifts: int = 2  # of a job that reports nothing, within that ratio
     swaps: int = 5  # sizes for which a large job may replace several small ones
-    fair_share_ratio: float | None = None  # owners above so many times the mean usage come later
+    fair_share_ratio: float | None = None  # who used more than so many times the mean waits ...
+    late_factor: float = 2.0  # ... as if their jobs had so many times as much left ...
+    late_trial_s: float = 600.0  # ... and as if new ones had come so much later
 
     @classmethod
     def progress_aware(cls) -> "Policy":
-        """The whole policy: trial, least remaining work by own reports, feedback, ageing, preemption."""
-        return cls(by_remaining=True)
+        """The whole policy: trial, fair share, least remaining work, feedback, ageing, preemption."""
+        return cls(by_remaining=True, fair_share_ratio=1.5)
 
 
 class WaitCode(StrEnum):

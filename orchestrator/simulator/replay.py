@@ -192,6 +192,8 @@ class _Replay:
         self.usage_at = self.now
 
     def _enqueue(self, life: _Life) -> None:
+        if self.policy.fair_share_ratio is not None:
+            self.usage.setdefault(life.job.user, 0.0)
         self.queued[life.job.id] = QueuedJob(**life.facts, **_seen(life, life.ran_s, life.left_s))
         if self.knowledge.predict:
             self.unpromised.add(life.job.id)

@@ -146,13 +146,30 @@ def test_a_long_wait_brings_a_job_to_the_front():
     assert started(ranked(state(gpus(1), waited, new))) == ["id-waited"]
 
 
-def test_who_used_far_more_than_the_others_comes_later():
-    usage = tuple(OwnerUsage(owner=name, decayed_gpu_s=used) for name, used in (("ada", 9e6), ("bob", 1e3)))
-    heavy, light = queued("heavy", owner="ada", **left(100)), queued("light", owner="bob", **left(9000))
+USAGE = tuple(OwnerUsage(owner=name, decayed_gpu_s=used) for name, used in (("ada", 9e6), ("bob", 1e3)))
 
-    decisions = ranked(state(gpus(1), heavy, light, usage=usage), fair_share_ratio=1.5)
 
-    assert started(decisions) == ["id-light"]
+@pytest.mark.parametrize(("left_s", "first"), [(600, "id-heavy"), (900, "id-light")])
+def test_who_used_far_more_than_the_others_waits_as_if_twice_as_much_were_left(left_s, first):
+    heavy, light = queued("heavy", owner="ada", **left(left_s)), queued("light", owner="bob", **left(1500))
+
+    assert started(ranked(state(gpus(1), heavy, light, usage=USAGE))) == [first]
+
+
+@pytest.mark.parametrize(("later_s", "first"), [(500, "id-light"), (700, "id-heavy")])
+def test_who_used_far_more_has_trials_ten_minutes_after_those_of_the_others(later_s, first):
+    heavy = queued("heavy", owner="ada", submitted=NOW - 900)
+    light = queued("light", owner="bob", submitted=NOW - 900 + later_s)
+
+    assert started(ranked(state(gpus(1), heavy, light, usage=USAGE))) == [first]
+
+
+def test_nobody_is_stopped_for_having_used_much():
+    heavy = running("heavy", "gpu-0", owner="ada", **left(900))
+
+    decisions = ranked(state(gpus(1), heavy, queued("light", owner="bob", **left(900)), usage=USAGE))
+
+    assert decisions.preempt == ()
 
 
 def test_silent_jobs_sink_by_what_they_used():
@@ -250,12 +267,3 @@ def test_a_wide_job_is_held_a_slot_where_those_who_run_may_not_be_stopped():
 
     assert decisions.start == (), "the free device is not the next one's: they would never all be free"
     assert [(each.job_id, len(each.device_ids)) for each in decisions.reserve] == [("id-wide", 8)]
-
-
-def test_a_silent_job_that_runs_is_not_stopped_for_one_that_is_one_level_better():
-    holder = running("holder", "gpu-0", ran_s=1000.0, attained_gpu_s=1000.0)
-    one_level = queued("waits", ran_s=800.0, attained_gpu_s=800.0)
-
-    decisions = ranked(state(devices=gpus(1), queued=(one_level,), running=(holder,)))
-
-    assert decisions.preempt == ()
