@@ -83,13 +83,24 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
             "row": row,
             "attempt": found.attempt_count,
             "log": log["from"] if log else None,
-            "restarts": [
-                attempt.resumed_from_step for attempt in attempts if attempt.resumed_from_step is not None
-            ],
+            "seams": seams(attempts),
             "final": found.is_final,
         },
     }
     return render(request, "dashboard/job.html", context)
+
+
+def seams(attempts: list[Attempt]) -> list[dict[str, Any]]:
+    """Where the attempts after the first begin: step (None where anew) and seconds since 1970."""
+    return [
+        {
+            "attempt": attempt.number,
+            "step": attempt.resumed_from_step,
+            "at": attempt.started_at and attempt.started_at.timestamp(),
+        }
+        for attempt in reversed(attempts)
+        if attempt.number > 1
+    ]
 
 
 def shown_plan(attempts: list[Attempt]) -> dict[str, Any] | None:

@@ -3,12 +3,13 @@
 const MOST = 1000;
 
 // y is null for what is not a number; n counts the finite ones behind it.
-export function addPoint(data, x, y, { low = y, high = y, n = 1 } = {}) {
+export function addPoint(data, x, y, { low = y, high = y, n = 1, kind = "nan" } = {}) {
   const last = data.x.length - 1;
   const finite = y === null ? 0 : n;
-  data.total += n;
   if (y !== null) data.latest = y;
   if (last >= 0 && x <= data.x[last]) return;
+  data.total += Math.max(1, n);
+  if (y === null && data.nonfinite?.length < MOST) data.nonfinite.push([x, kind]);
   if (last >= 0 && data.bucket > 0 && Math.floor(x / data.bucket) === Math.floor(data.x[last] / data.bucket)) {
     merge(data, last, y, low, high, finite);
     return;

@@ -1,13 +1,21 @@
-// One chart with axes: mean line, band from minimum to maximum, zoom, and a sentence for those who do not see it.
-// Names come from jobs, so they are only ever written as text, never handed to Plotly.
+// One chart with axes: drawn a frame at a time, zoomed and read by pointer or keys, its cursor shared with the others.
+import { drawnX, fromDrawnX, layoutOf, readEnd, tracesOf } from "./chart-drawing.js";
+import { Readout, lastOf, nearest, sentence, swatch } from "./chart-words.js";
+import { scaleOf } from "./chart-scale.js";
 import { loadPlotly } from "./plotly.js";
-import { colour, onThemeChange } from "./shell.js";
-import { smoothed } from "./smoothing.js";
+import { onThemeChange } from "./shell.js";
 import { value } from "./words.js";
+
+const FAR_STEPS = 10; // of an arrow with Shift
+const CLOSER = 2; // what one + shows of what was there
+const ASK_AFTER_MS = 250; // for a window that keys change
 
 const charts = new Set();
 const waiting = new Set();
 let frame = 0;
+let cursor = null; // {kind, x}, the same on all charts with this x
+let cursorFrame = 0;
+let count = 0;
 
 const inView = new IntersectionObserver((entries) => {
   for (const entry of entries) {
@@ -42,47 +50,59 @@ async function drawOne() {
   frame = next.length ? (ready ? requestAnimationFrame(drawOne) : setTimeout(() => { frame = requestAnimationFrame(drawOne); }, 200)) : 0;
 }
 
+function moveCursor(kind, x) {
+  cursor = x === null ? null : { kind, x };
+  cursorFrame ||= requestAnimationFrame(() => {
+    cursorFrame = 0;
+    for (const chart of charts) if (chart.isInView) chart.showCursor();
+  });
+}
+
 export class Chart {
   isInView = false;
   isHeld = false; // a button is down
   window = null; // what was zoomed to; null follows
+  revision = 0; // of what Plotly keeps of a zoom
+  marks = []; // {attempt, x}: where attempts begin
+  xKind = "step";
+  logScale = false;
+  clips = false;
+  smooth = 0;
   #drawnAt = -Infinity;
+  #isUrgent = false;
   #series = [];
   #hasEvents = false;
+  #asking = 0;
 
-  // onWindow is told what was zoomed to: [from, to] or null.
-  constructor(parent, { title, unit = "", fromZero = false, format = value, onWindow = () => {} }) {
-    Object.assign(this, { title, unit, fromZero, format, onWindow });
-    this.marks = [];
-    this.xKind = "step";
-    this.logScale = false;
-    this.smooth = 0;
-    this.figure = document.createElement("figure");
-    this.figure.className = "chart";
-    const caption = document.createElement("figcaption");
-    const name = document.createElement("b");
-    name.className = "cut";
-    name.textContent = title;
-    this.latest = document.createElement("span");
-    this.latest.className = "end";
-    this.back = document.createElement("button");
-    this.back.type = "button";
-    this.back.className = "is-plain";
-    this.back.textContent = "Back to live";
-    this.back.hidden = true;
+  // onWindow is told what was zoomed to: [from, to] or null; csv is where all points are read.
+  constructor(parent, { title, unit = "", fromZero = false, format = value, onWindow = () => {}, csv = null }) {
+    Object.assign(this, { title, unit, fromZero, format, onWindow, csv });
+    count += 1;
+    const name = make("b", { className: "cut", textContent: title, id: `chart-${count}` });
+    this.latest = make("span", { className: "end" });
+    this.back = make("button", { type: "button", className: "is-plain", textContent: "Back to live", hidden: true });
     this.back.addEventListener("click", () => this.follow());
-    caption.append(name, this.latest, this.back);
-    this.plot = document.createElement("div");
-    this.plot.className = "chart-plot";
-    this.plot.setAttribute("aria-hidden", "true");
-    this.note = document.createElement("p");
-    this.note.className = "chart-note";
-    this.figure.append(caption, this.plot, this.note);
+    this.plot = make("div", { className: "chart-plot" });
+    this.line = make("i", { className: "chart-cursor", hidden: true });
+    this.note = make("p", { className: "chart-note", id: `chart-${count}-note` });
+    this.readout = new Readout(title);
+    this.figure = make("figure", { className: "chart", tabIndex: 0 });
+    this.figure.setAttribute("aria-labelledby", name.id);
+    this.figure.setAttribute("aria-describedby", this.note.id);
+    const caption = make("figcaption");
+    caption.append(name, this.latest, this.back, this.#menu());
+    const ground = make("div", { className: "chart-ground" });
+    ground.setAttribute("aria-hidden", "true");
+    ground.append(this.plot, this.line);
+    this.figure.append(caption, ground, this.readout.table, this.note);
     parent.append(this.figure);
-    this.plot.addEventListener("pointerdown", () => { this.isHeld = true; });
-    addEventListener("pointerup", () => { if (this.isHeld) { this.isHeld = false; later(this); } });
+    this.#listen();
     charts.add(this);
     inView.observe(this.plot);
+  }
+
+  get series() {
+    return this.#series;
   }
 
   remove() {
@@ -93,7 +113,7 @@ export class Chart {
     this.figure.remove();
   }
 
-  // Each series: {label, colour, data: {x, y, y_min, y_max, n, bucket, total, nonfinite}}.
+  // Each series: {label, colour, data: {x, y, y_min, y_max, n, bucket, total, nonfinite, tail}}.
   show(series) {
     this.#series = series;
     this.#describe();
@@ -101,135 +121,155 @@ export class Chart {
   }
 
   follow() {
+    clearTimeout(this.#asking);
     this.window = null;
+    this.revision += 1;
     this.back.hidden = true;
     this.onWindow(null);
-    later(this);
+    this.#soon();
   }
 
   canDraw(now) {
-    return this.isInView && !this.isHeld && !document.hidden && now - this.#drawnAt >= 1000;
+    return this.isInView && !this.isHeld && !document.hidden && (this.#isUrgent || now - this.#drawnAt >= 1000);
   }
 
   async draw(Plotly) {
-    const traces = this.#series.flatMap((one, index) => tracesOf(one, index, this));
-    await Plotly.react(this.plot, traces, this.#layout(), { displayModeBar: false, responsive: true, doubleClick: "reset" });
+    const { data, layout } = this.drawing();
+    await Plotly.react(this.plot, data, layout, { displayModeBar: false, responsive: true, doubleClick: false });
     this.#drawnAt = performance.now();
+    this.#isUrgent = false;
+    this.showCursor();
     if (!this.#hasEvents) {
       this.#hasEvents = true;
       this.plot.on("plotly_relayout", (change) => this.#zoomed(change));
+      this.plot.on("plotly_doubleclick", () => this.follow());
     }
   }
 
-  #zoomed(change) {
-    const range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-    if (change["xaxis.autorange"]) return this.follow();
-    if (range[0] === undefined) return undefined;
-    this.window = this.xKind === "time" ? range.map((text) => Date.parse(`${text.replace(" ", "T")}Z`) / 1000) : range;
-    this.back.hidden = false;
-    return this.onWindow(this.window);
+  drawing() {
+    const shown = this.#series.slice(0, 8);
+    const scale = scaleOf(shown, this, this.format);
+    return { data: tracesOf(shown, scale, this), layout: layoutOf(this, shown, scale) };
   }
 
-  #layout() {
-    const grid = colour("line");
-    const axis = { gridcolor: grid, zeroline: false, linecolor: grid, fixedrange: false, ticks: "", nticks: 6, automargin: true };
-    const shape = (x, line) => ({ type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line });
-    const toX = (x) => (this.xKind === "time" ? new Date(x * 1000).toISOString() : x);
-    const broken = this.#series.flatMap((one) => one.data.nonfinite ?? []).slice(0, 10);
-    return {
-      margin: { l: 8, r: 8, t: 8, b: 8 },
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: colour("quiet") },
-      showlegend: false,
-      hovermode: "x unified",
-      hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("edge"), font: { color: colour("text") } },
-      dragmode: "zoom",
-      uirevision: this.xKind,
-      datarevision: performance.now(),
-      xaxis: { ...axis, type: this.xKind === "time" ? "date" : "linear", ticksuffix: this.xKind === "relative" ? " min" : "" },
-      annotations: this.#series.length > 1 ? this.#series.flatMap((one) => endLabel(one, this)) : [],
-      yaxis: { ...axis, fixedrange: true, type: this.logScale ? "log" : "linear", rangemode: this.fromZero ? "tozero" : "normal" },
-      shapes: [
-        ...(this.xKind === "step" ? this.marks.map((x) => shape(x, { color: colour("edge"), width: 1, dash: "dash" })) : []),
-        ...broken.map(([x]) => shape(toX(x), { color: colour("warning"), width: 1.5, dash: "dot" })),
-      ],
-    };
+  showCursor() {
+    const x = cursor?.kind === this.xKind ? cursor.x : null;
+    this.readout.show(this, this.#series, x);
+    const axis = this.plot._fullLayout?.xaxis;
+    const place = x === null || !axis?.l2p ? -1 : axis.l2p(drawnX(this.xKind, x));
+    this.line.hidden = !(place >= 0 && place <= axis?._length);
+    if (!this.line.hidden) this.line.style.transform = `translateX(${(axis._offset + place).toFixed(1)}px)`;
+  }
+
+  #soon() {
+    this.#isUrgent = true;
+    later(this);
+  }
+
+  #menu() {
+    const menu = make("details", { className: "chart-menu" });
+    const opener = make("summary", { textContent: "Save" });
+    opener.append(make("span", { className: "unseen", textContent: ` or copy ${this.title}` }));
+    menu.append(opener);
+    menu.addEventListener("toggle", async () => menu.open && (await import("./chart-menu.js")).fillMenu(menu, this));
+    menu.addEventListener("focusout", (event) => { if (!menu.contains(event.relatedTarget)) menu.open = false; });
+    return menu;
+  }
+
+  #listen() {
+    this.plot.addEventListener("pointerdown", () => { this.isHeld = true; });
+    addEventListener("pointerup", () => { if (this.isHeld) { this.isHeld = false; later(this); } });
+    this.plot.addEventListener("pointermove", (event) => this.#pointed(event));
+    this.plot.addEventListener("pointerleave", () => moveCursor(this.xKind, null));
+    this.figure.addEventListener("keydown", (event) => this.#pressed(event));
+  }
+
+  #pointed(event) {
+    const axis = this.plot._fullLayout?.xaxis;
+    if (!axis?.p2l) return;
+    const place = event.clientX - this.plot.getBoundingClientRect().left - axis._offset;
+    if (place < 0 || place > axis._length) return;
+    moveCursor(this.xKind, this.#pointAt(fromDrawnX(this.xKind, axis.p2l(place))));
+  }
+
+  #pointAt(x) {
+    const data = this.#series.find((one) => one.data.x.length)?.data;
+    return data ? data.x[nearest(data, x)] : null;
+  }
+
+  #pressed(event) {
+    if (event.target !== this.figure || event.ctrlKey || event.metaKey || event.altKey) return;
+    const far = event.shiftKey ? FAR_STEPS : 1;
+    const run = {
+      ArrowLeft: () => this.#step(-far),
+      ArrowRight: () => this.#step(far),
+      Home: () => this.#step(-Infinity),
+      End: () => this.#step(Infinity),
+      "+": () => this.#zoom(1 / CLOSER),
+      "=": () => this.#zoom(1 / CLOSER),
+      "-": () => this.#zoom(CLOSER),
+      0: () => this.follow(),
+      t: () => this.showTable(),
+      T: () => this.showTable(),
+      Escape: () => moveCursor(this.xKind, null),
+    }[event.key];
+    if (!run) return;
+    event.preventDefault();
+    event.stopPropagation();
+    run();
+  }
+
+  async showTable() {
+    (await import("./chart-menu.js")).openTable(this);
+  }
+
+  #step(by) {
+    const data = this.#series.find((one) => one.data.x.length)?.data;
+    if (!data) return;
+    const last = data.x.length - 1;
+    const at = cursor?.kind === this.xKind ? nearest(data, cursor.x) : last;
+    moveCursor(this.xKind, data.x[Math.min(last, Math.max(0, at + by))]);
+  }
+
+  #zoom(factor) {
+    const ends = this.#series.flatMap(({ data }) => (data.x.length ? [data.x[0], data.x.at(-1)] : []));
+    if (!ends.length) return;
+    const [from, to] = this.window ?? [Math.min(...ends), Math.max(...ends)];
+    const middle = cursor?.kind === this.xKind ? cursor.x : (from + to) / 2;
+    this.revision += 1;
+    this.#become([middle - (middle - from) * factor, middle + (to - middle) * factor]);
+    this.#soon();
+  }
+
+  #zoomed(change) {
+    const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    if (change["xaxis.autorange"]) this.follow();
+    else if (from !== undefined) this.#become([readEnd(this.xKind, from), readEnd(this.xKind, to)]);
+  }
+
+  #become(window) {
+    this.window = window;
+    this.back.hidden = false;
+    clearTimeout(this.#asking);
+    this.#asking = setTimeout(() => this.onWindow(this.window), ASK_AFTER_MS);
   }
 
   #describe() {
     const filled = this.#series.filter((one) => lastOf(one.data) !== null).slice(0, 8);
     this.latest.replaceChildren(...filled.map((one) => legend(one, filled.length > 1, `${this.format(lastOf(one.data))}${this.unit}`)));
-    this.note.textContent = this.#series.slice(0, 1).map((one) => sentence(this, one.data)).join("");
+    const { notes } = scaleOf(this.#series.slice(0, 8), this, this.format);
+    this.note.textContent = this.#series.slice(0, 1).map((one) => sentence(this, one.data, notes)).join("");
+    if (this.isInView) this.showCursor();
   }
 }
 
 function legend(one, isNamed, text) {
-  const element = document.createElement("span");
-  element.className = "nowrap";
-  if (isNamed) {
-    const swatch = document.createElement("i");
-    swatch.className = `swatch colour-${one.colour.split("-")[1]}`;
-    element.append(swatch, `${one.label} `);
-  }
+  const element = make("span", { className: "nowrap" });
+  if (isNamed) element.append(swatch(one.colour), `${one.label} `);
   element.append(text);
   return element;
 }
 
-// The line's letter at its end; only letters of ours are drawn by Plotly, names of jobs are not.
-function endLabel({ label, colour: name, data }, { xKind, logScale }) {
-  if (!/^[A-Z]$/.test(label) || !data.x.length) return [];
-  const y = data.y.at(-1);
-  if (y === null || (logScale && y <= 0)) return [];
-  const x = xKind === "time" ? new Date(data.x.at(-1) * 1000).toISOString() : data.x.at(-1);
-  return [{ x, y: logScale ? Math.log10(y) : y, text: label, showarrow: false, xanchor: "left", font: { color: colour(name), size: 12 } }];
-}
-
-function lastOf(data) {
-  if (data.latest !== undefined) return data.latest;
-  for (let at = data.y.length - 1; at >= 0; at -= 1) if (data.y[at] !== null) return data.y[at];
-  return null;
-}
-
-function sentence(chart, data) {
-  const last = lastOf(data);
-  if (last === null) return "No number yet.";
-  const lows = (data.y_min ?? data.y).filter((y) => y !== null);
-  const parts = [];
-  if (chart.xKind === "step") parts.push(`${chart.format(last)}${chart.unit} at step ${value(data.x.at(-1))}`);
-  parts.push(`lowest ${chart.format(lows.reduce((low, y) => Math.min(low, y), Infinity))}${chart.unit}`);
-  if (data.bucket > 1 && data.total > data.x.length) parts.push(`${value(data.total)} points shown as ${value(data.x.length)} buckets`);
-  const broken = data.nonfinite ?? [];
-  if (broken.length) parts.push(`not a number at ${chart.xKind} ${chart.xKind === "step" ? value(broken[0][0]) : new Date(broken[0][0] * 1000).toLocaleTimeString()}`);
-  const text = parts.join("; ");
-  return `${text[0].toUpperCase()}${text.slice(1)}.`;
-}
-
-// One outline for each stretch without a gap: up along the maxima, back along the minima.
-function band(x, { y_min: low, y_max: high }) {
-  const outline = { x: [], y: [] };
-  let first = 0;
-  for (let at = 0; at <= x.length; at += 1) {
-    if (at < x.length && low[at] !== null) continue;
-    for (let on = first; on < at; on += 1) (outline.x.push(x[on]), outline.y.push(high[on]));
-    for (let on = at - 1; on >= first; on -= 1) (outline.x.push(x[on]), outline.y.push(low[on]));
-    if (at > first) (outline.x.push(null), outline.y.push(null));
-    first = at + 1;
-  }
-  return outline;
-}
-
-function tracesOf(one, index, { xKind, smooth }) {
-  const { data } = one;
-  const x = xKind === "time" ? data.x.map((second) => new Date(second * 1000).toISOString()) : data.x;
-  const line = colour(one.colour);
-  const traces = [];
-  if (data.y_min && (data.bucket > 1 || data.n?.some((count) => count > 1))) {
-    traces.push({ ...band(x, data), mode: "lines", line: { width: 0 }, hoverinfo: "skip", fill: "toself", fillcolor: colour(one.colour, 0.18) });
-  }
-  const shape = { x, mode: x.length === 1 ? "markers" : "lines", connectgaps: false };
-  const style = { width: 1.5, dash: index > 3 ? "dash" : "solid" };
-  if (smooth) traces.push({ ...shape, y: data.y, line: { ...style, color: colour(one.colour, 0.25) }, hoverinfo: "skip" });
-  traces.push({ ...shape, y: smoothed(data, smooth), line: { ...style, color: line }, hovertemplate: "%{y:.5~g}<extra></extra>" });
-  return traces;
+function make(tag, properties = {}) {
+  return Object.assign(document.createElement(tag), properties);
 }

@@ -68,7 +68,8 @@ function shifted(job) {
 }
 
 function since(job, data) {
-  return { ...data, x: data.x.map((second) => (second - job.start) / 60) };
+  const minutes = (second) => (second - job.start) / 60;
+  return { ...data, x: data.x.map(minutes), nonfinite: data.nonfinite.map(([x, kind]) => [minutes(x), kind]) };
 }
 
 view.addEventListener("input", () => {

@@ -12,7 +12,7 @@ const page = document.getElementById("job");
 const data = JSON.parse(document.getElementById("job-data").textContent);
 
 startShell();
-const metrics = new Metrics(data.id, data.restarts);
+const metrics = new Metrics(data.id, data.seams);
 metrics.start();
 watchDevices(page.dataset.history, data.final);
 let attempt = data.attempt;

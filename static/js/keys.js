@@ -20,6 +20,7 @@ const ALL = [
   ["[ ]", "previous, next job"],
   ["l", "logarithmic y"],
   ["t", "step or time"],
+  ["← → + − 0 t", "on a chart: move the cursor, zoom, back to live, table"],
   ["F6", "messages"],
   ["?", "these keys"],
 ];

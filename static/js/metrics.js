@@ -1,5 +1,6 @@
 // The charts of a job's own numbers: chosen by name, read in buckets, kept fresh from the socket.
 import { addPoint } from "./buckets.js";
+import { ChartView } from "./chart-view.js";
 import { Chart } from "./charts.js";
 import { live } from "./socket.js";
 
@@ -8,34 +9,27 @@ const REREAD_MS = 2000;
 
 export class Metrics {
   #job;
-  #restarts;
+  #seams;
   #charts = new Map(); // by the name of its first series
-  #series = new Map();
-  #xKind = "step";
-  #log = false;
+  #series = new Map(); // x as the server tells it: a step, or seconds since 1970
+  #windows = new Map(); // by chart, what the server answered for its zoom
+  #start = null; // of the first point, where x is relative
   #rereadAt = 0;
   #rereadTimer = 0;
   #all = false;
 
-  constructor(job, restarts) {
+  // seams: {attempt, step, at} for each attempt after the first; step is null where it began anew.
+  constructor(job, seams) {
     this.#job = job;
-    this.#restarts = restarts;
+    this.#seams = seams;
     this.box = document.getElementById("charts");
     this.empty = document.getElementById("charts-empty");
-    const x = document.getElementById("chart-x");
-    x.addEventListener("change", () => { this.#xKind = x.value; this.reread(true); });
-    const log = document.getElementById("chart-log");
-    log.addEventListener("change", () => { this.#log = log.checked; this.#draw(); });
+    this.view = new ChartView((what) => (what === "x" ? this.#readAnew() : this.#draw()), () => this.#reset());
   }
 
   async start() {
     const seq = await this.#read();
     live.subscribe(`metrics:${this.#job}`, (frame) => this.#receive(frame), { after: seq });
-  }
-
-  restartedAt(steps) {
-    this.#restarts = steps;
-    this.reread();
   }
 
   // At most every two seconds, unless a person asked for it.
@@ -44,21 +38,58 @@ export class Metrics {
     this.#rereadTimer = setTimeout(() => this.#read(), now ? 0 : Math.max(0, this.#rereadAt + REREAD_MS - Date.now()));
   }
 
-  async #read(names = null, window = null) {
-    this.#rereadAt = Date.now();
-    const query = new URLSearchParams({ x: this.#xKind });
-    if (names) query.set("names", names.join(","));
-    if (window) [["from", 0], ["to", 1]].forEach(([name, at]) => query.set(name, window[at]));
-    const answer = await fetch(`/api/v1/jobs/${this.#job}/metrics?${query}`);
-    if (!answer.ok) {
-      this.empty.hidden = false;
-      this.empty.textContent = `The numbers could not be read (${answer.status}); the job goes on. Reload to try again.`;
-      return null;
-    }
-    const { series, seq } = await answer.json();
-    for (const [name, data] of Object.entries(series)) this.#series.set(name, data);
+  #readAnew() {
+    this.#charts.forEach((chart) => chart.window && chart.follow());
+    this.#series.clear();
+    this.reread(true);
+  }
+
+  #reset() {
+    this.#charts.forEach((chart) => chart.window && chart.follow());
     this.#draw();
-    return seq;
+  }
+
+  async #read() {
+    this.#rereadAt = Date.now();
+    const answer = await this.#ask({});
+    if (!answer) return null;
+    for (const [name, data] of Object.entries(answer.series)) this.#series.set(name, data);
+    if (this.view.xKind === "relative") this.#start = Math.min(...[...this.#series.values()].map((data) => data.x[0] ?? Infinity));
+    this.#draw();
+    return answer.seq;
+  }
+
+  async #ask(more) {
+    const kind = this.view.xKind;
+    const query = new URLSearchParams({ x: kind === "step" ? "step" : "time", ...more });
+    const answer = await fetch(`/api/v1/jobs/${this.#job}/metrics?${query}`);
+    if (kind !== this.view.xKind) return null; // another x was chosen meanwhile
+    if (answer.ok) return answer.json();
+    this.empty.hidden = false;
+    this.empty.textContent = `The numbers could not be read (${answer.status}); the job goes on. Reload to try again.`;
+    return null;
+  }
+
+  async #readWindow(chart, names, window) {
+    this.#windows.delete(chart);
+    if (!window) return this.#draw();
+    const [from, to] = window.map((x) => this.#toBase(x));
+    const answer = await this.#ask({ names: names.join(","), from, to });
+    if (answer && chart.window === window) {
+      this.#windows.set(chart, answer.series);
+      this.#draw();
+    }
+    return undefined;
+  }
+
+  #toBase(x) {
+    return this.view.xKind === "relative" ? this.#start + x * 60 : x;
+  }
+
+  #toView(data) {
+    if (this.view.xKind !== "relative") return data;
+    const since = (second) => (second - this.#start) / 60;
+    return { ...data, x: data.x.map(since), nonfinite: data.nonfinite.map(([x, kind]) => [since(x), kind]) };
   }
 
   #receive(frame) {
@@ -79,10 +110,12 @@ export class Metrics {
 
   // What is drawn already comes once more after a reread; addPoint leaves it out by its x.
   #append(data, points) {
-    const x = this.#xKind === "time" ? points.t : points.x;
+    const x = this.view.xKind === "step" ? points.x : points.t;
+    const odd = new Map(points.nonfinite ?? []);
+    if (this.#seams.length && x[0] < data.x.at(-1)) this.reread(); // it repeats what an earlier attempt did
     for (let at = 0; at < x.length; at += 1) {
       const y = points.y[at];
-      addPoint(data, x[at], y, { low: points.y_min?.[at] ?? y, high: points.y_max?.[at] ?? y, n: points.n?.[at] ?? 1 });
+      addPoint(data, x[at], y, { low: points.y_min?.[at] ?? y, high: points.y_max?.[at] ?? y, n: points.n?.[at] ?? 1, kind: odd.get(points.x[at]) });
     }
   }
 
@@ -94,18 +127,23 @@ export class Metrics {
   }
 
   #drawGroup(names) {
-    const known = this.#charts.get(names[0]);
-    const chart = known ?? new Chart(this.box, { title: names[0], fromZero: isRate(names[0]), onWindow: (window) => this.#read(names, window) });
-    this.#charts.set(names[0], chart);
-    Object.assign(chart, { xKind: this.#xKind, logScale: this.#log, marks: this.#restarts });
-    if (chart.window && known && !this.#isWindowed(chart, names)) return;
-    chart.show(names.map((name, index) => ({ label: index ? "val" : "train", colour: `job-${index + 1}`, data: this.#series.get(name) })));
+    const chart = this.#charts.get(names[0]) ?? this.#makeChart(names);
+    this.view.apply(chart);
+    chart.marks = this.#marks();
+    const source = (name) => (chart.window && this.#windows.get(chart)?.[name]) || this.#series.get(name);
+    chart.show(names.map((name, index) => ({ label: index ? "val" : "train", colour: `job-${index + 1}`, data: this.#toView(source(name)) })));
   }
 
-  // A zoomed chart shows its window until "Back to live"; new points are to the right of it.
-  #isWindowed(chart, names) {
-    const data = this.#series.get(names[0]);
-    return data.x.length === 0 || data.x.at(-1) <= chart.window[1] * 1.0001 + 1;
+  #makeChart(names) {
+    const csv = `/api/v1/jobs/${this.#job}/metrics.csv?${new URLSearchParams({ names: names.join(",") })}`;
+    const chart = new Chart(this.box, { title: names[0], fromZero: isRate(names[0]), csv, onWindow: (window) => this.#readWindow(chart, names, window) });
+    this.#charts.set(names[0], chart);
+    return chart;
+  }
+
+  #marks() {
+    const place = { step: ({ step }) => step, time: ({ at }) => at, relative: ({ at }) => at && (at - this.#start) / 60 }[this.view.xKind];
+    return this.#seams.map((seam) => ({ attempt: seam.attempt, x: place(seam) })).filter(({ x }) => x !== null);
   }
 
   #offerMore(count) {

@@ -1,0 +1,95 @@
+// What Plotly is given: a band from minimum to maximum, the mean, the raw line behind a smoothed one, marks.
+// Names come from jobs, so they are only ever written as text, never handed to Plotly.
+import { colour } from "./shell.js";
+import { smoothed } from "./smoothing.js";
+
+const FAINT = 0.25;
+const BAND = 0.18;
+const minutesEast = -new Date().getTimezoneOffset();
+
+// Plotly draws times as UTC; moved by the zone they read as the reader's clock.
+export function drawnX(kind, x) {
+  return kind === "time" ? x * 1000 + minutesEast * 60000 : x;
+}
+
+export function fromDrawnX(kind, x) {
+  return kind === "time" ? (x - minutesEast * 60000) / 1000 : x;
+}
+
+// As Plotly tells the ends of what was zoomed to: a number, or a moment as text.
+export function readEnd(kind, end) {
+  return fromDrawnX(kind, typeof end === "string" ? Date.parse(`${end.replace(" ", "T")}Z`) : end);
+}
+
+export function tracesOf(series, scale, { xKind, smooth }) {
+  return [...series.flatMap((one, index) => linesOf(one, index, scale, xKind, smooth)), ...brokenOf(series, xKind)];
+}
+
+function linesOf({ colour: name, data }, index, { map }, xKind, smooth) {
+  const x = xKind === "time" ? data.x.map((at) => drawnX(xKind, at)) : data.x;
+  const drawn = (values) => (map ? values.map(map) : values);
+  const traces = [];
+  if (data.y_min && (data.bucket > 1 || data.n?.some((count) => count > 1))) {
+    const outline = band(x, drawn(data.y_min), drawn(data.y_max));
+    traces.push({ ...outline, mode: "lines", line: { width: 0 }, hoverinfo: "skip", fill: "toself", fillcolor: colour(name, BAND) });
+  }
+  const mode = x.length === 1 ? "markers" : "lines";
+  const line = (y, from, to, alpha) => ({ x: x.slice(from, to), y: drawn(y.slice(from, to)), mode, connectgaps: false, hoverinfo: "skip", line: { width: 1.5, dash: index > 3 ? "dash" : "solid", color: colour(name, alpha) } });
+  const found = data.tail === undefined || data.tail === null ? -1 : data.x.findIndex((at) => at >= data.tail);
+  const end = found < 0 ? x.length : found;
+  if (smooth) traces.push(line(data.y, 0, end, FAINT));
+  traces.push(line(smoothed(data, smooth), 0, end, 1));
+  if (end < x.length) traces.push(line(data.y, Math.max(0, end - 1), x.length, FAINT));
+  return traces;
+}
+
+// One outline for each stretch without a gap: up along the maxima, back along the minima.
+function band(x, low, high) {
+  const outline = { x: [], y: [] };
+  let first = 0;
+  for (let at = 0; at <= x.length; at += 1) {
+    if (at < x.length && low[at] !== null) continue;
+    for (let on = first; on < at; on += 1) (outline.x.push(x[on]), outline.y.push(high[on]));
+    for (let on = at - 1; on >= first; on -= 1) (outline.x.push(x[on]), outline.y.push(low[on]));
+    if (at > first) (outline.x.push(null), outline.y.push(null));
+    first = at + 1;
+  }
+  return outline;
+}
+
+// Where values were no numbers: marks along the top edge, on an axis of their own that is not shown.
+function brokenOf(series, xKind) {
+  const x = series.flatMap(({ data }) => (data.nonfinite ?? []).map(([at]) => drawnX(xKind, at)));
+  if (!x.length) return [];
+  return [{ x, y: x.map(() => 1), yaxis: "y2", mode: "markers", cliponaxis: false, hoverinfo: "skip", marker: { symbol: "triangle-down", size: 9, color: colour("warning") } }];
+}
+
+export function layoutOf(chart, series, scale) {
+  const { xKind, window } = chart;
+  const grid = colour("line");
+  const axis = { gridcolor: grid, zeroline: false, linecolor: grid, ticks: "", nticks: 6, automargin: true };
+  const range = window ? { range: window.map((x) => drawnX(xKind, x)), autorange: false } : { autorange: true };
+  return {
+    margin: { l: 8, r: 8, t: 8, b: 8 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: colour("quiet") },
+    showlegend: false,
+    hovermode: false,
+    dragmode: "zoom",
+    uirevision: `${xKind} ${chart.revision}`,
+    xaxis: { ...axis, ...range, type: xKind === "time" ? "date" : "linear", ticksuffix: xKind === "relative" ? " min" : "" },
+    yaxis: { ...axis, fixedrange: true, type: scale.type, ...scale.axis },
+    yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
+    annotations: series.length > 1 ? series.flatMap((one) => endLabel(one, xKind, scale)) : [],
+    shapes: chart.marks.map(({ x }) => ({ type: "line", xref: "x", yref: "paper", x0: drawnX(xKind, x), x1: drawnX(xKind, x), y0: 0, y1: 1, line: { color: colour("edge"), width: 1, dash: "dash" } })),
+  };
+}
+
+// The line's letter at its end; only letters of ours are drawn by Plotly, names of jobs are not.
+function endLabel({ label, colour: name, data }, xKind, { map, type }) {
+  const last = data.y.at(-1) ?? null;
+  if (!/^[A-Z]$/.test(label) || last === null) return [];
+  const y = type === "log" ? Math.log10(last) : map ? map(last) : last;
+  return [{ x: drawnX(xKind, data.x.at(-1)), y, text: label, showarrow: false, xanchor: "left", font: { color: colour(name), size: 12 } }];
+}

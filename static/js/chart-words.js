@@ -1,0 +1,130 @@
+// A chart in words and in numbers: one sentence for those who do not see it, the values under the cursor.
+import { smoothed } from "./smoothing.js";
+import { duration, value } from "./words.js";
+
+const TREND_SHARE = 0.1; // of what is shown, at its end
+const STEADY_PERCENT = 0.5;
+
+// Where the newest attempt is: what earlier ones left beyond it does not count.
+function newest({ x, tail }) {
+  const found = tail === undefined || tail === null ? -1 : x.findIndex((at) => at >= tail);
+  return (found < 0 ? x.length : found) - 1;
+}
+
+export function lastOf(data) {
+  if (data.latest !== undefined) return data.latest;
+  for (let at = newest(data); at >= 0; at -= 1) if (data.y[at] !== null) return data.y[at];
+  return null;
+}
+
+export function placeWords(kind, x) {
+  if (kind === "step") return `step ${value(x)}`;
+  if (kind === "relative") return `after ${duration(x * 60)}`;
+  return new Date(x * 1000).toLocaleTimeString();
+}
+
+// "2.31 at step 72,310, falling 4 % in the last 7,200 steps, lowest 2.29."
+export function sentence(chart, data, notes) {
+  const last = lastOf(data);
+  const broken = brokenWords(chart.xKind, data);
+  if (last === null) return `No number yet${broken ? `; ${broken}` : ""}.`;
+  const number = (y) => `${chart.format(y)}${chart.unit}`;
+  const lowest = (data.y_min ?? data.y).reduce((low, y) => (y !== null && y < low ? y : low), Infinity);
+  const parts = [`${number(last)} at ${placeWords(chart.xKind, data.x[newest(data)])}${trend(chart.xKind, data)}, lowest ${number(Math.min(lowest, last))}`];
+  if (data.bucket > 1 && data.total > data.x.length) parts.push(`${value(data.total)} points shown as ${value(data.x.length)} buckets`);
+  if (broken) parts.push(broken);
+  for (const { attempt, x } of chart.marks) parts.push(`attempt ${attempt} from ${placeWords(chart.xKind, x)}`);
+  const text = [...parts, ...notes].join("; ");
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
+function brokenWords(kind, data) {
+  const first = data.nonfinite?.[0];
+  if (!first) return "";
+  const count = Math.max(data.nonfinite.length, data.total - data.n.reduce((sum, n) => sum + n, 0));
+  return `${value(count)} not a number, first at ${placeWords(kind, first[0])}`;
+}
+
+function trend(kind, data) {
+  const { x, y } = data;
+  const end = newest(data);
+  const from = x.findIndex((at) => at >= x[end] - (x[end] - x[0]) * TREND_SHARE);
+  if (end < 4 || from < 0 || from >= end || y[from] === null || y[end] === null || !y[from]) return "";
+  const percent = ((y[end] - y[from]) / Math.abs(y[from])) * 100;
+  if (Math.abs(percent) > 1000) return "";
+  const span = kind === "step" ? `${value(x[end] - x[from])} steps` : duration((x[end] - x[from]) * (kind === "relative" ? 60 : 1));
+  if (Math.abs(percent) < STEADY_PERCENT) return `, steady over the last ${span}`;
+  return `, ${percent < 0 ? "falling" : "rising"} ${Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0)} % in the last ${span}`;
+}
+
+// The place of the point nearest to x; steps may go back, so all are looked at.
+export function nearest(data, x) {
+  let [best, least] = [-1, Infinity];
+  for (let at = 0; at < data.x.length; at += 1) {
+    const far = Math.abs(data.x[at] - x);
+    if (far <= least) [best, least] = [at, far];
+  }
+  return best;
+}
+
+// Values under the cursor, or the last ones; a row for each series.
+export class Readout {
+  #rows = [];
+  #labels = "";
+
+  constructor(title) {
+    this.table = document.createElement("table");
+    this.table.className = "chart-values";
+    this.table.createCaption().className = "unseen";
+    this.table.caption.textContent = `${title} at the cursor`;
+    const head = this.table.createTHead().insertRow();
+    this.place = head.appendChild(heading("", "col"));
+    for (const text of ["value", "smoothed", "min to max"]) head.append(heading(text, "col"));
+    this.body = this.table.createTBody();
+  }
+
+  show(chart, series, cursor) {
+    const wanted = series.filter(({ data }) => data.x.length);
+    this.table.hidden = !wanted.length;
+    if (!wanted.length) return;
+    this.table.classList.toggle("is-smoothed", chart.smooth > 0);
+    const x = cursor ?? Math.max(...wanted.map(({ data }) => data.x[newest(data)] ?? data.x.at(-1)));
+    write(this.place, placeWords(chart.xKind, x));
+    const labels = wanted.map(({ label, colour }) => `${label} ${colour}`).join("\n");
+    if (this.#labels !== labels) this.#build(wanted);
+    this.#labels = labels;
+    wanted.forEach(({ data }, row) => this.#fill(chart, row, data, nearest(data, x)));
+  }
+
+  #build(series) {
+    this.body.replaceChildren();
+    this.#rows = series.map(({ label, colour }) => {
+      const row = this.body.insertRow();
+      const name = heading("", "row");
+      name.append(swatch(colour), label);
+      row.append(name);
+      return [0, 1, 2].map(() => row.insertCell());
+    });
+  }
+
+  #fill(chart, row, data, at) {
+    const [raw, smooth, range] = this.#rows[row];
+    const number = (y) => (y === null || y === undefined ? "not a number" : `${chart.format(y)}${chart.unit}`);
+    write(raw, number(data.y[at]));
+    write(smooth, chart.smooth ? number(smoothed(data, chart.smooth)[at]) : "");
+    const isOne = !data.y_min || data.y[at] === null || data.y_min[at] === data.y_max[at];
+    write(range, isOne ? "" : `${number(data.y_min[at])} to ${number(data.y_max[at])}`);
+  }
+}
+
+export function swatch(colour) {
+  return Object.assign(document.createElement("i"), { className: `swatch colour-${colour.split("-")[1]}` });
+}
+
+function heading(text, scope) {
+  return Object.assign(document.createElement("th"), { textContent: text, scope });
+}
+
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
