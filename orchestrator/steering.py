@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 from django.contrib.auth.models import AbstractBaseUser
 
 from orchestrator import audit, checkpoints, lifecycle, rights
-from orchestrator.models import Job
+from orchestrator.exceptions import Impossible
+from orchestrator.lifecycle import IllegalTransition
+from orchestrator.models import FINAL_STATES, WAITING_STATES, Job
 
 ACTS: Mapping[str, tuple[Callable[..., Job], str]] = {
     "cancel": (lifecycle.cancel, "Cancelled it."),
@@ -28,6 +30,29 @@ def steer(user: AbstractBaseUser, job: Job, act: str, *, address: str = "") -> J
     done = do(job, by=user.get_username())
     note(user, job, f"job.{act}", text, address=address)
     return done
+
+
+def cancel_array(user: AbstractBaseUser, job: Job, *, address: str = "") -> Job:
+    """Cancel all jobs of the array that this one belongs to; those that ended stay as they are.
+
+    Raises:
+        Forbidden: they may look only.
+        Impossible: it belongs to no array.
+    """
+    rights.check_steer(user, job)
+    if job.array is None:
+        raise Impossible(
+            f"Job {job.short_id} belongs to no array.", fields={"array": ["the job belongs to none"]}
+        )
+    members = list(job.array.members.exclude(state__in=FINAL_STATES).order_by("array_index"))
+    # Those that wait first, or they would start in the places of those that run.
+    for member in sorted(members, key=lambda each: each.state not in WAITING_STATES):
+        try:
+            lifecycle.cancel(member, by=user.get_username())
+        except IllegalTransition:
+            continue  # it ended meanwhile
+    note(user, job, "job.cancel", f"Cancelled {len(members)} jobs of its array.", address=address)
+    return job
 
 
 def note(user: AbstractBaseUser, job: Job, action: str, text: str, *, address: str = "") -> None:

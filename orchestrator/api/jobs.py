@@ -36,6 +36,10 @@ class EventsAfter(BaseModel):
     limit: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = LARGEST_PAGE
 
 
+class Cancelled(BaseModel):
+    array: bool = Field(False, description="with all other jobs of its array that have not ended")
+
+
 @router.post(
     "",
     response={201: JobOut},
@@ -127,7 +131,16 @@ def _act(name: str, says: str) -> None:
     router.post(f"/{{job_id}}/{name}", response=JobOut, url_name=view.__name__)(view)
 
 
-_act("cancel", "Ask a job to stop for good; asking twice is harmless.")
+@router.post("/{job_id}/cancel", response=JobOut)
+def cancel_job(request: ApiRequest, job_id: str, which: Query[Cancelled]) -> object:
+    """Ask a job to stop for good; asking twice is harmless."""
+    job = find_job(Job.objects.select_related("array"), request.user, job_id)
+    address = audit.address_of(request)
+    if which.array:
+        return _shown_anew(request, steering.cancel_array(request.user, job, address=address))
+    return _shown_anew(request, steering.steer(request.user, job, "cancel", address=address))
+
+
 _act("hold", "Keep a waiting job from starting.")
 _act("release", "Let a held job wait for devices again.")
 _act("preempt", "Stop a running job with a checkpoint and queue it again.")

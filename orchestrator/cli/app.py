@@ -387,11 +387,15 @@ def compare(
 
 
 @app.command(rich_help_panel="Steer")
-def cancel(jobs: JobIds = None, as_json: Json = False) -> None:
+def cancel(
+    jobs: JobIds = None,
+    array: Annotated[bool, typer.Option("--array", help="All jobs of the array that it belongs to.")] = False,
+    as_json: Json = False,
+) -> None:
     """Stop jobs for good; without a name your only one, or it asks which."""
     from orchestrator.cli.steering import cancel_jobs
 
-    cancel_jobs(jobs, as_json=as_json)
+    cancel_jobs(jobs, array=array, as_json=as_json)
 
 
 @app.command(rich_help_panel="Steer")

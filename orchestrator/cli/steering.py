@@ -1,6 +1,7 @@
 """berth cancel, hold and release."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from orchestrator.cli.choosing import UNFINISHED, connect, find_job, one_of_several
 from orchestrator.cli.printing import say, show_json
@@ -8,8 +9,8 @@ from orchestrator.cli.tables import job_line
 from orchestrator.client import Job
 
 
-def cancel_jobs(texts: Sequence[str] | None, *, as_json: bool) -> None:
-    _act(Job.cancel, "cancel", UNFINISHED, texts, as_json=as_json)
+def cancel_jobs(texts: Sequence[str] | None, *, array: bool = False, as_json: bool) -> None:
+    _act(partial(Job.cancel, array=array), "cancel", UNFINISHED, texts, as_json=as_json)
 
 
 def hold_jobs(texts: Sequence[str] | None, *, as_json: bool) -> None:

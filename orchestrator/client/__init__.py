@@ -510,9 +510,9 @@ class Job(Record):
                 return
             time.sleep(every_s)
 
-    def cancel(self) -> Self:
-        """Ask the job to stop for good; asking twice is harmless."""
-        return self._act("cancel")
+    def cancel(self, *, array: bool = False) -> Self:
+        """Ask the job, or all jobs of its array, to stop for good; asking twice is harmless."""
+        return self._act("cancel?array=true" if array else "cancel")
 
     def hold(self) -> Self:
         """Keep the waiting job from starting."""

@@ -3,6 +3,7 @@
 import io
 import threading
 import zipfile
+from uuid import UUID
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -333,3 +334,20 @@ def test_an_array_is_answered_with_its_first_job_and_the_ids_of_all(submit, clie
     assert job["not_before"] == "2025-12-31T23:00:00Z"
     listed = client.send("GET", f"/jobs?array={job['array']['id']}").json()["results"]
     assert [each["id"] for each in reversed(listed)] == job["array"]["jobs"]
+
+
+def test_a_whole_array_is_cancelled_at_once(submit, client_of, ada, bob):
+    client = client_of(ada)
+    members = submit(client, array={"count": 3, "at_most": 1}).json()["array"]["jobs"]
+    alone = submit(client).json()["id"]
+    Job.objects.filter(pk=members[0]).update(state="succeeded")
+
+    answers = [client.send("POST", f"/jobs/{members[1]}/cancel?array=true") for _ in range(2)]
+
+    assert [(each.status_code, each.json()["state"]) for each in answers] == [(200, "cancelled")] * 2
+    states = dict(Job.objects.values_list("pk", "state"))
+    assert [states[UUID(each)] for each in members] == ["succeeded", "cancelled", "cancelled"]
+    assert states[UUID(alone)] == "queued"
+    assert client_of(bob).send("POST", f"/jobs/{members[0]}/cancel?array=true").status_code == 404
+    refused = client.send("POST", f"/jobs/{alone}/cancel?array=true")
+    assert (refused.status_code, list(refused.json()["errors"])) == (422, ["array"])

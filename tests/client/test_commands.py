@@ -427,4 +427,7 @@ def test_jobs_are_put_off_chained_and_submitted_as_arrays(cli, tmp_path):
     assert (job["name"], job["array"]["count"], job["array"]["at_most"]) == ("sweep[0]", 3, 1)
     after = json.loads(cli("run", "sweep.py", "--after-any", job["short_id"], "--json").stdout)
     assert after["depends_on"] == [{"job": job["id"], "when": "any"}]
-    cli("cancel", after["short_id"], *(each[-8:] for each in job["array"]["jobs"]))
+    assert cli("cancel", job["short_id"], "--array").returncode == 0
+    left = json.loads(cli("ps", "-n", "20", "--json").stdout)
+    assert {each["state"] for each in left if each["id"] in job["array"]["jobs"]} == {"cancelled"}
+    cli("cancel", after["short_id"])
