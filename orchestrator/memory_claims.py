@@ -76,6 +76,9 @@ class MemoryClaim:
         }
 
 
+WHOLE_DEVICE = MemoryClaim(None, Source.DEVICE)
+
+
 def claim_of(job: Job) -> MemoryClaim:
     """As ``claims_of``, for one job."""
     return claims_of([job])[job.pk]
@@ -102,10 +105,13 @@ def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
 def refresh(jobs: Iterable[Job]) -> None:
     """Write anew what queued jobs claim, where that changed since they were looked at last."""
     queued = {job.pk: job for job in jobs if job.state == JobState.QUEUED}
+    shown: dict[MemoryClaim, dict[str, Any]] = {}  # most of a long queue claim the same
     for job_id, claim in claims_of(queued.values()).items():
         job = queued[job_id]
-        if job.memory_claim != claim.as_json():
-            job.memory_claim = claim.as_json()
+        if claim not in shown:
+            shown[claim] = claim.as_json()
+        if job.memory_claim != shown[claim]:
+            job.memory_claim = shown[claim]
             Job.objects.filter(pk=job_id).update(memory_claim=job.memory_claim)
 
 
@@ -119,12 +125,12 @@ def _claim(
     elif peaks and models <= peaks.keys():
         claim = max((learn(peaks[model]) for model in models), key=lambda each: each.memory_bytes or 0)
     else:
-        claim = MemoryClaim(None, Source.DEVICE)
+        claim = WHOLE_DEVICE
     floor = job.claim_floor_bytes
     if floor is None or claim.memory_bytes is None or floor <= claim.memory_bytes:
         return claim
     if floor >= largest.get(job.pool_id, 0):
-        return MemoryClaim(None, Source.DEVICE)
+        return WHOLE_DEVICE
     return MemoryClaim(floor, Source.RAISED)
 
 

@@ -18,7 +18,8 @@ def with_limits(
     """
     rules = Rulebook.read()
     found = {each.owner: each for each in usage}
-    owners = {job.owner_id: job.owner.get_username() for job in jobs if job.state == JobState.QUEUED}
+    waiting = {job.owner_id: job for job in jobs if job.state == JobState.QUEUED}
+    owners = {user_id: job.owner.get_username() for user_id, job in waiting.items()}
     for name in owners.values():  # who used nothing yet lowers the mean that the fair share is measured by
         found.setdefault(name, scheduling.OwnerUsage(owner=name))
     if not rules.rows:

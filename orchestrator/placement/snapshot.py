@@ -16,12 +16,7 @@ from orchestrator.placement.fair_share import usage
 from orchestrator.placement.job_facts import job_facts, running_facts
 from orchestrator.placement.learning import recall
 from orchestrator.placement.limits import with_limits
-
-
-def relevant_jobs() -> list[Job]:
-    states = [JobState.QUEUED, *LEASED_STATES]
-    # One object for each owner, not for each job: of a long queue, most of a pass would go into making them.
-    return list(Job.objects.filter(state__in=states).prefetch_related("owner", "array", "pool"))
+from orchestrator.placement.relevant import relevant_jobs
 
 
 def look(now: datetime, drafts: Iterable[Job] = ()) -> scheduling.State:

@@ -4,6 +4,7 @@ from orchestrator.scheduling.decide import decide
 from orchestrator.scheduling.lengths import learn_lengths
 from orchestrator.scheduling.promises import learn_start_errors
 from orchestrator.scheduling.types import (
+    ANYWHERE,
     Booking,
     Constraints,
     Decisions,
@@ -29,6 +30,7 @@ from orchestrator.scheduling.types import (
 )
 
 __all__ = [
+    "ANYWHERE",
     "Booking",
     "Constraints",
     "Decisions",
