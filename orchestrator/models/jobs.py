@@ -157,8 +157,10 @@ class Job(models.Model):
     class Meta:
         ordering: ClassVar = ["-id"]
         indexes: ClassVar = [
-            models.Index(fields=["state", "priority"]),
+            # Lists go by id: without it, the first page of a long queue sorts all of it.
+            models.Index(fields=["state", "id"]),
             models.Index(fields=["owner", "state"]),
+            models.Index(fields=["owner", "id"]),
             models.Index(fields=["ended_at"]),
         ]
 
