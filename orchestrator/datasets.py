@@ -35,7 +35,8 @@ def register(
     Size and checksum are taken now where the data is small; they stay empty for large data.
 
     Args:
-        path: relative to the root; without a root the absolute path, for those who ``may_add_root``.
+        path: relative to the root; without a root the absolute path, which must lie under a root unless the
+            caller ``may_add_root``.
 
     Raises:
         Malformed: a name, version or path that is not of its form, or a path that leaves the root (B35).
@@ -92,19 +93,17 @@ def _root_for(path: str, *, may_add_root: bool) -> tuple[DatasetRoot, str]:
     """
     if not path.startswith("/"):
         raise _malformed("root", f"Name the root that the path lies under; {_known_roots()}")
-    if not may_add_root:
-        sentence = (
-            f"Only operators register absolute paths; give a root and a path under it; {_known_roots()}"
-        )
-        raise Forbidden(sentence, fields={"root": [sentence]})
     if not _can_be_path(path):
         raise _malformed("path", "The path has a character that no path has, or more than 1024 characters.")
     real = Path(os.path.realpath(path))
-    if not real.exists():
-        raise _impossible("path", f"There is nothing at {path} on this server; check the path.")
     for root in DatasetRoot.objects.order_by("-path"):  # of nested ones the innermost
         if real.is_relative_to(folder := Path(os.path.realpath(root.path))):
             return root, str(real.relative_to(folder))
+    if not may_add_root:  # before any look at what is there: it is not theirs to know
+        sentence = f"This path lies under none of the dataset roots; {_known_roots()}"
+        raise Forbidden(sentence, fields={"root": [sentence]})
+    if not real.exists():
+        raise _impossible("path", f"There is nothing at {path} on this server; check the path.")
     folder = real if real.is_dir() else real.parent
     check_root(str(folder))
     added = DatasetRoot.objects.create(name=_free_root_name(folder), path=str(folder))

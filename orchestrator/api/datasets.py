@@ -22,7 +22,7 @@ def list_datasets(request: ApiRequest, paging: Query[Paging]) -> object:
 
 @router.post("", response={201: DatasetOut})
 def register_dataset(request: ApiRequest, body: DatasetIn) -> object:
-    """Register a file or folder under one of the server's dataset roots; operators also by its absolute path."""
+    """Register a file or folder under one of the server's dataset roots, by root and path or by its absolute path."""
     may_add_root = request.user.is_staff and request.token_scope == Scope.ADMIN
     return show_dataset(datasets.register(request.user, **body.model_dump(), may_add_root=may_add_root))
 

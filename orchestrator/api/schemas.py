@@ -417,7 +417,7 @@ class DatasetIn(Body):
     name: StrictStr
     version: StrictStr = "1"
     root: StrictStr | None = Field(
-        None, description="null: the path is absolute, and what holds it becomes a root (operators)"
+        None, description="null: the path is absolute; where no root holds it, an admin makes one of it"
     )
     path: StrictStr
     description: StrictStr = ""

@@ -114,6 +114,19 @@ def test_a_member_is_told_who_makes_roots(tmp_path, data, client_of, ada, root):
     assert not Dataset.objects.exists()
 
 
+def test_a_member_registers_an_absolute_path_under_a_root(data, client_of, ada):
+    (data / "out").symlink_to("/etc")
+    client = client_of(ada)
+
+    made = client.send("POST", "/datasets", {"name": "x", "path": str(data / "text.txt")})
+    beside = client.send("POST", "/datasets", {"name": "y", "path": f"{data}/../other"})
+    led_out = client.send("POST", "/datasets", {"name": "z", "path": str(data / "out")})
+
+    assert made.status_code == 201, made.content
+    assert (made.json()["root"], made.json()["path"]) == ("data", "text.txt")
+    assert (beside.status_code, led_out.status_code) == (403, 403)
+
+
 @pytest.mark.parametrize("where", ["nothing", "home", "/", "nul", "surrogate"])
 def test_a_root_that_cannot_be_is_refused_beside_the_path(where, tmp_path, db, home, client_of, root):
     paths = {"nothing": str(tmp_path / "nope"), "home": str(home.root), "/": "/", "nul": "/a\0b"}

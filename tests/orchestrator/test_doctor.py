@@ -231,3 +231,9 @@ def test_f49_code_that_a_waiting_job_needs_is_missed(sound_job, home):
     shutil.rmtree(home.bundles)
 
     assert numbers() == ["F49"]
+
+
+def test_the_doctor_says_how_well_jobs_are_kept_apart(sound_job):
+    sound_job()
+
+    assert repair().startswith("Sandbox level ")

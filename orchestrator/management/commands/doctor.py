@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from orchestrator import doctor
+from orchestrator import doctor, isolation
 
 
 class Command(BaseCommand):
@@ -15,6 +15,8 @@ class Command(BaseCommand):
         parser.add_argument("--hashes", action="store_true", help="read every checkpoint, too: 1.3 s a GiB")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        level = isolation.level()
+        self.stdout.write(f"Sandbox level {level}: {isolation.NAMES[level]}.")
         found = doctor.examine(hashes=options["hashes"])
         if options["repair"] and any(each.repair for each in found):
             for each in found:
