@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from orchestrator.scheduling import explain
+from orchestrator.scheduling.after_bookings import after_bookings
+from orchestrator.scheduling.estimate import SETTLE_S
 from orchestrator.scheduling.forecast import Prospect, foresee
 from orchestrator.scheduling.pool_pass import PoolPass, Shape, shape_of
 from orchestrator.scheduling.types import Job, Policy, QueuedJob, State, Wait, WaitCode
@@ -24,9 +26,12 @@ def answers(
 ) -> tuple[Wait, ...]:
     """What all waiting jobs are told, given in the order in which they are served."""
     in_line: dict[str, list[QueuedJob]] = defaultdict(list)
+    booked_out: dict[str, list[QueuedJob]] = defaultdict(list)
     for job, code in waiting:
         if code in IN_LINE:
             in_line[job.pool].append(job)
+        elif code is WaitCode.RESERVED:
+            booked_out[job.pool].append(job)
     parents = {id_ for job, code in waiting if code is WaitCode.DEPENDS for id_ in job.waits_for}
     names = {job.id: explain.called(job) for job in (*state.queued, *state.running) if job.id in parents}
     problems = {problem.pool: problem.sentence for problem in state.problems}
@@ -40,6 +45,7 @@ def answers(
             policy,
             prospects=None if prospects is None else prospects[pool],
             stopping=stopping,
+            booked_out=booked_out[pool],
         )
         for pool, part in passes.items()
     }
@@ -60,11 +66,12 @@ class Line:
         *,
         prospects: Mapping[str, Prospect] | None = None,
         stopping: Mapping[str, Sequence[Job]] | None = None,
+        booked_out: Sequence[QueuedJob] = (),
     ) -> None:
         """``waiting``: the jobs in line; ``names``: what those are called that others depend on.
 
         ``prospects``: when jobs may start, where that is foreseen otherwise; ``stopping``: by waiting
-        job those that are stopped for it.
+        job those that are stopped for it; ``booked_out``: those that wait for the calendar.
         """
         self._part = part
         self._names = names
@@ -75,6 +82,7 @@ class Line:
         self._first_ids: tuple[str, ...] = ()
         self._reasons: dict[tuple[Shape, WaitCode], str] = {}
         self._prospects: Mapping[str, Prospect]
+        self._given_back = after_bookings(part.room, booked_out, now, policy) if booked_out else {}
         self._stopping = stopping or {}
         if prospects is not None:
             self._prospects = prospects
@@ -88,7 +96,17 @@ class Line:
         """What the next job is told."""
         if code not in IN_LINE:
             parents = tuple(sorted(job.waits_for)) if code is WaitCode.DEPENDS else ()
-            return Wait(job.id, code, self._barred(job, code), self._length + 1, parents, self._first_ids)
+            sentence, later = self._barred(job, code), self._given_back.get(job.id, _UNKNOWN)
+            return Wait(
+                job.id,
+                code,
+                sentence + explain.expected(later, self._now),
+                self._length + 1,
+                parents,
+                self._first_ids,
+                later.earliest,
+                None if later.latest is None else later.latest + SETTLE_S,
+            )
         prospect = self._prospects.get(job.id, _UNKNOWN)
         sentence = self._reason(job, code)
         if code is not WaitCode.HELD:  # that one names the head already

@@ -19,6 +19,7 @@ from orchestrator.scheduling import (
     decide,
 )
 from orchestrator.scheduling.bookings import booked_devices
+from orchestrator.scheduling.estimate import SETTLE_S
 from tests.scheduling.states import GIB, NOW, gpus, listed_otherwise, queued, running, state, states
 
 HOUR = 3600.0
@@ -56,7 +57,23 @@ def test_a_job_that_may_still_run_when_the_booking_begins_is_kept_away(policy):
     assert wait.code == WaitCode.RESERVED
     assert wait.sentence == (
         "Waits for 1 GPU; GPU 0 is reserved for course in 2 h; a shorter time limit would let it start."
+        " Expected in about 5 h."
     )
+    assert (wait.start_earliest, wait.start_latest) == (NOW + 5 * HOUR, NOW + 5 * HOUR + SETTLE_S)
+
+
+@POLICIES
+def test_who_waits_for_the_calendar_is_told_nothing_where_it_does_not_say(policy):
+    facts = {"time_limit_s": 4 * HOUR, "preemptible": False}
+    first, second = (queued(name, submitted=number, **facts) for number, name in enumerate("ab"))
+    theirs = running("theirs", "gpu-0", owner="eve")
+
+    one_device = decide(state(gpus(1), first, second, bookings=(booking(),)), policy)
+    endless = decide(state(gpus(1), first, bookings=(booking(until=None),)), policy)
+    used = decide(state(gpus(1), first, theirs, bookings=(booking(start=NOW - HOUR),)), policy)
+
+    assert [wait.start_latest is None for wait in one_device.wait] == [False, True]
+    assert [wait.start_latest for wait in (*endless.wait, *used.wait)] == [None, None]
 
 
 @POLICIES
