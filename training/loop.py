@@ -8,7 +8,7 @@ up to N*B*k samples in a step; the last step of an epoch takes what is left.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,8 @@ from training.config import TrainConfig
 from training.data import ResumableSampler, SizedDataset, make_loader, move_to, on_device, start_epoch
 from training.fault import StopRequest
 from training.losses import LossWatch
+from training.memory.autotune import clear_memory, is_out_of_memory, run_with_less
+from training.memory.scarcity import Scarcity
 from training.probe import CommunicationProbe
 from training.report import Reporter
 from training.state import LossFn, TrainState, capture_rng
@@ -49,13 +51,19 @@ class Run:
     watch: LossWatch
     balance: Balance
     probe: CommunicationProbe
+    scarcity: Scarcity
     total_steps: int
     callbacks: Sequence[Callback] = ()
     policy: SavePolicy | None = None  # where the cost of saves says how often
     saved_s: float = 0.0  # monotonic time of the newest save
     steps_here: int = 0  # steps since this process started
+    reread: bool = False  # whether a repeated step left the loader's batches out of step
     moves: bool = field(init=False)  # whether batches must be copied to the device
     plain: bool = field(init=False)  # whether nothing is to be opened around a forward pass
+
+    def stream(self, loader: DataLoader[Any]) -> Iterator[Any]:
+        """The loader's batches, on the device."""
+        return on_device(loader, self.strategy.device) if self.moves else iter(loader)
 
     def __post_init__(self) -> None:
         self.moves = self.strategy.device.type != "cpu"
@@ -74,9 +82,11 @@ def train(run: Run) -> bool:
     run.saved_s = time.monotonic()
     run.reporter.total_steps(run.total_steps)
     loader: DataLoader[Any] | None = None
+    made_for = 0
     while state.step < run.total_steps:
         run.model.train()
-        if loader is None or not run.config.persistent_workers:
+        if loader is None or not run.config.persistent_workers or made_for != run.strategy.plan.batch_size:
+            made_for = run.strategy.plan.batch_size
             loader = load(run, run.train_dataset, state.sampler, persistent=run.config.persistent_workers)
         start_epoch(loader, state.sampler)
         if not train_epoch(run, loader):
@@ -90,7 +100,7 @@ def train(run: Run) -> bool:
 def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
     """The rest of an epoch; False when a stop request ended it."""
     state, in_step = run.state, run.strategy.plan.samples_per_step
-    batches = on_device(loader, run.strategy.device) if run.moves else iter(loader)
+    batches = run.stream(loader)
     epoch_ended = False
     while not epoch_ended and state.step < run.total_steps:
         start_s = time.perf_counter()
@@ -105,6 +115,9 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
         if run.steps_here == 1 and not run.strategy.gathers:  # the optimizer has its state now
             run.checkpointer.allocate(state.state_dict([capture_rng()]))
         epoch_ended = state.sampler.advance(samples)
+        if run.reread:
+            run.reread = False
+            batches = run.stream(load(run, run.train_dataset, state.sampler))
         shown = run.watch.look(state.step, loss)
         took_s = time.perf_counter() - start_s
         if run.policy is not None:
@@ -136,6 +149,61 @@ def finish_epoch(run: Run) -> None:
 def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:
     """One optimizer update on the next ``samples`` of all ranks; returns this rank's mean loss.
 
+    Where memory runs out the step begins anew with smaller micro-batches, for which ``batches`` are then
+    of no more use.
+    """
+    loss = None if run.scarcity.careful else run_passes_alone(run, batches, samples)
+    if loss is None:
+        loss = run_passes_carefully(run, batches if run.scarcity.careful else None, samples)
+    update(run)
+    return loss
+
+
+def run_passes_alone(run: Run, batches: Iterator[Any], samples: int) -> Tensor | None:
+    """As ``run_passes``; None where a rank without others ran out of memory."""
+    try:
+        return run_passes(run, batches, samples)
+    except Exception as error:
+        if not run.strategy.repeats or run.strategy.ranks.size > 1 or not is_out_of_memory(error):
+            raise
+    # Not before the error is gone, which keeps the failed step's tensors alive.
+    run.state.optimizer.zero_grad(set_to_none=True)
+    clear_memory()
+    return None
+
+
+def run_passes_carefully(run: Run, batches: Iterator[Any] | None, samples: int) -> Tensor:
+    """As ``run_passes``, again with smaller micro-batches as long as a rank has no memory; all ranks call it.
+
+    Gradients are kept back until all ranks have succeeded.  The effective batch stays, and the plan
+    has the new size afterwards.  ``batches`` serve the first attempt.
+    """
+    strategy, state, plan = run.strategy, run.state, run.strategy.plan
+    streams = [] if batches is None else [batches]
+
+    def passes(size: int) -> Tensor:
+        if size != strategy.plan.batch_size:
+            times = plan.batch_size * plan.gradient_accumulation_steps // size
+            strategy.plan = replace(plan, batch_size=size, gradient_accumulation_steps=times)
+            state.sampler.shares = None  # they are of the larger size
+        run.reread = not streams
+        stream = streams.pop() if streams else run.stream(load(run, run.train_dataset, state.sampler))
+        return run_passes(run, stream, samples, exchange=strategy.ranks.size == 1)
+
+    loss, _ = run_with_less(
+        passes,
+        plan.batch_size,
+        state.model,
+        agree=strategy.ranks.least,
+        reporter=run.reporter,
+        step=state.step + 1,
+    )
+    return loss
+
+
+def run_passes(run: Run, batches: Iterator[Any], samples: int, *, exchange: bool = True) -> Tensor:
+    """The forward and backward passes of a step; gradients stay with each rank unless ``exchange``.
+
     Each micro-batch weighs as many samples as it has, so that the gradient is that of the mean
     over all of them, however they are split.  The loss stays on the device: reading it would wait.
     """
@@ -148,19 +216,21 @@ def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:
         inputs, targets = next(batches)
         last = start + in_micro_batch >= samples
         here = mine if last and not start else sampler.rank_count(min(in_micro_batch, samples - start))
-        loss = forward_backward(run, inputs, targets, here * strategy.data_ranks / samples, last=last)
+        weight = here * strategy.data_ranks / samples
+        loss = forward_backward(run, inputs, targets, weight, last=last, exchange=exchange)
         losses.append(weigh(loss, here / max(mine, 1)))
         run.reporter.heartbeat()
-    update(run)
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
 
-def forward_backward(run: Run, inputs: Any, targets: Any, weight: float, *, last: bool) -> Tensor:
+def forward_backward(
+    run: Run, inputs: Any, targets: Any, weight: float, *, last: bool, exchange: bool = True
+) -> Tensor:
     """One micro-batch; gradients are added up over those of a step.  Returns the mean loss, detached."""
     strategy, scaler = run.strategy, run.state.scaler
     if strategy.staged:
         return strategy.run_stages(inputs, targets, run.loss_fn, weight)
-    with strategy.micro_batch(last=last):
+    with strategy.micro_batch(last=last and exchange):
         if run.plain:
             loss = run.loss_fn(run.model(inputs), targets)
         else:
@@ -234,11 +304,13 @@ def end_step(run: Run) -> bool:
         save=wishes.save or (by_clock and run.strategy.ranks.rank == 0),
         stop=wishes.stop,
         bad_loss=run.watch.stops,
+        careful=run.scarcity.look(),
         busy_s=run.balance.clock.take(),
     )
     by_step = config.checkpoint_every_steps is not None and state.step % config.checkpoint_every_steps == 0
     if agreed is not NO_WISHES:
         run.balance.note(state.step, agreed.busy_s)
+        run.scarcity.take(agreed.careful)
         if agreed.bad_loss:
             run.watch.end(run.strategy.ranks)
     if agreed.save or agreed.stop or by_step:

@@ -24,6 +24,7 @@ from training.fault import StopRequest
 from training.hang import watch_hangs
 from training.losses import LossWatch, default_loss
 from training.memory.meters import pretended_memory
+from training.memory.scarcity import Scarcity
 from training.plan.choose import Training, choose_plan, like, make_table
 from training.plan.fixed import DEFAULT_BATCH_SIZE
 from training.plan.table import PlanTable
@@ -230,6 +231,12 @@ class Trainer:
             # DDP keeps clocks of its own.
             probe=CommunicationProbe(
                 active=strategy.ranks.size > 1 and strategy.plan.strategy not in ("ddp", "zero1")
+            ),
+            scarcity=Scarcity(
+                strategy.device,
+                ranks=strategy.ranks.size,
+                repeats=strategy.repeats,
+                deterministic=config.deterministic,
             ),
             total_steps=count_steps(config, strategy.plan, state.sampler, state.step),
             policy=SavePolicy() if config.checkpoint_every == "auto" else None,

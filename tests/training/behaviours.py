@@ -1,6 +1,8 @@
 """What two ranks do beside the plain step, each case in the same ranks: ``python behaviours.py RANKS FOLDER CASE...``."""
 
 import json
+import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,49 @@ def change_strategy(name: str, rank: int, folder: Path) -> Any:
     return {"through": through["weights"], "parts": parts["weights"], "lines": parts["lines"]}
 
 
+def run_short(name: str, rank: int, folder: Path) -> Any:
+    """Rank 1 alone finds no memory: in a forward pass of step 6, then in a backward pass of step 9."""
+    found = {}
+    for failing in (False, True):
+        model, data = make_model(1), Noted()
+        micro_batches = [0]
+
+        def fail_forward(
+            module: nn.Module, inputs: Any, failing: bool = failing, count: Any = micro_batches
+        ) -> None:
+            count[0] += module.training
+            if failing and rank == 1 and count[0] == 12:  # the second micro-batch of step 6
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+        def fail_backward(gradient: Tensor, failing: bool = failing, count: Any = micro_batches) -> None:
+            if failing and rank == 1 and count[0] == 25:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
+
+        model.register_forward_pre_hook(fail_forward)
+        model.tokens.weight.register_hook(fail_backward)  # type: ignore[operator]  # a module's part
+        os.environ["BERTH_PRETEND_MEMORY_BYTES"] = str(1 << 40)
+        try:
+            settings = {"strategy": "ddp", "gradient_accumulation_steps": 2, "max_grad_norm": 0.5}
+            result = fit(f"{name}-{failing}", rank, folder, model, data, **settings)
+        finally:
+            del os.environ["BERTH_PRETEND_MEMORY_BYTES"]
+        found[failing] = {**result, "read": gather(data.read), "of_ranks": gather(result["lines"])}
+    return found
+
+
+def split_checkpoint(name: str, rank: int, folder: Path) -> Any:
+    """Saved in parts by fsdp, then loaded by strategies that have whole parameters."""
+    adamw = {"optimizer": lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2)}
+    saved = fit(name, rank, folder, make_model(1), make_data(), **adamw, strategy="fsdp", max_steps=7)
+    (folder / f"{name}-kept").mkdir(exist_ok=True)
+    gather(None)
+    if rank == 0:
+        shutil.copytree(folder / name, folder / f"{name}-kept", dirs_exist_ok=True)
+    settings = {"strategy": "ddp", "max_steps": 7, "resume": True}
+    loaded = fit(name, rank, folder, make_model(2), make_data(), **adamw, **settings)
+    return {"saved": saved["weights"], "loaded": loaded["weights"]}
+
+
 def refuse(name: str, rank: int, folder: Path) -> Any:
     """Models and settings that a strategy cannot carry out."""
 
@@ -190,6 +235,8 @@ BEHAVIOURS = {
     "be-slow": be_slow,
     "move-blocks": move_blocks,
     "change-strategy": change_strategy,
+    "run-short": run_short,
+    "split-checkpoint": split_checkpoint,
     "refuse": refuse,
 }
 

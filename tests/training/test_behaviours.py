@@ -1,19 +1,27 @@
 """What two ranks do beside the plain step: compress, go alone, stop at a NaN, divide work anew, refuse."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tests.training.started import run_cases
+from tests.training.strategy_runs import loss_fn, make_data, make_model
+from training import TrainConfig, Trainer
 
 pytestmark = pytest.mark.slow
-CASES = ("compress", "go-alone", "meet-nan", "differ", "be-slow", "move-blocks", "change-strategy", "refuse")
+CASES = ("compress", "go-alone", "meet-nan", "differ", "be-slow", "move-blocks", "change-strategy",
+         "run-short", "split-checkpoint", "refuse")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = run_cases(2, tmp_path_factory.mktemp("behaviours"), *CASES, script="behaviours.py")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_cases(2, tmp_path_factory.mktemp("behaviours"), *CASES, script="behaviours.py")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Any]:
     return {name: torch.load(folder / f"{name}.pt") for name in CASES}
 
 
@@ -82,6 +90,52 @@ def test_a_training_goes_on_under_any_other_strategy(found: dict[str, Any]) -> N
 
     assert [line["step"] for line in changed["lines"] if "loss" in line] == [18, 19, 20]
     assert distance(changed["parts"], changed["through"]) < 1e-10
+
+
+def test_f74_one_rank_out_of_memory_in_mid_training_makes_all_repeat_the_step(found: dict[str, Any]) -> None:
+    """In the forward and in the backward pass; half the micro-batch each time, and the same numbers."""
+    short, plain = found["run-short"][True], found["run-short"][False]
+
+    told = [
+        (line["step"], line["from_batch_size"], line["to_batch_size"])
+        for line in short["lines"]
+        if line.get("event") == "less_memory"
+    ]
+    assert told == [(6, 8, 4), (9, 4, 2)]
+    for mine, others in zip(short["of_ranks"], plain["of_ranks"], strict=True):
+        losses = [line["loss"] for line in mine if "loss" in line]
+        assert losses == pytest.approx([line["loss"] for line in others if "loss" in line], abs=1e-9)
+    assert distance(short["weights"], plain["weights"]) < 1e-9
+
+
+def test_with_a_repeated_step_each_sample_still_counts_once_an_epoch(found: dict[str, Any]) -> None:
+    """What the repeated steps read again is all that is read more often."""
+    short, plain = (
+        sorted(sample for rank in found["run-short"][failing]["read"] for sample in rank)
+        for failing in (True, False)
+    )
+
+    assert plain == sorted(list(range(64)) * 5)
+    assert set(short) == set(range(64))
+
+
+def test_parts_saved_by_fsdp_are_whole_bit_for_bit_under_ddp_and_alone(
+    found: dict[str, Any], folder: Path
+) -> None:
+    saved, loaded = (found["split-checkpoint"][key] for key in ("saved", "loaded"))
+    (kept,) = (folder / "split-checkpoint-kept").iterdir()
+    config = TrainConfig(checkpoint_dir=str(kept.parent), resume=True, max_steps=7)
+
+    alone = Trainer(config).fit(
+        make_model(3),
+        make_data(),
+        loss_fn=loss_fn,
+        optimizer=lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2),
+    )
+
+    assert {"manifest.json", "__0_0.distcp", "__1_0.distcp"} <= {file.name for file in kept.iterdir()}
+    assert distance(loaded, saved) == 0
+    assert distance(alone.full_model_state(), saved) == 0
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,47 @@ def test_fp16_trains_with_scaled_gradients(reporter: Reporter, lines: Lines) -> 
         assert not torch.equal(some, other)
 
 
+@pytest.mark.parametrize("pretended", [False, True])
+def test_f74_a_step_without_memory_is_repeated_with_smaller_micro_batches(
+    reporter: Reporter, lines: Lines, monkeypatch: pytest.MonkeyPatch, *, pretended: bool
+) -> None:
+    """With an odd batch too: 15 are three times 5.  A pretended device of plenty changes nothing."""
+    model, whole = make_model(), make_model()
+    calls = count()
+
+    def fail_once(gradient: Tensor) -> None:
+        if next(calls) == 3:  # in the backward pass of the second micro-batch of step 2
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    model[0].weight.register_hook(fail_once)  # type: ignore[operator]  # a Linear
+    if pretended:
+        monkeypatch.setenv("BERTH_PRETEND_MEMORY_BYTES", str(1 << 40))
+    settings = {"batch_size": 15, "gradient_accumulation_steps": 2}
+    fit(reporter, model, **settings)
+    told = [line for line in lines() if line.get("event") == "less_memory"]
+    fit(reporter, whole, **settings)
+
+    assert [(line["step"], line["from_batch_size"], line["to_batch_size"]) for line in told] == (
+        [(2, 15, 5)] if pretended else []
+    )
+    for some, other in zip(model.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(some, other)
+
+
+def test_f74_a_device_too_small_for_the_batch_trains_with_what_fits(
+    reporter: Reporter, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERTH_PRETEND_MEMORY_BYTES", "24000")
+
+    fit(reporter, batch_size=64, epochs=3)
+
+    steps = [line["step"] for line in lines() if "loss" in line]
+    told = [line for line in lines() if line.get("event") == "less_memory"]
+    assert steps == [1, 2, 3]
+    assert {line["step"] for line in told} == {1}
+    assert told[-1]["to_batch_size"] < 64
+
+
 def test_a_bad_loss_is_an_event_with_its_step(reporter: Reporter, lines: Lines) -> None:
     model = make_model()
     calls = count()

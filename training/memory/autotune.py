@@ -8,6 +8,7 @@ all ranks are well does the step go on.
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import TypeVar
 
 import torch
@@ -193,7 +194,7 @@ def run_with_less(
     reporter: Reporter | None = None,
     step: int | None = None,
 ) -> tuple[T, int]:
-    """A step's passes, again with half the micro-batch as long as some rank has no memory for them.
+    """A step's passes, again with half the micro-batch (or the next divisor) as long as some rank has no memory for them.
 
     ``passes(size)`` runs forward and backward over all samples that this rank has in the step, in
     micro-batches of ``size``, each loss weighed by its share of the step, without any exchange between
@@ -230,12 +231,17 @@ def run_with_less(
         with torch.no_grad():
             for buffer, kept in zip(model.buffers(), buffers, strict=True):
                 buffer.copy_(kept)
-        less = -(-batch_size // 2)
+        less = batch_size // least_factor(batch_size)  # the parts of a step stay equal
         if reporter is not None:
             reporter.event(
                 events.LESS_MEMORY_EVENT, step=step, from_batch_size=batch_size, to_batch_size=less
             )
         batch_size = less
+
+
+def least_factor(number: int) -> int:
+    """The least prime that divides ``number``, which is above 1."""
+    return next((each for each in range(2, isqrt(number) + 1) if number % each == 0), number)
 
 
 def reserve_for_optimizer(optimizer: torch.optim.Optimizer) -> int:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from training.comm import LocalSgd, register_hook
 from training.config import ConfigError, TrainConfig
 from training.plan.types import Plan
+from training.strategies.gradients import sum_gradients
 from training.strategies.ranks import Ranks
 from training.strategies.single import Single
 
@@ -22,6 +23,9 @@ class Ddp(Single):
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks, config: TrainConfig) -> None:
         super().__init__(plan, device, ranks)
         self.config = config
+        # Gradients that are exchanged later are not compressed, and unused ones would become zeros.
+        self.repeats = config.comm_hook == "none" and not config.find_unused_parameters
+        self._owed = False  # whether the gradients of the last micro-batch were kept back
         self._model: DistributedDataParallel | None = None
         self._local_sgd: LocalSgd | None = None
 
@@ -49,9 +53,14 @@ class Ddp(Single):
         return self._model
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
+        self._owed = not last and self._local_sgd is None
         if (last and self._local_sgd is None) or self._model is None:
             return nullcontext()
         return cast(AbstractContextManager[None], self._model.no_sync())
+
+    def finish_gradients(self) -> None:
+        if self._owed and self._model is not None:
+            sum_gradients(self._model.parameters(), self._model.process_group, mean=True)
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # the gradients are equal on all ranks

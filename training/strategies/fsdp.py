@@ -28,6 +28,7 @@ class Fsdp(Single):
 
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks) -> None:
         super().__init__(plan, device, ranks)
+        self.repeats = False  # each pass gathers parameters
         self._mesh = init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("dp",))
         self._model: nn.Module | None = None
 

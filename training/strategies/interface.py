@@ -20,6 +20,7 @@ class Strategy(Protocol):
         bool
     ]  # whether ``sharded_state`` holds DTensors, which each rank can save for itself
     staged: ClassVar[bool]  # whether micro-batches go through ``run_stages`` instead of the model
+    repeats: bool  # whether passes without an exchange of gradients wait for no other rank
     plan: Plan
     device: torch.device
     ranks: Ranks

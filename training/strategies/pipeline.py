@@ -47,6 +47,7 @@ class Pipeline(Single):
     ) -> None:
         """``measures`` the stages' times, which ``rebalance`` needs."""
         super().__init__(plan, device, ranks)
+        self.repeats = False  # ranks exchange activations in each pass
         self._measures = measures
         sizes = (plan.dp, plan.pp, plan.tp)
         mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("dp", "pp", "tp"))

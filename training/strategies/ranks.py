@@ -1,6 +1,7 @@
 """What the ranks of a training tell each other on the host, beside the gradients."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol, cast
@@ -18,6 +19,7 @@ class Wishes:
     save: bool = False
     stop: bool = False
     bad_loss: bool = False
+    careful: bool = False
     busy_s: list[float] = field(default_factory=list)
 
 
@@ -30,12 +32,15 @@ class Ranks(Protocol):
     rank: int
     size: int
 
-    def agree(self, *, save: bool, stop: bool, bad_loss: bool, busy_s: float) -> Wishes:
+    def agree(self, *, save: bool, stop: bool, bad_loss: bool, careful: bool, busy_s: float) -> Wishes:
         """What any rank wished a little earlier; all ranks get the same answer at the same step.
 
         Late, so that no rank waits for another: by one exchange, which takes place every step or,
         where steps are short, every 50 ms.  Wishes last until they are answered.
         """
+
+    def least(self, numbers: Sequence[int]) -> list[int]:
+        """The least of each number over ranks, on all ranks; waits for them."""
 
     def gather(self, value: Any) -> list[Any]:
         """The value of each rank, on all ranks; waits for them."""
@@ -53,10 +58,13 @@ class Alone:
     rank = 0
     size = 1
 
-    def agree(self, *, save: bool, stop: bool, bad_loss: bool, busy_s: float) -> Wishes:
+    def agree(self, *, save: bool, stop: bool, bad_loss: bool, careful: bool, busy_s: float) -> Wishes:
         if not (save or stop or bad_loss):
             return NO_WISHES
-        return Wishes(save, stop, bad_loss)
+        return Wishes(save, stop, bad_loss, careful)
+
+    def least(self, numbers: Sequence[int]) -> list[int]:
+        return [*numbers]
 
     def gather(self, value: Any) -> list[Any]:
         return [value]
@@ -85,18 +93,24 @@ class Connected:
         self._under_way: tuple[distributed.Work, Tensor] | None = None
         self._every = 1  # calls of ``agree`` between two exchanges
         self._calls = 0
-        self._wishes = [0, 0, 0]
+        self._wishes = [0, 0, 0, 0]
         self._busy_s = 0.0
         self._exchanged_s = time.perf_counter()
 
-    def agree(self, *, save: bool, stop: bool, bad_loss: bool, busy_s: float) -> Wishes:
+    def agree(self, *, save: bool, stop: bool, bad_loss: bool, careful: bool, busy_s: float) -> Wishes:
         self._calls += 1
         self._busy_s += busy_s
-        if save or stop or bad_loss:
-            self._wishes = [max(pair) for pair in zip(self._wishes, (save, stop, bad_loss), strict=True)]
+        if save or stop or bad_loss or careful:
+            wishes = (save, stop, bad_loss, careful)
+            self._wishes = [max(pair) for pair in zip(self._wishes, wishes, strict=True)]
         if self._calls < self._every:
             return NO_WISHES
         return self._exchange()
+
+    def least(self, numbers: Sequence[int]) -> list[int]:
+        message = torch.tensor(numbers, dtype=torch.int64)
+        distributed.all_reduce(message, distributed.ReduceOp.MIN, group=self._side)
+        return [int(number) for number in message]
 
     def gather(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.size
@@ -122,7 +136,7 @@ class Connected:
         message = torch.tensor([*self._wishes, step_us, *busy_us])
         work = distributed.all_reduce(message, distributed.ReduceOp.MAX, group=self._side, async_op=True)
         self._under_way = (cast(distributed.Work, work), message)
-        self._calls, self._busy_s, self._wishes, self._exchanged_s = 0, 0.0, [0, 0, 0], now_s
+        self._calls, self._busy_s, self._wishes, self._exchanged_s = 0, 0.0, [0, 0, 0, 0], now_s
         return agreed
 
     def _finish(self) -> Wishes:
@@ -131,6 +145,7 @@ class Connected:
         work, message = self._under_way
         work.wait()
         self._under_way = None
-        save, stop, bad_loss, step_us, *busy_us = message.tolist()
+        save, stop, bad_loss, careful, step_us, *busy_us = message.tolist()
         self._every = max(1, int(EXCHANGE_EVERY_S * 1e6 / max(step_us, 1)))  # alike on all ranks
-        return Wishes(bool(save), bool(stop), bool(bad_loss), [each / 1e6 for each in busy_us])
+        busy_s = [each / 1e6 for each in busy_us]
+        return Wishes(bool(save), bool(stop), bool(bad_loss), bool(careful), busy_s)

@@ -20,6 +20,7 @@ class Single:
     staged: ClassVar[bool] = False
 
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks | None = None) -> None:
+        self.repeats = True
         self.plan = plan
         self.device = device
         self.ranks: Ranks = ranks or Alone()

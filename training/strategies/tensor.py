@@ -31,6 +31,7 @@ class TensorParallel(Single):
 
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks) -> None:
         super().__init__(plan, device, ranks)
+        self.repeats = False  # ranks exchange activations in each pass
         mesh = init_device_mesh(device.type, (plan.dp, plan.tp), mesh_dim_names=("dp", "tp"))
         self._dp, self._tp = mesh["dp"], mesh["tp"]
         self.data_rank, self.data_ranks = self._dp.get_local_rank(), plan.dp
