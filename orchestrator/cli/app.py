@@ -463,14 +463,14 @@ def list_data(as_json: Json = False) -> None:
     if datasets:
         terminal().print(dataset_table(datasets))
     else:
-        remark("No datasets yet. Register one with: berth data add NAME PATH --root ROOT")
+        remark("No datasets yet. Register one with: berth data add NAME PATH")
 
 
 @data_app.command("add")
 def add_data(
     name: Annotated[str, typer.Argument(help="how jobs call it")],
-    path: Annotated[str, typer.Argument(help="below the root, on the server")],
-    root: Annotated[str, typer.Option(help="one of the server's dataset roots")],
+    path: Annotated[str, typer.Argument(help="on the server: absolute, or below the root")],
+    root: Annotated[str | None, typer.Option(help="one of the server's dataset roots")] = None,
     version: Annotated[str, typer.Option(help="versions never change")] = "1",
     description: Annotated[str, typer.Option()] = "",
     as_json: Json = False,

@@ -725,9 +725,13 @@ class Berth:
         return [Dataset(each) for each in self.pages("/datasets")]
 
     def add_dataset(
-        self, name: str, *, root: str, path: str, version: str = "1", description: str = ""
+        self, name: str, *, path: str, root: str | None = None, version: str = "1", description: str = ""
     ) -> Dataset:
-        """Register a file or folder that lies under one of the server's dataset roots."""
+        """Register a file or folder that lies under one of the server's dataset roots.
+
+        Args:
+            path: relative to ``root``; without a root the absolute path on the server.
+        """
         body = {"name": name, "root": root, "path": path, "version": version, "description": description}
         return Dataset(self.send("POST", "/datasets", json=body).json())
 

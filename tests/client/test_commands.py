@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.client.conftest import BERTH, environment_for
-from tests.system.server import free_port
+from tests.system.server import REPOSITORY, free_port
 
 pytestmark = pytest.mark.slow  # the server's start, and each command is a process
 
@@ -246,6 +246,8 @@ def test_datasets_are_added_and_listed(cli):
     added = cli("data", "add", "moby", "moby_dick.txt", "--root", "examples")
 
     assert added.stdout.startswith("moby@1 is registered (")
+    absolute = cli("data", "add", "moby-2", str(REPOSITORY / "examples/data/moby_dick.txt"), "--json")
+    assert (json.loads(absolute.stdout)["root"], json.loads(absolute.stdout)["owner"]) == ("examples", "ada")
     assert re.search(r"moby@1 .* ada .* examples:moby_dick.txt", cli("data").stdout)
     refused = cli("data", "add", "moby", "nothing", "--root", "nowhere")
     assert refused.stderr.startswith("berth: There is no dataset root 'nowhere'; known: examples.")
@@ -368,7 +370,16 @@ def test_help_names_every_command_and_loads_no_network_code(web, plain, tmp_path
     ).stdout
 
     assert [name for name in COMMANDS if f" {name} " not in shown] == []
-    heavy = {"httpx", "django", "torch", "pydantic", "numpy", "orchestrator.client"}
+    heavy = {
+        "httpx",
+        "django",
+        "torch",
+        "pydantic",
+        "numpy",
+        "orchestrator.client",
+        "markdown_it",
+        "pygments",
+    }
     assert not [name for name in heavy if f"'{name}'" in shown]
 
 
@@ -383,7 +394,17 @@ def test_ps_loads_neither_django_nor_what_checks_models(web, plain, tmp_path):
     ).stdout
 
     assert "'httpx'" in shown
-    heavy = {"django", "torch", "pydantic", "numpy", "psutil", "rich.live", "pygments", "asyncio"}
+    heavy = {
+        "django",
+        "torch",
+        "pydantic",
+        "numpy",
+        "psutil",
+        "rich.live",
+        "pygments",
+        "asyncio",
+        "markdown_it",
+    }
     assert not [name for name in heavy if f"'{name}'" in shown]
 
 
