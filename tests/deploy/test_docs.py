@@ -1,10 +1,14 @@
-"""Each command in the operators' pages is run, as far as a test can."""
+"""Each command in the tutorial and the operators' pages is run, as far as a test can."""
 
 import itertools
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,14 @@ import yaml
 from tests.system.server import Server, prepare_home
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("install", "upgrade", "back-up", "monitor")
+PAGES = (
+    "how-to/install",
+    "how-to/upgrade",
+    "how-to/back-up",
+    "how-to/monitor",
+    "how-to/harden",
+    "troubleshooting",
+)
 # Run by other tests, or not to be run by a test at all: each with its reason.
 ELSEWHERE = {
     "git": "needs a remote",
@@ -25,11 +36,11 @@ ELSEWHERE = {
 }
 
 
-def commands() -> list[tuple[str, str]]:
+def commands(pages: Sequence[str] = PAGES) -> list[tuple[str, str]]:
     """(page, command) of every line in a block of shell."""
     found = []
-    for page in PAGES:
-        text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text()
+    for page in pages:
+        text = (ROOT / "docs" / f"{page}.md").read_text()
         for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
             found += [(page, line) for line in block.splitlines() if line.strip()]
     return found
@@ -73,18 +84,22 @@ def test_every_command_of_the_pages_works(server: Server, tmp_path: Path) -> Non
                 server.start()
     finally:
         server.clean_up()
-    assert ran >= 10
+    assert ran >= 15
 
 
 def _manage(
     server: Server, settings: dict[str, str], command: list[str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """``../`` of the pages is a folder of this test's."""
+    """``../`` of the pages is a folder of this test's, and the first admin is called root."""
     arguments = [str(folder / part[3:]) if part.startswith("../") else part for part in command]
+    if "changepassword" in command:
+        arguments[-1] = "root"
     return subprocess.run(
         [str(ROOT / ".venv/bin/python"), *arguments],
         cwd=ROOT,
         env={**server.environment, **settings},
+        input=2 * "another long word of passing\n",
+        start_new_session=True,  # without a terminal it reads the password from its input
         capture_output=True,
         text=True,
         check=False,
@@ -92,11 +107,62 @@ def _manage(
     )
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_every_command_of_the_tutorial_works(server: Server, tmp_path: Path) -> None:
+    server.start()
+    try:
+        said = {line: _follow_tutorial(server, line, tmp_path) for _, line in commands(["tutorial"])}
+        fast = next(each for each in server.get("/jobs")["results"] if each["name"] == "fast-lr")
+        kinds = [each["kind"] for each in server.attempts(fast["id"])]
+    finally:
+        server.clean_up()
+
+    assert (fast["state"], kinds) == ("succeeded", ["signal", "ok"])
+    assert "2 of 2 devices free" in said["berth"]
+    assert re.search(r"lr +2e-3|lr +.* 1e-2", said["berth compare -2"])
+    assert list(tmp_path.glob("**/*.tar"))
+
+
+def _follow_tutorial(server: Server, line: str, folder: Path) -> str:
+    """Do what a line says; returns what it printed."""
+    _, command = words(line.replace("$PWD", str(ROOT)))
+    if command[0] in {"make", "export"}:
+        return ""
+    if command[0] == "pkill":  # by name it would end others' jobs, too
+        fast = next(each["id"] for each in server.get("/jobs")["results"] if each["name"] == "fast-lr")
+        server.wait_for_line(fast, "step 40/", limit_s=120)
+        os.kill(server.ranks(fast)[0], signal.SIGKILL)
+        server.wait_until(lambda: len(server.attempts(fast)) == 2, 60)
+        return ""
+    arguments = [f"http://127.0.0.1:{server.port}" if "localhost" in part else part for part in command[1:]]
+    arguments = [str(ROOT / part) if part.startswith("examples/") else part for part in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator.cli", *arguments],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "BERTH_URL": "",
+            "BERTH_TOKEN": "",
+        },
+        input=f"{server.token}\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
 def test_every_target_of_make_that_the_pages_name_is_there():
     makefile = (ROOT / "Makefile").read_text()
-    named = {words(line)[1][1] for _, line in commands() if words(line)[1][0] == "make"}
+    everywhere = commands([*PAGES, "tutorial"])
+    named = {words(line)[1][1] for _, line in everywhere if words(line)[1][0] == "make"}
 
-    assert named == {"up", "down", "install-service", "chaos"}
+    assert named == {"demo", "up", "down", "install-service", "chaos"}
     assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in named)
 
 
@@ -111,3 +177,32 @@ def test_the_settings_of_the_monitoring_page_are_yaml_and_their_files_exist():
     assert all(rule["annotations"]["action"] for rule in rules["groups"][0]["rules"])
     if promtool := shutil.which("promtool"):
         subprocess.run([promtool, "check", "rules", ROOT / "deploy/alerts.yml"], check=True)
+
+
+PAGES_OF_ALL = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+
+
+@pytest.mark.parametrize("page", PAGES_OF_ALL)
+def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)]
+
+    broken = [
+        target
+        for target in targets
+        if target and "://" not in target and not (ROOT / page).parent.joinpath(target).exists()
+    ]
+    assert broken == []
+
+
+def test_every_page_is_reached_from_the_first_one() -> None:
+    """README.md leads to docs/README.md, and that to every page."""
+    found, ahead = set[Path](), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop().resolve()
+        if page in found or page.suffix != ".md" or not page.exists():
+            continue
+        found.add(page)
+        ahead += [page.parent / target for target in re.findall(r"\]\(([^)#\s]+)", page.read_text())]
+
+    assert [each for each in (ROOT / "docs").rglob("*.md") if each not in found] == []
