@@ -210,6 +210,8 @@ def _models(pools: set[str]) -> dict[str, set[str]]:
 
 
 def _largest_devices(pools: set[str]) -> dict[str, int]:
+    if not pools:
+        return {}
     rows = Device.objects.filter(pool__in=pools).values("pool_id").annotate(most=Max("memory_bytes"))
     return {row["pool_id"]: row["most"] for row in rows}
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -122,19 +122,21 @@ def accept(
         Forbidden: beyond what this person may ask for.
     """
     # The same request gets the same answer, whatever changed in pools and datasets since.
-    known = _is_known(user, endpoint, idempotency_key)
+    known = idempotency_key is not None and _is_known(user, endpoint, idempotency_key)
     resolved = spec if known else _resolve(user, spec)
     if spec.source is not None and spec.source.bundle not in (None, uploaded):
         _check_bundle(user, spec.source.bundle)
     spec, stored, warnings = _store_code(spec, script, bundle)
     fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
     spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
+    # Before others have to wait for us; a request that was answered before makes none, and may be unable to.
+    columns = {} if known else _columns(user, spec, stored.sha256)
     try:
         with _one_writer(), transaction.atomic():
             if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
                 return kept
             quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
-            job = _create(user, spec, stored.sha256)
+            job = _create(user, spec, columns or _columns(user, spec, stored.sha256))
             if idempotency_key:
                 IdempotencyKey.objects.create(
                     user_id=user.pk,
@@ -190,7 +192,7 @@ def _impossible(name: str, sentence: str) -> Impossible:
 
 
 def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
-    if lacking := job_secrets.missing(user, spec.secrets):
+    if spec.secrets and (lacking := job_secrets.missing(user, spec.secrets)):
         raise _impossible(
             "secrets", f"You have no secret {lacking[0][:80]!r}; store it on your account page."
         )
@@ -312,9 +314,9 @@ def _one_writer() -> Iterator[None]:
         _turn.release()
 
 
-def _is_known(user: AbstractBaseUser, endpoint: str, key: str | None) -> bool:
+def _is_known(user: AbstractBaseUser, endpoint: str, key: str) -> bool:
     kept_since = timezone.now() - KEYS_KEPT
-    kept = IdempotencyKey.objects.filter(user_id=user.pk, endpoint=endpoint, key=key or "")
+    kept = IdempotencyKey.objects.filter(user_id=user.pk, endpoint=endpoint, key=key)
     return kept.filter(created_at__gte=kept_since).exists()
 
 
@@ -337,14 +339,14 @@ def _answered_before(user: AbstractBaseUser, endpoint: str, key: str, fingerprin
 def _create(
     user: AbstractBaseUser,
     spec: JobSpec,
-    bundle: str,
+    columns: dict[str, Any],
     *,
     parent: Job | None = None,
     resume: bool = False,
 ) -> Job:
     """Write the job, or all jobs of an array; returns the first."""
     now = timezone.now()
-    columns = _columns(user, spec, bundle, now)
+    columns |= {"submitted_at": now, "queued_at": now}
     columns |= {"parent": parent, "resume_job": parent if resume else None}
     if spec.array is not None:
         jobs = _array_members(spec.array, columns)
@@ -361,8 +363,8 @@ def _create(
     return jobs[0]
 
 
-def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str, now: datetime) -> dict[str, Any]:
-    """The row of a job that is submitted now."""
+def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, Any]:
+    """The row of a job, but for its times."""
     columns: dict[str, Any] = {
         "owner_id": user.pk,
         "pool_id": spec.pool,
@@ -375,8 +377,6 @@ def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str, now: datetime) 
         "time_limit_s": spec.time_limit_s,
         "not_before": spec.not_before,
         "total_steps": spec.total_steps,
-        "submitted_at": now,
-        "queued_at": now,
         "event_count": 1,
         "wait_sentence": "Waits for the scheduler.",
     }
@@ -398,7 +398,8 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
         bundle = spec.source.bundle
     elif spec.source is not None and spec.source.text is not None:
         bundle = bundles.script_hash(spec.entrypoint, spec.source.text.encode(errors="surrogatepass"))
-    job = Job(**_columns(user, resolved, bundle, timezone.now()))
+    now = timezone.now()
+    job = Job(**_columns(user, resolved, bundle), submitted_at=now, queued_at=now)
     job.owner = cast(User, user)
     return job
 
@@ -441,7 +442,8 @@ def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[st
     quotas.check_submit(user, spec)
     _store_code(spec, None, None)  # the bundle is there, with the entrypoint
     with transaction.atomic():
-        return _create(user, spec, job.bundle, parent=job, resume=resume)
+        columns = _columns(user, spec, job.bundle)
+        return _create(user, spec, columns, parent=job, resume=resume)
 
 
 def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:

@@ -8,8 +8,19 @@ from django.utils import timezone
 
 from orchestrator import lifecycle, placement
 from orchestrator.lifecycle import Ending
-from orchestrator.models import Attempt, Device, ExitKind, Job, JobState, Lease, SchedulerTerm
+from orchestrator.models import (
+    Attempt,
+    Device,
+    Errand,
+    ExitKind,
+    Job,
+    JobState,
+    Lease,
+    Outbox,
+    SchedulerTerm,
+)
 from orchestrator.placement import passes
+from orchestrator.placement.relevant import relevant_jobs
 from tests.orchestrator.folders import write_identity
 from tests.orchestrator.invariants import check_invariants
 from tests.orchestrator.races import race
@@ -84,6 +95,27 @@ def test_f10_a_scheduler_that_dies_between_stopping_and_keeping_loses_nothing(
     assert placement.run_pass() == 1
     high.refresh_from_db()
     assert high.state == JobState.STARTING
+
+
+def test_i14_a_pass_leaves_the_errand_of_a_job_that_was_committed_after_it_had_read(
+    make_device, make_job, monkeypatch
+):
+    """The job is dated when its transaction began, which may be before the pass."""
+    make_job()
+    late: list[Outbox] = []
+    read = relevant_jobs
+
+    def read_and_be_overtaken() -> list[Job]:
+        jobs = read()
+        early = timezone.now() - timedelta(seconds=2)
+        late.append(Outbox.objects.create(errand=Errand.SCHEDULE, job=make_job(), created_at=early))
+        return jobs
+
+    monkeypatch.setattr(passes, "relevant_jobs", read_and_be_overtaken)
+    lifecycle.queue_errand(Job.objects.get(), Errand.SCHEDULE)
+    placement.run_pass()
+
+    assert [errand.pk for errand in Outbox.objects.open().filter(errand=Errand.SCHEDULE)] == [late[0].pk]
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1), timedelta(days=-400)])

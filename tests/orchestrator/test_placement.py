@@ -1,15 +1,14 @@
 """A scheduling pass on the database: what it writes, and what it refuses to write."""
 
 import time
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, live, placement, scheduling
+from orchestrator import live, placement, scheduling
 from orchestrator.live import NowReadings
-from orchestrator.models import AdminState, Attempt, Errand, Health, Job, JobState, Lease, SchedulerTerm
+from orchestrator.models import AdminState, Attempt, Health, Job, JobState, Lease, SchedulerTerm
 from orchestrator.spec import GIB
 from tests.orchestrator.invariants import check_invariants
 
@@ -239,15 +238,6 @@ def test_a_job_waits_while_the_devices_are_only_missing(make_job, make_device):
 
     job.refresh_from_db()
     assert job.state == JobState.QUEUED
-
-
-def test_errands_that_came_after_the_pass_began_stay_open(make_job, open_errands):
-    now = timezone.now()
-    lifecycle.queue_errand(make_job(), Errand.SCHEDULE, now=now + timedelta(seconds=1))
-
-    placement.run_pass(now)
-
-    assert open_errands() == [("schedule", 0)]
 
 
 @pytest.mark.django_db
