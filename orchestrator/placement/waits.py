@@ -84,7 +84,17 @@ def _made_room(jobs: Mapping[str, Job]) -> dict[str, str]:
     """What the sentence of a job begins with that was stopped for another."""
     stopped = {job_id: job.preempted_for_id for job_id, job in jobs.items() if job.preempted_for_id}
     others = Job.objects.in_bulk(set(stopped.values())) if stopped else {}
-    return {job_id: f"Made room for {others[pk]}. " for job_id, pk in stopped.items() if pk in others}
+    return {
+        job_id: f"Made room for {others[pk]}{_progress(jobs[job_id])}. "
+        for job_id, pk in stopped.items()
+        if pk in others
+    }
+
+
+def _progress(job: Job) -> str:
+    if not job.step:
+        return ""
+    return f" at step {job.step:,}" + (f" of {job.total_steps:,}" if job.total_steps else "")
 
 
 def fail(job: Job, sentence: str) -> bool:

@@ -22,7 +22,7 @@ from orchestrator.scheduling.ranking import (
 )
 from orchestrator.scheduling.reservation import soonest
 from orchestrator.scheduling.room import Room
-from orchestrator.scheduling.types import Policy, QueuedJob, RunningJob, Share, WaitCode
+from orchestrator.scheduling.types import Job, Policy, QueuedJob, RunningJob, Share, WaitCode
 
 _SHOWN = 8  # jobs named as being in the way
 _CHOSEN_COST = 1e9  # rather stop ten jobs that should not run than move one that should
@@ -63,6 +63,7 @@ class RankedPass(PoolPass):
         self.running = {job.id: job for job in running}
         self._board = Board(room, running, mix)
         self._plan = Plan()
+        self._begun: list[QueuedJob] = []
         self._chosen: set[str] = set()
         self._leaving: set[str] = set()  # devices that are free only in the plan
         self.units = self._board.units()
@@ -219,6 +220,7 @@ class RankedPass(PoolPass):
     def _begin(self, job: QueuedJob, spot: Spot) -> None:
         shares = tuple(Share(id_, job.memory_bytes) for id_ in spot.device_ids)
         self._plan.starts[job.id] = shares
+        self._begun.append(job)
         self.room.take(job, shares)
         self.quotas.add(job, len(shares))
         self.ends[job.id] = end_of(job, self._now, self._policy)
@@ -303,12 +305,13 @@ class RankedPass(PoolPass):
             and any(share.device_id in ids for share in job.shares)
         )
 
-    def in_the_way(self, standing: Standing) -> tuple[RunningJob, ...]:
-        """The first few running jobs that rank ahead."""
+    def in_the_way(self, standing: Standing) -> tuple[Job, ...]:
+        """The first few that run, or start now, and rank ahead."""
+        holding = [job for job in self.running.values() if not job.stopping]
         ahead = [
             (self._plan.standings[job.id].key, job)
-            for job in self.running.values()
-            if not job.stopping and self._plan.standings[job.id].key < standing.key
+            for job in (*holding, *self._begun)
+            if self._plan.standings[job.id].key < standing.key
         ]
         return tuple(job for _, job in nsmallest(_SHOWN, ahead, key=lambda pair: pair[0]))
 
@@ -316,11 +319,10 @@ class RankedPass(PoolPass):
         """When the rank of a job that runs then changes by itself; None while nobody waits for it."""
         if not self._plan.codes:
             return None
-        begun = [job for job in self._plan.order if job.id in self._plan.starts]
         staying = [
             job for job in self.running.values() if not job.stopping and job.id not in self._plan.victims
         ]
-        soon = [next_change_s(job, self._policy) for job in (*begun, *staying)]
+        soon = [next_change_s(job, self._policy) for job in (*self._begun, *staying)]
         later = [self._now + after for after in soon if after is not None]
         return min(later, default=None)
 

@@ -91,13 +91,16 @@ def test_the_victim_waits_with_its_progress_and_for_whom(runs, make_job, bob):
         job=low, attempt_number=1, step=1200, name="1-1200", source="script", size_bytes=1,
         created_at=timezone.now(),
     )  # fmt: skip
+    Job.objects.filter(pk=low.pk).update(step=1230, total_steps=5000)
     end_stop(low)
 
     placement.run_pass()
 
     low.refresh_from_db()
     assert low.reason == f"Made room for {high} of bob. It will go on from step 1,200 of 5,000."
-    assert low.wait_sentence.startswith(f"Made room for {high}. Waits for 1 simulated GPU;")
+    assert low.wait_sentence.startswith(
+        f"Made room for {high} at step 1,230 of 5,000. Waits for 1 simulated GPU;"
+    )
 
 
 def test_who_was_preempted_does_not_take_its_devices_back(runs, make_job, bob):

@@ -267,3 +267,10 @@ def test_a_wide_job_is_held_a_slot_where_those_who_run_may_not_be_stopped():
 
     assert decisions.start == (), "the free device is not the next one's: they would never all be free"
     assert [(each.job_id, len(each.device_ids)) for each in decisions.reserve] == [("id-wide", 8)]
+
+
+def test_who_starts_now_is_in_the_way_of_who_waits():
+    decisions = ranked(state(gpus(1), queued("first", priority=60), queued("second")))
+
+    assert started(decisions) == ["id-first"]
+    assert decisions.wait[0].blocked_by == ("id-first",)
