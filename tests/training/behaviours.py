@@ -171,7 +171,7 @@ def run_short(name: str, rank: int, folder: Path) -> Any:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
 
         model.register_forward_pre_hook(fail_forward)
-        model.tokens.weight.register_hook(fail_backward)  # type: ignore[operator]  # a module's part
+        model.tokens.weight.register_hook(fail_backward)  # type: ignore[operator, union-attr]  # a module's part
         os.environ["BERTH_PRETEND_MEMORY_BYTES"] = str(1 << 40)
         try:
             settings = {"strategy": "ddp", "gradient_accumulation_steps": 2, "max_grad_norm": 0.5}

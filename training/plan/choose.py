@@ -7,9 +7,9 @@ process group is there: all ranks must carry out the same plan.
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -22,14 +22,15 @@ from training.events import METRICS_FILE_VARIABLE
 from training.plan.candidates import leaves_choice
 from training.plan.fixed import fixed_plan
 from training.plan.given import PLAN_EVENT, declared_memory_bytes, given_plan
-from training.plan.hardware import free_bytes, read_hardware
-from training.plan.memory import CannotEstimate
-from training.plan.search import TimePlans, Workload, search
+from training.plan.hardware import USABLE, free_bytes, read_hardware
 from training.plan.table import PlanTable, summarise
 from training.plan.types import Plan
 from training.precision import has_bf16
 from training.report import Reporter
 from training.state import LossFn
+
+if TYPE_CHECKING:
+    from training.plan.search import TimePlans
 
 MakeOptimizer = Callable[[nn.Module], Optimizer]
 _REPORTED = 12  # candidates in what a job's page shows
@@ -77,7 +78,7 @@ def make_table(
     world_size: int,
     *,
     memory_bytes: int | None = None,
-    time_plans: TimePlans | None = None,
+    time_plans: "TimePlans | None" = None,
 ) -> PlanTable:
     """All candidates for ``world_size`` devices like this one, with ``memory_bytes`` of each or what is free.
 
@@ -85,6 +86,8 @@ def make_table(
         CannotEstimate: the model cannot be followed without data.
         DoesNotFit: no plan keeps within memory.
     """
+    from training.plan.search import Workload, search  # fake tensors take 0.1 s to import
+
     device = training.device
     hardware = read_hardware(device, world_size, memory_bytes=memory_bytes)
     with torch.random.fork_rng(devices=[]):
@@ -112,15 +115,32 @@ def _fixed(training: Training, world_size: int) -> Plan:
 
 
 def _search(training: Training, world_size: int, memory_bytes: int | None, reporter: Reporter | None) -> Plan:
+    from training.plan.memory import CannotEstimate  # as above
+
     try:
         table = make_table(training, world_size, memory_bytes=memory_bytes)
     except CannotEstimate as error:
-        plan = _fixed(training, world_size)
-        _tell(reporter, 0, plan, None, f"Not searched: {error}")
+        plan, tried = _try_batches(training, _fixed(training, world_size), memory_bytes)
+        _tell(reporter, 0, plan, None, f"Not searched: {error}{tried}")
         return plan
     assert table.chosen is not None  # noqa: S101 -- else DoesNotFit
     _tell(reporter, 0, table.chosen.plan, table, table.why)
     return table.chosen.plan
+
+
+def _try_batches(training: Training, plan: Plan, memory_bytes: int | None) -> tuple[Plan, str]:
+    """The plan with the batch that was found to fit, where it is open and the memory has a known limit."""
+    limit_bytes = memory_bytes or declared_memory_bytes()
+    if training.device.type != "cpu":
+        limit_bytes = limit_bytes or free_bytes(training.device, plan.world_size)
+    if training.config.batch_size != "auto" or limit_bytes is None or plan.pp * plan.tp > 1:
+        return plan, ""
+    from training.plan.batch import find_by_trial
+
+    most = max(len(training.dataset) // plan.world_size, 1)
+    found = find_by_trial(training, plan, int(USABLE * limit_bytes), most=most)
+    tried = ", ".join(f"{each.batch_size} {'fits' if each.fits else 'does not'}" for each in found.trials)
+    return replace(plan, batch_size=found.batch_size), f" Tried batches: {tried}."
 
 
 def _search_together(training: Training, rank: int, world_size: int, reporter: Reporter | None) -> Plan:

@@ -1,3 +1,5 @@
+import json
+
 import torch
 from torch.utils.data import TensorDataset
 
@@ -8,6 +10,7 @@ from training import TrainConfig, Trainer
 from training.plan.choose import Training, choose_plan
 from training.plan.trial import measure_steps_s
 from training.plan.types import Plan
+from training.report import Reporter
 
 
 def test_trial_steps_leave_the_model_and_the_generators_alone():
@@ -33,11 +36,14 @@ def test_a_batch_size_left_open_is_chosen_and_trained_with(tmp_path):
     assert state.step in (1, 2)
 
 
-def test_a_model_that_cannot_be_followed_trains_as_its_settings_say(tmp_path):
-    class LooksAtValues(torch.nn.Linear):
-        def forward(self, inputs):
-            return super().forward(inputs if inputs.sum().item() > 0 else -inputs)
+class LooksAtValues(torch.nn.Linear):
+    """Cannot be followed on fake tensors."""
 
+    def forward(self, inputs):
+        return super().forward(inputs if inputs.sum().item() > 0 else -inputs)
+
+
+def test_a_model_that_cannot_be_followed_trains_as_its_settings_say():
     data = TensorDataset(torch.randn(64, 8), torch.zeros(64, dtype=torch.long))
     training = Training(
         TrainConfig(batch_size="auto"),
@@ -48,3 +54,23 @@ def test_a_model_that_cannot_be_followed_trains_as_its_settings_say(tmp_path):
     )
 
     assert choose_plan(training) == Plan(batch_size=32)
+
+
+def test_its_open_batch_is_found_by_trial_where_memory_has_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERTH_DEVICE_MEMORY_BYTES", "2000000")
+    monkeypatch.setenv("BERTH_PRETEND_MEMORY_BYTES", "2000000")
+    monkeypatch.setenv("BERTH_METRICS_FILE", str(tmp_path / "metrics.jsonl"))
+    model = torch.nn.Sequential(LooksAtValues(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 4))
+    data = TensorDataset(torch.randn(8192, 64), torch.zeros(8192, dtype=torch.long))
+    reporter = Reporter(tmp_path / "metrics.jsonl")
+    config = TrainConfig(batch_size="auto", checkpoint_every=None, checkpoint_dir=str(tmp_path), max_steps=3)
+
+    state = Trainer(config, reporter=reporter).fit(model, data)
+    reporter.close()
+
+    plan = state.strategy.plan
+    told = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    (chosen,) = [line for line in told if line.get("event") == "plan"]
+    assert 64 < plan.batch_size < 1000
+    assert f"{plan.batch_size} fits" in chosen["why"]
+    assert not [line for line in told if line.get("event") == "less_memory"]

@@ -1,0 +1,51 @@
+"""The batch size of a model that the planner cannot follow: found by trying it on the device."""
+
+import copy
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils._pytree import tree_map
+from torch.utils.data import default_collate
+
+from training.data import move_to
+from training.memory.autotune import Found, find_batch_size, reserve_for_optimizer
+from training.memory.meters import make_meter
+from training.plan.types import Plan
+from training.strategies.choose import forward_context
+
+if TYPE_CHECKING:
+    from training.plan.choose import Training
+
+
+def find_by_trial(training: "Training", plan: Plan, usable_bytes: int, *, most: int) -> Found:
+    """The largest batch of ``plan`` within ``usable_bytes`` of the device, in at most four trials.
+
+    On a copy of the model, before any group of ranks is there: all have devices alike, so one rank
+    tries for all.  Changes neither the model nor torch's generators.
+
+    Raises:
+        DoesNotFit: one sample is too much.
+    """
+    device = training.device
+    with torch.random.fork_rng():
+        sample = move_to(default_collate([training.dataset[0]]), device)
+        model = copy.deepcopy(training.model).to(device).train()
+        make = training.make_optimizer
+        optimizer = torch.optim.AdamW(model.parameters()) if make is None else make(model)
+        around_forward = forward_context(plan, device)
+
+        def attempt(size: int) -> None:
+            inputs, targets = tree_map(lambda each: each.repeat_interleave(size, dim=0), sample)
+            try:
+                with around_forward():
+                    loss = training.loss_fn(model(inputs), targets)
+                torch.autograd.backward(loss)
+            finally:
+                model.zero_grad(set_to_none=True)
+
+        meter = make_meter(device, [*model.parameters(), *model.buffers()])
+        kept_bytes = reserve_for_optimizer(optimizer)
+        if plan.dp > 1:  # the exchange's buckets
+            kept_bytes += sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
+        kept_bytes += max(0, meter.limit_bytes - usable_bytes)
+        return find_batch_size(attempt, meter=meter, most=most, reserve_bytes=kept_bytes)
