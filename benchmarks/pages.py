@@ -1,12 +1,17 @@
 """What the pages weigh and how they move, in a real Chromium on a real server."""
 
+import subprocess
+import sys
+import time
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page
 
+from benchmarks import page_floods
 from benchmarks.browsing import Visitor, chromium, submit, wait_for_numbers
-from benchmarks.figures import Figure, Outcome
+from benchmarks.figures import ROOT, Figure, Outcome
+from benchmarks.page_floods import measure_floods
 from benchmarks.server import Server
 from benchmarks.stats import median, percentile, spread
 
@@ -19,6 +24,8 @@ FIGURES = (
     Figure("chart_update_ms", "ms", "one chart of 8 series with 500 buckets drawn anew, median", target=50),
     Figure("pixel_p95_ms", "ms", "from a device's reading to the frame that shows it, 95 %", target=1_500),
     Figure("long_tasks", "", "tasks over 50 ms in 60 s of watching a running job", target=3),
+    *page_floods.FIGURES,
+    Figure("cli_start_ms", "ms", "`berth --help`, the interpreter included, median", target=150),
     Figure("axe_violations", "", "WCAG 2.2 A and AA, every page, both themes", target=0),
     Figure("foreign_requests", "", "requests to other hosts, every page", target=0),
     Figure("csp_violations", "", "violations of the content security policy, every page", target=0),
@@ -26,6 +33,8 @@ FIGURES = (
 DEVICES = "sim:8x80GiB"
 LOADS = 5
 WATCH_S = 60
+CLI_ROUNDS = 11
+CLI = "from orchestrator.cli import main; main()"
 TICKS_S = 20
 PLACES = (
     "/",
@@ -100,6 +109,8 @@ def measure() -> Outcome:
         measure_load(outcome, visitor, "job", f"/jobs/{job}")
         measure_wall(outcome, visitor)
         measure_watching(outcome, visitor, job)
+        measure_floods(outcome, visitor, server)
+        measure_cli(outcome)
         measure_rules(
             outcome, visitor, [*PLACES, f"/jobs/{job}", f"/compare?jobs={job},{other}", "/devices/sim-0"]
         )
@@ -157,6 +168,15 @@ def measure_watching(outcome: Outcome, visitor: Visitor, job: str) -> None:
         took = page.evaluate(DRAW_ANEW, [charts, 12])[1:]
     outcome.figures["chart_update_ms"] = median(took)
     outcome.details["chart_update_ms"] = spread(took)
+
+
+def measure_cli(outcome: Outcome) -> None:
+    took = []
+    for _ in range(CLI_ROUNDS):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", CLI, "--help"], cwd=ROOT, capture_output=True, check=True)
+        took.append((time.perf_counter() - began) * 1000)
+    outcome.figures["cli_start_ms"], outcome.details["cli_start_ms"] = median(took), spread(took)
 
 
 def measure_rules(outcome: Outcome, visitor: Visitor, addresses: list[str]) -> None:

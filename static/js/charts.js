@@ -10,7 +10,7 @@ const FAR_STEPS = 10; // of an arrow with Shift
 const CLOSER = 2; // what one + shows of what was there
 const ASK_AFTER_MS = 250; // for a window that keys change
 
-const charts = new Set();
+export const charts = new Set(); // those on the page
 const waiting = new Set();
 let frame = 0;
 let cursor = null; // {kind, x}, the same on all charts with this x
