@@ -501,19 +501,21 @@ def list_secrets(as_json: Json = False) -> None:
 
 
 @secret_app.command("set")
-def set_secret(name: Annotated[str, typer.Argument(help="the variable that a job finds it in")]) -> None:
+def set_secret(
+    name: Annotated[str, typer.Argument(help="the variable that a job finds it in")], as_json: Json = False
+) -> None:
     """Store a secret; asks for its value, or reads it from standard input."""
     from orchestrator.cli.secrets import keep_secret
 
-    keep_secret(name)
+    keep_secret(name, as_json=as_json)
 
 
 @secret_app.command("forget")
-def forget_secret(name: str) -> None:
+def forget_secret(name: str, as_json: Json = False) -> None:
     """Delete a secret."""
     from orchestrator.cli.secrets import drop_secret
 
-    drop_secret(name)
+    drop_secret(name, as_json=as_json)
 
 
 @calendar_app.callback()
@@ -561,11 +563,11 @@ def add_to_calendar(
 
 
 @calendar_app.command("remove")
-def remove_from_calendar(entry: Annotated[int, typer.Argument(help="its id")]) -> None:
+def remove_from_calendar(entry: Annotated[int, typer.Argument(help="its id")], as_json: Json = False) -> None:
     """Give the devices back to everybody; for operators."""
     from orchestrator.cli.calendar import remove_entry
 
-    remove_entry(entry)
+    remove_entry(entry, as_json=as_json)
 
 
 @app.command(rich_help_panel="Devices")
@@ -632,11 +634,11 @@ def login(
 
 
 @app.command(rich_help_panel="Server")
-def logout() -> None:
+def logout(as_json: Json = False) -> None:
     """Forget the token."""
     from orchestrator.cli.signing_in import log_out
 
-    log_out()
+    log_out(as_json=as_json)
 
 
 def start(words: list[str]) -> None:

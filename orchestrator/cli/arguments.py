@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 
@@ -87,11 +87,12 @@ def start_time(text: str, now: datetime | None = None) -> str:
     Raises:
         WrongUse: none of these.
     """
-    now = now or datetime.now().astimezone()
+    now = (now or datetime.now(UTC)).astimezone()
     text = text.strip()
     if hit := re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", text, re.ASCII):
-        moment = now.replace(hour=int(hit[1]), minute=int(hit[2]), second=0, microsecond=0)
-        moment += timedelta(days=moment <= now)
+        today = now.replace(tzinfo=None)  # as clocks on the wall show it, also over the end of summer time
+        moment = today.replace(hour=int(hit[1]), minute=int(hit[2]), second=0, microsecond=0)
+        moment += timedelta(days=moment <= today)
     elif re.fullmatch(r"[\d.]+[dhms].*", text, re.ASCII):
         moment = now + timedelta(seconds=duration_s(text))
     else:

@@ -82,6 +82,9 @@ def add_entry(
         say(f"Entered {safe(made.name)} as {made.id}; take it away with: berth calendar remove {made.id}")
 
 
-def remove_entry(entry: int) -> None:
+def remove_entry(entry: int, *, as_json: bool) -> None:
     connect().unbook(entry)
-    say(f"{entry} is taken away; its devices are everybody's again.")
+    if as_json:
+        show_json({"removed": entry})
+    else:
+        say(f"{entry} is taken away; its devices are everybody's again.")

@@ -18,7 +18,7 @@ def show_secrets(*, as_json: bool) -> None:
         remark("No secrets yet. Store one with: berth secret set NAME")
 
 
-def keep_secret(name: str) -> None:
+def keep_secret(name: str, *, as_json: bool) -> None:
     """Ask for a value that is never on the command line, where other people could read it.
 
     Raises:
@@ -28,9 +28,15 @@ def keep_secret(name: str) -> None:
     if not value:
         raise BerthError(f"No value was given for {name}; type it, or send it to standard input.")
     connect().keep_secret(name, value)
-    say(f"Stored {name}. Jobs get it with: berth run --secret {name} ...")
+    if as_json:
+        show_json({"stored": name})
+    else:
+        say(f"Stored {name}. Jobs get it with: berth run --secret {name} ...")
 
 
-def drop_secret(name: str) -> None:
+def drop_secret(name: str, *, as_json: bool) -> None:
     connect().forget_secret(name)
-    say(f"{name} is gone; jobs that name it fail at their next start.")
+    if as_json:
+        show_json({"forgotten": name})
+    else:
+        say(f"{name} is gone; jobs that name it fail at their next start.")

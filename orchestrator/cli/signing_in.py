@@ -35,7 +35,10 @@ def log_in(url: str | None, token: str | None, *, as_json: bool) -> None:
             remark(f"{name} is set and goes before what is kept there.")
 
 
-def log_out() -> None:
+def log_out(*, as_json: bool) -> None:
     path = login_path()
     path.unlink(missing_ok=True)
-    say(f"{path} is gone. The token itself lives on until you revoke it on your account page.")
+    if as_json:
+        show_json({"removed": str(path)})
+    else:
+        say(f"{path} is gone. The token itself lives on until you revoke it on your account page.")

@@ -1,5 +1,6 @@
 """What people type, taken apart."""
 
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -11,6 +12,19 @@ from orchestrator.cli.arguments import WrongUse, by_name, duration_s, merge, pai
 WORDS = st.lists(
     st.sampled_from(["--lr", "--lr=1", "1e-3", "-0.5", "--amp", "-v", "data", "x y", ""]), max_size=8
 )
+
+
+@pytest.fixture
+def time_zone(monkeypatch):
+    """Set this machine's time zone by name."""
+
+    def choose(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield choose
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.mark.parametrize(
@@ -90,10 +104,32 @@ def test_arguments_are_compared_by_name():
         ("2026-12-01T07:00:00+01:00", "2026-12-01T06:00:00+00:00"),
     ],
 )
-def test_a_start_time_is_a_delay_or_the_next_such_time(text, expected):
+def test_a_start_time_is_a_delay_or_the_next_such_time(text, expected, time_zone):
+    time_zone("UTC")
     now = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
     assert datetime.fromisoformat(start_time(text, now)) == datetime.fromisoformat(expected)
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "expected"),
+    [
+        (
+            "2026-10-24T21:00:00+00:00",
+            "07:30",
+            "2026-10-25T06:30:00+00:00",
+        ),  # 23:00 summer time; 7:30 is winter's
+        ("2026-03-28T22:00:00+00:00", "07:30", "2026-03-29T05:30:00+00:00"),
+        ("2026-10-24T21:00:00+00:00", "2026-10-26 07:30", "2026-10-26T06:30:00+00:00"),
+        ("2026-10-24T21:00:00+00:00", "10h", "2026-10-25T07:00:00+00:00"),
+    ],
+)
+def test_f64_a_time_beyond_the_change_of_clocks_is_that_of_the_wall(now, text, expected, time_zone):
+    time_zone("Europe/Berlin")
+
+    assert datetime.fromisoformat(start_time(text, datetime.fromisoformat(now))) == datetime.fromisoformat(
+        expected
+    )
 
 
 def test_what_is_no_time_is_said():

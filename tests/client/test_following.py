@@ -21,6 +21,14 @@ with open(os.path.join(os.environ["BERTH_OUTPUT_DIR"], "result.txt"), "w") as fi
 sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 """
 FOREVER = "import time\nprint('on', flush=True)\ntime.sleep(600)\n"
+LEARN = """
+import sys, time
+for step in range(1, 21):
+    time.sleep(0.1)
+    print(f"step {step} loss {1 / step:.4f}", flush=True)
+if "1e-3" in sys.argv:
+    raise KeyError("lr")
+"""
 COUNT = """
 import os, pathlib, sys, time, zipfile
 path = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "count.pt")
@@ -101,6 +109,33 @@ def test_a_follower_outlives_a_restart_of_the_server(berth, lab, tmp_path):
 
     assert text.splitlines() == [f"step {step} loss {1 / step:.4f}" for step in range(1, 41)]
     assert job.state == "succeeded"
+
+
+def test_the_journeys_of_a_day_take_the_words_that_are_promised(start_in_lab, script, berth, lab):
+    def type_in(*words: str) -> tuple[int, str]:
+        child = start_in_lab(*words)
+        said = "".join(child.communicate(timeout=60))
+        return child.returncode, said
+
+    script(LEARN)
+    assert type_in("run", "train.py")[0] == 0
+    assert type_in("watch")[0] == 0  # ends with the job
+    assert type_in("again", "--wait", "--", "--lr", "1e-3")[0] == 1
+    assert "KeyError: 'lr'" in type_in("logs", "--error")[1]
+    assert type_in("again", "--wait", "--", "--lr", "1e-4")[0] == 0
+    compared = type_in("compare", "-3")[1]
+    assert "1e-3" in compared
+    assert "1e-4" in compared
+
+    script(FOREVER)
+    wide = json.loads(type_in("run", "-g4", "-n", "wide", "train.py", "--json")[1])
+    lab.wait_for_state(wide["id"], "running")
+    type_in("run", "-n", "late", "train.py")
+    assert "wide" in type_in()[1]
+    assert re.search(r"^late \w{8} .*\n.*Waits for 1 simulated GPU; none is free", type_in("why")[1])
+    assert type_in("cancel", "wide")[0] == 0
+    assert re.search(r"late \w{8} ", type_in("cancel")[1])  # the only one that is left
+    assert all(job.wait(30).state == "cancelled" for job in berth.jobs(limit=2))
 
 
 def test_what_a_job_wrote_is_pulled_and_its_error_shown(start_in_lab, script, tmp_path):
