@@ -207,7 +207,13 @@ def _over_limit(ending: Ending) -> Verdict | None:
 
 
 def _hung(ending: Ending) -> Verdict | None:
-    return Verdict("hang", ending.hang) if ending.hang else None
+    if not ending.hang:
+        return None
+    left = sorted(ending.finished)
+    if not left or len(left) == ending.ranks:
+        return Verdict("hang", ending.hang)
+    who = f"Rank {left[0]} had" if len(left) == 1 else f"Ranks {', '.join(map(str, left))} had"
+    return Verdict("hang", f"{ending.hang} {who} left before the others.")
 
 
 def _raised(ending: Ending) -> Verdict | None:

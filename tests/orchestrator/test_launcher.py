@@ -317,6 +317,53 @@ def test_f54_a_checkpoint_that_does_not_verify_is_passed_over_and_said(placed, h
     assert remarks(second)[0].startswith("Fell back from step 20 to step 10: ")
 
 
+@pytest.mark.parametrize(("begin_anew", "state"), [(True, JobState.STARTING), (False, JobState.FAILED)])
+def test_f57_without_any_sound_checkpoint_the_job_says_whether_it_may_begin_anew(
+    placed, home, begin_anew, state
+):
+    attempt = placed(spec={"begin_anew": begin_anew})
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    only = capture(folder, write_zip(folder.checkpoints / "last.pt", "ten"), 10)
+    kept = next(file for file in only.iterdir() if file.name != "manifest.json")
+    kept.chmod(0o600)
+    os.truncate(kept, 50)
+    second = again(attempt)
+
+    if begin_anew:
+        prepare(second)
+    else:
+        launcher.start(second)
+
+    job = Job.objects.get(pk=attempt.job_id)
+    assert job.state == state
+    assert remarks(second)[0].startswith("Fell back from step 10 to the beginning: ")
+    if not begin_anew:
+        assert job.reason.startswith("Could not start: none of its checkpoints can be trusted")
+        check_invariants()
+
+
+def test_f57_with_no_checkpoint_that_verifies_a_job_begins_anew_and_says_so(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    for step in (10, 20):
+        bad = capture(folder, write_zip(folder.checkpoints / "last.pt", f"step {step}"), step)
+        kept = next(file for file in bad.iterdir() if file.name != "manifest.json")
+        kept.chmod(0o600)
+        os.truncate(kept, 50)
+
+    second = again(attempt)
+    prepare(second)
+
+    second.refresh_from_db()
+    assert second.resumed_from_step is None
+    assert [said.partition(":")[0] for said in remarks(second)] == [
+        "Fell back from step 20 to the beginning",
+        "Fell back from step 10 to the beginning",
+    ]
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_half_a_checkpoint_is_set_aside_also_beside_a_whole_one(placed, home, kept):
     attempt = placed()

@@ -373,7 +373,7 @@ def test_progress_gives_the_budget_back_and_needs_no_wait(make_job, make_device)
     assert fail(job, ExitKind.SIGNAL).state == JobState.BACKOFF
 
 
-def test_waits_double_up_to_five_minutes_with_a_fifth_of_spread(make_job):
+def test_f18_waits_without_progress_double_up_to_five_minutes_with_a_fifth_of_spread(make_job):
     job = make_job()
 
     waits_s = [lifecycle.backoff_s(job, failures) for failures in range(1, 12)]

@@ -163,6 +163,16 @@ def test_every_reason_for_a_stop_has_a_kind_and_a_sentence() -> None:
         assert verdict.detail.startswith(("Stopped", "Cancelled"))
 
 
+def test_f23_a_rank_that_left_while_the_others_waited_is_named() -> None:
+    silent = "Nothing was written for 60 s."
+
+    verdict = classify(Ending(3, top=KILL, hang=silent, finished={1: 0}))
+    all_there = classify(Ending(3, top=KILL, hang=silent))
+
+    assert (verdict.kind, verdict.detail) == ("hang", f"{silent} Rank 1 had left before the others.")
+    assert all_there.detail == silent
+
+
 def test_an_abort_after_the_end_is_noted() -> None:
     assert "SIGABRT" in classify(Ending(1, top=ABRT, finished={0: 0})).detail
 

@@ -33,6 +33,30 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 time.sleep({})
 """
+# Whoever started the rank inherits its orphans: the supervisor, or the sandbox's init.
+LEAVES_ORPHANS = """
+import os, pathlib, time
+for _ in range(30):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            time.sleep(0.2)
+        os._exit(0)
+    os.wait()
+def dead():
+    found = 0
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(") ")[2].split()[:2]
+        except OSError:
+            continue
+        found += state == "Z" and int(parent) == os.getppid()
+    return found
+time.sleep(0.3)
+deadline = time.monotonic() + 20
+while dead() and time.monotonic() < deadline:
+    time.sleep(0.1)
+print(dead(), "dead left", flush=True)
+"""
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(60)"
 
 
@@ -373,7 +397,70 @@ def test_an_attempt_whose_supervisor_was_killed_is_not_started_again(make_attemp
     assert attempt.log() == "ready\n"
 
 
-def test_t16_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: MakeAttempt, level: int) -> None:
+def test_f18_a_rank_that_is_killed_before_its_first_step_counts_as_an_attempt(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    attempt = make_attempt("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", level=level)
+
+    record = attempt.run()
+
+    assert record["kind"] == "signal"
+    assert record["ranks"][0]["signal"] == signal.SIGKILL
+    assert with_nonce(attempt.nonce) == []
+
+
+def test_f24_a_script_that_exits_with_0_has_succeeded_whatever_it_wrote(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    """No line or file of ours is needed at the end: the exit code alone counts."""
+    attempt = make_attempt("import os\nos._exit(0)", level=level)  # not even the interpreter's own clean-up
+
+    assert attempt.run()["kind"] == "ok"
+
+
+def test_f70_ranks_meet_at_the_loopback_by_number(make_attempt: MakeAttempt, level: int) -> None:
+    """So that neither DNS nor a hosts file is asked."""
+    attempt = make_attempt("import os\nprint(os.environ['MASTER_ADDR'])", level=level)
+
+    assert attempt.run()["kind"] == "ok"
+    assert attempt.log() == "127.0.0.1\n"
+
+
+def test_f28_orphans_that_end_are_reaped_while_the_script_runs(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt(
+        "import os, time\n"
+        "for _ in range(50):\n"
+        "    if os.fork() == 0:\n"
+        "        if os.fork() == 0:\n"
+        "            time.sleep(0.05)\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)",
+    )
+    supervisor = attempt.start()
+    attempt.wait_for_line("ready")
+
+    wait_until(lambda: _zombies_below(supervisor.pid) == 0)
+    order_stop(attempt.folder, "cancel", 1)
+    supervisor.wait(20)
+
+
+def _zombies_below(pid: int) -> int:
+    """Children of a process that have ended and that nobody has waited for."""
+    states = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+        except OSError:  # it ended while we looked
+            continue
+        if int(parent) == pid:
+            states.append(state)
+    assert states, "the script itself is there"
+    return states.count("Z")
+
+
+def test_t16_f27_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(
         "import os, time\n"
         "if os.fork() == 0:\n"
@@ -387,6 +474,13 @@ def test_t16_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: MakeAtt
 
     assert attempt.run()["kind"] == "ok"
     assert with_nonce(attempt.nonce) == []
+
+
+def test_f28_orphans_that_ended_do_not_pile_up(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt(LEAVES_ORPHANS, level=level)
+
+    assert attempt.run()["kind"] == "ok"
+    assert attempt.log() == "0 dead left\n"
 
 
 def test_secrets_are_in_the_environment_and_on_no_disk(make_attempt: MakeAttempt, level: int) -> None:
