@@ -114,13 +114,13 @@ def test_every_command_of_the_tutorial_works(server: Server, tmp_path: Path) -> 
     try:
         said = {line: _follow_tutorial(server, line, tmp_path) for _, line in commands(["tutorial"])}
         fast = next(each for each in server.get("/jobs")["results"] if each["name"] == "fast-lr")
-        kinds = [each["kind"] for each in server.attempts(fast["id"])]
+        kinds = [each["exit_kind"] for each in server.attempts(fast["id"])]
     finally:
         server.clean_up()
 
     assert (fast["state"], kinds) == ("succeeded", ["signal", "ok"])
     assert "2 of 2 devices free" in said["berth"]
-    assert re.search(r"lr +2e-3|lr +.* 1e-2", said["berth compare -2"])
+    assert "1e-2" in said["berth compare -2"]
     assert list(tmp_path.glob("**/*.tar"))
 
 
