@@ -186,7 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         schedule = asked.schedule_out or Path(folder) / "schedule.csv"
         try:
             found = run(asked.trace, asked.pool, knowledge, schedule)
-        except (OSError, ValueError, KeyError, csv.Error) as error:
+        except OSError as error:
+            print(f"The replay failed: {error.filename}: {error.strerror}.", file=sys.stderr)
+            return 1
+        except (ValueError, csv.Error) as error:
             print(f"The replay failed: {error}", file=sys.stderr)
             return 1
     print(json.dumps(_as_row(found), indent=2))

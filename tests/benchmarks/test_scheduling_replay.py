@@ -120,3 +120,48 @@ def test_a_job_that_no_pool_could_hold_is_named(trace, tmp_path, capsys):
 
     assert status == 1
     assert "1 jobs never fit this pool: ['30']" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "trace.csv has no column job_id; its first line names the columns."),
+        ("job_id,arrival_s,gpus,duration_s\n", "trace.csv has no jobs."),
+        (
+            "job_id,arrival_s,gpus,duration_s\n1,0,-3,5\n",
+            "trace.csv, line 2: gpus is '-3'; give a number from 1 on.",
+        ),
+        (
+            "job_id,arrival_s,gpus,duration_s\n1,0,1.5,5\n",
+            "trace.csv, line 2: gpus is '1.5'; give a whole number.",
+        ),
+        (
+            "job_id,arrival_s,gpus,duration_s\n1,nan,1,5\n",
+            "trace.csv, line 2: arrival_s is 'nan'; give a number from 0 on.",
+        ),
+        ("job_id,arrival_s,gpus,duration_s\n1,0,1,5\n1,0,1,5\n", "trace.csv has two jobs of one job_id."),
+        ("job_id,arrival_s,gpus,duration_s\n1,0,64,5\n", "1 jobs never fit this pool: ['1']."),
+    ],
+)
+def test_a_wrong_trace_is_refused_with_the_place(text, said, pool, tmp_path, capsys):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+
+    assert scheduling.main(["--trace", str(path), "--pool", str(pool)]) == 1
+    assert capsys.readouterr().err == f"The replay failed: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hello", "pool.json is no JSON"),
+        ("[]", "pool.json describes no pool; give"),
+        ('{"nodes": [{"name": "a"}]}', "pool.json describes no pool; give"),
+        ('{"nodes": []}', "pool.json has no GPU."),
+    ],
+)
+def test_a_wrong_pool_is_refused_with_a_sentence(text, said, trace, pool, capsys):
+    pool.write_text(text)
+
+    assert scheduling.main(["--trace", str(trace), "--pool", str(pool)]) == 1
+    assert said in capsys.readouterr().err
