@@ -57,6 +57,12 @@ class Resume:
     path: Path
 
 
+class NoSoundCheckpoint(OrchestratorError):
+    """All that a job kept is damaged, and its owner would rather look than lose the work (F57)."""
+
+    code = "no_sound_checkpoint"
+
+
 def start(attempt: Attempt) -> None:
     """Launch an attempt; harmless when it was launched before."""
     if not lifecycle.claim_launch(attempt, timezone.now()):
@@ -203,6 +209,8 @@ def _choose_checkpoint(job: Job, attempt: Attempt, folder: JobFolder) -> Resume 
     generation = store.newest_verified(passed_over)
     for each in passed_over:
         lifecycle.remark(job, _fallback_text(each, generation), actor="launcher")
+    if passed_over and generation is None and not job.spec_fields.get("begin_anew", True):
+        raise NoSoundCheckpoint("none of its checkpoints can be trusted, and it asked not to begin anew.")
     if generation is not None:
         store.put_back(generation)
     _set_torn_files_aside(job, store, folder)

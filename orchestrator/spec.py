@@ -205,6 +205,7 @@ class JobSpec(BaseModel):
     grace_period_s: Annotated[float, BeforeValidator(_number), Field(ge=0, le=3600, allow_inf_nan=False)] = 30
     preemptible: StrictBool = False
     checkpoint_glob: Annotated[RelativePath, Field(max_length=256)] | None = None
+    begin_anew: StrictBool = True  # where checkpoints were kept and none of them verifies any more (F57)
     python: Annotated[StrictStr, Field(max_length=64)] | None = None
     hang_timeout_s: Seconds | None = None
     launcher: Literal["torchrun", "direct"] = "torchrun"

@@ -106,6 +106,9 @@ def _translate(request: HttpRequest, error: Exception | type[Exception]) -> Orch
         case OSError() | OperationalError() if _means_full_disk(error):
             logger.warning("No room for %s %s: %s", request.method, request.path, error)
             return NoRoom("The server's disk is full; tell the operator, and try again when there is room.")
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            logger.warning("No file can be opened for %s %s: %s", request.method, request.path, error)
+            return Unavailable("The server has too many files open just now; try again in a moment.")
         case OperationalError() | InterfaceError():
             logger.warning("The database did not answer %s %s: %s", request.method, request.path, error)
             return Unavailable("The database does not answer just now; try again in a moment.")

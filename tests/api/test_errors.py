@@ -1,11 +1,14 @@
 """Every failure is problem+json with a sentence, and never more."""
 
+import errno
 import logging
+import os
 
 import pytest
 from django.db import OperationalError, connection
 
 from orchestrator.exceptions import OrchestratorError, Unavailable
+from orchestrator.models import Job
 
 from .test_access import address, every_route
 
@@ -37,6 +40,56 @@ def test_b67_other_methods_are_405(method, client_of, ada):
 
     assert (answer.status_code, answer["Content-Type"]) == (405, "application/problem+json")
     assert "POST" in answer["Allow"]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_f71_a_process_that_can_open_no_more_files_answers_503_and_recovers(number, client_of, ada):
+    client = client_of(ada)
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with connection.execute_wrapper(fail):
+        answer = client.send("GET", "/jobs")
+
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    assert answer.json()["detail"] == "The server has too many files open just now; try again in a moment."
+    assert client.send("GET", "/jobs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "deadlock detected",
+        "could not serialize access due to concurrent update",
+        "FATAL:  sorry, too many clients already",
+    ],
+)
+def test_f45_f46_a_deadlock_and_a_full_pool_are_503_and_leave_nothing_behind(
+    said, client_of, ada, make_device
+):
+    """Whoever sends it again with the same key has one job."""
+    make_device()
+    client = client_of(ada)
+    body = {"source": {"text": "print(1)\n"}}
+    failing = True
+
+    def fail_at_the_insert(execute, sql, *rest):  # the last moment before the commit
+        if failing and sql.startswith("INSERT") and "outbox" in sql:
+            raise OperationalError(said)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(fail_at_the_insert):
+        refused = client.send("POST", "/jobs", body, **{"Idempotency-Key": "once"})
+        there = Job.objects.count()
+        failing = False
+        answered = [
+            client.send("POST", "/jobs", body, **{"Idempotency-Key": "once"}).json() for _ in range(2)
+        ]
+
+    assert (refused.status_code, refused["Retry-After"]) == (503, "2")
+    assert (there, Job.objects.count()) == (0, 1)
+    assert answered[0]["id"] == answered[1]["id"]
 
 
 @pytest.mark.parametrize("error", [OperationalError("database is locked"), Unavailable("Try again.")])

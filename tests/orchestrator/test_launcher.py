@@ -403,7 +403,7 @@ def test_a_stop_is_handed_over_once_there_is_a_folder(placed):
     assert launcher.stop(attempt, reason="cancel", grace_s=3)
 
     orders = [read_record(path) for path in launcher._folder(attempt).orders.iterdir()]
-    assert orders == [{"v": 1, "order": "stop", "reason": "cancel", "grace_s": 3}]
+    assert orders == [{"v": 1, "order": "stop", "reason": "cancel", "grace_s": 3, "saved": False}]
 
 
 def test_who_prepared_and_died_leaves_an_attempt_that_is_launching(placed):

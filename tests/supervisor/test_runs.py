@@ -426,40 +426,6 @@ def test_f70_ranks_meet_at_the_loopback_by_number(make_attempt: MakeAttempt, lev
     assert attempt.log() == "127.0.0.1\n"
 
 
-def test_f28_orphans_that_end_are_reaped_while_the_script_runs(make_attempt: MakeAttempt) -> None:
-    attempt = make_attempt(
-        "import os, time\n"
-        "for _ in range(50):\n"
-        "    if os.fork() == 0:\n"
-        "        if os.fork() == 0:\n"
-        "            time.sleep(0.05)\n"
-        "        os._exit(0)\n"
-        "    os.wait()\n"
-        "print('ready', flush=True)\n"
-        "time.sleep(60)",
-    )
-    supervisor = attempt.start()
-    attempt.wait_for_line("ready")
-
-    wait_until(lambda: _zombies_below(supervisor.pid) == 0)
-    order_stop(attempt.folder, "cancel", 1)
-    supervisor.wait(20)
-
-
-def _zombies_below(pid: int) -> int:
-    """Children of a process that have ended and that nobody has waited for."""
-    states = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # it ended while we looked
-            continue
-        if int(parent) == pid:
-            states.append(state)
-    assert states, "the script itself is there"
-    return states.count("Z")
-
-
 def test_t16_f27_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(
         "import os, time\n"
