@@ -11,6 +11,7 @@ from dashboard.views import (
     bulk,
     compare,
     datasets,
+    explain,
     job,
     jobs,
     notices,
@@ -29,6 +30,7 @@ from dashboard.views import (
 urlpatterns = [
     path("", overview.overview, name="overview"),
     path("queue", queue.queue, name="queue"),
+    path("queue/<uuid:job_id>/explain", explain.explain, name="queue-explain"),
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/bulk", bulk.change_many, name="jobs-bulk"),
     path("jobs/<uuid:job_id>", job.job, name="job"),

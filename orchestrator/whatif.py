@@ -42,8 +42,11 @@ def changes_that_start(job: Job, viewer: AbstractBaseUser) -> list[Change]:
 
 def search(state: scheduling.State, job: Job, viewer: AbstractBaseUser) -> list[Change]:
     """As ``changes_that_start``, for a job that waits in this state; nothing where its devices are being cleared."""
-    if any(held.job_id == str(job.pk) for held in state.reservations):
+    if _is_being_cleared(state, str(job.pk)):
         return []
+    # What is kept for the job as it is must not stand in the way of the job as it could be.
+    others = tuple(held for held in state.reservations if held.job_id != str(job.pk))
+    state = replace(state, reservations=others)
     deadline = time.monotonic() + LONGEST_SEARCH_S
     found: dict[str, Change] = {}
     for candidate, changed in _candidates(state, job, viewer):
@@ -55,6 +58,14 @@ def search(state: scheduling.State, job: Job, viewer: AbstractBaseUser) -> list[
         if stops is not None:
             found[candidate.change] = replace(candidate, stops=stops)
     return list(found.values())
+
+
+def _is_being_cleared(state: scheduling.State, job_id: str) -> bool:
+    """Whether jobs are being stopped on devices that are kept for this one."""
+    kept = {device for held in state.reservations if held.job_id == job_id for device in held.device_ids}
+    return any(
+        other.stopping and any(share.device_id in kept for share in other.shares) for other in state.running
+    )
 
 
 def _candidates(

@@ -1,0 +1,50 @@
+"""Why one job waits, as a piece of the Queue: what would start it now, who is before it, how far to trust the range."""
+
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_GET
+
+from dashboard.signing_in import signed_in
+from orchestrator import placement, whatif, words
+from orchestrator.models import Job
+
+MOST_NAMED = 5
+_LIKE = {
+    "gpus": lambda value: words.plural(int(value), "device"),
+    "gpu_memory_gib": lambda value: f"{value:g} GiB or less on a shared device",
+    "time_limit_s": lambda value: f"a time limit of {words.duration(float(value))}",
+    "pool": lambda value: f"pool {value}",
+    "priority": lambda value: f"priority {value}",
+}
+
+
+@require_GET
+def explain(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    user = signed_in(request)
+    job = get_object_or_404(Job.objects.visible_to(user).select_related("owner", "pool"), pk=job_id)
+    blocking = Job.objects.filter(pk__in=[each for each in job.wait_blocked_by if _is_id(each)])
+    changes = [
+        {"text": _LIKE[each.change](each.value), "stops": each.stops}
+        for each in whatif.changes_that_start(job, user)
+        if each.change in _LIKE
+    ]
+    context = {
+        "job": job,
+        "changes": changes,
+        "blocking": [
+            {"job": each, "mine": each.owner_id == user.pk}
+            for each in blocking.select_related("owner")[:MOST_NAMED]
+        ],
+        "calibration": placement.calibration(),
+    }
+    return render(request, "dashboard/_explain.html", context)
+
+
+def _is_id(text: object) -> bool:
+    try:
+        UUID(str(text))
+    except ValueError:
+        return False
+    return True
