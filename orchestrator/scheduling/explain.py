@@ -124,15 +124,17 @@ def too_few(room: Room, job: QueuedJob, held: frozenset[str], head: Job | None) 
 def booked_for(job: QueuedJob) -> str:
     """For whom the calendar keeps devices from a job: the names of the bookings."""
     first = job.kept_away_by[0]
-    more = f" and {len(job.kept_away_by) - 1} more" if len(job.kept_away_by) > 1 else ""
-    return f"{'reserved' if first.owners else 'out'} for {first.name}{more}"
+    if len(job.kept_away_by) == 1:
+        return f"{'reserved' if first.owners else 'out'} for {first.name}"
+    names = [booking.name for booking in sorted(job.kept_away_by, key=lambda one: (one.start, one.id))]
+    return f"kept for {', '.join(names[:-1][:3])}{', ...' if len(names) > 4 else ''} and {names[-1]}"
 
 
 def reserved(room: Room, job: QueuedJob, now: float) -> str:
     """What the calendar keeps from a job, from when until when, and what would help."""
     booked = set(job.constraints.booked_devices)
-    held = [f"{noun([d.kind], 1)} {d.index}" for d in room.devices if d.id in booked]
-    names = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
+    held = [str(device.index) for device in room.devices if device.id in booked]
+    names = f"{noun(room.kinds, len(held))} {', '.join(held[:4])}{', ...' if len(held) > 4 else ''}"
     verb = "is" if len(held) == 1 else "are"
     first = min(job.kept_away_by, key=lambda one: (one.start, one.id))
     ends = [one.until for one in job.kept_away_by]

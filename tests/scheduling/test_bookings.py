@@ -188,7 +188,7 @@ def test_two_bookings_by_number_do_not_share_a_device(policy):
     decisions = decide(state(gpus(2), job, bookings=(one, two)), policy)
 
     assert not started(decisions)
-    assert "reserved for course and 1 more" in wait_of(decisions, "a").sentence
+    assert "kept for course and exam" in wait_of(decisions, "a").sentence
 
 
 @st.composite
@@ -299,3 +299,15 @@ def test_the_order_of_the_calendar_means_nothing(policy, given_, seed):
     other = replace(listed_otherwise(given_, seed), bookings=given_.bookings[::-1])
 
     assert decide(other, policy) == decide(given_, policy)
+
+
+@POLICIES
+def test_who_waits_for_several_bookings_is_told_all_of_them(policy):
+    cooling = booking(id="2", name="cooling", start=NOW - HOUR, until=NOW + HOUR, owners=())
+    course = booking(start=NOW - HOUR / 2, until=NOW + 2 * HOUR, device_ids=("gpu-1", "gpu-2"))
+
+    wait = decide(state(gpus(3), queued("any", gpus=2), bookings=(cooling, course)), policy).wait[0]
+
+    assert wait.sentence == (
+        "Waits for 2 GPUs; GPUs 0, 1, 2 are kept for cooling and course for another 2 h. Expected in 1 to 2 h."
+    )
