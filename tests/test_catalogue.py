@@ -1,6 +1,6 @@
 import pytest
 
-from tests.catalogue import named_tests
+from tests.catalogue import NUMBERS, WITHOUT_TEST, named_tests
 
 # What must hold since the first version; each has a test that carries its number.
 PROMISED = (
@@ -13,3 +13,8 @@ PROMISED = (
 @pytest.mark.parametrize("number", PROMISED)
 def test_every_promised_fault_and_bad_input_has_a_test_that_names_it(number):
     assert named_tests().get(number)
+
+
+def test_every_number_has_a_test_or_a_reason_and_not_both():
+    assert sorted({*named_tests(), *WITHOUT_TEST}) == NUMBERS
+    assert not named_tests().keys() & WITHOUT_TEST

@@ -375,7 +375,7 @@ async def test_a_revoked_token_ends_its_socket(home, ada, monkeypatch):
         assert await socket.closed_with() == consumers.SIGNED_OUT
 
 
-async def test_who_takes_nothing_is_let_go_and_the_others_go_on(home, ada, write_readings, monkeypatch):
+async def test_f89_who_takes_nothing_is_let_go_and_the_others_go_on(home, ada, write_readings, monkeypatch):
     monkeypatch.setattr(consumers, "STALLED_S", 0.2)
     write_readings("sim-0")
     slow = consumers.LiveConsumer()

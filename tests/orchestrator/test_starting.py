@@ -5,11 +5,13 @@ import fcntl
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
@@ -287,3 +289,44 @@ def test_f33_a_redis_that_cannot_read_what_it_kept_starts_empty(home):
 
     assert "starts empty" in said[0]
     assert (home.redis / "appendonlydir.damaged").is_dir()
+
+
+@pytest.mark.slow
+def test_f47_an_interrupted_migration_is_told_and_completed_by_the_same_command(tmp_path):
+    database = tmp_path / "db.sqlite3"
+
+    def manage(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "manage.py", *words],
+            cwd=REPOSITORY,
+            env={**os.environ, "BERTH_HOME": str(tmp_path), "DATABASE_URL": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def applied() -> int:
+        try:
+            with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as rows:
+                return int(rows.execute("SELECT count(*) FROM django_migrations").fetchone()[0])
+        except sqlite3.OperationalError:  # not there yet
+            return 0
+
+    with manage("migrate", "--verbosity", "0") as killed:
+        while applied() < 3 and killed.poll() is None:
+            time.sleep(0.01)
+        killed.kill()
+    with closing(sqlite3.connect(database)) as rows:
+        rows.execute("CREATE TABLE orchestrator_notice (in_the_way)")
+    with manage("prepare") as refused:
+        said = refused.communicate()[0]
+    with closing(sqlite3.connect(database)) as rows:
+        rows.execute("DROP TABLE orchestrator_notice")
+
+    assert refused.returncode == 1
+    assert "The database could not be brought up to date (" in said
+    assert "run the same command again." in said
+    assert "Traceback" not in said
+    for words in (["migrate", "--verbosity", "0"], ["migrate", "--check"]):
+        with manage(*words) as again:
+            assert (again.wait(), again.communicate()[0]) == (0, "")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.supervisor import processes
+from orchestrator.supervisor.environment import rank_environment
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.hang import HangWatch
 from orchestrator.supervisor.launch import BadLaunch, Launch
@@ -26,6 +27,7 @@ from orchestrator.supervisor.orders import (
     parse_order,
 )
 from orchestrator.supervisor.records import LARGEST_RECORD_BYTES, read_record, write_record
+from orchestrator.supervisor.run_command import run_command
 from tests.supervisor.conftest import REPOSITORY
 
 
@@ -275,6 +277,17 @@ def test_a_launch_of_a_newer_server_is_accepted() -> None:
     )
 
     assert (launch.ranks, launch.torchrun, launch.log_bytes) == (4, False, None)
+
+
+@pytest.mark.parametrize("network", ["host", "none"])
+def test_f70_ranks_meet_at_a_number_and_not_at_a_name(network: str) -> None:
+    launch = Launch(LAUNCH | {"ranks": 2, "sandbox": {"level": 1, "network": network}})
+
+    command = run_command(launch)
+
+    assert command[command.index("--local-addr") + 1] == "127.0.0.1"
+    assert "localhost" not in " ".join(command)
+    assert rank_environment(0, 2, 29500)["MASTER_ADDR"] == "127.0.0.1"
 
 
 def test_the_supervisor_needs_the_standard_library_only() -> None:
