@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Case, QuerySet, When
+
 from orchestrator import words
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
@@ -30,10 +32,11 @@ class Entry:
 
 def read_board(now: datetime) -> list[Entry]:
     """Every current job: those that wait in the order in which they are served, then the others, newest first."""
-    jobs = list(current_jobs(now)[:MOST_ROWS])
+    jobs = first_in_order(current_jobs(now), MOST_ROWS)
     labels = device_labels([job.pk for job in jobs if holds_devices(job)])
     waiting = in_order([job for job in jobs if job.state in WAITING_STATES])
     others = [job for job in jobs if job.state not in WAITING_STATES]
+    others.sort(key=lambda job: job.pk, reverse=True)
     return [
         Entry(
             job.owner_id,
@@ -45,13 +48,22 @@ def read_board(now: datetime) -> list[Entry]:
     ]
 
 
+SERVED = {JobState.QUEUED: 0, JobState.BACKOFF: 1, JobState.HELD: 2}
+SERVED_TURN = [When(state=state, then=place) for state, place in SERVED.items()]
+
+
 def in_order(waiting: Iterable[Job]) -> list[Job]:
     """Waiting jobs in the order in which they are served; those that wait out a failure or are held come last."""
-    rank = {JobState.QUEUED: 0, JobState.BACKOFF: 1, JobState.HELD: 2}
     return sorted(
         waiting,
-        key=lambda job: (rank[JobState(job.state)], job.wait_ahead, -job.priority, job.queued_at, job.pk),
+        key=lambda job: (SERVED[JobState(job.state)], job.wait_ahead, -job.priority, job.queued_at, job.pk),
     )
+
+
+def first_in_order(jobs: QuerySet[Job], most: int) -> list[Job]:
+    """Those that hold devices, then waiting ones in that order, then the others: the first of however many."""
+    turn = Case(When(state__in=LEASED_STATES, then=-1), *SERVED_TURN, default=len(SERVED))
+    return list(jobs.order_by(turn, "wait_ahead", "-priority", "queued_at", "pk")[:most])
 
 
 def current_jobs(now: datetime) -> JobQuerySet:

@@ -24,12 +24,14 @@ def queue(request: HttpRequest) -> HttpResponse:
         jobs = jobs.filter(pool_id=pool)
     if request.GET.get("mine"):
         jobs = jobs.filter(owner_id=request.user.pk)
-    waiting = rows.in_order(jobs.filter(state__in=WAITING_STATES)[:MOST_WAITING])
+    waits = jobs.filter(state__in=WAITING_STATES)
+    waiting = rows.first_in_order(waits, MOST_WAITING)
     leased = list(jobs.filter(state__in=LEASED_STATES).order_by("first_started_at", "id")[:MOST_WAITING])
     ended = list(jobs.filter(state__in=FINAL_STATES).order_by("-ended_at")[:LATELY])
     context = {
         "nav": "queue",
         "waiting": shown(waiting, request.user, now),
+        "waiting_count": waits.count() if len(waiting) == MOST_WAITING else len(waiting),
         "leased": shown(leased, request.user, now),
         "ended": shown(ended, request.user, now),
         "pools": list(Pool.objects.values_list("name", flat=True)),

@@ -1,0 +1,118 @@
+"""Pages at their edges: very many jobs and devices, hostile data, a wrong clock, no JavaScript."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from orchestrator.models import Job, JobState
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    # WhiteNoise hands its files to Django as plain iterators.
+    pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning"),
+]
+MANY_JOBS = 10_000
+DEVICES = 64
+LONG_NAME = "x" * 2_000_000
+WRONG_CLOCK = """
+const Right = Date;
+globalThis.Date = class extends Right {
+  constructor(...given) { given.length ? super(...given) : super(Right.now() + 3 * 3600e3); }
+  static now() { return Right.now() + 3 * 3600e3; }
+};
+"""
+SIDEWAYS = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+
+
+def test_ten_thousand_jobs_are_a_list_and_64_devices_a_wall(
+    server, open_page, ada, make_job, make_device, write_readings
+):
+    first = make_job(name="first")
+    fields = {
+        field.attname: getattr(first, field.attname)
+        for field in Job._meta.concrete_fields
+        if field.name != "id"
+    }
+    Job.objects.bulk_create([Job(**{**fields, "name": f"job {number}"}) for number in range(MANY_JOBS)], 500)
+    for index in range(DEVICES):
+        make_device(index)
+    ids = [f"sim-{index}" for index in range(DEVICES)]
+    write_readings(*ids)
+
+    page = open_page(ada, "/jobs")
+    expect(page.locator("#jobs tbody tr")).to_have_count(50)
+    page.get_by_role("link", name="Older").click()
+    expect(page.locator("#jobs tbody tr").first).to_be_visible()
+    page.goto(server.url + "/queue")
+    page.wait_for_load_state("networkidle")
+    assert page.locator("tbody tr").count() < 1_000  # what is beyond is told as a number
+    expect(page.locator("main")).to_contain_text("10,001")
+
+    page.goto(server.url)
+    expect(page.locator("[data-device]")).to_have_count(DEVICES)
+    write_readings(*ids, seq=2, sim_63={"used_bytes": 16 << 30})
+    expect(page.locator('[data-device="sim-63"] [data-memory]')).to_have_text("16.0", timeout=15_000)
+    assert not page.evaluate(SIDEWAYS)
+
+
+def test_a_name_of_two_megabytes_in_the_data_breaks_no_page(
+    server, open_page, ada, make_attempt, write_readings
+):
+    attempt = make_attempt(state=JobState.RUNNING, name=LONG_NAME)
+    holder = {"job": str(attempt.job_id), "name": LONG_NAME, "owner": "ada", "rank": 0, "colour": 0}
+    write_readings("sim-0", sim_0={"holders": [holder]})
+
+    page = open_page(ada, "/account", width=390)
+    for address in ("/", "/jobs", f"/jobs/{attempt.job_id}"):
+        page.goto(server.url + address)
+        expect(page.locator("h1")).to_be_visible()
+        assert not page.evaluate(SIDEWAYS), address
+
+
+def test_a_laptop_clock_that_is_three_hours_off_shows_no_wrong_ages(
+    server, open_page, ada, make_attempt, write_readings
+):
+    attempt = make_attempt(state=JobState.RUNNING)
+    Job.objects.filter(pk=attempt.job_id).update(first_started_at=timezone.now() - timedelta(minutes=12))
+    write_readings("sim-0")
+    page = open_page(ada, "/account")
+    page.add_init_script(WRONG_CLOCK)
+
+    page.goto(f"{server.url}/jobs/{attempt.job_id}")
+    expect(page.locator("#job-head")).to_contain_text("12 min ago")
+    page.goto(server.url)
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    write_readings("sim-0", seq=2)
+    expect(page.locator("#live")).to_contain_text(re.compile(r"live \d\.\d s"), timeout=10_000)
+
+
+def test_without_javascript_lists_job_log_and_submit_work(
+    server, open_page, ada, home, make_attempt, make_device, tmp_path
+):
+    attempt = make_attempt(state=JobState.RUNNING, name="tiny-gpt")
+    path = home.job(attempt.job_id).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_text("step 1 loss 0.5\n")
+    script = tmp_path / "train.py"
+    script.write_text("print('step 1 loss 0.5')\n")
+
+    page = open_page(ada, "/jobs", java_script_enabled=False)
+    expect(page.locator("#jobs tbody")).to_contain_text("tiny-gpt")
+    page.get_by_label("Name or id").fill("nothing like it")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("#jobs")).not_to_contain_text("tiny-gpt")
+    for address in ("/", "/queue"):
+        page.goto(server.url + address)
+        expect(page.locator("main")).to_contain_text("tiny-gpt")
+    page.goto(f"{server.url}/jobs/{attempt.job_id}")
+    expect(page.locator("#log")).to_contain_text("step 1 loss 0.5")
+
+    page.goto(server.url + "/submit")
+    page.locator("#file").set_input_files(script)
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator("#job h1")).to_contain_text("train")
+    assert Job.objects.count() == 2
