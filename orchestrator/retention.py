@@ -13,14 +13,17 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
-from django.db.models import Q
+from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import Q, QuerySet
 
 from orchestrator import lifecycle
+from orchestrator.exceptions import TooMany
 from orchestrator.models import FINAL_STATES, Checkpoint, Job
 from orchestrator.spec import GIB
 
 logger = logging.getLogger(__name__)
 
+TRY_AGAIN_S = 60.0
 BUNDLE_KEPT = timedelta(days=1)  # an upload may be named by the next submit
 
 
@@ -68,12 +71,34 @@ def _beyond_quota(ended: Iterable[Job], user_disk_gib: int) -> Iterator[Removal]
             yield Removal(job, size_bytes, reason)
 
 
-def usage_bytes() -> dict[int, int]:
-    """Bytes of job folders by the id of their owner."""
+def usage_bytes(jobs: QuerySet[Job] | None = None) -> dict[int, int]:
+    """Bytes of job folders by the id of their owner; of all jobs, or of these."""
     sizes: dict[int, int] = defaultdict(int)
-    for job_id, owner_id in Job.objects.values_list("pk", "owner_id"):
+    for job_id, owner_id in (Job.objects.all() if jobs is None else jobs).values_list("pk", "owner_id"):
         sizes[owner_id] += folder_bytes(settings.HOME.job(job_id).root)
     return sizes
+
+
+def check_disk(user: AbstractBaseUser, user_disk_gib: int) -> None:
+    """Whether a person may keep more on disk; what the sweep could remove does not count against them (I18).
+
+    Args:
+        user_disk_gib: their share; 0 is no limit.
+
+    Raises:
+        TooMany: the files of jobs that have not ended, or that others resume from, take all of it.
+    """
+    if not user_disk_gib:
+        return
+    needed = Job.objects.unfinished().exclude(resume_job=None).values("resume_job")
+    kept = Job.objects.filter(owner_id=user.pk).filter(Q(pk__in=needed) | ~Q(state__in=FINAL_STATES))
+    taken_bytes = usage_bytes(kept).get(user.pk, 0)
+    if taken_bytes >= user_disk_gib * GIB:
+        raise TooMany(
+            f"The files of your unfinished jobs take {taken_bytes / GIB:.1f} GiB of the {user_disk_gib} GiB that "
+            "one person may keep; wait until one has ended, cancel one, or ask the operator for more.",
+            retry_after_s=TRY_AGAIN_S,
+        )
 
 
 def apply(removals: Iterable[Removal]) -> None:

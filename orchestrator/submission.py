@@ -19,7 +19,17 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from pydantic import ValidationError
 
-from orchestrator import datasets, isolation, job_secrets, lifecycle, memory_claims, quotas, rights, words
+from orchestrator import (
+    datasets,
+    isolation,
+    job_secrets,
+    lifecycle,
+    memory_claims,
+    quotas,
+    retention,
+    rights,
+    words,
+)
 from orchestrator.arrays import ArraySpec
 from orchestrator.exceptions import Conflict, Impossible, Malformed, NotFound, TooLarge
 from orchestrator.models import (
@@ -201,6 +211,7 @@ def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
 def _resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
     """Check what a job refers to; datasets get their version, and jobs the one spelling of their id."""
     isolation.check()
+    retention.check_disk(user, settings.ENVIRONMENT.user_disk_gib)
     _check_pool(user, spec)
     _check_delay(spec)
     _check_secrets(user, spec)

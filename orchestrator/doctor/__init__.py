@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 
-from orchestrator.doctor import attempts, database, disk, history, processes
+from orchestrator.doctor import attempts, database, disk, history, kept, processes
 from orchestrator.doctor.finding import Finding
 
 __all__ = ["Finding", "examine"]
@@ -27,6 +27,9 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     disk.check_missing_checkpoints,
     disk.check_metrics,
     disk.check_room,
+    kept.check_shares,
+    kept.check_resumes,
+    kept.check_logs,
     processes.check_processes,
 )
 

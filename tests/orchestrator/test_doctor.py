@@ -237,3 +237,55 @@ def test_the_doctor_says_how_well_jobs_are_kept_apart(sound_job):
     sound_job()
 
     assert repair().startswith("Sandbox level ")
+
+
+@pytest.mark.parametrize(("begun_at", "found"), [(20, []), (10, ["I10"]), (None, ["I10"])])
+def test_i10_an_attempt_that_went_back_further_than_its_newest_checkpoint_is_found(
+    sound_job, make_attempt, make_device, begun_at, found
+):
+    job = _resumed(sound_job, make_attempt, begun_at)
+
+    assert numbers_of("I10") == found
+    lifecycle.remark(job, "Fell back from step 20 to step 10: truncated.", actor="launcher")
+    assert numbers_of("I10") == []
+
+
+def _resumed(sound_job, make_attempt, begun_at: int | None) -> Job:
+    """A job that kept steps 10 and 20 in its first attempt and began its second at ``begun_at``."""
+    first = make_attempt(sound_job(), state=JobState.RUNNING)
+    job: Job = first.job
+    now = timezone.now()
+    for step in (10, 20):
+        Checkpoint.objects.create(
+            job=job,
+            attempt_number=1,
+            name=f"g{step}",
+            step=step,
+            source="script",
+            size_bytes=1,
+            created_at=now,
+        )
+    lifecycle.end(first, lifecycle.Ending(kind=ExitKind.PREEMPTED, detail="", at=now))
+    second = lifecycle.start(
+        Job.objects.get(pk=job.pk), [(first.leases.get().device, None)], nonce="n", reason="Starts.", now=now
+    )
+    Attempt.objects.filter(pk=second.pk).update(started_at=now, resumed_from_step=begun_at)
+    return Job.objects.get(pk=job.pk)
+
+
+@pytest.mark.parametrize(("counted", "found"), [(1 << 16, []), (0, ["I17"])])
+def test_i17_a_log_that_lacks_more_than_was_counted_is_found(sound_job, make_attempt, counted, found):
+    attempt = make_attempt(sound_job(), state=JobState.RUNNING)
+    folder = make_folder(attempt)
+    with (folder.logs / "rank0.log").open("wb") as log:
+        log.write(b"head\n" * 4096)
+        log.seek(1 << 16, os.SEEK_CUR)
+        log.write(b"tail\n")
+    ending = lifecycle.Ending(kind=ExitKind.OK, detail="", at=timezone.now(), dropped_log_bytes=counted)
+    lifecycle.end(attempt, ending)
+
+    assert numbers_of("I17") == found
+
+
+def numbers_of(number: str) -> list[str]:
+    return [each for each in numbers() if each == number]

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from orchestrator import doctor, retention
+from orchestrator.exceptions import TooMany
 from orchestrator.models import Checkpoint, Job, JobState
 
 pytestmark = pytest.mark.django_db
@@ -104,3 +105,21 @@ def test_without_limits_nothing_goes(ended_job, home):
     retention.sweep(timezone.now())
 
     assert home.job(job.pk).root.is_dir()
+
+
+def test_i18_a_submit_over_a_persons_share_of_the_disk_is_refused_until_a_job_has_ended(
+    ended_job, ada, settings, make_device
+):
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, user_disk_gib=1)
+    job = ended_job(state=JobState.RUNNING, ended_at=None)
+    with (settings.HOME.job(job.pk).root / "output" / "large").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 1 << 30)
+
+    with pytest.raises(TooMany, match=r"unfinished jobs take 1\.0 GiB of the 1 GiB that one person may keep"):
+        retention.check_disk(ada, 1)
+    assert [each.number for each in doctor.examine() if each.number == "I18"] == ["I18"]
+
+    Job.objects.filter(pk=job.pk).update(state=JobState.SUCCEEDED, ended_at=timezone.now())
+    retention.check_disk(ada, 1)  # what the sweep can remove is in nobody's way
+    retention.sweep(timezone.now())
+    assert not [each for each in doctor.examine() if each.number == "I18"]
