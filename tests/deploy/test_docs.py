@@ -179,6 +179,15 @@ def test_the_settings_of_the_monitoring_page_are_yaml_and_their_files_exist():
         subprocess.run([promtool, "check", "rules", ROOT / "deploy/alerts.yml"], check=True)
 
 
+def test_every_setting_is_in_the_reference():
+    modules = (ROOT / "orchestrator" / "config").glob("*.py")
+    read = {name for module in modules for name in re.findall(r'"(BERTH_[A-Z_]+[A-Z])"', module.read_text())}
+    page = (ROOT / "docs/reference/settings.md").read_text()
+
+    assert len(read) > 20
+    assert sorted(name for name in read if f"`{name}`" not in page) == []
+
+
 PAGES_OF_ALL = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 
