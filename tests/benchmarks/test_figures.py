@@ -14,6 +14,7 @@ PROMISED = {
     "load": {
         "submit_p99_ms",
         "submit_per_s",
+        "sandbox_added_ms",
         "list_p99_ms",
         "pass_ms",
         "pass_peak_mib",
@@ -105,7 +106,29 @@ PROMISED = {
         "raw_torchrun_start_s",
         "torchrun_added_s",
     },
+    "step": {
+        "step_cpu_ratio",
+        "step_added_us",
+        "step_cpu_ratio_tensors",
+        "accelerate_step_cpu_ratio",
+        "lightning_step_cpu_ratio",
+    },
     "bench_grid": {"grid_s", "grid_cells"},
+    "estimate": {
+        "estimate_error_percent_max",
+        "estimate_ms_max",
+        "estimate_candidate_ms_max",
+        "oom_trials_max",
+        "oom_batch_min",
+    },
+    "plan": {
+        "partition_vgg16_x",
+        "partition_gnmt_x",
+        "partition_ms_max",
+        "placer_worst_over_optimum",
+        "placer_large_s",
+        "plan_regret_max",
+    },
 }
 FIGURES = (Figure("fast_ms", "ms", "how fast", target=10), Figure("rival_ms", "ms", "another"))
 
