@@ -99,8 +99,8 @@ export class LogLines {
     if (end <= this.#end) return;
     const parts = text.split("\n");
     const rest = parts.pop();
-    if (parts.length !== lines || offset > this.#end + 64 * 1024 * 1024) {
-      this.start(); // what was dropped or split has other numbers
+    if (parts.length !== lines || offset !== this.#end) {
+      this.start(); // what was dropped, split or partly here already would have other numbers
       return;
     }
     const first = this.#open && !over ? this.#open : "";

@@ -75,7 +75,8 @@ class Live extends EventTarget {
     this.#socket = socket;
     this.#isGreeted = false;
     this.#lastMessage = Date.now();
-    socket.addEventListener("message", (event) => this.#receive(JSON.parse(event.data)));
+    // One that is closing still delivers what was on its way; the next one has asked for that again.
+    socket.addEventListener("message", (event) => socket === this.#socket && this.#receive(JSON.parse(event.data)));
     socket.addEventListener("close", (event) => socket === this.#socket && this.#onClose(event));
   }
 

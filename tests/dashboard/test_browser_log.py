@@ -13,6 +13,23 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning"),
 ]
 MANY = 1_000_000
+# Each piece of a log comes twice: its first line alone, as from an older subscription, then all of it.
+FIRST_LINE_BEFORE = """
+globalThis.early = 0;
+const add = WebSocket.prototype.addEventListener;
+WebSocket.prototype.addEventListener = function (kind, listener, ...more) {
+  if (kind !== "message") return add.call(this, kind, listener, ...more);
+  return add.call(this, kind, (event) => {
+    const frame = JSON.parse(event.data);
+    if (frame.type === "chunk" && frame.data.lines > 1) {
+      const text = frame.data.text.split("\\n")[0] + "\\n";
+      early += 1;
+      listener({ data: JSON.stringify({ ...frame, seq: frame.data.offset + text.length, data: { ...frame.data, text, lines: 1 } }) });
+    }
+    listener(event);
+  }, ...more);
+};
+"""
 
 
 @pytest.fixture
@@ -91,6 +108,23 @@ def test_b57_a_progress_bar_stays_one_line_and_a_line_in_pieces_becomes_whole(op
             file.write(text)
         expect(last).to_have_text(shown, timeout=10_000)
     assert numbers(page) == [1, 2, 3]
+
+
+def test_f05_what_was_on_its_way_when_a_connection_was_lost_is_no_line_twice(
+    server, open_page, ada, write_log
+):
+    attempt, path = write_log("".join(f"line {number}\n" for number in range(150)))
+    page = open_page(ada, "/account")
+    page.add_init_script(FIRST_LINE_BEFORE)
+    page.goto(f"{server.url}/jobs/{attempt.job_id}")
+    last = page.locator("#log .line").last
+    expect(last).to_have_text("150line 149", timeout=20_000)
+
+    for first in (150, 160, 170):
+        with path.open("a") as file:
+            file.write("".join(f"line {number}\n" for number in range(first, first + 10)))
+        expect(last).to_have_text(f"{first + 10}line {first + 9}", timeout=10_000)
+    assert page.evaluate("early") > 0
 
 
 def test_a_link_leads_to_its_lines_and_long_lines_open(open_page, ada, write_log):
