@@ -3,13 +3,17 @@
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import default_collate
 
 from benchmarks.figures import Figure, Outcome
 from benchmarks.models import MODELS, Case, measure_peak_bytes
+from training.memory.autotune import Found, clear_memory, find_batch_size
+from training.memory.meters import HostMeter
 from training.plan.memory import OptimizerCost, measure_optimizer, peak_bytes, trace_step
 from training.plan.types import CheckpointingName, Plan, PrecisionName
 
@@ -17,6 +21,10 @@ FIGURES = (
     Figure("estimate_error_percent_max", "%", "farthest from the measured peak", target=2),
     Figure("estimate_ms_max", "ms", "slowest model, the first estimate", target=300),
     Figure("estimate_candidate_ms_max", "ms", "slowest further candidate of a model", target=10),
+    Figure("oom_trials_max", "", "most batches tried to find the one that fits, of all models", target=4),
+    Figure(
+        "oom_batch_min", "", "the batch found over the largest that fits, worst model", 0.9, at_least=True
+    ),
 )
 WAYS: tuple[tuple[PrecisionName, CheckpointingName], ...] = (
     ("fp32", "none"),
@@ -26,6 +34,11 @@ WAYS: tuple[tuple[PrecisionName, CheckpointingName], ...] = (
 )
 BATCH_SIZES = (2, 8, 16)
 ROUNDS = 5
+LARGEST = {
+    "gpt": 40,
+    "residual": 40,
+    "mlp": 2048,
+}  # samples that just fit; weights alone do not fill the device
 
 
 def measure() -> Outcome:
@@ -38,7 +51,14 @@ def measure() -> Outcome:
     outcome.figures["estimate_error_percent_max"] = max(abs(row["error_percent"]) for row in rows)
     outcome.figures["estimate_ms_max"] = max(first for first, _ in times.values())
     outcome.figures["estimate_candidate_ms_max"] = max(further for _, further in times.values())
-    outcome.details = {"estimates": rows, "ms": {name: list(took) for name, took in times.items()}}
+    found = {case.name: _find_batch(case) for case in MODELS}
+    outcome.figures["oom_trials_max"] = max(len(each.trials) for each in found.values())
+    outcome.figures["oom_batch_min"] = min(each.batch_size / LARGEST[name] for name, each in found.items())
+    outcome.details = {
+        "batches": {name: [asdict(trial) for trial in each.trials] for name, each in found.items()},
+        "estimates": rows,
+        "ms": {name: list(took) for name, took in times.items()},
+    }
     return outcome
 
 
@@ -69,6 +89,24 @@ def _measure_model(case: Case, adam: OptimizerCost) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _find_batch(case: Case) -> Found:
+    """On a device that has just enough memory for the model's ``LARGEST`` samples."""
+    model, largest = case.make(), LARGEST[case.name]
+
+    def attempt(size: int) -> None:
+        inputs, targets = default_collate([case.sample] * size)
+        try:
+            case.loss_fn(model(inputs), targets).backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+        finally:
+            model.zero_grad(set_to_none=True)
+
+    held = [*model.parameters(), *model.buffers()]
+    with HostMeter(1 << 50, held) as meter:
+        attempt(largest)
+    clear_memory()
+    return find_batch_size(attempt, meter=HostMeter(meter.peak_bytes, held), most=4 * largest)
 
 
 def _time_estimate(case: Case, adam: OptimizerCost) -> tuple[float, float]:
