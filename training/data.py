@@ -293,48 +293,7 @@ def on_device(loader: DataLoader[Any], device: torch.device) -> Iterator[Any]:
     drawn ahead of a checkpoint would be drawn again after it.
     """
     if loader.num_workers or isinstance(loader.dataset, _WholeBatches):
-        return DevicePrefetch(loader, device)
+        from training.prefetch import DevicePrefetcher  # it needs what stands here
+
+        return iter(DevicePrefetcher(loader, device))
     return (move_to(batch, device) for batch in loader)
-
-
-class DevicePrefetch:
-    """Copies the next batch to a GPU, in a stream of its own, while the GPU computes on this one."""
-
-    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
-        self._batches = iter(loader)
-        self._device = device
-        make_stream: Any = torch.cuda.Stream
-        self._stream = make_stream(device)
-        self._coming = self._copy_next()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        if self._coming is None:
-            raise StopIteration
-        current = torch.cuda.current_stream(self._device)
-        current.wait_stream(self._stream)
-        batch = self._coming
-        _use_in(batch, current)
-        self._coming = self._copy_next()
-        return batch
-
-    def _copy_next(self) -> Any | None:
-        batch = next(self._batches, None)
-        if batch is None:
-            return None
-        with torch.cuda.stream(self._stream):
-            return move_to(batch, self._device)
-
-
-def _use_in(batch: Any, stream: torch.cuda.Stream) -> None:
-    """Keep the batch's memory from being given away before ``stream`` has used it."""
-    if isinstance(batch, Tensor):
-        batch.record_stream(stream)
-    elif isinstance(batch, dict):
-        for value in batch.values():
-            _use_in(value, stream)
-    elif isinstance(batch, list | tuple):
-        for value in batch:
-            _use_in(value, stream)
