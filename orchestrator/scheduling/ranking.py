@@ -62,7 +62,7 @@ class Ranking:
         if isinstance(job, RunningJob):
             value /= self._policy.stay_factor
             worth *= self._policy.stay_factor
-        elif late:  # nobody is stopped for having used much: a restart would waste more of it
+        elif late and job.ran_s == 0:  # it decides who begins; what has begun is ranked by its work
             value *= self._policy.late_factor
             worth /= self._policy.late_factor
         return Standing((-job.priority, RANKED, value, job.submitted, job.id), units, worth)

@@ -149,11 +149,17 @@ def test_a_long_wait_brings_a_job_to_the_front():
 USAGE = tuple(OwnerUsage(owner=name, decayed_gpu_s=used) for name, used in (("ada", 9e6), ("bob", 1e3)))
 
 
-@pytest.mark.parametrize(("left_s", "first"), [(600, "id-heavy"), (900, "id-light")])
-def test_who_used_far_more_than_the_others_waits_as_if_twice_as_much_were_left(left_s, first):
-    heavy, light = queued("heavy", owner="ada", **left(left_s)), queued("light", owner="bob", **left(1500))
+def test_who_used_far_more_than_the_others_begins_later():
+    heavy = queued("heavy", owner="ada", preemptible=False, submitted=NOW - 60)
+    light = queued("light", owner="bob", preemptible=False)
 
-    assert started(ranked(state(gpus(1), heavy, light, usage=USAGE))) == [first]
+    assert started(ranked(state(gpus(1), heavy, light, usage=USAGE))) == ["id-light"]
+
+
+def test_what_has_begun_is_ranked_by_its_work_whatever_its_owner_used():
+    heavy, light = queued("heavy", owner="ada", **left(1400)), queued("light", owner="bob", **left(1500))
+
+    assert started(ranked(state(gpus(1), heavy, light, usage=USAGE))) == ["id-heavy"]
 
 
 @pytest.mark.parametrize(("later_s", "first"), [(500, "id-light"), (700, "id-heavy")])
