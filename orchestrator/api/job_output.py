@@ -105,12 +105,14 @@ def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindo
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = _log_of(job, window)
     log, index = folder.log(window.rank), folder.log_index(window.rank)
+    total = log_lines.count_lines(log, index) if log.exists() else 0
+    # Read after it was counted: a log that grew meanwhile has at least as many lines as are told.
     lines = log_lines.read_lines(log, index, window.start, window.count)
     last = lines[-1] if lines else None
     return {
         "attempt": number,
         "rank": window.rank,
-        "total": log_lines.count_lines(log, index) if log.exists() else 0,
+        "total": max(total, last.number + 1) if last else total,
         "end": 0 if last is None else last.offset if last.is_open else last.end,
         "open": last is not None and last.is_open,
         "lines": [_show_line(line.number, line.offset, line.data) for line in lines],

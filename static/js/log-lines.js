@@ -35,7 +35,7 @@ export class LogLines {
     if (!answer || this.#isClosed) return;
     this.#pages.clear();
     if (answer.open) answer.lines.pop();
-    this.#whole = answer.total - (answer.open ? 1 : 0);
+    this.#whole = answer.lines.length ? answer.lines.at(-1).number + 1 : 0; // total may count what came after the last of them
     this.#open = "";
     this.#end = answer.end;
     for (const line of answer.lines) this.#put(line.number, line.text);
