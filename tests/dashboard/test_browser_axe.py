@@ -3,6 +3,7 @@
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
+from playwright.sync_api import expect
 
 from orchestrator.models import Dataset, DatasetRoot, JobEvent, JobState, PoolRight, Quota, Right
 from orchestrator.store.metrics import MetricWriter, Point
@@ -105,4 +106,17 @@ def test_no_page_breaks_a_rule_when_full(server, open_page, root, fill, scheme):
     page.locator("h1").click()
     page.keyboard.press("?")
     page.get_by_role("dialog", name="Keys").wait_for()
+    assert violations(page) == []
+
+    page.goto(server.url + fill[0])
+    figure = page.locator("#charts figure").first
+    expect(figure.locator(".main-svg").first).to_be_attached(timeout=30_000)
+    page.wait_for_load_state("networkidle")
+    figure.locator("summary").click()
+    figure.get_by_role("button", name="PNG picture").wait_for()
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    figure.focus()
+    page.keyboard.press("t")
+    page.get_by_role("dialog", name="Values of train/loss").wait_for()
     assert violations(page) == []
