@@ -110,7 +110,7 @@ def test_each_refusal_has_its_class(berth, client_of, web):
         berth.job(web.jobs["ended"]).hold()
     with pytest.raises(Forbidden, match="scope read"):
         client_of("reader").job(web.jobs["waiting"]).hold()
-    with pytest.raises(Forbidden, match="scope write"):
+    with pytest.raises(Forbidden, match="Only operators"):
         berth.set_device("sim-0", "draining")
     wrong, none = Berth(web.url, "berth_0000000000_" + 43 * "x"), Berth(web.url)
     with wrong, pytest.raises(NotSignedIn, match="unknown, expired or revoked"):

@@ -51,7 +51,7 @@ def test_alone_it_prints_the_wall_and_the_queue(cli):
 def test_usage_tells_who_had_the_devices_and_where_the_time_went(cli):
     shown = cli("usage").stdout
 
-    assert re.search(r"^who +GPU-hours +lost +idle +wasted +jobs +mean wait$", shown, re.MULTILINE)
+    assert re.search(r"^who +GPU-hours +lost +idle +wasted +jobs +mean wait *$", shown, re.MULTILINE)
     assert re.search(r"^ada +\d", shown, re.MULTILINE)
     assert "device hours: " in shown
 
