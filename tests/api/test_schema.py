@@ -22,7 +22,10 @@ CONTRACT = {
 
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
-BESIDE_REST = {("get", "/poll"), ("get", "/metrics")}  # the one waits outside Django, the other is of the root
+BESIDE_REST = {
+    ("get", "/poll"),
+    ("get", "/metrics"),
+}  # the one waits outside Django, the other is of the root
 OF_THE_SCHEMA = {"/openapi.json", "/docs"}
 
 
