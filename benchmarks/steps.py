@@ -103,7 +103,7 @@ def train_ours_on_tensors(data: Samples, loss_fn: TimedLoss, folder: Path) -> No
 
 
 def train_accelerate(data: Samples, loss_fn: TimedLoss, folder: Path) -> None:
-    from accelerate import Accelerator  # type: ignore[import-untyped]  # it has no types
+    from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
     model = make_model()
