@@ -8,7 +8,7 @@ import pytest
 
 from tests.system.server import REPOSITORY
 
-HISTORIES = 100
+HISTORIES = 40
 
 
 @pytest.mark.slow
