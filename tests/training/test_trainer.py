@@ -337,8 +337,7 @@ def test_sigterm_to_both_ranks_saves_one_step_that_they_agree_on(
 
     newest = store.list_places(tmp_path / "c")[0]
     assert store.verify(newest.folder)["world_size"] == 2
-    assert max(reported_losses(tmp_path / "m")) == newest.step
-    assert newest.step % 7  # not one of those saved anyway
+    assert max(reported_losses(tmp_path / "m")) == newest.step  # nothing after it is lost
 
 
 @pytest.mark.slow
