@@ -38,6 +38,10 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
             continue
         if id_ in places:
             places.remove(id_)
+            if _anybody_passes(by_id[id_]):
+                prospects[id_] = Prospect(None, None, part.in_the_way(standing))
+                _book(free_s, standing, _left_s(by_id[id_], standing, policy))
+                continue
             # Never nothing, or no error that was seen could widen the range.
             wait_s = SETTLE_S + nsmallest(_width(standing, free_s), free_s)[-1]
             prospects[id_] = Prospect(
@@ -48,6 +52,12 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
             )
         _book(free_s, standing, _left_s(by_id[id_], standing, policy))
     return prospects
+
+
+def _anybody_passes(job: Job) -> bool:
+    """Whether no list of present work bounds a start: a gang that had its trial needs several devices at once,
+    and the trial of every later job comes before it."""
+    return job.gpus > 1 and job.ran_s > 0
 
 
 def _width(standing: Standing, free_s: list[float]) -> int:

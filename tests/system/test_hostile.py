@@ -20,7 +20,7 @@ def attempt(name, act):
 home = os.environ["LOOK_AT"]
 attempt("database", lambda: len(pathlib.Path(home, "db.sqlite3").read_bytes()))
 attempt("secret_key", lambda: pathlib.Path(home, "secret_key").read_text())
-attempt("other_jobs", lambda: [path for path in glob.glob(home + "/jobs/*/work/*") if "SEC" + "RET" in open(path).read()])
+attempt("other_jobs", lambda: [path for path in glob.glob(os.path.join(home, "jobs", "*", "work", "*")) if "SEC" + "RET" in open(path).read()])
 attempt("environments", lambda: [
     path for path in glob.glob("/proc/[0-9]*/environ")
     if b"OF_ANOTHER_JOB" in open(path, "rb").read()

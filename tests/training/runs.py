@@ -1,4 +1,4 @@
-"""A training run of a few seconds, started as its own process: ``python runs.py WORKERS STEPS [PAUSE_S]``."""
+"""A training run of a few seconds, started as its own process: ``python runs.py WORKERS STEPS [PAUSE_S [SAVE_EVERY]]``."""
 
 import sys
 import time
@@ -37,7 +37,7 @@ def main() -> None:
         epochs=100,
         max_steps=steps,
         num_workers=workers,
-        checkpoint_every=7,
+        checkpoint_every=int(sys.argv[4]) if len(sys.argv) > 4 else 7,
         seed=5,
     )
     Trainer(config).fit(
