@@ -115,6 +115,7 @@ class Job(models.Model):
 
     submitted_at = models.DateTimeField()
     queued_at = models.DateTimeField()  # since when it waits now
+    own_place = models.PositiveIntegerField(null=True)  # among the jobs that its owner gave an order
     first_started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     next_try_at = models.DateTimeField(null=True)

@@ -23,6 +23,7 @@ def job_facts(job: Job) -> dict[str, Any]:
         "memory_bytes": job.claimed_bytes,
         "priority": job.priority,
         "submitted": job.submitted_at.timestamp(),
+        "wish": job.own_place,
         "time_limit_s": job.time_limit_s,
         "grace_s": spec.get("grace_period_s", 30.0),
         "ran_s": job.seconds_run,

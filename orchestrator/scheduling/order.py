@@ -1,10 +1,54 @@
-"""Who is served first."""
+"""Who is served first, and what owners may say to it: the order of their own jobs among themselves.
 
+Whatever owners wish, nobody else's job is served later for it: the n-th of an owner's jobs never gets a
+better place than the n-th had without the wish.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 
-from orchestrator.scheduling.types import QueuedJob
+from orchestrator.scheduling.ranking import TRIAL, Standing
+from orchestrator.scheduling.types import Job, QueuedJob
+
+_BEHIND = 1e-6  # seconds: the same place in line, but behind
 
 
 def serve_order(jobs: Iterable[QueuedJob]) -> list[QueuedJob]:
-    """Higher priority first, then who came first; ties end on the id."""
-    return sorted(jobs, key=lambda job: (-job.priority, job.submitted, job.id))
+    """Higher priority first, then who came first; ties end on the id.  Wishes exchange places."""
+    jobs = list(jobs)
+    places = {job.id: (-job.priority, job.submitted, job.id) for job in jobs}
+    for group in _wished(jobs):
+        taken = sorted(places[job.id] for job in group)
+        places.update((job.id, place) for job, place in zip(group, taken, strict=True))
+    return sorted(jobs, key=lambda job: places[job.id])
+
+
+def heed_wishes(jobs: Iterable[Job], standings: dict[str, Standing]) -> None:
+    """Change the standings of jobs, queued and running, so that owners' wishes hold.
+
+    Jobs that are on trial go by when they came, so they exchange their turns.  Otherwise remaining work
+    decides, and lending a short job's rank to a long one would cost others: there the job that is to come
+    later steps behind the other.
+    """
+    for group in _wished(jobs):
+        trials = [job.id for job in group if standings[job.id].key[1] == TRIAL]
+        turns = sorted(standings[id_].key[2:4] for id_ in trials)
+        for id_, turn in zip(trials, turns, strict=True):
+            key = standings[id_].key
+            standings[id_] = standings[id_]._replace(key=(*key[:2], *turn, id_))
+        waiting = [job.id for job in group if isinstance(job, QueuedJob)]  # what has begun is behind nobody
+        for ahead, id_ in pairwise(waiting):
+            last = standings[ahead].key
+            if standings[id_].key <= last:
+                key = (*last[:3], last[3] + _BEHIND, id_)
+                standings[id_] = standings[id_]._replace(key=key)
+
+
+def _wished(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Jobs whose owner gave them an order, as wished: one list for each owner, pool and priority."""
+    groups: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
+    for job in jobs:
+        if job.wish is not None:
+            groups[job.owner, job.pool, job.priority].append(job)
+    return [sorted(group, key=lambda job: (job.wish or 0, job.id)) for group in groups.values()]

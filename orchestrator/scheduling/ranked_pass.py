@@ -9,6 +9,7 @@ from orchestrator.scheduling.board import Board, Spot
 from orchestrator.scheduling.choosing import choose
 from orchestrator.scheduling.estimate import End, end_of
 from orchestrator.scheduling.fragmentation import Ask
+from orchestrator.scheduling.order import heed_wishes
 from orchestrator.scheduling.pool_pass import PoolPass, Shape, shape_of
 from orchestrator.scheduling.quota import Quotas
 from orchestrator.scheduling.ranking import (
@@ -71,11 +72,10 @@ class RankedPass(PoolPass):
 
     def plan(self, queued: Sequence[QueuedJob]) -> Plan:
         standings = self._plan.standings
-        waiting = {job.id: job for job in queued}
-        ranked = sorted(map(self._ranking.of, queued))
-        self._plan.order = [waiting[standing.key[-1]] for standing in ranked]
-        standings.update((standing.key[-1], standing) for standing in ranked)
-        standings.update((job.id, self._ranking.of(job)) for job in self.running.values())
+        everyone = (*queued, *self.running.values())
+        standings.update((job.id, self._ranking.of(job)) for job in everyone)
+        heed_wishes(everyone, standings)
+        self._plan.order = sorted(queued, key=lambda job: standings[job.id].key)
         able = [job for job in self._plan.order if not self._barred_for_good(job)]
         if not able:
             return self._plan

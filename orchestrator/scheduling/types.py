@@ -71,6 +71,7 @@ class Job:
     memory_bytes: int | None = None  # on each of the devices; None: whole devices
     priority: int = 50
     submitted: float = 0.0
+    wish: int | None = None  # its place among those of its owner's jobs that they gave an order
     time_limit_s: float | None = None  # of running time over all attempts
     grace_s: float = 30.0  # between SIGTERM and the end of the sandbox
     ran_s: float = 0.0  # over all attempts, the present one included
