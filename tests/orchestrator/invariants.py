@@ -10,9 +10,12 @@ def check_invariants() -> None:
     for attempt in Attempt.objects.order_by("number"):
         attempts[attempt.job_id].append(attempt)
     leases = list(Lease.objects.active().select_related("attempt", "device"))
+    events: dict[object, list[JobEvent]] = defaultdict(list)
+    for event in JobEvent.objects.order_by("number"):
+        events[event.job_id].append(event)
     for job in Job.objects.all():
         check_attempts(job, attempts[job.pk], [each for each in leases if each.attempt.job_id == job.pk])
-        check_history(job)
+        check_history(job, events[job.pk])
     check_devices(leases)
     check_errands()
 
@@ -28,9 +31,8 @@ def check_attempts(job: Job, attempts: list[Attempt], leases: list[Lease]) -> No
     assert all(lease.attempt_id == live[0].pk for lease in leases), "I5: a lease of an ended attempt"
 
 
-def check_history(job: Job) -> None:
+def check_history(job: Job, events: list[JobEvent]) -> None:
     state = ""
-    events = list(JobEvent.objects.filter(job=job).order_by("number"))
     assert [event.number for event in events] == list(range(1, job.event_count + 1)), "I19"
     for event in events:
         assert event.from_state == state, f"I8: {event} does not follow {state!r}"

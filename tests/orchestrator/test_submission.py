@@ -50,7 +50,7 @@ def test_an_accepted_job_has_its_event_and_its_errand(ada, home):
     assert accepted.created
     assert (job.name, job.gpus, job.state) == ("first", 2, JobState.QUEUED)
     assert list(Outbox.objects.open().values_list("errand", flat=True)) == [Errand.SCHEDULE]
-    check_history(job)
+    check_history(job, list(job.events.order_by("number")))
     assert (home.bundles / job.bundle / "train.py").read_text() == "print(1)\n"
 
 
