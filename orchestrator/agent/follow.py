@@ -6,7 +6,6 @@ the file was read is committed together with everything derived from it (docs/pr
 
 import math
 import os
-import stat
 import time
 from collections import deque
 from pathlib import Path
@@ -16,14 +15,23 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator import lifecycle, restarts, training_plans, wakeups
+from orchestrator import lifecycle, plan_changes, restarts, wakeups
 from orchestrator.agent.follow_events import EventFiles
 from orchestrator.models import Attempt, Job
+from orchestrator.store.log_lines import LineIndex
 from orchestrator.store.logs import read_log, split_lines
 from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.plain_file import open_plain
 from orchestrator.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.telemetry.patterns import LineParser
-from training.events import CHECKPOINT_FAILED_EVENT, EVENT, FALLBACK_EVENT, RESUMED_EVENT
+from training.events import (
+    BALANCED_EVENT,
+    CHECKPOINT_FAILED_EVENT,
+    EVENT,
+    FALLBACK_EVENT,
+    LESS_MEMORY_EVENT,
+    RESUMED_EVENT,
+)
 from training.plan.given import PLAN_EVENT
 
 MOST_BYTES_A_POLL = 1 << 20
@@ -57,6 +65,7 @@ class Follower:
         self.last_step: int | None = state.get("last_step")
         self.stepped: bool = state.get("stepped", self.last_step is not None)
         self.log_sizes: dict[int, int] = {}
+        self.log_indexes: dict[int, LineIndex] = {}
         self.rate = StepRate()
 
     def close(self) -> None:
@@ -68,7 +77,7 @@ class Follower:
         Args:
             at_end: the run is over, so a last line without its newline is whole.
         """
-        self._announce_logs()
+        more_logs = self._follow_logs()
         data = _read_plain(self.folder.metrics, self.metrics_offset, MOST_BYTES_A_POLL)
         now = time.time()
         full = len(data) == MOST_BYTES_A_POLL
@@ -83,7 +92,7 @@ class Follower:
             self.events_speak = self.events_speak or bool(batch.points)
         if not (self.file_speaks or self.events_speak):
             read_stdout = self._read_stdout(batch, now)
-        more = more or read_events or read_stdout >= MOST_BYTES_A_POLL // 4
+        more = more or more_logs or read_events or read_stdout >= MOST_BYTES_A_POLL // 4
         if batch.consumed_bytes or read_stdout or read_events:
             self._commit(batch)
         return more
@@ -165,14 +174,18 @@ class Follower:
     def _remark(self, batch: ParsedBatch) -> None:
         """What the run says of itself that belongs into the job's history."""
         for event in batch.events[:20]:
-            text = remark_of(event)
+            kind = event.get(EVENT)
+            less = kind == LESS_MEMORY_EVENT
+            text = plan_changes.note_less_memory(self.attempt, event) if less else remark_of(event)
             if text:
                 actor = f"attempt {self.attempt.number}"
                 lifecycle.remark(self.attempt.job, storable_text(text), actor=actor)
-            if event.get(EVENT) == PLAN_EVENT and (plan := training_plans.read_event(event)):
-                Attempt.objects.filter(pk=self.attempt.pk).update(plan=plan)
+            if kind == PLAN_EVENT:
+                plan_changes.keep_plan(self.attempt, event)
+            elif kind == BALANCED_EVENT:
+                plan_changes.note_balanced(self.attempt, event)
             step = event.get("step")
-            if event.get(EVENT) == RESUMED_EVENT and isinstance(step, int) and 0 <= step <= INT64_LAST:
+            if kind == RESUMED_EVENT and isinstance(step, int) and 0 <= step <= INT64_LAST:
                 Attempt.objects.filter(pk=self.attempt.pk).update(resumed_from_step=step)
                 restarts.note_resumed(self.attempt)
         if batch.first_nonfinite and "loss" in batch.first_nonfinite[0].lower():
@@ -183,20 +196,32 @@ class Follower:
                 text = f"{name} became NaN or infinite at step {step:,}: the training diverged."
                 lifecycle.remark(self.attempt.job, text, actor="agent")
 
-    def _announce_logs(self) -> None:
-        """Wake the viewers of logs that grew."""
+    def _follow_logs(self) -> bool:
+        """Index logs that grew, and wake their viewers; True when more is waiting to be indexed."""
         try:
             entries = list(os.scandir(self.folder.logs))
         except OSError:
-            return
+            return False
+        more = False
         for entry in entries:
             name = entry.name
             if not (name.startswith("rank") and name.endswith(".log") and name[4:-4].isdigit()):
                 continue
             rank, size = int(name[4:-4]), entry.stat(follow_symlinks=False).st_size
-            if self.log_sizes.get(rank) != size:
-                self.log_sizes[rank] = size
-                wakeups.publish(f"log:{self.job_id}:{self.attempt.number}:{rank}", size)
+            if self.log_sizes.get(rank) == size:
+                continue
+            index = self.log_indexes.get(rank)
+            if index is None:
+                index = LineIndex(self.folder.log(rank), self.folder.log_index(rank))
+                self.log_indexes[rank] = index
+            before = index.offset
+            index.extend(time.time())
+            if before < index.offset < size:
+                more = True
+                continue
+            self.log_sizes[rank] = size
+            wakeups.publish(f"log:{self.job_id}:{self.attempt.number}:{rank}", size)
+        return more
 
 
 class StepRate:
@@ -258,10 +283,10 @@ def remark_of(event: dict[str, Any]) -> str:
 def _read_plain(path: Path, offset: int, limit_bytes: int) -> bytes:
     """Bytes of a regular file; a run that put something else in its place is not followed."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_plain(path)
     except OSError:
         return b""
     try:
-        return os.pread(fd, limit_bytes, offset) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        return os.pread(fd, limit_bytes, offset)
     finally:
         os.close(fd)

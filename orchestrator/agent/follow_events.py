@@ -1,12 +1,11 @@
 """Follows the TensorBoard event files of one attempt by byte offsets."""
 
 import os
-import stat
 import time
 from pathlib import Path
-from typing import Any
 
 from orchestrator.store.layout import JobFolder
+from orchestrator.store.plain_file import open_plain
 from orchestrator.telemetry.event_files import BrokenFile, find_files, prefix_of, read_event, read_records
 from orchestrator.telemetry.metric_lines import ParsedBatch
 
@@ -58,13 +57,12 @@ class EventFiles:
 def _read_plain(path: Path, offset: int) -> bytes:
     """Bytes of a regular file; links and pipes are not followed."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_plain(path)
     except OSError:
         return b""
     try:
-        status: Any = os.fstat(fd)
         # A record may be larger than what is usually read at once.
-        limit = MOST_BYTES_A_POLL if status.st_size - offset <= MOST_BYTES_A_POLL else (1 << 20) + 16
-        return os.pread(fd, limit, offset) if stat.S_ISREG(status.st_mode) else b""
+        waiting = os.fstat(fd).st_size - offset
+        return os.pread(fd, MOST_BYTES_A_POLL if waiting <= MOST_BYTES_A_POLL else (1 << 20) + 16, offset)
     finally:
         os.close(fd)

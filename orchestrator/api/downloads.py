@@ -1,7 +1,6 @@
 """Sending files that jobs wrote: nothing outside the folder, never as a page."""
 
 import os
-import stat
 import tarfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, StreamingHttpResponse
 
 from orchestrator.exceptions import NotFound
+from orchestrator.store.plain_file import open_plain
 
 CHUNK_BYTES = 256 * 1024
 LISTED_FILES = 5_000
@@ -61,16 +61,11 @@ def open_beneath(root: Path, path: str) -> BinaryIO:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             os.close(folder)
             folder = inner
-        # Without O_NONBLOCK a FIFO would keep the request waiting for a writer.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        file = os.open(parts[-1], flags, dir_fd=folder)
+        file = open_plain(parts[-1], folder=folder)
     except OSError as error:
         raise missing from error
     finally:
         os.close(folder)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise missing
     return os.fdopen(file, "rb")
 
 

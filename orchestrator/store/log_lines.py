@@ -1,10 +1,10 @@
-"""Lines of a log by number, with an index of every 1,000th line beside it (``rank<r>.idx``)."""
+"""Lines of a log by number and by the time they came, with an index of them (``rank<r>.idx``)."""
 
 import io
 import os
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 
 from orchestrator.store.durable import write_all
 from orchestrator.store.logs import LONGEST_LINE_BYTES, read_log
+from orchestrator.store.plain_file import open_plain
 
 EVERY = 1_000
+EVERY_S = 1.0
 SCAN_BYTES = 1 << 20
+MOST_BYTES_A_TURN = 64 << 20
 MOST_LINES = 5_000
-# Where line ``line`` (from 0) begins, and when it was seen; 24 bytes.
+# Where line ``line`` (from 0) begins, and when it was first seen whole; 24 bytes.
 ENTRY = np.dtype([("offset", "<u8"), ("line", "<u8"), ("time_s", "<f8")])
 
 
@@ -30,43 +33,54 @@ class LogLine:
 
 
 class LineIndex:
-    """Extends the index of one log; only one process does (the agent). Losing it costs a rescan, no more."""
+    """Extends the index of one log; only one process does (the agent). Losing it costs a rescan, no more.
+
+    It has every 1,000th line, and each second the first one that was new.
+    """
 
     def __init__(self, log: Path, index: Path) -> None:
         self._log, self._index = log, index
         entries = read_index(index)
-        self._offset = int(entries["offset"][-1]) if len(entries) else 0
-        self._lines = int(entries["line"][-1]) if len(entries) else 0
         self._kept = len(entries)
+        # Up to where it was read, where the line begins that has no newline yet, and when a line was last seen.
+        self.offset = self._begin = int(entries["offset"][-1]) if len(entries) else 0
+        self._lines = int(entries["line"][-1]) if len(entries) else 0
+        self._seen_s = float(entries["time_s"][-1]) if len(entries) else -EVERY_S
 
-    def extend(self, now: float) -> int:
-        """Index what was written since; returns the number of whole lines."""
+    def extend(self, now_s: float, most_bytes: int = MOST_BYTES_A_TURN) -> int:
+        """Index what was written since, about ``most_bytes`` of it; returns the number of whole lines."""
         try:
-            fd = os.open(self._log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
+            fd = open_plain(self._log)
+        except OSError:
             return self._lines
         try:
-            self._scan(fd, now)
+            self._scan(fd, now_s, self.offset + most_bytes)
         finally:
             os.close(fd)
         return self._lines
 
-    def _scan(self, fd: int, now: float) -> None:
+    def _scan(self, fd: int, now_s: float, until: int) -> None:
         found: list[tuple[int, int, float]] = []
-        while data := os.pread(fd, SCAN_BYTES, self._offset):
+        while self.offset < until and (data := os.pread(fd, SCAN_BYTES, self.offset)):
             ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
-            first = -self._lines % EVERY or EVERY
-            found += [
-                (self._offset + int(ends[at - 1]) + 1, self._lines + at, now)
-                for at in range(first, len(ends) + 1, EVERY)
-            ]
-            self._lines += len(ends)
-            self._offset += len(data)
+            if len(ends):
+                if now_s - self._seen_s >= EVERY_S:
+                    found.append((self._begin, self._lines, now_s))
+                    self._seen_s = now_s
+                first = -self._lines % EVERY or EVERY
+                found += [
+                    (self.offset + int(ends[at - 1]) + 1, self._lines + at, now_s)
+                    for at in range(first, len(ends) + 1, EVERY)
+                ]
+                self._lines += len(ends)
+                self._begin = self.offset + int(ends[-1]) + 1
+            self.offset += len(data)
         if found:
             self._append(found)
 
     def _append(self, found: list[tuple[int, int, float]]) -> None:
-        fd = os.open(self._index, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self._index, flags, 0o644)
         try:
             os.ftruncate(fd, self._kept * ENTRY.itemsize)  # half an entry of a crash
             os.lseek(fd, 0, os.SEEK_END)
@@ -86,12 +100,16 @@ def read_index(index: Path) -> NDArray[np.void]:
 
 
 def count_lines(log: Path, index: Path) -> int:
-    """Lines of a log; one that has no newline yet counts."""
+    """Lines of a log; one that has no newline yet counts. A log that is missing has none."""
     entries = read_index(index)
     offset = int(entries["offset"][-1]) if len(entries) else 0
     lines = int(entries["line"][-1]) if len(entries) else 0
     last = b"\n"
-    with log.open("rb") as file:
+    try:
+        fd = open_plain(log)
+    except OSError:
+        return 0
+    with os.fdopen(fd, "rb") as file:
         file.seek(offset)
         while data := file.read(SCAN_BYTES):
             lines += data.count(b"\n")
@@ -104,18 +122,15 @@ def read_lines(log: Path, index: Path, first: int, count: int) -> list[LogLine]:
 
     Where the cap dropped a part of the log, one line says so; numbers go on from the next indexed line.
     """
-    if not log.exists():
-        return []
     if first < 0:
         first = max(0, count_lines(log, index) + first)
     last = first + min(count, MOST_LINES)
     found: list[LogLine] = []
-    for line in _lines_from(log, index, first):
-        if line.number >= last or len(found) >= MOST_LINES:
+    for block in read_blocks(log, index, first):
+        if block.number >= last or len(found) >= MOST_LINES:
             break
-        if line.number >= first:
-            found.append(line)
-    return found
+        found += _cut(block, first, last)
+    return found[:MOST_LINES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +148,10 @@ def read_blocks(log: Path, index: Path, first: int = 0) -> Iterator[LineBlock]:
     Where the cap dropped a part, a line says so; numbers go on from the next indexed line.
     """
     entries = read_index(index)
-    offsets = entries["offset"].tolist()
+    offsets = entries["offset"]
     place = int(np.searchsorted(entries["line"], first, side="right")) - 1
     number = int(entries["line"][place]) if place >= 0 else 0
-    offset = at = offsets[place] if place >= 0 else 0
+    offset = at = int(offsets[place]) if place >= 0 else 0
     carry = b""
     while (chunk := read_log(log, at, SCAN_BYTES)).data:
         data = carry + chunk.data
@@ -147,19 +162,28 @@ def read_blocks(log: Path, index: Path, first: int = 0) -> Iterator[LineBlock]:
             offset += end
         carry, at = data[end:], chunk.next_offset
         if chunk.dropped_bytes:
-            place = bisect_right(offsets, at)
+            place = int(np.searchsorted(offsets, at, side="right"))
             if place < len(offsets):
-                number, at, carry = int(entries["line"][place]), offsets[place], b""
+                number, at, carry = int(entries["line"][place]), int(offsets[place]), b""
             offset = at - len(carry)
     if carry:
         yield LineBlock(number, offset, carry)
 
 
-def _lines_from(log: Path, index: Path, first: int) -> Iterator[LogLine]:
-    for block in read_blocks(log, index, first):
-        number, offset = block.number, block.offset
-        for line in io.BytesIO(block.data):  # unlike splitlines, it cuts at newlines only
-            is_open = not line.endswith(b"\n")
-            shown = line.removesuffix(b"\n")[:LONGEST_LINE_BYTES].rstrip(b"\r")
-            yield LogLine(number, offset, shown, offset + len(line), is_open)
-            number, offset = number + 1, offset + len(line)
+def _cut(block: LineBlock, first: int, last: int) -> list[LogLine]:
+    """The lines of a block from number ``first`` to before ``last``."""
+    number, offset = block.number, block.offset
+    file = io.BytesIO(block.data)
+    if first > number:
+        ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == 10)
+        if first - number > len(ends):
+            return []
+        offset += file.seek(int(ends[first - number - 1]) + 1)
+        number = first
+    lines: list[LogLine] = []
+    for line in islice(file, last - number):  # unlike splitlines, it cuts at newlines only
+        is_open = not line.endswith(b"\n")
+        shown = line.removesuffix(b"\n")[:LONGEST_LINE_BYTES].rstrip(b"\r")
+        lines.append(LogLine(number, offset, shown, offset + len(line), is_open))
+        number, offset = number + 1, offset + len(line)
+    return lines

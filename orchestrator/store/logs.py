@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.store.plain_file import open_plain
+
 LONGEST_LINE_BYTES = 16 << 10
 BLOCK_BYTES = 4096
 TAIL_BYTES = 256 << 10
@@ -26,7 +28,8 @@ class LogChunk:
 
 
 def read_log(path: Path, offset: int, limit_bytes: int, *, whole_lines: bool = False) -> LogChunk:
-    """Read at most ``limit_bytes``; a negative offset counts from the end; a missing log is empty.
+    """Read at most ``limit_bytes``; a negative offset counts from the end; a log that is missing, or that the job
+    replaced by something else than a file, is empty.
 
     A chunk never ends inside a UTF-8 character, unless nothing else is left of the file.
 
@@ -35,8 +38,8 @@ def read_log(path: Path, offset: int, limit_bytes: int, *, whole_lines: bool = F
         whole_lines: end after the last newline, where there is one in reach.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
+        fd = open_plain(path)
+    except OSError:
         return LogChunk(0, 0, b"", 0)
     try:
         size = os.fstat(fd).st_size

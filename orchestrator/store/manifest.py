@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +11,7 @@ from typing import Any, Literal
 import orjson
 
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.store.plain_file import open_plain
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -62,20 +62,6 @@ class Generation:
     def name(self) -> str:
         """How events and pages call it."""
         return f"generation {self.number}" if self.source == "script" else f"checkpoint {self.folder.name}"
-
-
-def open_plain(path: Path) -> int:
-    """Open a regular file for reading, without following a link in its last part.
-
-    Raises:
-        OSError: it is missing or a link.
-        NotVerified: it is no regular file.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise NotVerified(f"{path.name} is no regular file.")
-    return fd
 
 
 def read_manifest(folder: Path, source: Source) -> Generation:

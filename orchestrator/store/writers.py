@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 import signal
-import stat
 import struct
 import zipfile
 import zlib
@@ -12,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.store.archives import count_zip_members
+from orchestrator.store.plain_file import open_plain
 
 MOST_MEMBERS = 200_000
 BROKEN_ZIP = (
@@ -60,13 +60,9 @@ def open_beneath(root: Path, relative: str) -> int:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), relative)
     folder = open_folder_beneath(root, parts[:-1])
     try:
-        fd = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        return open_plain(parts[-1], folder=folder)
     finally:
         os.close(folder)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), relative)
-    return fd
 
 
 def open_folder_beneath(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:

@@ -58,7 +58,8 @@ class AttemptFolder:
         return self.logs / f"rank{rank}.log"
 
     def log_index(self, rank: int) -> Path:
-        return self.logs / f"rank{rank}.idx"
+        """Out of the run's reach, unlike its logs."""
+        return self.root / f"rank{rank}.idx"
 
     @property
     def launcher_log(self) -> Path:

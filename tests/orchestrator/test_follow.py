@@ -11,6 +11,7 @@ import pytest
 from orchestrator import lifecycle
 from orchestrator.agent.follow import Follower
 from orchestrator.models import Attempt, ExitKind, Job, JobState
+from orchestrator.store.log_lines import read_index
 from orchestrator.store.series import read_series, stored_seq
 from orchestrator.telemetry.event_files import masked_crc
 from tests.orchestrator.folders import make_folder
@@ -85,6 +86,23 @@ def test_b52_a_last_line_without_its_end_counts_if_it_is_whole(run, home, last, 
     poll(run, at_end=True)
 
     assert stored(home, run) == values
+
+
+def test_lines_of_logs_are_indexed_while_they_are_written(run):
+    folder = make_folder(run)
+    reader = follower(run)
+    for rank in (0, 1):
+        folder.log(rank).parent.mkdir(exist_ok=True)
+        folder.log(rank).write_text("".join(f"line {number}\n" for number in range(2_500)))
+        reader.poll()
+    with folder.log(1).open("a") as file:
+        file.write("more\n" * 1_000)
+    reader.poll()
+    reader.close()
+
+    assert [int(line) for line in read_index(folder.log_index(0))["line"]] == [0, 1000, 2000]
+    assert [int(line) for line in read_index(folder.log_index(1))["line"]] == [0, 1000, 2000, 3000]
+    assert not list(folder.logs.glob("*.idx"))  # there, the run could put anything in its place
 
 
 CRASHES: dict[str, Callable[[Follower], None]] = {}
