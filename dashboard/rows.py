@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db.models import Case, QuerySet, When
 
-from orchestrator import words
+from orchestrator import own_order, words
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
 
@@ -56,14 +56,17 @@ def in_order(waiting: Iterable[Job]) -> list[Job]:
     """Waiting jobs in the order in which they are served; those that wait out a failure or are held come last."""
     return sorted(
         waiting,
-        key=lambda job: (SERVED[JobState(job.state)], job.wait_ahead, -job.priority, job.queued_at, job.pk),
+        key=lambda job: (
+            *(SERVED[JobState(job.state)], job.wait_ahead, -job.priority),
+            *(job.own_place or 0, job.queued_at, job.pk),
+        ),
     )
 
 
 def first_in_order(jobs: QuerySet[Job], most: int) -> list[Job]:
     """Those that hold devices, then waiting ones in that order, then the others: the first of however many."""
     turn = Case(When(state__in=LEASED_STATES, then=-1), *SERVED_TURN, default=len(SERVED))
-    return list(jobs.order_by(turn, "wait_ahead", "-priority", "queued_at", "pk")[:most])
+    return list(jobs.order_by(turn, *own_order.LINE)[:most])
 
 
 def current_jobs(now: datetime) -> JobQuerySet:

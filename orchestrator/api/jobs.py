@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import audit, placement, steering, submission
+from orchestrator import audit, own_order, placement, steering, submission
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_job, find_jobs
 from orchestrator.api.job_view import (
@@ -21,7 +21,7 @@ from orchestrator.api.job_view import (
 )
 from orchestrator.api.paging import LARGEST_PAGE, Page, page, whole
 from orchestrator.api.reading import read_object
-from orchestrator.api.schemas import AttemptOut, EventsOut, ExplainOut, JobChanges, JobOut
+from orchestrator.api.schemas import AttemptOut, EventsOut, ExplainOut, JobChanges, JobOut, MoveIn
 from orchestrator.api.submitting import KEY_PARAMETER, REQUEST_BODY, read_idempotency_key, read_submit
 from orchestrator.exceptions import Malformed
 from orchestrator.models import Attempt, Job, JobEvent, JobState
@@ -145,6 +145,21 @@ _act("hold", "Keep a waiting job from starting.")
 _act("release", "Let a held job wait for devices again.")
 _act("preempt", "Stop a running job with a checkpoint and queue it again.")
 _act("checkpoint", "Ask a running job to save a checkpoint now.")
+
+
+@router.post("/{job_id}/move", response=JobOut)
+def move_job(request: ApiRequest, job_id: str, place: MoveIn) -> object:
+    """Put a waiting job before or behind another of the same owner, pool and priority."""
+    job = find_job(Job.objects.select_related("owner"), request.user, job_id)
+    named = place.before or place.behind
+    if not named or (place.before and place.behind):
+        raise Malformed(
+            "Say where to: before or behind which job.", fields={"before": ["give before or behind, one"]}
+        )
+    other = find_job(Job.objects.all(), request.user, named)
+    behind = place.behind is not None
+    address = audit.address_of(request)
+    return _shown_anew(request, own_order.move(request.user, job, other, behind=behind, address=address))
 
 
 @router.post(

@@ -240,6 +240,13 @@ class JobChanges(Body):
     time_limit_s: Seconds | None = None
 
 
+class MoveIn(Body):
+    """One of the two: a waiting job of the same owner, pool and priority."""
+
+    before: StrictStr | None = None
+    behind: StrictStr | None = None
+
+
 class EventOut(BaseModel):
     id: int = Field(description="rises by one, for each job from 1")
     time: datetime

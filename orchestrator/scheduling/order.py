@@ -5,7 +5,7 @@ better place than the n-th had without the wish.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from orchestrator.scheduling.ranking import TRIAL, Standing
@@ -27,22 +27,31 @@ def serve_order(jobs: Iterable[QueuedJob]) -> list[QueuedJob]:
 def heed_wishes(jobs: Iterable[Job], standings: dict[str, Standing]) -> None:
     """Change the standings of jobs, queued and running, so that owners' wishes hold.
 
-    Jobs that are on trial go by when they came, so they exchange their turns.  Otherwise remaining work
-    decides, and lending a short job's rank to a long one would cost others: there the job that is to come
-    later steps behind the other.
+    Jobs on trial go by when they came, and so do those with equal work left: they exchange their turns.
+    Otherwise the work decides, and lending a short job's rank to a long one would cost others: there the
+    job that is to come later steps behind the other.
     """
     for group in _wished(jobs):
-        trials = [job.id for job in group if standings[job.id].key[1] == TRIAL]
-        turns = sorted(standings[id_].key[2:4] for id_ in trials)
-        for id_, turn in zip(trials, turns, strict=True):
-            key = standings[id_].key
-            standings[id_] = standings[id_]._replace(key=(*key[:2], *turn, id_))
+        for equals in _equals(group, standings):
+            turns = sorted(standings[id_].key[2:4] for id_ in equals)
+            for id_, turn in zip(equals, turns, strict=True):
+                key = standings[id_].key
+                standings[id_] = standings[id_]._replace(key=(*key[:2], *turn, id_))
         waiting = [job.id for job in group if isinstance(job, QueuedJob)]  # what has begun is behind nobody
         for ahead, id_ in pairwise(waiting):
             last = standings[ahead].key
             if standings[id_].key <= last:
                 key = (*last[:3], last[3] + _BEHIND, id_)
                 standings[id_] = standings[id_]._replace(key=key)
+
+
+def _equals(group: Iterable[Job], standings: Mapping[str, Standing]) -> list[list[str]]:
+    """The jobs of a group between whom only their turns decide."""
+    found: dict[float | None, list[str]] = defaultdict(list)
+    for job in group:
+        _, phase, value, *_ = standings[job.id].key
+        found[None if phase == TRIAL else value].append(job.id)
+    return list(found.values())
 
 
 def _wished(jobs: Iterable[Job]) -> list[list[Job]]:

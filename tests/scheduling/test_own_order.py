@@ -53,6 +53,18 @@ def progress(left: int) -> dict[str, object]:
     return {"progress_done": 10.0, "progress_total": 10.0 + left, "step_s": 1.0, "preemptible": True}
 
 
+def test_of_equal_work_turns_are_exchanged():
+    first = queued("first", submitted=NOW - 30, preemptible=False)
+    last = queued("last", submitted=NOW - 10, preemptible=False)
+    others = queued("other", owner="bob", submitted=NOW - 20, preemptible=False)
+    assert line(full(first, others, last), RANKED) == ["first", "other", "last"]
+    assert line(full(replace(first, wish=2), others, replace(last, wish=1)), RANKED) == [
+        "last",
+        "other",
+        "first",
+    ]
+
+
 @POLICIES
 def test_jobs_that_came_at_the_same_moment_take_the_order_of_the_wish(policy: Policy):
     members = [queued(f"member {n}", submitted=NOW - 5, wish=9 - n) for n in range(3)]
