@@ -34,7 +34,7 @@ def read_event(event: dict[str, Any]) -> dict[str, Any] | None:
 
     Nothing in it is trusted: a run writes what it likes.
     """
-    plan = _parse_plan(_load(event.get("plan")))
+    plan = parse_plan(_load(event.get("plan")))
     if plan is None:
         return None
     table = _load(event.get("table"))
@@ -56,7 +56,7 @@ def read_candidates(given: object) -> list[dict[str, Any]]:
         return []
     read = []
     for each in given[:MOST_CANDIDATES]:
-        plan = _parse_plan(each.get("plan")) if isinstance(each, dict) else None
+        plan = parse_plan(each.get("plan")) if isinstance(each, dict) else None
         if plan is not None:
             read.append(
                 {
@@ -75,7 +75,7 @@ def lighten(attempt: Attempt) -> Lighter | None:
     """What to try after an attempt ran out of memory; None for scripts and where nothing smaller is left."""
     if attempt.job.spec_fields.get("kind") != "model":
         return None
-    plan = _parse_plan(attempt.plan.get("plan"))
+    plan = parse_plan(attempt.plan.get("plan"))
     less = with_less_memory(plan) if plan is not None else None
     if less is None:
         return None
@@ -90,7 +90,7 @@ def environment(job: Job, attempt: Attempt) -> dict[str, str]:
     limits = [limit for lease in attempt.leases.select_related("device") if (limit := _limit(lease))]
     if limits:
         told[MEMORY_VARIABLE] = str(min(limits))
-    plan = _parse_plan(job.next_plan)
+    plan = parse_plan(job.next_plan)
     if plan is not None:
         told[PLAN_VARIABLE] = json.dumps(plan.to_json())
     return told
@@ -108,7 +108,7 @@ def show(attempt: Attempt) -> dict[str, Any] | None:
     if not attempt.plan:
         return None
     rate = attempt.job.steps_per_s if attempt.job.attempt_count == attempt.number else None
-    return {**attempt.plan, "now_step_s": 1 / rate if rate else None}
+    return {"changes": [], **attempt.plan, "now_step_s": 1 / rate if rate else None}
 
 
 def speed(shown: dict[str, Any]) -> str:
@@ -129,7 +129,8 @@ def _load(text: object) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
-def _parse_plan(values: object) -> Plan | None:
+def parse_plan(values: object) -> Plan | None:
+    """A plan that a run wrote; None where it makes no sense."""
     if not isinstance(values, dict) or not values:
         return None
     try:

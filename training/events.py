@@ -52,7 +52,7 @@ SLOW_RANK_EVENT: Final = "slow_rank"
 BALANCED_EVENT: Final = "balanced"
 """The work was divided anew by measured speed: ``step``, ``shares`` or ``stage_bounds`` (text)."""
 LESS_MEMORY_EVENT: Final = "less_memory"
-"""A step ran out of memory and was repeated: ``step``, ``from_batch_size``, ``to_batch_size`` (micro-batches)."""
+"""A step ran out of memory and was repeated: ``step``, ``rank``, ``from_batch_size``, ``to_batch_size`` (micro-batches)."""
 HANG_EVENT: Final = "hang"
 """No rank got on for long: ``ranks`` that are stuck (text, numbers with commas), ``reason`` (a sentence)."""
 

@@ -195,6 +195,7 @@ def run_passes_carefully(run: Run, batches: Iterator[Any] | None, samples: int) 
         plan.batch_size,
         state.model,
         agree=strategy.ranks.least,
+        rank=strategy.ranks.rank,
         reporter=run.reporter,
         step=state.step + 1,
     )

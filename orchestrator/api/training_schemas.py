@@ -16,6 +16,16 @@ class PlanCandidateOut(BaseModel):
     reason: str = Field(description="why it was not taken; empty for the chosen one")
 
 
+class PlanChangeOut(BaseModel):
+    """What became different in how a run trains, by itself or from the attempt before."""
+
+    step: int | None = Field(description="null: since the attempt began")
+    what: str = Field(
+        description='as "micro-batch 16 -> 8, 1 -> 2 of them in a step; the effective batch stays 32"'
+    )
+    why: str
+
+
 class TrainingPlanOut(BaseModel):
     """The plan that a run carries out."""
 
@@ -27,4 +37,5 @@ class TrainingPlanOut(BaseModel):
     step_s: float | None = Field(description="foretold")
     now_step_s: float | None = Field(description="measured over the last half minute")
     device: str
+    changes: list[PlanChangeOut] = Field(description="oldest first; at most 20")
     candidates: list[PlanCandidateOut]

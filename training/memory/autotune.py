@@ -25,6 +25,7 @@ Agree = Callable[[Sequence[int]], list[int]]
 
 MOST_TRIALS = 4
 _FILL = 0.97  # of the limit; allocators need some room to cut
+_NO_RANK = 1 << 31
 _FIRST = 4  # samples of the first trial
 _SENTENCES = (
     "out of memory",
@@ -191,6 +192,7 @@ def run_with_less(
     model: nn.Module,
     *,
     agree: Agree = agree_alone,
+    rank: int = 0,
     reporter: Reporter | None = None,
     step: int | None = None,
 ) -> tuple[T, int]:
@@ -214,7 +216,9 @@ def run_with_less(
         except Exception as error:  # noqa: BLE001 -- the other ranks must hear of any failure
             out_of_memory = is_out_of_memory(error)
             failure = None if out_of_memory else error
-        (agreed,) = agree([-1 if failure else int(not out_of_memory)])
+        agreed, short = agree(
+            [-1 if failure else int(not out_of_memory), rank if out_of_memory else _NO_RANK]
+        )
         if failure is not None:
             raise failure
         if agreed < 0:
@@ -234,7 +238,11 @@ def run_with_less(
         less = batch_size // least_factor(batch_size)  # the parts of a step stay equal
         if reporter is not None:
             reporter.event(
-                events.LESS_MEMORY_EVENT, step=step, from_batch_size=batch_size, to_batch_size=less
+                events.LESS_MEMORY_EVENT,
+                step=step,
+                rank=short,
+                from_batch_size=batch_size,
+                to_batch_size=less,
             )
         batch_size = less
 
