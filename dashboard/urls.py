@@ -31,6 +31,7 @@ urlpatterns = [
     path("", overview.overview, name="overview"),
     path("queue", queue.queue, name="queue"),
     path("queue/<uuid:job_id>/explain", explain.explain, name="queue-explain"),
+    path("queue/<uuid:job_id>/move", queue.move, name="queue-move"),
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/bulk", bulk.change_many, name="jobs-bulk"),
     path("jobs/<uuid:job_id>", job.job, name="job"),

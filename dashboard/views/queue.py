@@ -1,15 +1,23 @@
 """The Queue: who waits and why, who runs and until when, what ended lately."""
 
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
+from django.contrib import messages
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.views.decorators.http import require_POST
 
 from dashboard import rows
-from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Device, Job, Pool
+from dashboard.signing_in import signed_in
+from orchestrator import audit, own_order
+from orchestrator.api.finding import find_job
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Device, Job, JobState, Pool
 from orchestrator.models.people import operated_pools
 
 MOST_WAITING = 200
@@ -30,7 +38,7 @@ def queue(request: HttpRequest) -> HttpResponse:
     ended = list(jobs.filter(state__in=FINAL_STATES).order_by("-ended_at")[:LATELY])
     context = {
         "nav": "queue",
-        "waiting": shown(waiting, request.user, now),
+        "waiting": with_neighbours(shown(waiting, request.user, now)),
         "waiting_count": waits.count() if len(waiting) == MOST_WAITING else len(waiting),
         "leased": shown(leased, request.user, now),
         "ended": shown(ended, request.user, now),
@@ -54,3 +62,31 @@ def shown(jobs: list[Job], user: AbstractBaseUser | AnonymousUser, now: datetime
         }
         for job in jobs
     ]
+
+
+def with_neighbours(waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each waiting job that the reader may move, with the ids of the jobs before and behind which it can go."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in waiting:
+        job = row["object"]
+        if row["may_open"] and job.state == JobState.QUEUED:
+            groups.setdefault(f"{job.owner_id} {job.priority} {job.pool_id}", []).append(row)
+    for name, group in groups.items():
+        for ahead, behind in pairwise(group):
+            ahead["group"] = behind["group"] = name
+            ahead["next"], behind["previous"] = behind["object"].pk, ahead["object"].pk
+    return waiting
+
+
+@require_POST
+def move(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """Without JavaScript: put a waiting job before or behind another of its owner."""
+    user = signed_in(request)
+    job = get_object_or_404(Job.objects.visible_to(user).select_related("owner"), pk=job_id)
+    behind = "behind" in request.POST
+    try:
+        other = find_job(Job.objects.all(), user, request.POST.get("behind" if behind else "before", ""))
+        own_order.move(user, job, other, behind=behind, address=audit.address_of(request))
+    except OrchestratorError as error:
+        messages.error(request, str(error))
+    return redirect("queue")

@@ -414,6 +414,23 @@ def release(jobs: JobIds = None, as_json: Json = False) -> None:
     release_jobs(jobs, as_json=as_json)
 
 
+@app.command(rich_help_panel="Steer")
+def move(
+    job: Annotated[str, typer.Argument(help="a waiting job of yours", autocompletion=_complete_job)],
+    before: Annotated[
+        str | None, typer.Option("--before", help="this one", autocompletion=_complete_job)
+    ] = None,
+    behind: Annotated[
+        str | None, typer.Option("--behind", help="this one", autocompletion=_complete_job)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Order your waiting jobs among themselves: berth move a --before b"""
+    from orchestrator.cli.steering import move_job
+
+    move_job(job, before=before, behind=behind, as_json=as_json)
+
+
 @app.command(rich_help_panel="Fetch")
 def pull(
     job: JobId = None,

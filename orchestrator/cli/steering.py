@@ -1,12 +1,15 @@
-"""berth cancel, hold and release."""
+"""berth cancel, hold, release and move."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from orchestrator.cli.arguments import WrongUse
 from orchestrator.cli.choosing import UNFINISHED, connect, find_job, one_of_several
 from orchestrator.cli.printing import say, show_json
 from orchestrator.cli.tables import job_line
 from orchestrator.client import Job
+
+WAITING = ("queued",)
 
 
 def cancel_jobs(texts: Sequence[str] | None, *, array: bool = False, as_json: bool) -> None:
@@ -19,6 +22,23 @@ def hold_jobs(texts: Sequence[str] | None, *, as_json: bool) -> None:
 
 def release_jobs(texts: Sequence[str] | None, *, as_json: bool) -> None:
     _act(Job.release, "release", ("held",), texts, as_json=as_json)
+
+
+def move_job(text: str, *, before: str | None, behind: str | None, as_json: bool) -> None:
+    """
+    Raises:
+        WrongUse: not exactly one of the two was given.
+    """
+    named = before or behind
+    if not named or (before and behind):
+        raise WrongUse("Say where to: --before JOB or --behind JOB.")
+    berth = connect()
+    job, other = find_job(berth, text, WAITING), find_job(berth, named, WAITING)
+    job.move(**{"before" if before else "behind": other.id})
+    if as_json:
+        show_json(job.json)
+    else:
+        say(f"{job_line(job)} comes {'before' if before else 'behind'} {job_line(other)} now.")
 
 
 def _act(

@@ -522,6 +522,12 @@ class Job(Record):
         """Let the held job wait for devices again."""
         return self._act("release")
 
+    def move(self, *, before: str | None = None, behind: str | None = None) -> Self:
+        """Put the waiting job before or behind another, by id; both of one owner, pool and priority."""
+        body = {"before": before} if behind is None else {"behind": behind}
+        self.json = self.berth.send("POST", self._path("move"), json=body).json()
+        return self
+
     def preempt(self) -> Self:
         """Stop the running job with a checkpoint and queue it again."""
         return self._act("preempt")

@@ -15,6 +15,7 @@ const ALL = [
   ["x", "cancel (acts after 5 s)"],
   ["u", "undo"],
   ["e", "explain why it waits"],
+  ["Alt ↑ ↓", "in the queue: move your own waiting job"],
   ["n", "clone and edit"],
   ["f", "follow the log"],
   ["[ ]", "previous, next job"],

@@ -1,4 +1,5 @@
 // The Queue, live.
+import { watchOrder } from "./own-order.js";
 import { watchRows } from "./rows.js";
 import { startShell } from "./shell.js";
 
@@ -13,6 +14,7 @@ document.addEventListener("toggle", async ({ target }) => {
   target.querySelector("ul") ?? target.append(...piece.body.childNodes);
 }, true);
 watchRows("queue", ["queue"]);
+watchOrder();
 for (const control of document.querySelectorAll(".page-head select, .page-head input")) {
   control.addEventListener("change", () => control.form.requestSubmit());
 }

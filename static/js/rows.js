@@ -93,11 +93,12 @@ function replace(page, ids) {
     if (now && then && !then.contains(document.activeElement?.matches("input,select,textarea") ? document.activeElement : null)) then.replaceWith(document.adoptNode(now));
   }
   for (const summary of document.querySelectorAll("details > summary")) if (open.includes(summary.textContent)) summary.parentElement.open = true;
-  if (path && !document.contains(focused)) refocus(path);
+  if (path && !document.contains(focused)) refocus(path, focused.name);
   for (const run of afterwards) run(ids);
 }
 
-function refocus(path) {
+function refocus(path, name) {
   const place = CSS.escape(path);
-  document.querySelector(`form[action="${place}"] button, a[href="${place}"]`)?.focus({ preventScroll: true });
+  const own = name && document.querySelector(`form[action="${place}"] button[name="${CSS.escape(name)}"]:enabled`);
+  (own || document.querySelector(`form[action="${place}"] button:enabled, a[href="${place}"]`))?.focus({ preventScroll: true });
 }

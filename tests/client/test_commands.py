@@ -27,6 +27,7 @@ COMMANDS = [
     "cancel",
     "hold",
     "release",
+    "move",
     "resume",
     "compare",
     "pull",
@@ -207,6 +208,18 @@ def test_again_replaces_an_argument_and_keeps_the_rest(cli, web):
 def test_hold_and_release(cli):
     assert re.fullmatch(r"vit-s \w{8} held.\n", cli("hold").stdout)
     assert re.fullmatch(r"vit-s \w{8} queued.\n", cli("release").stdout)
+
+
+def test_move_orders_ones_own_waiting_jobs(cli, web):
+    job = json.loads(cli("again", web.jobs["failed"], "--json").stdout)["id"]
+    try:
+        shown = cli("move", job, "--before", "vit-s").stdout
+        assert re.fullmatch(r"\S+ \w{8} comes before vit-s \w{8} now.\n", shown)
+        refused = cli("move", job)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.endswith("Say where to: --before JOB or --behind JOB.\n")
+    finally:
+        cli("cancel", job)
 
 
 def test_cancel_asks_which_and_does_nothing_without_an_answer(cli):

@@ -1,0 +1,67 @@
+"""The order of one's own waiting jobs on the Queue."""
+
+import re
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import expect
+
+from dashboard.rows import in_order
+from orchestrator.models import Job
+
+
+@pytest.fixture
+def waiting(make_job, bob):
+    """a1, b of bob's, a2, as a pass would have put them."""
+    return [
+        make_job(name=name, owner=bob if name == "b" else None, wait_ahead=place)
+        for place, name in enumerate(("a1", "b", "a2"))
+    ]
+
+
+def line() -> list[str]:
+    return [job.name for job in in_order(Job.objects.queued())]
+
+
+def test_without_javascript_a_button_moves_the_job(reader, ada, waiting):
+    client = reader(ada)
+    page = client.get(reverse("queue")).content.decode()
+    assert page.count("data-move") == 2  # not bob's
+    found = re.search(r'action="(\S+/move)".*?name="behind" value="(\S+)"', page)
+    assert found
+
+    answer = client.post(found[1], {"behind": found[2]})
+
+    assert answer["Location"] == reverse("queue")
+    assert line() == ["a2", "b", "a1"]
+
+
+def test_anothers_job_is_not_moved_and_it_is_said(reader, ada, waiting):
+    address = reverse("queue-move", args=[waiting[0].pk])
+    page = reader(ada).post(address, {"before": str(waiting[1].pk)}, follow=True).content.decode()
+    assert "or it is not yours to see" in page
+    assert reader(ada).post(reverse("queue-move", args=[waiting[1].pk])).status_code == 404
+    assert line() == ["a1", "b", "a2"]
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning")
+def test_alt_up_moves_the_row_at_once_and_back_when_that_fails(open_page, ada, waiting):
+    page = open_page(ada, "/queue")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    names = page.locator("tr[data-group] th a")
+    expect(names).to_have_text(["a1", "a2"])
+
+    names.nth(1).focus()
+    page.keyboard.press("Alt+ArrowUp")
+    expect(names).to_have_text(["a2", "a1"])
+    expect(names.first).to_be_focused()
+    expect(page.locator("#moved")).to_have_text("a2 is number 1 now.")
+    assert line() == ["a2", "b", "a1"]
+    expect(page.locator("[data-place]")).to_have_text(["1", "2", "3"])
+
+    page.route("**/move", lambda route: route.abort("connectionrefused"))
+    page.keyboard.press("Alt+ArrowDown")
+    expect(page.locator(".toast")).to_contain_text("nothing was changed")
+    expect(names).to_have_text(["a2", "a1"])
