@@ -109,6 +109,7 @@ def start(launch: Launch, folder: AttemptFolder, environment: dict[str, str]) ->
         {
             "level": launch.level,
             "group": run.group.version if run.group else None,
+            "landlock": sandbox.uses_landlock(launch),
             "bwrap": _row(run.child) if launch.level else None,
             "init": _row(run.init) if launch.level and run.init else _row(run.child),
         },
@@ -133,7 +134,9 @@ def _start_in_sandbox(launch: Launch, folder: AttemptFolder, environment: dict[s
     filter_fd = sandbox.open_filter(launch)
     try:
         pid = start_child(
-            sandbox.command(launch, folder, run_command(launch), tell, filter_fd),
+            sandbox.command(
+                launch, folder, sandbox.confined(launch, folder, run_command(launch)), tell, filter_fd
+            ),
             environment,
             folder=launch.work,
             log=folder.launcher_log,

@@ -1,6 +1,7 @@
 """The walls around a run.
 
-Level 0: a session of its own.  Level 1: bubblewrap.  Level 2: also a control group and a system-call filter.
+Level 0: a session of its own.  Level 1: bubblewrap.  Level 2: also a control group, a system-call filter, and
+Landlock where the kernel has it.
 """
 
 import errno
@@ -9,13 +10,16 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.supervisor import cgroup, seccomp
+from orchestrator.supervisor import cgroup, landlock, seccomp
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.launch import Launch
 
 _OWN_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
 # A host name that cannot be resolved hangs torchrun's rendezvous for minutes.
 _IDENTITY = ("--hostname", "localhost", "--cap-drop", "ALL", "--die-with-parent", "--new-session")
+_CONFINE = Path(__file__).with_name("confine.py")
+# Besides the job's folders: the sandbox's own memory and devices, and what a process may tell the kernel of itself.
+_WRITABLE = ("/tmp", "/dev", "/proc")  # noqa: S108 -- the sandbox's own
 # Below the user's home: what no training run should be able to read.
 _PRIVATE = (".ssh", ".gnupg", ".aws", ".kube", ".docker", ".config/gcloud", ".netrc", ".pgpass")
 _ROOT_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
@@ -90,6 +94,19 @@ def command(
     ]
 
 
+def confined(launch: Launch, folder: AttemptFolder, run: Sequence[str]) -> list[str]:
+    """``run``, which first gives up writing anywhere else, where level 2 and the kernel have Landlock."""
+    if not uses_landlock(launch):
+        return list(run)
+    writable = [*(str(path) for path in _written(launch, folder)), *_WRITABLE]
+    confine = [str(launch.python), "-I", "-S", str(_CONFINE), str(len(writable)), *writable]
+    return [*confine, *run]
+
+
+def uses_landlock(launch: Launch) -> bool:
+    return launch.level > 1 and landlock.version() > 0
+
+
 def _view(launch: Launch) -> list[str]:
     """Hide Berth's state and others' files, then show again what the run needs.
 
@@ -130,6 +147,10 @@ def _needed(launch: Launch) -> list[Path]:
 
 
 def _writable(launch: Launch, folder: AttemptFolder) -> list[str]:
+    return [word for path in _written(launch, folder) for word in ("--bind", str(path), str(path))]
+
+
+def _written(launch: Launch, folder: AttemptFolder) -> list[Path]:
     paths = [launch.work, launch.checkpoints, launch.output]
     paths += [folder.logs, folder.finished, folder.errors, folder.metrics]
-    return [word for path in paths for word in ("--bind", str(path.resolve()), str(path.resolve()))]
+    return [path.resolve() for path in paths]
