@@ -2,19 +2,47 @@
 
 import functools
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 
 from orchestrator.exceptions import Unavailable
 from orchestrator.spec import JobSpec
-from orchestrator.supervisor import sandbox
+from orchestrator.supervisor import landlock, sandbox
 
-NAMES = {
-    0: "none: a session of its own",
-    1: "own processes, files, /tmp and devices (bubblewrap)",
-    2: "level 1, limits by control group, system-call filter",
+WALLS = {  # what a sandbox is made of, as an attempt's row names it
+    "bubblewrap": "own processes, files, /tmp and devices",
+    "limits": "memory and processes held by a control group",
+    "seccomp": "dangerous system calls refused",
+    "landlock": "writing outside its folders refused a second time",
 }
+FIRST_LANDLOCK = 2  # level
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """What one level is good for, in words for people; docs/security.md says more."""
+
+    name: str
+    stops: str
+    leaves: str
+
+
+LEVELS = (
+    Strength("no sandbox", "accidents", "anything hostile: a job can read and stop those of others"),
+    Strength(
+        "own processes and files",
+        "reading others' files and secrets, escaping a cancel, using other GPUs by their device files",
+        "use of memory and processors, attacks on the kernel",
+    ),
+    Strength(
+        "own processes and files, limits",
+        "all that level 1 stops, fork bombs, memory taken from others, the calls that attacks on the kernel begin with",
+        "attacks on the kernel and the GPU's driver",
+    ),
+)
 FREE_DISK_FOR_OTHERS = 0.1  # of what is free at the launch: a job may not fill the disk for all
 PROCESSES_BASE = 2048  # processes and threads together; torch starts one thread a core and rank
 PROCESSES_A_RANK = 2048
@@ -30,6 +58,30 @@ class NotKeptApart(Unavailable):
 def level() -> int:
     """The best level that works here (see docs/security.md); tried once a process."""
     return sandbox.detect()
+
+
+def walls() -> list[str]:
+    """What the sandbox here is made of: names of ``WALLS``."""
+    best = level()
+    return [
+        *(["bubblewrap"] if best else []),
+        *(["limits", "seccomp"] if best > 1 else []),
+        *(["landlock"] if best >= FIRST_LANDLOCK and landlock.version() else []),
+    ]
+
+
+def describe(number: int | None, made_of: Sequence[str] = ()) -> dict[str, object] | None:
+    """An attempt's sandbox in words; None where it never came to one."""
+    if number is None or not 0 <= number < len(LEVELS):
+        return None
+    strength = LEVELS[number]
+    return {
+        "level": number,
+        "name": strength.name,
+        "stops": strength.stops,
+        "does_not_stop": strength.leaves,
+        "walls": [{"name": name, "does": WALLS[name]} for name in made_of if name in WALLS],
+    }
 
 
 def check() -> None:

@@ -177,6 +177,7 @@ def _prepare(job: Job, attempt: Attempt) -> None:
     write_record(folder.launch, _launch_record(job, attempt, home_folder, resume, level))
     Attempt.objects.filter(pk=attempt.pk).update(
         sandbox_level=level,
+        sandbox_walls=isolation.walls(),
         resumed_from_step=resume.generation.step if resume else None,
         resumed_from=resume.generation.name if resume else "",
     )

@@ -8,8 +8,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from orchestrator import words
-from orchestrator.models import JobState, StopReason
+from orchestrator import isolation, words
+from orchestrator.models import Attempt, JobState, StopReason
 
 register = template.Library()
 register.filter("size", words.size)
@@ -86,3 +86,9 @@ def clock(at: datetime | float | None) -> SafeString:
 
 def _exact(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@register.filter
+def sandbox(attempt: Attempt) -> dict[str, object] | None:
+    """How an attempt was kept apart from others, in words."""
+    return isolation.describe(attempt.sandbox_level, attempt.sandbox_walls)

@@ -11,7 +11,7 @@ from django.db.models import F, Prefetch, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from orchestrator import training_plans
+from orchestrator import isolation, training_plans
 from orchestrator.models import (
     WAITING_STATES,
     Attempt,
@@ -97,6 +97,7 @@ def show_attempt(attempt: Attempt) -> dict[str, Any]:
         "first_failure": attempt.first_failure,
         "log_tail": attempt.log_tail,
         "sandbox_level": attempt.sandbox_level,
+        "sandbox": isolation.describe(attempt.sandbox_level, attempt.sandbox_walls),
         "created_at": attempt.created_at,
         "launched_at": attempt.launched_at,
         "started_at": attempt.started_at,

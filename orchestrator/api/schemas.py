@@ -66,6 +66,19 @@ class RankOut(BaseModel):
     finished: bool | None = Field(None, description="the script's code returned")
 
 
+class WallOut(BaseModel):
+    name: str
+    does: str
+
+
+class SandboxOut(BaseModel):
+    level: int = Field(description="0 to 2; docs/security.md")
+    name: str
+    stops: str
+    does_not_stop: str
+    walls: list[WallOut] = Field(description="what it is made of; empty for attempts of older servers")
+
+
 class AttemptOut(BaseModel):
     number: int
     state: str
@@ -76,6 +89,7 @@ class AttemptOut(BaseModel):
     first_failure: dict[str, Any] | None
     log_tail: str
     sandbox_level: int | None
+    sandbox: SandboxOut | None = Field(None, description="how it was kept apart from others, in words")
     created_at: datetime
     launched_at: datetime | None
     started_at: datetime | None

@@ -48,6 +48,7 @@ class Attempt(models.Model):
     first_failure = models.JSONField(null=True)
     log_tail = models.TextField(blank=True)  # the failing rank's last lines
     sandbox_level = models.PositiveSmallIntegerField(null=True)
+    sandbox_walls = models.JSONField(default=list)  # what it was made of, names of isolation.WALLS
     created_at = models.DateTimeField()
     launched_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator import isolation, submission
+from orchestrator.models import Attempt, JobState
 from orchestrator.spec import JobSpec
 from orchestrator.submission import parse_spec
 
@@ -57,3 +58,39 @@ def test_no_job_may_fill_the_whole_disk(home):
 
     assert free is not None
     assert free > 0
+
+
+def test_every_level_says_what_it_stops_and_what_it_does_not():
+    for number in range(3):
+        said = isolation.describe(number, list(isolation.WALLS))
+        assert said is not None
+        assert said["level"] == number
+        assert said["stops"] != said["does_not_stop"]
+    assert isolation.describe(None) is None
+
+
+def test_an_attempt_of_an_older_server_has_a_level_and_no_walls(client, ada, home, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    Attempt.objects.filter(pk=attempt.pk).update(sandbox_level=1)
+    client.force_login(ada)
+
+    shown = client.get(f"/api/v1/jobs/{attempt.job_id}/attempts").json()["results"][0]["sandbox"]
+    page = client.get(f"/jobs/{attempt.job_id}").content.decode()
+
+    assert shown["level"] == 1
+    assert shown["walls"] == []
+    assert "Sandbox level 1: own processes and files" in page
+    assert "Does not stop use of memory" in page
+
+
+def test_the_walls_of_an_attempt_are_named_on_its_page(client, ada, home, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    walls = ["bubblewrap", "limits", "seccomp", "landlock"]
+    Attempt.objects.filter(pk=attempt.pk).update(sandbox_level=2, sandbox_walls=walls)
+    client.force_login(ada)
+
+    shown = client.get(f"/api/v1/jobs/{attempt.job_id}/attempts").json()["results"][0]["sandbox"]
+    page = client.get(f"/jobs/{attempt.job_id}").content.decode()
+
+    assert [each["name"] for each in shown["walls"]] == walls
+    assert "(landlock)" in page

@@ -15,8 +15,10 @@ class Command(BaseCommand):
         parser.add_argument("--hashes", action="store_true", help="read every checkpoint, too: 1.3 s a GiB")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        level = isolation.level()
-        self.stdout.write(f"Sandbox level {level}: {isolation.NAMES[level]}.")
+        strength = isolation.LEVELS[isolation.level()]
+        self.stdout.write(f"Sandbox level {isolation.level()}: {strength.name}.")
+        for wall in isolation.walls():
+            self.stdout.write(f"  {isolation.WALLS[wall]} ({wall})")
         found = doctor.examine(hashes=options["hashes"])
         if options["repair"] and any(each.repair for each in found):
             for each in found:
