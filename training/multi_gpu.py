@@ -18,15 +18,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from training import loop
 from training.config import ConfigError, TrainConfig
 from training.data import SizedDataset, measure_length, mix_seeds, move_to
+from training.evaluation import evaluate
 from training.explanation import explain
 from training.fault import StopRequest
+from training.loop import end_step, save
 from training.memory.autotune import clear_memory, is_out_of_memory
 from training.plan.fixed import fixed_plan
 from training.precision import has_bf16
+from training.run import load
 from training.state import seed_rng
+from training.step import forward_backward, train_step, update
 from training.strategies.choose import choose_device, make_strategy, prepare_model
 from training.trainer import Trainer
 
@@ -149,8 +152,8 @@ class MultiGPUTrainer(ABC):
         """One optimizer update on a pair of inputs and targets; waits for the loss."""
         inputs, targets = move_to(tuple(batch), self.device)
         self.model.train()
-        loss = loop.forward_backward(self.run, inputs, targets, 1.0, last=True)
-        loop.update(self.run)
+        loss = forward_backward(self.run, inputs, targets, 1.0, last=True)
+        update(self.run)
         self.run.state.step += 1
         return {"loss": float(loss)}
 
@@ -163,16 +166,16 @@ class MultiGPUTrainer(ABC):
         ended = False
         while not ended:
             samples = min(sampler.left, in_step)
-            losses.append((loop.train_step(run, batches, samples), samples))
+            losses.append((train_step(run, batches, samples), samples))
             run.state.step += 1
             ended = sampler.advance(samples)
             run.reporter.report(run.state.step, loss=losses[-1][0])
-            loop.end_step(run)
+            end_step(run)
         return float(sum(float(loss) * samples for loss, samples in losses) / sum(n for _, n in losses))
 
     def close(self) -> None:
         """Save, and leave the process group."""
-        loop.save(self.run)
+        save(self.run)
         self.run.checkpointer.close()
         self.run.strategy.close()
 
@@ -311,7 +314,7 @@ class MultiGPUTrainingManager:
         }
         self._trainer = kinds[self.config.training_mode](model, self.config, dataset, val_dataset)
         run = self._trainer.run
-        train_loader = loop.load(run, dataset, run.state.sampler)
+        train_loader = load(run, dataset, run.state.sampler)
         val_loader: DataLoader[Any] | None = None
         if val_dataset is not None:
             val_loader = DataLoader(val_dataset, batch_size=self.config.batch_size)  # type: ignore[arg-type]  # it has what a Dataset has
@@ -331,7 +334,7 @@ class MultiGPUTrainingManager:
     def validate_epoch(self, loader: DataLoader[Any]) -> dict[str, float]:
         """The mean loss over the dataset behind ``loader``, each sample once over all ranks."""
         dataset: Any = loader.dataset
-        return {"loss": loop.evaluate(self.trainer.run, dataset)}
+        return {"loss": evaluate(self.trainer.run, dataset)}
 
     def cleanup(self) -> None:
         """Save and leave; harmless before ``setup_training``."""

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
-from training import inference, loop
+from training import inference
 from training.balance import Balance
 from training.callbacks import Callback
 from training.checkpoint import Checkpoint, Checkpointer
@@ -22,6 +22,7 @@ from training.config import ConfigError, TrainConfig
 from training.data import ResumableSampler, SizedDataset, measure_length, mix_seeds, require_batch
 from training.fault import StopRequest
 from training.hang import watch_hangs
+from training.loop import train
 from training.losses import LossWatch, default_loss
 from training.memory.meters import pretended_memory
 from training.memory.scarcity import Scarcity
@@ -33,6 +34,7 @@ from training.precision import Scaler
 from training.probe import CommunicationProbe
 from training.rate import add_warmup, scale_rate, warmup_steps
 from training.report import Reporter, default_reporter
+from training.run import Run
 from training.state import LossFn, TrainState, seed_rng
 from training.strategies.alike import check_ranks_agree
 from training.strategies.choose import (
@@ -123,7 +125,7 @@ class Trainer:
             run = self._make_run(prepared, state, train_dataset, val_dataset, loss_fn, checkpointer, wishes)
             run.callbacks = callbacks
             with watch_hangs(self.reporter), pretended_memory([*model.parameters(), *model.buffers()]):
-                finished = loop.train(run)
+                finished = train(run)
             checkpointer.close()
             strategy.close()  # not after an error: it would wait for ranks that may be gone
         finally:
@@ -212,9 +214,9 @@ class Trainer:
         loss_fn: LossFn | None,
         checkpointer: Checkpointer,
         wishes: StopRequest,
-    ) -> loop.Run:
+    ) -> Run:
         strategy, config = state.strategy, self.config
-        return loop.Run(
+        return Run(
             config=config,
             strategy=strategy,
             model=prepared,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from tests.training.strategy_runs import Block, Gpt, gather, loss_fn, main, make_data, make_model
+from tests.training.strategy_runs import WIDTH, Block, Gpt, gather, loss_fn, main, make_data, make_model
 from training import TrainConfig, Trainer
 from training.config import ConfigError
 from training.losses import BadLoss
@@ -154,9 +154,58 @@ def change_strategy(name: str, rank: int, folder: Path) -> Any:
 
 def run_short(name: str, rank: int, folder: Path) -> Any:
     """Rank 1 alone finds no memory: in a forward pass of step 6, then in a backward pass of step 9."""
+    return fail_twice(name, rank, folder)
+
+
+def run_short_compressed(name: str, rank: int, folder: Path) -> Any:
+    """The same where gradients travel by a hook, or some parameters have none."""
+    kinds: dict[str, tuple[type[Gpt], dict[str, Any]]] = {
+        "fp16": (Gpt, {"comm_hook": "fp16"}),
+        "powersgd": (Gpt, {"comm_hook": "powersgd"}),
+        "unused": (Idle, {"find_unused_parameters": True}),
+        "buffers": (Counting, {"gradient_as_bucket_view": True}),
+    }
+    return {
+        kind: fail_twice(f"{name}-{kind}", rank, folder, build, **settings)
+        for kind, (build, settings) in kinds.items()
+    }
+
+
+class Idle(Gpt):
+    """Leaves one layer out on all ranks, and another on all but rank 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.never, self.seldom = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        output: Tensor = super().forward(tokens)
+        return output + self.seldom.weight.sum() if os.environ["RANK"] == "1" else output
+
+
+class Counting(Gpt):
+    """Has buffers, which DDP takes from rank 0 in its forward pass; they remember all samples seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if self.training:
+            self.seen: Tensor = self.seen + len(tokens) * (1 + int(os.environ["RANK"]))
+        output: Tensor = super().forward(tokens)
+        return output
+
+
+def fail_twice(
+    name: str, rank: int, folder: Path, build: type[Gpt] = Gpt, **settings: Any
+) -> dict[bool, dict[str, Any]]:
+    """The same training with memory enough, and with too little on rank 1 in steps 6 and 9."""
     found = {}
+    os.environ["RANK"] = str(rank)
     for failing in (False, True):
-        model, data = make_model(1), Noted()
+        torch.manual_seed(1)
+        model, data = build().double(), Noted()
         micro_batches = [0]
 
         def fail_forward(
@@ -171,13 +220,14 @@ def run_short(name: str, rank: int, folder: Path) -> Any:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
 
         model.register_forward_pre_hook(fail_forward)
-        model.tokens.weight.register_hook(fail_backward)  # type: ignore[operator, union-attr]  # a module's part
-        os.environ["BERTH_PRETEND_MEMORY_BYTES"] = str(1 << 40)
+        model.tokens.weight.register_hook(fail_backward)
+        if failing:  # else the step is the ordinary one, in which DDP exchanges as it goes
+            os.environ["BERTH_PRETEND_MEMORY_BYTES"] = str(1 << 40)
         try:
-            settings = {"strategy": "ddp", "gradient_accumulation_steps": 2, "max_grad_norm": 0.5}
-            result = fit(f"{name}-{failing}", rank, folder, model, data, **settings)
+            wanted = {"strategy": "ddp", "gradient_accumulation_steps": 2, "max_grad_norm": 0.5, **settings}
+            result = fit(f"{name}-{failing}", rank, folder, model, data, **wanted)
         finally:
-            del os.environ["BERTH_PRETEND_MEMORY_BYTES"]
+            os.environ.pop("BERTH_PRETEND_MEMORY_BYTES", None)
         found[failing] = {**result, "read": gather(data.read), "of_ranks": gather(result["lines"])}
     return found
 
@@ -236,6 +286,7 @@ BEHAVIOURS = {
     "move-blocks": move_blocks,
     "change-strategy": change_strategy,
     "run-short": run_short,
+    "run-short-compressed": run_short_compressed,
     "split-checkpoint": split_checkpoint,
     "refuse": refuse,
 }

@@ -218,3 +218,35 @@ def test_f74_one_rank_alone_out_of_memory_hangs_nobody_and_all_agree(
     assert scarce[0]["sizes"] == scarce[1]["sizes"]
     assert min(scarce[0]["sizes"]) < 256  # type: ignore[call-overload]  # a list
     assert scarce[0]["losses"] == pytest.approx(plenty[0]["losses"], rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "place", "why"),
+    [
+        ("zero2", "pass", "ranks of zero2 exchange within a pass"),
+        ("fsdp", "pass", "ranks of fsdp exchange within a pass"),
+        ("tensor", "pass", "ranks of tensor exchange within a pass"),
+        ("pipeline", "pass", "ranks of pipeline exchange within a pass"),
+        ("ddp", "pass", "the other ranks may be in an exchange"),
+        ("zero1", "optimizer", "the weights may be half updated"),
+    ],
+)
+def test_f74_where_others_wait_for_a_rank_without_memory_all_end_at_once(
+    launcher: WarmLauncher, tmp_path: Path, strategy: str, place: str, why: str
+) -> None:
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        ranks = launcher.start(
+            SCRIPT.with_name("short_rank.py"), [strategy, place], ranks=2, cwd=tmp_path, output=file,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        codes = ranks.wait(30)
+
+    assert codes[1] == 1, output.read_text()
+    assert codes[0] != 0
+    step = 1 if strategy == "pipeline" else 2 if place == "optimizer" else 3  # a pipeline cuts its batch
+    assert (tmp_path / f"{strategy}-{place}.txt").read_text() == (
+        f"OutOfMemoryInStep: CUDA out of memory on rank 1 in step {step} (tried to allocate 2.00 GiB), which cannot be "
+        f"repeated: {why}. Resume from the newest checkpoint with a smaller micro-batch; Berth's next attempt does."
+    )

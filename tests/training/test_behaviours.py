@@ -12,7 +12,7 @@ from training import TrainConfig, Trainer
 
 pytestmark = pytest.mark.slow
 CASES = ("compress", "go-alone", "meet-nan", "differ", "be-slow", "move-blocks", "change-strategy",
-         "run-short", "split-checkpoint", "refuse")  # fmt: skip
+         "run-short", "run-short-compressed", "split-checkpoint", "refuse")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +96,31 @@ def test_f74_one_rank_out_of_memory_in_mid_training_makes_all_repeat_the_step(fo
     """In the forward and in the backward pass; half the micro-batch each time, and the same numbers."""
     short, plain = found["run-short"][True], found["run-short"][False]
 
+    assert_repeated(short, plain)
+
+
+@pytest.mark.parametrize("kind", ["fp16", "powersgd", "unused", "buffers"])
+def test_f74_a_repeated_step_exchanges_gradients_and_buffers_as_ddp_does(
+    found: dict[str, Any], kind: str
+) -> None:
+    both = found["run-short-compressed"][kind]
+
+    assert_repeated(both[True], both[False])
+    if kind == "unused":  # weight decay would have moved what has no gradient
+        assert torch.equal(both[True]["weights"]["never.weight"], both[False]["weights"]["never.weight"])
+        assert distance(both[True]["weights"], both[False]["weights"]) < 1e-9
+    if kind == "buffers":  # of rank 0: its samples once each
+        assert both[True]["weights"]["seen"] == 5 * 32
+
+
+def assert_repeated(short: dict[str, Any], plain: dict[str, Any]) -> None:
+    """Twice with half the micro-batch, and to the same losses and weights."""
     told = [
-        (line["step"], line["from_batch_size"], line["to_batch_size"])
+        (line["step"], line["rank"], line["from_batch_size"], line["to_batch_size"])
         for line in short["lines"]
         if line.get("event") == "less_memory"
     ]
-    assert told == [(6, 8, 4), (9, 4, 2)]
+    assert told == [(6, 1, 8, 4), (9, 1, 4, 2)]
     for mine, others in zip(short["of_ranks"], plain["of_ranks"], strict=True):
         losses = [line["loss"] for line in mine if "loss" in line]
         assert losses == pytest.approx([line["loss"] for line in others if "loss" in line], abs=1e-9)

@@ -6,6 +6,7 @@ all ranks are well does the step go on.
 """
 
 import gc
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt
@@ -36,12 +37,27 @@ _SENTENCES = (
 )
 
 
+_ON_THE_HOST = ("can't allocate memory", "unable to allocate")
+_ASKED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
+
+
 class DoesNotFit(Exception):
     """Not even one sample fits into memory."""
 
 
 class OtherRankFailed(Exception):
     """Another rank ended with an error of its own, which says why."""
+
+
+class OutOfMemoryInStep(torch.OutOfMemoryError):
+    """A step that cannot be repeated ran out of memory; the training goes on from its newest checkpoint, with less."""
+
+    def __init__(self, error: BaseException, *, step: int, rank: int, why: str) -> None:
+        asked = _ASKED.search(str(_root(error)))
+        super().__init__(
+            f"CUDA out of memory on rank {rank} in step {step}{f' (tried to allocate {asked[1]})' if asked else ''}, which cannot be "
+            f"repeated: {why}. Resume from the newest checkpoint with a smaller micro-batch; Berth's next attempt does."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +77,23 @@ class Found:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory was exhausted, on a GPU or the host."""
+    error = _root(error)
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _SENTENCES)
+
+
+def is_host_memory(error: BaseException) -> bool:
+    """Of an error that ``is_out_of_memory``: whether it was the host's."""
+    error = _root(error)
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in _ON_THE_HOST)
+
+
+def _root(error: BaseException) -> BaseException:
+    """The first of a chain of causes: torch's pipelines raise an error of their own from the stage's."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def agree_alone(numbers: Sequence[int]) -> list[int]:

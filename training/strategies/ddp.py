@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 from training.comm import LocalSgd, register_hook
 from training.config import ConfigError, TrainConfig
 from training.plan.types import Plan
-from training.strategies.gradients import sum_gradients
+from training.strategies.gradients import exchange_with_empty_pass, sum_gradients
 from training.strategies.ranks import Ranks
+from training.strategies.replicas import copy_from_first
 from training.strategies.single import Single
 
 
@@ -23,8 +24,10 @@ class Ddp(Single):
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks, config: TrainConfig) -> None:
         super().__init__(plan, device, ranks)
         self.config = config
-        # Gradients that are exchanged later are not compressed, and unused ones would become zeros.
-        self.repeats = config.comm_hook == "none" and not config.find_unused_parameters
+        # A static graph knows no empty pass, and without it nothing is compressed or left unused.
+        self.repeats = not config.static_graph or (
+            config.comm_hook == "none" and not config.find_unused_parameters
+        )
         self._owed = False  # whether the gradients of the last micro-batch were kept back
         self._model: DistributedDataParallel | None = None
         self._local_sgd: LocalSgd | None = None
@@ -52,15 +55,25 @@ class Ddp(Single):
             self._local_sgd = LocalSgd(model, config.local_sgd_steps)
         return self._model
 
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        self._owed = not last and self._local_sgd is None
-        if (last and self._local_sgd is None) or self._model is None:
+    def micro_batch(self, *, last: bool, exchange: bool = True) -> AbstractContextManager[None]:
+        alone = self._local_sgd is not None
+        self._owed = not exchange and not alone
+        if self._model is None or (last and exchange and not alone):
             return nullcontext()
+        if not exchange:  # buffers are not exchanged in the pass either
+            self._model.require_forward_param_sync = False
         return cast(AbstractContextManager[None], self._model.no_sync())
 
     def finish_gradients(self) -> None:
-        if self._owed and self._model is not None:
+        if not self._owed or self._model is None:
+            return
+        if self.config.static_graph:
             sum_gradients(self._model.parameters(), self._model.process_group, mean=True)
+        else:
+            exchange_with_empty_pass(self._model, self.device, some=self.config.find_unused_parameters)
+        if self.config.broadcast_buffers:
+            copy_from_first([*self._model.buffers()], self.device)
+        self._model.require_forward_param_sync = False
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # the gradients are equal on all ranks

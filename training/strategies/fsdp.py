@@ -46,7 +46,7 @@ class Fsdp(Single):
         self._model = model
         return model
 
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
+    def micro_batch(self, *, last: bool, exchange: bool = True) -> AbstractContextManager[None]:
         if isinstance(self._model, FSDPModule):
             self._model.set_requires_gradient_sync(last)
         return nullcontext()

@@ -1,12 +1,13 @@
 """Gradients that lie on several ranks: averaged and clipped as if they lay on one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.nn import Parameter
+from torch.nn.parallel import DistributedDataParallel
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -30,6 +31,39 @@ def sum_gradients(parameters: Iterable[Parameter], group: ProcessGroup, *, mean:
         parts = torch.split(flat, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
+
+
+def exchange_with_empty_pass(model: DistributedDataParallel, device: torch.device, *, some: bool) -> None:
+    """Exchange gradients that were kept back: compressed, in buckets and unused as DDP itself would.
+
+    DDP exchanges what is there after a backward pass; this one adds nothing to it.  ``some``:
+    parameters without a gradient on any rank stay without.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if some:
+        has = torch.tensor([parameter.grad is not None for parameter in parameters], device=device).int()
+        distributed.all_reduce(has, distributed.ReduceOp.MAX, group=model.process_group)
+        parameters = [each for each, there in zip(parameters, has.tolist(), strict=True) if there]
+    if not parameters:
+        return
+    module = model.module
+    model.module = _Nothing(parameters)
+    try:
+        torch.autograd.backward(model())
+    finally:
+        model.module = module
+
+
+class _Nothing(nn.Module):
+    """Zero, as a function of parameters; in the order in which a backward pass finishes them."""
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        super().__init__()
+        # Not a list of them, which would make them this module's own.
+        self._sums: Callable[[], list[Tensor]] = lambda: [each.sum().float() for each in parameters]
+
+    def forward(self) -> Tensor:
+        return torch.stack(self._sums()).sum() * 0
 
 
 def clip_sharded(

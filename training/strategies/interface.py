@@ -36,8 +36,11 @@ class Strategy(Protocol):
     def shard_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """What to step instead of an optimizer of the prepared model's parameters."""
 
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward; gradients are exchanged only in the last micro-batch."""
+    def micro_batch(self, *, last: bool, exchange: bool = True) -> AbstractContextManager[None]:
+        """Around forward and backward; gradients are exchanged only in the last micro-batch.
+
+        Without ``exchange`` this rank waits for no other: ``finish_gradients`` makes up for it.
+        """
 
     def backward(self, loss: Tensor) -> None:
         """Back-propagate."""

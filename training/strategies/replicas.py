@@ -1,16 +1,23 @@
 """Models that ranks built each for itself, made equal."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, distributed, nn
 
 _BUCKET_BYTES = 64 << 20  # the device may be too small for the whole model
 
 
-@torch.no_grad()
 def make_alike(model: nn.Module, device: torch.device) -> None:
     """Give every rank the parameters and buffers of rank 0; they travel through ``device``."""
+    copy_from_first([*model.parameters(), *model.buffers()], device)
+
+
+@torch.no_grad()
+def copy_from_first(tensors: Sequence[Tensor], device: torch.device) -> None:
+    """Give every rank the values of rank 0."""
     bucket: list[Tensor] = []
-    for tensor in (*model.parameters(), *model.buffers()):
+    for tensor in tensors:
         if bucket and (bucket[0].dtype != tensor.dtype or _size_bytes(bucket) > _BUCKET_BYTES):
             _broadcast(bucket, device)
             bucket = []

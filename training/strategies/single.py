@@ -33,7 +33,7 @@ class Single:
     def shard_optimizer(self, optimizer: Optimizer) -> Optimizer:
         return optimizer
 
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
+    def micro_batch(self, *, last: bool, exchange: bool = True) -> AbstractContextManager[None]:
         return nullcontext()
 
     def backward(self, loss: Tensor) -> None:

@@ -1,0 +1,156 @@
+"""One step: the passes of its micro-batches, again with smaller ones where memory runs out, and the update."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from training.memory.autotune import (
+    OutOfMemoryInStep,
+    clear_memory,
+    is_host_memory,
+    is_out_of_memory,
+    run_with_less,
+)
+from training.run import Run, load
+
+
+def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:
+    """One optimizer update on the next ``samples`` of all ranks; returns this rank's mean loss.
+
+    Where memory runs out the step begins anew with smaller micro-batches, for which ``batches`` are then
+    of no more use.
+    """
+    loss = None if run.scarcity.careful else run_passes_alone(run, batches, samples)
+    if loss is None:
+        loss = run_passes_carefully(run, batches if run.scarcity.careful else None, samples)
+    try:
+        update(run)
+    except Exception as error:
+        if is_out_of_memory(error):
+            end_without_memory(run, error, "the weights may be half updated")
+        raise
+    return loss
+
+
+def run_passes_alone(run: Run, batches: Iterator[Any], samples: int) -> Tensor | None:
+    """As ``run_passes``; None where a rank without others ran out of memory.
+
+    Raises:
+        OutOfMemoryInStep: a rank among others did, which wait for it in an exchange.
+    """
+    try:
+        return run_passes(run, batches, samples)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        strategy = run.strategy
+        if not strategy.repeats:
+            end_without_memory(run, error, f"ranks of {strategy.plan.strategy} exchange within a pass")
+        if strategy.ranks.size > 1:
+            end_without_memory(run, error, "the other ranks may be in an exchange")
+    # Not before the error is gone, which keeps the failed step's tensors alive.
+    run.state.optimizer.zero_grad(set_to_none=True)
+    clear_memory()
+    return None
+
+
+def end_without_memory(run: Run, error: Exception, why: str) -> NoReturn:
+    """End this rank, and with it the others at once: only a saved step is sound to go on from."""
+    if is_host_memory(error):
+        raise error
+    rank = run.strategy.ranks.rank
+    raise OutOfMemoryInStep(error, step=run.state.step + 1, rank=rank, why=why) from error
+
+
+def run_passes_carefully(run: Run, batches: Iterator[Any] | None, samples: int) -> Tensor:
+    """As ``run_passes``, again with smaller micro-batches as long as a rank has no memory; all ranks call it.
+
+    Gradients are kept back until all ranks have succeeded.  The effective batch stays, and the plan
+    has the new size afterwards.  ``batches`` serve the first attempt.
+    """
+    strategy, state, plan = run.strategy, run.state, run.strategy.plan
+    streams = [] if batches is None else [batches]
+
+    def passes(size: int) -> Tensor:
+        if size != strategy.plan.batch_size:
+            times = plan.batch_size * plan.gradient_accumulation_steps // size
+            strategy.plan = replace(plan, batch_size=size, gradient_accumulation_steps=times)
+            state.sampler.shares = None  # they are of the larger size
+        run.reread = not streams
+        stream = streams.pop() if streams else run.stream(load(run, run.train_dataset, state.sampler))
+        return run_passes(run, stream, samples, exchange=strategy.ranks.size == 1)
+
+    loss, _ = run_with_less(
+        passes,
+        plan.batch_size,
+        state.model,
+        agree=strategy.ranks.least,
+        rank=strategy.ranks.rank,
+        reporter=run.reporter,
+        step=state.step + 1,
+    )
+    return loss
+
+
+def run_passes(run: Run, batches: Iterator[Any], samples: int, *, exchange: bool = True) -> Tensor:
+    """The forward and backward passes of a step; gradients stay with each rank unless ``exchange``.
+
+    Each micro-batch weighs as many samples as it has, so that the gradient is that of the mean
+    over all of them, however they are split.  The loss stays on the device: reading it would wait.
+    """
+    strategy, sampler = run.strategy, run.state.sampler
+    in_micro_batch = strategy.plan.batch_size * strategy.data_ranks
+    mine = sampler.rank_count(samples)
+    losses: list[Tensor] = []
+    run.balance.clock.start()
+    for start in range(0, samples, in_micro_batch):
+        inputs, targets = next(batches)
+        last = start + in_micro_batch >= samples
+        here = mine if last and not start else sampler.rank_count(min(in_micro_batch, samples - start))
+        weight = here * strategy.data_ranks / samples
+        loss = forward_backward(run, inputs, targets, weight, last=last, exchange=exchange)
+        losses.append(weigh(loss, here / max(mine, 1)))
+        run.reporter.heartbeat()
+    return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+
+def forward_backward(
+    run: Run, inputs: Any, targets: Any, weight: float, *, last: bool, exchange: bool = True
+) -> Tensor:
+    """One micro-batch; gradients are added up over those of a step.  Returns the mean loss, detached."""
+    strategy, scaler = run.strategy, run.state.scaler
+    if strategy.staged:
+        return strategy.run_stages(inputs, targets, run.loss_fn, weight)
+    with strategy.micro_batch(last=last, exchange=exchange):
+        if run.plain:
+            loss = run.loss_fn(run.model(inputs), targets)
+        else:
+            with run.around_forward():
+                loss = run.loss_fn(run.model(inputs), targets)
+        if last:
+            run.balance.clock.stop()  # from here on ranks wait for each other
+        weighed = weigh(loss, weight)
+        strategy.backward(scaler.scale(weighed) if scaler.used else weighed)
+    return loss.detach()
+
+
+def update(run: Run) -> None:
+    """Clip, step the optimizer and the scheduler, forget the gradients."""
+    strategy, state = run.strategy, run.state
+    strategy.finish_gradients()
+    if run.config.max_grad_norm is not None:
+        state.scaler.unscale(state.optimizer)
+        strategy.clip(state.model, run.config.max_grad_norm)
+    state.scaler.step(state.optimizer)
+    strategy.after_step()
+    state.optimizer.zero_grad(set_to_none=True)
+    if state.scheduler is not None:
+        state.scheduler.step()
+
+
+def weigh(loss: Tensor, share: float) -> Tensor:
+    """The product, where it is one: the common case saves two kernels."""
+    return loss if share == 1 else loss * share
