@@ -85,11 +85,18 @@ export class Log {
       this.#readAt = Date.now();
       this.said.textContent = this.#lines.get(this.#lines.total - 1) ?? "";
     }
-    this.#draw();
+    if (added) this.#draw();
+    else this.#drawAtOnce(); // somebody waits for these lines
   }
 
   #draw() {
-    this.#drawing ||= requestAnimationFrame(() => { this.#drawing = 0; this.#drawNow(); });
+    this.#drawing ||= requestAnimationFrame(() => this.#drawAtOnce());
+  }
+
+  #drawAtOnce() {
+    cancelAnimationFrame(this.#drawing);
+    this.#drawing = 0;
+    this.#drawNow();
   }
 
   #drawNow() {
