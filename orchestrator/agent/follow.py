@@ -19,6 +19,7 @@ from orchestrator import lifecycle, plan_changes, restarts, wakeups
 from orchestrator.agent.follow_events import EventFiles
 from orchestrator.models import Attempt, Job
 from orchestrator.store.log_lines import LineIndex
+from orchestrator.store.log_merge import MergedIndex
 from orchestrator.store.logs import read_log, split_lines
 from orchestrator.store.metrics import MetricWriter, Point
 from orchestrator.store.plain_file import open_plain
@@ -66,6 +67,7 @@ class Follower:
         self.stepped: bool = state.get("stepped", self.last_step is not None)
         self.log_sizes: dict[int, int] = {}
         self.log_indexes: dict[int, LineIndex] = {}
+        self.merged = MergedIndex(self.folder.merged_index) if attempt.job.gpus > 1 else None
         self.rate = StepRate()
 
     def close(self) -> None:
@@ -78,6 +80,9 @@ class Follower:
             at_end: the run is over, so a last line without its newline is whole.
         """
         more_logs = self._follow_logs()
+        if self.merged is not None:
+            seen = {rank: index.seen(at_end=at_end) for rank, index in self.log_indexes.items()}
+            self.merged.note(seen, time.time(), at_end=at_end)
         data = _read_plain(self.folder.metrics, self.metrics_offset, MOST_BYTES_A_POLL)
         now = time.time()
         full = len(data) == MOST_BYTES_A_POLL

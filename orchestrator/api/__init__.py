@@ -11,6 +11,7 @@ from orchestrator.api import (
     job_output,
     jobs,
     me,
+    merged_log,
     notifications,
     people,
     plan,
@@ -44,6 +45,7 @@ api.add_decorator(only_known_parameters)
 for _prefix, _router in (
     ("/jobs", jobs.router),
     ("/jobs", job_output.router),
+    ("/jobs", merged_log.router),
     ("/devices", devices.router),
     ("/pools", pools.router),
     ("/pools", people.rights_router),

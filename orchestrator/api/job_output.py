@@ -37,8 +37,11 @@ Window = Annotated[
 ]
 
 
-class LogPlace(BaseModel):
+class AttemptPlace(BaseModel):
     attempt: Annotated[int, Field(ge=1)] | None = Field(None, description="default: the newest")
+
+
+class LogPlace(AttemptPlace):
     rank: Annotated[int, Field(ge=0, le=100_000)] = 0
 
 
@@ -47,14 +50,18 @@ class LogWindow(LogPlace):
     limit: Annotated[int, Field(ge=4, le=4 * 1024**2)] = 256 * 1024
 
 
-class LineWindow(LogPlace):
+class Lines(BaseModel):
     start: Annotated[int, Field(ge=-(2**53), le=2**53)] = Field(
         0, alias="from", description="number of the first line, from 0; negative: from the end"
     )
     count: Annotated[int, Field(ge=1, le=MOST_LINES)] = 200
 
 
-class LogSearch(LogPlace):
+class LineWindow(LogPlace, Lines):
+    pass
+
+
+class Wanted(BaseModel):
     q: str = Field(max_length=LONGEST_QUERY, description="a text; with `regex` an RE2 expression")
     regex: bool = False
     case: bool = Field(False, description="whether upper and lower case differ")
@@ -62,6 +69,10 @@ class LogSearch(LogPlace):
         0, alias="from", description="hits before are counted only"
     )
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class LogSearch(LogPlace, Wanted):
+    pass
 
 
 class MetricNames(BaseModel):
@@ -84,7 +95,7 @@ class MetricWindow(MetricNames):
 def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> HttpResponse:
     """Bytes of a log from an offset, as they were written; X-Next-Offset says where to read on."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    number, folder = _log_of(job, window)
+    number, folder = find_log(job, window.attempt, window.rank)
     chunk = logs.read_log(folder.log(window.rank), window.offset, window.limit)
     headers = {
         "X-Offset": str(chunk.offset),
@@ -103,7 +114,7 @@ def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> 
 def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindow]) -> object:
     """Lines of a log by number, as text that is safe to show; colours stay."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    number, folder = _log_of(job, window)
+    number, folder = find_log(job, window.attempt, window.rank)
     log, index = folder.log(window.rank), folder.log_index(window.rank)
     total = log_lines.count_lines(log, index) if log.exists() else 0
     # Read after it was counted: a log that grew meanwhile has at least as many lines as are told.
@@ -123,7 +134,7 @@ def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindo
 def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -> object:
     """Lines that hold a text, a page of them and how many there are in the whole log."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    number, folder = _log_of(job, window)
+    number, folder = find_log(job, window.attempt, window.rank)
     found = log_search.search(
         folder.log(window.rank),
         folder.log_index(window.rank),
@@ -142,18 +153,18 @@ def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -
     }
 
 
-def _log_of(job: Job, place: LogPlace) -> tuple[int, AttemptFolder]:
+def find_log(job: Job, attempt: int | None, rank: int = 0) -> tuple[int, AttemptFolder]:
     """The attempt whose log is meant, and its folder.
 
     Raises:
         NotFound: the job has no such attempt or rank.
     """
-    number = place.attempt or job.attempt_count
-    if place.attempt and not Attempt.objects.filter(job=job, number=number).exists():
+    number = attempt or job.attempt_count
+    if attempt and not Attempt.objects.filter(job=job, number=number).exists():
         raise NotFound(f"The job has no attempt {number}.")
-    if place.rank >= job.gpus:
+    if rank >= job.gpus:
         last = job.gpus - 1
-        raise NotFound(f"The job has no rank {place.rank}; give {f'0 to {last}' if last else '0'}.")
+        raise NotFound(f"The job has no rank {rank}; give {f'0 to {last}' if last else '0'}.")
     return number, _folder(job).attempt(number)
 
 

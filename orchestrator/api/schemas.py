@@ -511,6 +511,27 @@ class LogLinesOut(BaseModel):
     lines: list[LogLineOut]
 
 
+class MergedLineOut(LogLineOut):
+    number: int = Field(description="among the lines of all ranks, from 0")
+    rank: int
+    seen_at: datetime = Field(description="by the agent, which looks about once a second")
+
+
+class MergedLinesOut(BaseModel):
+    attempt: int
+    total: int = Field(
+        description="lines of all ranks that have their place; those of the last second or so have none"
+    )
+    lines: list[MergedLineOut]
+
+
+class MergedHitsOut(BaseModel):
+    attempt: int
+    total: int = Field(description="lines that match in the logs of all ranks")
+    more: bool = Field(description="there are more: counting stopped")
+    hits: list[MergedLineOut]
+
+
 class LogHitsOut(BaseModel):
     attempt: int
     rank: int

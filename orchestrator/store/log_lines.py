@@ -47,6 +47,10 @@ class LineIndex:
         self._lines = int(entries["line"][-1]) if len(entries) else 0
         self._seen_s = float(entries["time_s"][-1]) if len(entries) else -EVERY_S
 
+    def seen(self, *, at_end: bool = False) -> int:
+        """Whole lines up to where it was read; at the end one without a newline is whole too."""
+        return self._lines + (at_end and self.offset > self._begin)
+
     def extend(self, now_s: float, most_bytes: int = MOST_BYTES_A_TURN) -> int:
         """Index what was written since, about ``most_bytes`` of it; returns the number of whole lines."""
         try:

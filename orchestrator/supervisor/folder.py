@@ -62,6 +62,11 @@ class AttemptFolder:
         return self.root / f"rank{rank}.idx"
 
     @property
+    def merged_index(self) -> Path:
+        """In which order the lines of several ranks were seen."""
+        return self.root / "merged.idx"
+
+    @property
     def launcher_log(self) -> Path:
         """What bubblewrap and torchrun themselves print."""
         return self.logs / "launcher.log"

@@ -11,6 +11,7 @@ from asgiref.sync import async_to_sync
 from django.test import AsyncClient
 
 from orchestrator import tokens
+from orchestrator.agent.follow import Follower
 from orchestrator.models import Checkpoint, JobState
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.metrics import MetricWriter, points_of
@@ -395,3 +396,35 @@ def test_a_search_of_a_log_pages_through_its_hits(client_of, ada, make_attempt, 
     assert [hit["text"] for hit in found["hits"]] == ["line 10", "line 11"]
     assert refused.status_code == 400
     assert "q" in refused.json()["errors"]
+
+
+def test_the_lines_of_all_ranks_come_as_one_log(client_of, ada, bob, make_attempt, make_device, home):
+    attempt = make_attempt(state=JobState.RUNNING, gpus=2, devices=[make_device(0), make_device(1)])
+    folder = home.job(attempt.job_id).attempt(attempt.number)
+    folder.logs.mkdir(parents=True, exist_ok=True)
+    folder.log(1).write_text("one\n")
+    follower = Follower(attempt)
+    follower.poll()
+    folder.log(0).write_text("<b>zero</b>\n")
+    follower.poll(at_end=True)
+    follower.close()
+    client, address = client_of(ada), f"/jobs/{attempt.job_id}/logs/merged"
+
+    lines = client.send("GET", address).json()
+    found = client.send("GET", f"{address}/search?q=ZERO").json()
+
+    assert lines["total"] == 2
+    assert [(line["number"], line["rank"], line["text"]) for line in lines["lines"]] == [
+        (0, 1, "one"),
+        (1, 0, "<b>zero</b>"),
+    ]
+    assert [hit["number"] for hit in found["hits"]] == [1]
+    assert client.send("GET", f"{address}?attempt=7").status_code == 404
+    assert client.send("GET", f"{address}/search?q=(&regex=true").status_code == 400
+    assert client_of(bob).send("GET", address).status_code == 404
+
+
+def test_a_job_on_one_device_has_nothing_to_merge(client_of, ada, make_attempt):
+    attempt = make_attempt()
+    answer = client_of(ada).send("GET", f"/jobs/{attempt.job_id}/logs/merged").json()
+    assert (answer["total"], answer["lines"]) == (0, [])
