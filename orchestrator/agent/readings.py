@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from orchestrator import live, wakeups
 from orchestrator.agent.claims import ClaimWatch
+from orchestrator.agent.freed import FreedDevices
 from orchestrator.agent.idle import IdleWatch
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
 from orchestrator.agent.slow import SlowDevices
@@ -62,6 +63,7 @@ class ReadingsThread(threading.Thread):
         self.idle = IdleWatch()
         self.spans = SpanKeeper()
         self.slow = SlowDevices()
+        self.freed = FreedDevices()
         self.problem: str | None = None
         self.labels: dict[str, Device] = {}
         self.present: MissingDevices | None = None
@@ -104,6 +106,7 @@ class ReadingsThread(threading.Thread):
             )
         )
         wakeups.publish("devices", self.seq)
+        self.freed.note(readings, leases)
         self.claims.note(readings, leases)
         self.idle.note(readings, leases, timezone.now(), time.monotonic())
         act_on_xids(readings, leases)
@@ -203,4 +206,5 @@ def _process(process: DeviceProcess) -> dict[str, Any]:
         # The program alone: arguments are their owner's, and everybody sees this.
         "command": PurePath(process.command.split(" ", 1)[0]).name,
         "job": process.attempt.partition(":")[0] if process.attempt else None,
+        "attempt": int(process.attempt.partition(":")[2]) if process.attempt else None,
     }

@@ -30,8 +30,10 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
     fresh = abs(time.time() - readings.taken_at) < live.STALE_AFTER_S  # the clock on the wall may go back
     measured = {device["id"]: device for device in readings.devices} if fresh else {}
     leases = defaultdict(list)
+    holders: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for lease in Lease.objects.active().select_related("attempt", "device").order_by("rank"):
         leases[str(lease.attempt.job_id)].append(lease)
+        holders[lease.device_id].add((str(lease.attempt.job_id), lease.attempt.number))
     saved_at = _newest_checkpoints()
     learned = recall()
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
@@ -39,7 +41,9 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
     return scheduling.State(
         now=now.timestamp(),
-        devices=tuple(device_facts(row, measured.get(row.id)) for row in Device.objects.all()),
+        devices=tuple(
+            device_facts(row, measured.get(row.id), holders[row.id]) for row in Device.objects.all()
+        ),
         queued=tuple(
             scheduling.QueuedJob(
                 **job_facts(job),

@@ -65,7 +65,7 @@ class Board:
         self._spots: dict[str, list[str]] = {}
         self._found: dict[tuple[str, int], Found | None] = {}
         for device in room.usable.values():
-            share = max(0, device.total_bytes - device.foreign_bytes)
+            share = max(0, device.total_bytes - device.others_bytes)
             taken = bool(room.tenants.get(device.id))
             free = share if taken else room.free_bytes(device, whole=False)
             site = Site(device, room.calm(device), share, free)

@@ -96,6 +96,8 @@ def _cause(room: Room, device: Device) -> str:
         return f"{name} is fenced until its last job is proven dead"
     if device.health != "ok":
         return f"{name} is {device.health}"
+    if device.residue_bytes > 0:
+        return f"{name} still holds {gib(device.residue_bytes)} of a job that has ended"
     if device.foreign_bytes > 0:
         return f"{name} is in use outside Berth, {gib(device.foreign_bytes)}"
     return f"{name} is cut into slices"

@@ -69,14 +69,14 @@ class Room:
                 self._claimed[share.device_id] += share.memory_bytes
 
     def calm(self, device: Device) -> bool:
-        """Whether processes that are not Berth's leave it usable as a whole."""
-        return device.foreign_bytes <= self._policy.foreign_allowed_bytes
+        """Whether processes of no running job of Berth's leave it usable as a whole."""
+        return device.others_bytes <= self._policy.foreign_allowed_bytes
 
     def capacity_bytes(self, device: Device, *, whole: bool) -> int:
         """What jobs could have on it if no job of ours were there; NOWHERE if not even one could."""
         if device.id not in self.usable or (whole and not self.calm(device)):
             return NOWHERE
-        return device.total_bytes if whole else max(0, device.total_bytes - device.foreign_bytes)
+        return device.total_bytes if whole else max(0, device.total_bytes - device.others_bytes)
 
     def free_bytes(self, device: Device, *, whole: bool) -> int:
         """What a job may claim on it now; NOWHERE if nothing."""

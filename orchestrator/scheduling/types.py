@@ -24,6 +24,7 @@ class Device:
     index: int = 0  # number shown to people: "GPU 3"
     used_bytes: int = 0  # measured, all processes
     foreign_bytes: int = 0  # measured, held by processes that are not Berth's
+    residue_bytes: int = 0  # measured, held by processes of attempts that have ended
     admin_state: str = "enabled"  # enabled, draining, disabled
     health: str = "ok"  # ok, fenced, faulty, missing
     numa_node: int | None = None
@@ -34,6 +35,11 @@ class Device:
     @property
     def offered(self) -> bool:
         return self.admin_state == "enabled" and self.health == "ok"
+
+    @property
+    def others_bytes(self) -> int:
+        """What no running job of Berth's holds, and none can have."""
+        return self.foreign_bytes + self.residue_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator import live, placement, scheduling
+from orchestrator import lifecycle, live, placement, scheduling
+from orchestrator.lifecycle import Ending
 from orchestrator.live import NowReadings
-from orchestrator.models import AdminState, Attempt, Health, Job, JobState, Lease, SchedulerTerm
+from orchestrator.models import AdminState, Attempt, ExitKind, Health, Job, JobState, Lease, SchedulerTerm
 from orchestrator.spec import GIB
 from tests.orchestrator.invariants import check_invariants
 
@@ -246,3 +247,39 @@ def test_terms_rise_with_every_pass():
     placement.run_pass()
 
     assert SchedulerTerm.objects.get().term == 2
+
+
+def test_f27_a_gpu_is_not_idle_until_a_reading_shows_none_of_the_ended_attempts_processes(
+    make_job, make_device, make_attempt
+):
+    """The lease ended after the last reading, and the driver still gives the memory back."""
+    gpu = make_device(0, id="GPU-a", kind="gpu")
+    attempt = make_attempt(devices=[gpu], state=JobState.RUNNING)
+    process = {"pid": 7, "used_bytes": 30 * GIB, "job": str(attempt.job_id), "attempt": attempt.number}
+    read(reading("GPU-a") | {"used_bytes": 30 * GIB, "processes": [process]})
+    lifecycle.end(attempt, Ending(kind=ExitKind.OK, detail="Ended.", at=timezone.now(), run_s=1))
+    whole, part = make_job(), make_job(spec={"gpu_memory_gib": 60})
+
+    assert placement.run_pass() == 0
+
+    whole.refresh_from_db()
+    assert "GPU 0 still holds 30 GiB of a job that has ended" in whole.wait_sentence
+    read(reading("GPU-a"))
+    assert placement.run_pass() == 1
+    part.refresh_from_db()
+    assert part.state == JobState.QUEUED
+
+
+def test_f27_a_job_that_runs_is_no_residue_to_its_neighbour(make_job, make_device, make_attempt):
+    gpu = make_device(0, id="GPU-a", kind="gpu")
+    attempt = make_attempt(
+        devices=[gpu], state=JobState.RUNNING, memory_bytes=30 * GIB, spec={"gpu_memory_gib": 30}
+    )
+    process = {"pid": 7, "used_bytes": 30 * GIB, "job": str(attempt.job_id), "attempt": attempt.number}
+    read(reading("GPU-a") | {"used_bytes": 30 * GIB, "processes": [process]})
+    job = make_job(spec={"gpu_memory_gib": 40})
+
+    started = placement.run_pass()
+
+    job.refresh_from_db()
+    assert started == 1, job.wait_sentence

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError
+from django.utils import timezone
 
 from orchestrator import live
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
@@ -120,6 +121,7 @@ def test_f83_a_foreign_process_is_shown_with_its_pid_and_user():
         "user": "eve",
         "command": "python",
         "job": None,
+        "attempt": None,
     }
     assert device["processes"][1]["job"] == "some-job"
 
@@ -231,3 +233,39 @@ def test_a_device_is_held_whole_by_one_attempt_only(make_attempt, make_device):
     make_attempt(devices=[device])
     with pytest.raises(IntegrityError):
         make_attempt(devices=[device])
+
+
+def test_f27_a_pass_is_asked_for_when_the_driver_shows_an_ended_attempt_no_more(
+    make_attempt, sent_tasks, django_capture_on_commit_callbacks
+):
+    gpus = FakeGpus()
+    thread = ReadingsThread(gpus, threading.Event())
+    tick(gpus, thread)
+    attempt = make_attempt(devices=[Device.objects.get(pk="GPU-0")], state=JobState.RUNNING)
+    gpus.processes = (DeviceProcess(7, 30 * GIB, "ada", "python", f"{attempt.job_id}:1"),)
+    now = tick(gpus, thread)
+    process = now.devices[0]["processes"][0]
+
+    with django_capture_on_commit_callbacks(execute=True):
+        attempt.leases.update(ended_at=timezone.now())
+        gpus.processes = (
+            DeviceProcess(7, 30 * GIB, "ada", "python", None),
+        )  # its lease is over, it is not gone
+        sent_tasks.clear()
+        tick(gpus, thread)
+    before = list(sent_tasks)
+    with django_capture_on_commit_callbacks(execute=True):
+        gpus.processes = ()
+        tick(gpus, thread)
+
+    assert (process["job"], process["attempt"]) == (str(attempt.job_id), 1)
+    assert before == []
+    assert sent_tasks == ["orchestrator.tasks.schedule"]
+
+
+@pytest.fixture
+def sent_tasks(monkeypatch) -> list[str]:
+    """The names of the tasks that would have gone to the broker."""
+    sent: list[str] = []
+    monkeypatch.setattr("orchestrator.wakeups._send_task", lambda name, *arguments: sent.append(name))
+    return sent
