@@ -45,14 +45,18 @@ export class Log {
   }
 
   // Shows the log that is chosen above the window.
-  open() {
+  async open() {
     this.#lines?.close();
     this.#unseen = 0;
     this.#whole.clear();
     this.search.forget();
     const place = { attempt: this.attempt.value, rank: this.rank.value };
-    document.getElementById("log-download").href = `/api/v1/jobs/${this.#job}/logs?${new URLSearchParams({ ...place, limit: 4194304 })}`;
-    this.#lines = new LogLines(this.#job, place, (added) => this.#grew(added));
+    const download = document.getElementById("log-download");
+    download.hidden = place.rank === "all"; // each rank has its own file
+    download.href = `/api/v1/jobs/${this.#job}/logs?${new URLSearchParams({ ...place, limit: 4194304 })}`;
+    const Lines = place.rank === "all" ? (await import("./log-merged.js")).MergedLines : LogLines;
+    if (place.rank !== this.rank.value || place.attempt !== this.attempt.value) return; // chosen meanwhile
+    this.#lines = new Lines(this.#job, place, (added) => this.#grew(added));
     this.#lines.start().then(() => this.#readLink());
   }
 
@@ -138,6 +142,8 @@ export class Log {
     const link = Object.assign(document.createElement("a"), { className: "line-number", href: `#L${number + 1}`, textContent: number + 1, tabIndex: -1 });
     const content = document.createElement("span");
     row.append(link, content);
+    const source = this.#lines.source?.(number);
+    if (source?.seen_at) content.before(rankOf(source));
     if (text === null) {
       content.className = "quiet";
       content.textContent = "…";
@@ -189,6 +195,13 @@ export class Log {
     const text = `${this.#unseen.toLocaleString("en")} new lines, jump to the end`;
     if (this.newer.textContent !== text) this.newer.textContent = text;
   }
+}
+
+function rankOf({ rank, seen_at }) {
+  const seen = new Date(seen_at);
+  const chip = Object.assign(document.createElement("span"), { className: "line-rank quiet", textContent: `${seen.toTimeString().slice(0, 8)} r${rank}` });
+  chip.title = `Rank ${rank}, seen ${seen.toLocaleString()}`;
+  return chip;
 }
 
 function div(name) {

@@ -5,6 +5,7 @@ from playwright.sync_api import Page, expect
 
 from orchestrator.models import JobState
 from orchestrator.store.log_lines import LineIndex
+from orchestrator.store.log_merge import MergedIndex
 
 pytestmark = [
     pytest.mark.slow,
@@ -139,3 +140,36 @@ def test_a_link_leads_to_its_lines_and_long_lines_open(open_page, ada, write_log
     page.get_by_role("button", name="show all 9,000 characters").click()
     expect(page.get_by_role("button", name="show all")).to_have_count(0)
     assert len(log.locator(".is-linked").first.inner_text()) > 9000
+
+
+def test_the_lines_of_all_ranks_stand_in_the_order_they_were_seen(
+    home, open_page, ada, make_attempt, make_device
+):
+    attempt = make_attempt(state=JobState.RUNNING, gpus=2, devices=[make_device(0), make_device(1)])
+    folder = home.job(attempt.job_id).attempt(1)
+    folder.logs.mkdir(parents=True)
+    agent = MergedIndex(folder.merged_index)
+    lines = {0: 0, 1: 0}
+
+    def write(rank: int, text: str) -> None:
+        with folder.log(rank).open("a") as file:
+            file.write(text)
+        lines[rank] += text.count("\n")
+        agent.note(lines, 1_795_209_600.0, at_end=True)
+
+    for number in range(300):
+        write(number % 2, f"step {number}\n")
+    page = open_page(ada, f"/jobs/{attempt.job_id}")
+    page.get_by_label("rank", exact=True).select_option("all")
+    rows = page.locator(".log .line")
+    expect(rows.last).to_contain_text("r1step 299")
+    expect(page.locator("#log-download")).to_be_hidden()
+
+    write(0, "ERROR the end\n")
+    expect(rows.last).to_contain_text("r0ERROR the end", timeout=15_000)
+    page.locator("#log-search").fill("step 10")
+    page.keyboard.press("Enter")
+    expect(page.locator("#log-hits")).to_contain_text("1 of 11")
+    expect(page.locator(".line.is-current")).to_contain_text("r0step 10")
+    page.get_by_label("rank", exact=True).select_option("1")
+    expect(page.locator(".log .line-rank")).to_have_count(0)
