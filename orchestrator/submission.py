@@ -43,6 +43,7 @@ from orchestrator.models import (
     JobState,
     Pool,
 )
+from orchestrator.repeating import again_when_undone
 from orchestrator.spec import GIB, Dependency, JobSpec, say_problem
 from orchestrator.store import bundles, scripts
 from orchestrator.store.checkpoints import GenerationStore
@@ -141,10 +142,13 @@ def accept(
     spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
     # Before others have to wait for us; a request that was answered before makes none, and may be unable to.
     columns = {} if known else _columns(user, spec, stored.sha256)
-    try:
+
+    @again_when_undone
+    def write() -> Accepted:
         with _one_writer(), transaction.atomic():
             if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
                 return kept
+            quotas.one_submit_at_a_time(user)
             quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
             job = _create(user, spec, columns or _columns(user, spec, stored.sha256))
             if idempotency_key:
@@ -157,12 +161,15 @@ def accept(
                     answer=render(job, warnings) if render else {"id": str(job.pk)},
                     created_at=job.submitted_at,
                 )
+        return Accepted(job, created=True, warnings=warnings)
+
+    try:
+        return write()
     except IntegrityError:
         # PostgreSQL lets two requests with one key come this far; the later one waits for the earlier here.
         if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
             return kept
         raise
-    return Accepted(job, created=True, warnings=warnings)
 
 
 def _check_pool(user: AbstractBaseUser, spec: JobSpec) -> None:
@@ -431,6 +438,7 @@ def _array_members(spec: ArraySpec, columns: Mapping[str, Any]) -> list[Job]:
     return members
 
 
+@again_when_undone
 def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[str, Any]) -> Job:
     """Submit the same code again as a new job.
 
@@ -450,13 +458,15 @@ def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[st
     spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
     rights.check_steer(user, job)
     spec = _resolve(user, spec)
-    quotas.check_submit(user, spec)
     _store_code(spec, None, None)  # the bundle is there, with the entrypoint
     with transaction.atomic():
+        quotas.one_submit_at_a_time(user)
+        quotas.check_submit(user, spec)
         columns = _columns(user, spec, job.bundle)
         return _create(user, spec, columns, parent=job, resume=resume)
 
 
+@again_when_undone
 def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
     """Change what may be changed after the submit: name, tags, priority, time limit.
 

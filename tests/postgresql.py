@@ -18,6 +18,7 @@ SUITE = (
     "tests/orchestrator/test_lifecycle.py",
     "tests/orchestrator/test_placement.py",
     "tests/orchestrator/test_submission.py",
+    "tests/orchestrator/test_repeating.py",
     "tests/orchestrator/test_state_machine.py",
     "tests/orchestrator/test_doctor.py",
     "tests/orchestrator/test_backup.py",

@@ -14,6 +14,7 @@ from django.utils import timezone
 from orchestrator import wakeups
 from orchestrator.exceptions import Conflict
 from orchestrator.models import Errand, Job, JobEvent, JobState, Outbox
+from orchestrator.repeating import again_when_undone
 
 NEXT_STATES: Mapping[str, frozenset[str]] = {
     JobState.QUEUED: frozenset({JobState.HELD, JobState.STARTING, JobState.CANCELLED, JobState.FAILED}),
@@ -159,16 +160,21 @@ def queue_errand(job: Job, errand: Errand, *, number: int = 0, now: datetime | N
     if errand == Errand.LAUNCH:
         wakeups.launch(job.pk, number)
     else:
-        wakeups.schedule()
+        wakeups.schedule(for_errands=True)
 
 
 def retry_when_stale(job: Job, act: Callable[[Job], None]) -> Job:
     """Run ``act`` on a fresh row until no other process comes in between; each round somebody got on."""
-    while True:
+
+    @again_when_undone
+    def try_once() -> None:
         job.refresh_from_db()
+        with transaction.atomic():
+            act(job)
+
+    while True:
         try:
-            with transaction.atomic():
-                act(job)
-            return job
+            try_once()
         except StaleJob:
             continue
+        return job

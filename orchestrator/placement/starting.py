@@ -11,10 +11,12 @@ from orchestrator.lifecycle import IllegalTransition, StaleJob
 from orchestrator.models import Device, Job, Lease
 from orchestrator.placement.promises import check_promise
 from orchestrator.placement.turns import OldTerm, check_term
+from orchestrator.repeating import again_when_undone
 
 logger = logging.getLogger(__name__)
 
 
+@again_when_undone
 def start(term: int, job: Job, decision: scheduling.Start, now: datetime) -> bool:
     """Apply one start; False when the world moved on since the snapshot."""
     ids = [share.device_id for share in decision.devices]
@@ -48,6 +50,7 @@ def _fits(device: Device, share: int | None) -> bool:
     return len(held) == len(claims) and sum(held) + share <= device.memory_bytes
 
 
+@again_when_undone
 def preempt(term: int, job: Job, other: Job) -> bool:
     """Stop a job so that another gets its devices; both histories say so.  False when it cannot be stopped now."""
     try:
@@ -62,6 +65,7 @@ def preempt(term: int, job: Job, other: Job) -> bool:
     return True
 
 
+@again_when_undone
 def vacate(term: int, job: Job, booking: str) -> bool:
     """Stop a job whose devices are booked for others.  False when it cannot be stopped now."""
     try:
