@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -27,18 +26,13 @@ from orchestrator.models import (
     Job,
     JobEvent,
     JobState,
-    Lease,
 )
 from orchestrator.store import logs
-from orchestrator.store.device_history import DeviceHistory, reading_json
 
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
 MOST_FILES = 200
 MOST_EVENTS = 100
-MOST_HISTORY_POINTS = 240
-CHARTED = ("memory_used_bytes", "utilization_percent")
-MOST_LEASES = 64
 
 EXIT_WORDS = {
     "user_error": "The script ended with an error",
@@ -55,7 +49,7 @@ EXIT_WORDS = {
 
 @require_GET
 def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    found = _visible(request, job_id)
+    found = visible_job(request, job_id)
     now = timezone.now()
     attempts = list(found.attempts.prefetch_related("leases__device").order_by("-number"))
     labels = rows.device_labels([found.pk])[found.pk]
@@ -118,7 +112,7 @@ def neighbours(job: Job, request: HttpRequest) -> dict[str, UUID | None]:
     }
 
 
-def _visible(request: HttpRequest, job_id: UUID) -> Job:
+def visible_job(request: HttpRequest, job_id: UUID) -> Job:
     """The job, or the same answer as for one that does not exist."""
     visible = Job.objects.visible_to(request.user).select_related("owner", "pool", "parent")
     return get_object_or_404(visible, pk=job_id)
@@ -196,37 +190,10 @@ def output_files(job: Job) -> list[dict[str, Any]]:
     ]
 
 
-@require_GET
-def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """Memory and utilisation of the job's devices while it held them, for the charts."""
-    found = _visible(request, job_id)
-    history = DeviceHistory(settings.HOME.device_history)
-    devices: dict[str, dict[str, Any]] = {}
-    leases = Lease.objects.filter(attempt__job=found).select_related("device").order_by("-started_at")
-    for lease in leases[:MOST_LEASES]:
-        device = lease.device
-        entry = devices.setdefault(
-            device.pk,
-            {"id": device.pk, "label": device.label, "total_bytes": device.memory_bytes, "spans": []},
-        )
-        entry["spans"].append((lease.started_at, lease.ended_at or timezone.now()))
-    for entry in devices.values():
-        spans = entry.pop("spans")
-        start, end = min(first for first, _ in spans), max(last for _, last in spans)
-        entry["series"] = _series(history, entry["id"], start, end)
-    shown = sorted(devices.values(), key=lambda entry: str(entry["label"]))
-    return HttpResponse(orjson.dumps({"devices": shown}), content_type="application/json")
-
-
-def _series(history: DeviceHistory, device_id: str, start: datetime, end: datetime) -> dict[str, object]:
-    found = history.read(device_id, start.timestamp(), end.timestamp(), max_points=MOST_HISTORY_POINTS)
-    return reading_json({name: found[name] for name in CHARTED if name in found})
-
-
 @require_POST
 def act(request: HttpRequest, job_id: UUID, action: str) -> HttpResponse:
     """Carry out one of ``offers``; a script is answered in JSON, a form by a redirect."""
-    found = _visible(request, job_id)
+    found = visible_job(request, job_id)
     do = ACTIONS.get(action)
     if do is None:
         raise Http404

@@ -81,6 +81,12 @@ class DeviceHistory:
                 found[name] = _reduce(ms[given], values[given, index], max_points)
         return found
 
+    def records(self, device_id: str, start_s: float, end_s: float) -> Iterator[tuple[float, list[float]]]:
+        """Every record in the window: seconds since 1970; mean, minimum, maximum of each measure, NaN where none."""
+        ms, values = self._records(device_id, int(start_s * 1000), int(end_s * 1000))
+        for at_ms, each in zip(ms.tolist(), values.reshape(len(ms), -1).tolist(), strict=True):
+            yield at_ms / 1000, each
+
     def drop_old(self, *, now: float | None = None) -> int:
         """Remove the days beyond the retention; returns how many files."""
         first = int((time.time() if now is None else now) * 1000) // DAY_MS - self._retention_days

@@ -17,8 +17,8 @@ export async function watchDevices(address, isFinal) {
   const box = document.getElementById("device-charts");
   section.hidden = false;
   box.replaceChildren();
-  const memory = new Chart(box, { title: "memory in use", fromZero: true, format: (gib) => size(gib * 1024 ** 3) });
-  const use = new Chart(box, { title: "utilisation", unit: " %", fromZero: true, format: (percent) => Math.round(percent) });
+  const memory = new Chart(box, { title: "memory in use", csv: `${address}.csv`, fromZero: true, format: (gib) => size(gib * 1024 ** 3) });
+  const use = new Chart(box, { title: "utilisation", csv: `${address}.csv`, unit: " %", fromZero: true, format: (percent) => Math.round(percent) });
   const byId = new Map(devices.map((device) => [device.id, { ...device, memory: inGib(device.series.memory_used_bytes), use: device.series.utilization_percent ?? nothing() }]));
   const draw = () => {
     const all = [...byId.values()].slice(0, 8);
