@@ -7,9 +7,12 @@ from orchestrator.models import Attempt
 
 
 @shared_task
-def schedule() -> None:
-    """Run one scheduling pass."""
-    placement.run_pass()
+def schedule(*, for_errands: bool = False) -> None:
+    """Run one scheduling pass; ``for_errands`` only if one is open that asks for it.
+
+    Of a thousand submits at once each sends a message, and the first passes answer them all.
+    """
+    placement.run_pass(only_for_errands=for_errands)
 
 
 @shared_task

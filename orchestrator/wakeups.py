@@ -95,9 +95,14 @@ def publish(topic: str, seq: int | None = None) -> None:
     transaction.on_commit(send)
 
 
-def schedule() -> None:
-    """Ask a worker for a scheduling pass, after the open transaction."""
-    transaction.on_commit(partial(_send_task, "orchestrator.tasks.schedule"))
+def schedule(*, for_errands: bool = False) -> None:
+    """Ask a worker for a scheduling pass, after the open transaction.
+
+    Args:
+        for_errands: an open errand asks for it, so that one pass answers any number of these messages.
+    """
+    named = {"for_errands": True} if for_errands else {}
+    transaction.on_commit(partial(_send_task, "orchestrator.tasks.schedule", **named))
 
 
 def launch(job_id: object, number: int) -> None:
@@ -105,12 +110,14 @@ def launch(job_id: object, number: int) -> None:
     transaction.on_commit(partial(_send_task, "orchestrator.tasks.launch", str(job_id), number))
 
 
-def _send_task(name: str, *arguments: object) -> None:
+def _send_task(name: str, *arguments: object, **named: object) -> None:
     if _withheld.get():
         return
     from orchestrator.config.celery import app  # late: importing it costs 60 ms that a command need not pay
 
-    _Sender.get().put(f"task {name} {arguments}", partial(app.send_task, name, args=arguments))
+    _Sender.get().put(
+        f"task {name} {arguments} {named}", partial(app.send_task, name, args=arguments, kwargs=named)
+    )
 
 
 @contextmanager

@@ -172,7 +172,7 @@ class Sweeper:
         if any(errand.pk in by_hand for errand in passes):
             self._pass_ourselves(now)
         elif passes:
-            wakeups.schedule()
+            wakeups.schedule(for_errands=True)
         for errand in due:
             if errand.errand != Errand.LAUNCH:
                 continue

@@ -21,15 +21,20 @@ ERRANDS_A_STATEMENT = 500
 POLICY = scheduling.Policy.progress_aware()  # as the benchmarks measure it
 
 
-def run_pass(now: datetime | None = None) -> int:
+def run_pass(now: datetime | None = None, *, only_for_errands: bool = False) -> int:
     """Place what can be placed; returns how many jobs got devices.
 
     Any number of passes may run at once: only the newest may write (its term is checked with each write).
+
+    Args:
+        only_for_errands: do nothing unless an open errand asks for a pass.
     """
     now = now or timezone.now()
     with turn():
-        term = next_term()
         seen = _open_errands()
+        if only_for_errands and not seen:
+            return 0
+        term = next_term()
         if not Job.objects.queued().exists() and not Booking.objects.not_over(now).exists():
             keep_plans(term, scheduling.Decisions(), now)
             _settle(seen, now)

@@ -9,8 +9,19 @@ from django.utils import timezone
 from orchestrator import lifecycle, live, placement, scheduling
 from orchestrator.lifecycle import Ending
 from orchestrator.live import NowReadings
-from orchestrator.models import AdminState, Attempt, ExitKind, Health, Job, JobState, Lease, SchedulerTerm
+from orchestrator.models import (
+    AdminState,
+    Attempt,
+    Errand,
+    ExitKind,
+    Health,
+    Job,
+    JobState,
+    Lease,
+    SchedulerTerm,
+)
 from orchestrator.spec import GIB
+from orchestrator.tasks import schedule
 from tests.orchestrator.invariants import check_invariants
 
 
@@ -61,6 +72,23 @@ def test_i14_a_job_that_waits_has_a_sentence(make_job, make_attempt):
     job.refresh_from_db()
     assert job.wait_code == "devices"
     assert job.wait_sentence.startswith("Waits for 1 simulated GPU; none is free.")
+
+
+def test_one_pass_answers_a_burst_of_submits(make_job, make_device):
+    make_device(0)
+    for _ in range(3):
+        lifecycle.queue_errand(make_job(), Errand.SCHEDULE)
+
+    terms = []
+    for _ in range(3):
+        schedule(for_errands=True)
+        terms.append(SchedulerTerm.objects.get().term)
+    schedule()
+
+    assert terms == [terms[0]] * 3
+    assert (
+        SchedulerTerm.objects.get().term == terms[0] + 1
+    )  # who asks without an errand gets a pass of his own
 
 
 def test_a_second_pass_writes_nothing_that_did_not_change(
