@@ -5,7 +5,7 @@ import threading
 import pytest
 from django.db import OperationalError, close_old_connections, connection, transaction
 
-from orchestrator import lifecycle, quotas, repeating, submission
+from orchestrator import lifecycle, quotas, submission
 from orchestrator.exceptions import TooMany
 from orchestrator.models import Job, JobEvent, JobState, Quota
 from orchestrator.submission import parse_spec
@@ -39,7 +39,7 @@ class Deadlocks:
 @pytest.fixture
 def pauses(monkeypatch) -> list[float]:
     waited: list[float] = []
-    monkeypatch.setattr(repeating.time, "sleep", waited.append)
+    monkeypatch.setattr("orchestrator.repeating.time.sleep", waited.append)
     return waited
 
 
