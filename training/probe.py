@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, profiler
@@ -24,19 +25,35 @@ class CommunicationProbe:
     def measure(self, step: Callable[[], Tensor]) -> tuple[Tensor, float]:
         """Run ``step``; its result, and the share of its time in which a collective was under way."""
         self._next += PROBE_EVERY_STEPS
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it writes its trace points into the run's log
+        profile = StepProfile()
+        profile.start()
+        result = step()
+        return result, profile.stop()
+
+
+class StepProfile:
+    """Measures in what share of the time between ``start`` and ``stop`` a collective was under way."""
+
+    def __init__(self) -> None:
         activities = [profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(profiler.ProfilerActivity.CUDA)
-        with profiler.profile(activities=activities) as profile:
-            with profiler.record_function(_WHOLE):
-                result = step()
-            if torch.cuda.is_available():
-                torch.cuda.current_stream().synchronize()
-        spans = [
-            (event.name, event.time_range.start, event.time_range.end) for event in profile.events() or ()
-        ]
-        return result, busy_share(spans)
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it writes its trace points into the run's log
+        self._profile = profiler.profile(activities=activities)
+        self._whole = profiler.record_function(_WHOLE)
+
+    def start(self) -> None:
+        self._profile.start()
+        self._whole.__enter__()  # type: ignore[no-untyped-call]  # torch gives it no types
+
+    def stop(self) -> float:
+        """The share, 0 to 1."""
+        self._whole.__exit__(None, None, None)
+        if torch.cuda.is_available():
+            torch.cuda.current_stream().synchronize()
+        self._profile.stop()
+        events: Iterable[Any] = self._profile.events() or ()  # type: ignore[no-untyped-call]  # as above
+        return busy_share((each.name, each.time_range.start, each.time_range.end) for each in events)
 
 
 def busy_share(spans: Iterable[tuple[str, float, float]]) -> float:

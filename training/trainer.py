@@ -232,7 +232,9 @@ class Trainer:
             balance=Balance(strategy, self.reporter, divides=config.load_balance),
             # DDP keeps clocks of its own.
             probe=CommunicationProbe(
-                active=strategy.ranks.size > 1 and strategy.plan.strategy not in ("ddp", "zero1")
+                active=self.reporter.active
+                and strategy.ranks.size > 1
+                and strategy.plan.strategy not in ("ddp", "zero1")
             ),
             scarcity=Scarcity(
                 strategy.device,

@@ -16,7 +16,7 @@ from orchestrator import submission
 from orchestrator.api.finding import tagged
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Job, Pool
-from orchestrator.store.manifest import open_plain
+from orchestrator.store.plain_file import open_plain
 from training.bench.cells import Cell, Measured, scaling_efficiency
 from training.bench.page import make_figures
 
@@ -33,7 +33,7 @@ STRATEGIES = {
     "fsdp": "all split",
     "pipeline": "blocks in a row",
     "tensor": "layers split",
-    "dp": "one process, several GPUs",
+    "dp": "one process, GPUs only",
 }
 USUAL = {"strategies": ["ddp", "zero1", "fsdp"], "gpus": "1 2", "batch_sizes": "64 128", "steps": "12"}
 
@@ -68,7 +68,7 @@ def benchmarks(request: HttpRequest) -> HttpResponse:
     user = signed_in(request)
     if request.method == "POST":
         return _start(request, user)
-    return _page(request, user, {**USUAL, "pool": ""}, {})
+    return _page(request, user, None, {})
 
 
 def _start(request: HttpRequest, user: User) -> HttpResponse:
@@ -123,14 +123,19 @@ def _numbers(name: str, text: str, most: int, errors: dict[str, list[str]]) -> l
 
 
 def _page(
-    request: HttpRequest, user: User, texts: dict[str, Any], errors: dict[str, list[str]], status: int = 200
+    request: HttpRequest,
+    user: User,
+    texts: dict[str, Any] | None,
+    errors: dict[str, list[str]],
+    status: int = 200,
 ) -> HttpResponse:
+    """``texts`` are what the form has; None: as the run that is shown, or the usual."""
     runs = list(tagged(Job.objects.visible_to(user), TAG).order_by("-submitted_at")[:MOST_RUNS])
     job, result = _choose(request, user, runs)
     measured = [_measured(row) for row in result.cells] if result else []
     context = {
         "nav": "benchmarks",
-        "texts": texts,
+        "texts": texts or _asked(job),
         "errors": errors,
         "strategies": STRATEGIES,
         "pools": list(Pool.objects.values_list("name", flat=True)),
@@ -138,6 +143,8 @@ def _page(
         "job": job,
         "result": result,
         "rows": _rows(measured),
+        "exchanged": any(each.communication is not None for each in measured),
+        "left_out": _left_out(measured),
         "figures": make_figures(measured),
         "waits": job is not None and result is None and not job.is_final,
     }
@@ -194,7 +201,41 @@ def _rows(measured: list[Measured]) -> list[dict[str, Any]]:
             "communication": "" if each.communication is None else f"{100 * each.communication:.0f} %",
             "is_best": each.samples_per_s == best,
         }
-        if each.step_s
-        else {"cell": each.cell, "not_measured": each.not_measured or "no step was timed"}
         for each in measured
+        if each.step_s
     ]
+
+
+def _left_out(measured: list[Measured]) -> list[tuple[str, str]]:
+    """Cells that were not measured, those with one reason together."""
+    cells: dict[str, list[Cell]] = {}
+    for each in measured:
+        if not each.step_s:
+            cells.setdefault(each.not_measured or "No step was timed.", []).append(each.cell)
+    return [
+        (
+            ", ".join(dict.fromkeys(f"{cell.strategy} x{cell.gpus}" for cell in alike))
+            + f" with batch size {', '.join(dict.fromkeys(str(cell.batch_size) for cell in alike))}",
+            reason,
+        )
+        for reason, alike in cells.items()
+    ]
+
+
+def _asked(job: Job | None) -> dict[str, Any]:
+    """What a run was asked for, as the form has it; the usual for what cannot be read."""
+    texts: dict[str, Any] = {**USUAL, "pool": job.pool_id if job else ""}
+    words = [str(word) for word in job.spec_fields.get("args", [])] if job else []
+    given: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--"):
+            given[word] = []
+        elif given:
+            given[next(reversed(given))].append(word)
+    if names := [name for name in given.get("--strategies", []) if name in STRATEGIES]:
+        texts["strategies"] = names
+    for option, name in (("--gpus", "gpus"), ("--batch-sizes", "batch_sizes"), ("--steps", "steps")):
+        numbers = [word for word in given.get(option, []) if word.isdecimal() and len(word) <= 7]
+        if numbers:
+            texts[name] = " ".join(numbers[:MOST_NUMBERS])
+    return texts

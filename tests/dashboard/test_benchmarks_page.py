@@ -1,6 +1,7 @@
 """The Benchmarks page: runs the grid as a job, and shows what it wrote as checked text."""
 
 import json
+import re
 
 import pytest
 
@@ -101,10 +102,39 @@ def test_results_are_shown_with_advice_and_reasons_as_text(reader, ada, grid_job
     html = reader(ada).get("/benchmarks").content.decode()
 
     assert "Take ddp on 2 GPUs." in html
-    assert 'data-label="Samples/s">1,024' in html
-    assert 'data-label="Efficiency">80 %' in html
-    assert "not measured here: <bdi>no GPU &lt;script&gt;" in html
+    assert ">1,024</td>" in html
+    assert ">80 %</td>" in html
+    assert "Not measured here: <bdi>dp x2 with batch size 64</bdi>. <bdi>no GPU &lt;script&gt;" in html
+    assert "Exchange" not in html
     assert HOSTILE not in html
+
+
+def test_cells_left_out_for_one_reason_are_told_together(reader, ada, grid_job, write_result):
+    job = grid_job(state=JobState.SUCCEEDED)
+    why = "single uses one device."
+    left_out = [cell("single", 2, None, not_measured=why) for _ in range(2)]
+    left_out[1]["cell"]["batch_size"] = 128
+    write_result(job, {**RESULT, "cells": [cell("ddp", 2, 0.1, communication=0.25), *left_out]})
+
+    html = reader(ada).get("/benchmarks").content.decode()
+
+    assert html.count(why) == 1
+    assert f"<bdi>single x2 with batch size 64, 128</bdi>. <bdi>{why}</bdi>" in html
+    assert ">25 %</td>" in html
+
+
+def test_the_form_repeats_the_run_that_is_shown_and_says_how_far_it_is(reader, ada, grid_job):
+    args = ["--strategies", "tensor", "<b>", "--gpus", "4", "--batch-sizes", "32", "x", "--steps", "7"]
+    job = grid_job(state=JobState.RUNNING)
+    fields = {**job.spec_fields, "args": args}
+    Job.objects.filter(pk=job.pk).update(step=3, total_steps=8, spec_fields=fields)
+
+    html = reader(ada).get(f"/benchmarks?job={job.pk}").content.decode()
+
+    assert "3 of 8 cells are done." in html
+    assert re.findall(r'value="(\w+)" checked', html) == ["tensor"]
+    for name, text in (("gpus", "4"), ("batch_sizes", "32"), ("steps", "7")):
+        assert f'name="{name}" value="{text}"' in html
 
 
 @pytest.mark.parametrize(

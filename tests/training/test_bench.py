@@ -76,6 +76,17 @@ def test_a_lead_within_the_spread_is_no_lead() -> None:
     assert "measure again" in advice[-1]
 
 
+def test_of_two_within_the_spread_the_simpler_is_advised() -> None:
+    close = [measured("single", 1, 0.101, jitter=0.2), measured("fsdp", 1, 0.100, jitter=0.2)]
+
+    first = advise(close)[0]
+
+    assert first.startswith("Take single on 1 GPU ")
+    assert first.endswith(
+        "fsdp on 1 GPU with batch size 64 makes 1 % more, which is within the spread, and takes more effort."
+    )
+
+
 def test_more_devices_that_do_not_pay_are_told() -> None:
     advice = advise([measured("ddp", 1, 0.1), measured("ddp", 2, 0.5)], has_gpu=False)
 
@@ -95,7 +106,7 @@ def test_the_page_holds_charts_advice_and_reasons_as_text() -> None:
 
     page = make_page([*GRID, odd], ["Take ddp & go"], "here")
 
-    assert page.count('class="plotly-graph-div"') == len(make_figures(GRID)) == 3
+    assert page.count('class="plotly-graph-div"') == len(make_figures(GRID)) == 4
     assert "Take ddp &amp; go" in page
     assert "not measured here: there is no GPU here." in page
     assert "<script>alert" not in page
@@ -111,6 +122,8 @@ def test_a_small_grid_is_measured_and_written(tmp_path: Path, capsys: pytest.Cap
     assert [bool(row.step_s) for row in rows] == [False, False, True, True, True, True]
     assert all(len(row.step_s) == 4 and row.peak_bytes > 0 for row in rows[2:])
     assert rows[3].samples_per_step == 16
+    assert [row.communication is not None for row in rows[2:]] == [False, True, False, True]
+    assert all(0 < (row.communication or 0) < 1 for row in (rows[3], rows[5]))
     assert record["advice"][0] in capsys.readouterr().out
     assert "<h1>Strategies compared</h1>" in (tmp_path / bench.PAGE).read_text()
 

@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
 from training.__main__ import load_model_file
+from training.probe import StepProfile
 from training.report import default_reporter
 
 WARM_UP_STEPS = 3
@@ -46,7 +47,8 @@ def build_dataset(samples: int) -> TensorDataset:
 
 def main(request: dict[str, Any]) -> None:
     default_reporter().active = False
-    steps, size, gpus = request["steps"] + WARM_UP_STEPS, request["batch_size"], request["gpus"]
+    size, gpus = request["batch_size"], request["gpus"]
+    steps = WARM_UP_STEPS + request["steps"] + 1  # the last one is profiled, and not timed
     torch.manual_seed(0)
     options: dict[str, Any] = {}
     if request["model"]:
@@ -63,7 +65,7 @@ def main(request: dict[str, Any]) -> None:
     clocks: list[_Clock] = []
 
     def make_clock(optimizer: torch.optim.Optimizer) -> _Clock:
-        clocks.append(_Clock(optimizer))
+        clocks.append(_Clock(optimizer, steps))
         return clocks[0]
 
     config = TrainConfig(
@@ -84,28 +86,42 @@ def main(request: dict[str, Any]) -> None:
     )
     told = {
         "samples_per_step": strategy.plan.samples_per_step,
-        "step_s": clocks[0].step_s()[-request["steps"] :],
+        "step_s": clocks[0].step_s()[-request["steps"] - 1 : -1],
         "peak_bytes": peak_bytes,
-        "communication": strategy.measure_communication(),
+        "communication": clocks[0].communication if gpus > 1 else None,
     }
     Path(f"{request['result']}.{strategy.ranks.rank}").write_text(json.dumps(told))
 
 
 class _Clock(torch.optim.lr_scheduler.LRScheduler):
-    """A schedule that changes nothing and notes when each step ended: strategies may wrap the optimizer."""
+    """A schedule that changes nothing and notes when each step ended: strategies may wrap the optimizer.
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    It profiles the last of ``steps``.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, steps: int) -> None:
         self._ends_s: list[float] = []
+        self._steps = steps
+        self._profile = StepProfile()
+        self.communication = 0.0  # share of the last step in which a collective was under way
         super().__init__(optimizer)
 
     def get_lr(self) -> list[float | Tensor]:
         return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}  # nothing of it belongs into a checkpoint
 
     def step(self, epoch: int | None = None) -> None:
         super().step(epoch)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self._ends_s.append(time.perf_counter())
+        done = len(self._ends_s) - 1  # the constructor calls this once
+        if done == self._steps - 1:
+            self._profile.start()
+        elif done == self._steps:
+            self.communication = self._profile.stop()
 
     def step_s(self) -> list[float]:
         return [after - before for before, after in itertools.pairwise(self._ends_s)]

@@ -18,11 +18,15 @@ def make_figures(measured: Sequence[Measured]) -> list[dict[str, Any]]:
     done = [each for each in measured if each.step_s]
     efficiency = scaling_efficiency(done)
     error = {each.cell: each.samples_per_s * each.spread_percent / 100 for each in done}
-    return [
+    exchange = {each.cell: 100 * each.communication for each in done if each.communication is not None}
+    figures = [
         _bars(done, "Throughput", "samples/s", {each.cell: each.samples_per_s for each in done}, error),
         _bars(done, "Scaling efficiency", "% of n x one device", efficiency),
         _bars(done, "Peak memory of a rank", "MiB", {each.cell: each.peak_bytes / 2**20 for each in done}),
     ]
+    if exchange:
+        figures.append(_bars(done, "Exchange between ranks", "% of a step", exchange))
+    return figures
 
 
 def make_page(measured: Sequence[Measured], advice: Sequence[str], about: str) -> str:

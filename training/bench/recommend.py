@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from training.bench.cells import Cell, Measured, scaling_efficiency
 
+_TIE = 10.0  # percent; more is not called chance, however much the steps differ
+_EFFORT = ("single", "ddp", "zero1", "zero2", "fsdp", "tensor", "pipeline", "dp")
 _GOOD_SCALING = 70.0  # percent; below it more devices are poorly used
 
 
@@ -12,7 +14,7 @@ def advise(measured: Sequence[Measured], *, has_gpu: bool = True) -> list[str]:
     done = [each for each in measured if each.step_s]
     if not done:
         return ["Nothing could be measured; the table tells why."]
-    best = max(done, key=lambda each: each.samples_per_s)
+    best = _simplest_of_the_fastest(done)
     advice = [_first(best, done, has_gpu)]
     if scaling := _on_scaling(best, done, has_gpu):
         advice.append(scaling)
@@ -24,6 +26,20 @@ def advise(measured: Sequence[Measured], *, has_gpu: bool = True) -> list[str]:
             "cells too short: measure again before you rely on differences smaller than that."
         )
     return advice
+
+
+def _simplest_of_the_fastest(done: Sequence[Measured]) -> Measured:
+    """Fewest devices first, then the simplest strategy, of those that chance alone may have put behind."""
+    fastest = max(done, key=lambda each: each.samples_per_s)
+
+    def is_as_fast(each: Measured) -> bool:
+        behind = 100 * (fastest.samples_per_s / each.samples_per_s - 1)
+        return behind <= min(_TIE, each.spread_percent + fastest.spread_percent)
+
+    return min(
+        filter(is_as_fast, done),
+        key=lambda each: (each.cell.gpus, _EFFORT.index(each.cell.strategy), -each.samples_per_s),
+    )
 
 
 def name_of(cell: Cell, *, has_gpu: bool = True) -> str:
@@ -40,6 +56,12 @@ def _first(best: Measured, done: Sequence[Measured], has_gpu: bool) -> str:
     if not others:
         return f"{sentence}; nothing else was measured."
     second = max(others, key=lambda each: each.samples_per_s)
+    if second.samples_per_s > best.samples_per_s:
+        more = 100 * (second.samples_per_s / best.samples_per_s - 1)
+        other = name_of(second.cell, has_gpu=has_gpu)
+        return (
+            f"{sentence}; {other} makes {more:.0f} % more, which is within the spread, and takes more effort."
+        )
     ahead = 100 * (best.samples_per_s / second.samples_per_s - 1)
     clear = ahead > best.spread_percent + second.spread_percent
     how = f"{ahead:.0f} % ahead of" if clear else f"only {ahead:.0f} % ahead, within the spread, of"
