@@ -63,13 +63,15 @@ def value(number: float | None) -> str:
 
 
 def start_range(earliest: datetime | None, latest: datetime | None, now: datetime) -> str:
-    """When something starts: in 6 to 9 min; empty when not known."""
+    """When something starts: in 6 to 9 min, within 4 min; empty when not known."""
     if earliest is None:
         return ""
     first = max(0.0, (earliest - now).total_seconds())
     last = max(first, ((latest or earliest) - now).total_seconds())
     if last < 60:
         return "within a minute"
+    if first < 60:
+        return f"within {duration(math.ceil(last / 60) * 60)}"
     if last < 3_600:
         low, high = math.floor(first / 60), math.ceil(last / 60)
         return f"in {low} to {high} min" if high > low else f"in {high} min"

@@ -14,3 +14,19 @@ from orchestrator import words
 )
 def test_devices_are_listed_with_their_noun_said_once(labels, said):
     assert words.listed(labels) == said
+
+
+@pytest.mark.parametrize(
+    ("first_s", "last_s", "said"),
+    [
+        (-60, 20, "within a minute"),
+        (-60, 250, "within 5 min"),
+        (10, 4260, "within 1 h 11 min"),
+        (360, 540, "in 6 to 9 min"),
+        (3700, 8000, "in 1 h 1 min to 2 h 13 min"),
+    ],
+)
+def test_a_start_is_told_as_a_range_in_words(first_s: float, last_s: float, said: str):
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    earliest, latest = (now + timedelta(seconds=each) for each in (first_s, last_s))
+    assert words.start_range(earliest, latest, now) == said
