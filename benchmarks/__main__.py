@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 
-from benchmarks.figures import NAMES, Outcome, describe, read_load, show_in_readme, table, write_result
+from benchmarks.figures import LONG, NAMES, Outcome, describe, read_load, show_in_readme, table, write_result
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", nargs="?", choices=NAMES, help="one benchmark; without it all of them")
+    parser.add_argument(
+        "name", nargs="?", choices=NAMES + LONG, help="one benchmark; without it all but the soak"
+    )
     name = parser.parse_args().name
     if name is None:
         # A process each: what one has loaded or opened must not count for the next.
