@@ -83,6 +83,7 @@ PROMISED = {
         "long_tasks",
         "log_open_ms",
         "log_jump_ms",
+        "log_jump_frame_ms",
         "log_search_ms",
         "lost",
         "doubled",
