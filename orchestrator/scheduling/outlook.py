@@ -5,10 +5,11 @@ it, so the range is as wide as earlier estimates were wrong: ``State.start_error
 """
 
 from heapq import heappop, heappush, nsmallest
-from math import ceil, isinf
+from math import ceil, inf, isinf
 
-from orchestrator.scheduling.estimate import SETTLE_S, remaining_s
+from orchestrator.scheduling.estimate import SETTLE_S, end_of, remaining_s
 from orchestrator.scheduling.forecast import Prospect
+from orchestrator.scheduling.overtaken import Overtaken
 from orchestrator.scheduling.ranked_pass import Plan, RankedPass
 from orchestrator.scheduling.ranking import Standing, trial_s
 from orchestrator.scheduling.types import Job, Policy, State
@@ -28,8 +29,13 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
     free_s = [0.0] * max(1, int(part.units))  # when each device has done the work ahead
     stop_s = SETTLE_S + max((job.grace_s for job in part.running.values()), default=0.0)
     fixed = {job.id for job in part.running.values() if not job.preemptible}
+    endless: Job | None = None
     for id_ in sorted(fixed):  # whatever their rank, they stay
-        _book(free_s, plan.standings[id_], _left_s(by_id[id_], plan.standings[id_], policy))
+        left_s = _left_s(by_id[id_], plan.standings[id_], policy)
+        if state.start_errors is None and end_of(by_id[id_], state.now, policy).latest is None:
+            endless, left_s = endless or by_id[id_], inf  # without experience a guess is no range
+        _book(free_s, plan.standings[id_], left_s)
+    overtaken: Overtaken | None = None
     for standing in plan.ranked:
         if not places:
             break
@@ -38,26 +44,30 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
             continue
         if id_ in places:
             places.remove(id_)
-            if _anybody_passes(by_id[id_]):
-                prospects[id_] = Prospect(None, None, part.in_the_way(standing))
-                _book(free_s, standing, _left_s(by_id[id_], standing, policy))
+            wait_s = nsmallest(_width(standing, free_s), free_s)[-1]
+            in_the_way = part.in_the_way(standing)
+            if wait_s == inf:
+                prospects[id_] = Prospect(None, None, in_the_way, endless)
                 continue
-            # Never nothing, or no error that was seen could widen the range.
-            wait_s = SETTLE_S + nsmallest(_width(standing, free_s), free_s)[-1]
-            prospects[id_] = Prospect(
-                state.now + min(1.0, low) * wait_s,
-                state.now + max(1.0, high) * wait_s + stop_s,
-                part.in_the_way(standing),
-                foreseen_s=wait_s,
-            )
+            if _newcomers_pass(by_id[id_], standing):
+                overtaken = overtaken or Overtaken(part, by_id.values(), state.now, policy)
+                prospects[id_] = overtaken.prospect(by_id[id_], in_the_way, stop_s)
+            else:
+                wait_s += SETTLE_S  # never nothing, or no error that was seen could widen the range
+                soonest = 0.0 if isinf(standing.worth) else min(1.0, low)  # room may be made at once
+                prospects[id_] = Prospect(
+                    state.now + soonest * wait_s,
+                    state.now + max(1.0, high) * wait_s + stop_s,
+                    in_the_way,
+                    foreseen_s=wait_s,
+                )
         _book(free_s, standing, _left_s(by_id[id_], standing, policy))
     return prospects
 
 
-def _anybody_passes(job: Job) -> bool:
-    """Whether no list of present work bounds a start: a gang that had its trial needs several devices at once,
-    and the trial of every later job comes before it."""
-    return job.gpus > 1 and job.ran_s > 0
+def _newcomers_pass(job: Job, standing: Standing) -> bool:
+    """Whether no list of present work bounds a start (``overtaken``)."""
+    return job.gpus > 1 and job.ran_s > 0 and not isinf(standing.worth)
 
 
 def _width(standing: Standing, free_s: list[float]) -> int:

@@ -60,7 +60,7 @@ class RankedPass(PoolPass):
         mix: Sequence[Ask] = (),
     ) -> None:
         super().__init__(room, kept, ends, quotas, now, policy, problem=problem)
-        self._ranking = ranking
+        self.ranking = ranking
         self.running = {job.id: job for job in running}
         self._board = Board(room, running, mix)
         self._plan = Plan()
@@ -73,7 +73,7 @@ class RankedPass(PoolPass):
     def plan(self, queued: Sequence[QueuedJob]) -> Plan:
         standings = self._plan.standings
         everyone = (*queued, *self.running.values())
-        standings.update((job.id, self._ranking.of(job)) for job in everyone)
+        standings.update((job.id, self.ranking.of(job)) for job in everyone)
         heed_wishes(everyone, standings)
         self._plan.order = sorted(queued, key=lambda job: standings[job.id].key)
         able = [job for job in self._plan.order if not self._barred_for_good(job)]
@@ -316,7 +316,7 @@ class RankedPass(PoolPass):
         return tuple(job for _, job in nsmallest(_SHOWN, ahead, key=lambda pair: pair[0]))
 
     def next_change(self) -> float | None:
-        """When the rank of a job that runs then changes by itself; None while nobody waits for it."""
+        """When the rank of a job changes by itself as it runs, or waits long; None while nobody waits."""
         if not self._plan.codes:
             return None
         staying = [
@@ -324,6 +324,8 @@ class RankedPass(PoolPass):
         ]
         soon = [next_change_s(job, self._policy) for job in (*self._begun, *staying)]
         later = [self._now + after for after in soon if after is not None]
+        if self.ranking.next_in_front < inf:
+            later.append(self.ranking.next_in_front)
         return min(later, default=None)
 
 

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from orchestrator.scheduling.estimate import remaining_s
 from orchestrator.scheduling.lengths import expected_left
-from orchestrator.scheduling.types import Job, OwnerUsage, Policy, RunningJob, State
+from orchestrator.scheduling.types import Job, OwnerUsage, Policy, QueuedJob, RunningJob, State
 
 _SHORTEST_S = 60.0  # what is nearly done is not told apart by its last steps
 _FRONT = 2.0  # so often overdue a job goes with the trials, which no stream of newer jobs can outrank
+_SOON_S = 1.0  # no moment is waited for more exactly
 _AGAIN = 2.0  # times its age that a silent job is taken to have left, where its wait is judged
 _EPS = 1e-6
 TRIAL, RANKED = 0, 1
@@ -41,6 +42,7 @@ class Ranking:
         self._weight = gpu_time_weight
         self._late_owners = _above_their_share(state.usage, policy)
         self._trials_s: dict[tuple[bool, float | None], float] = {}
+        self.next_in_front = inf  # when the first of those that wait goes in front; they were ranked
 
     def of(self, job: Job) -> Standing:
         units = self.units(job)
@@ -50,9 +52,13 @@ class Ranking:
             return Standing((-job.priority, TRIAL, turn, job.submitted, job.id), units, inf)
         known = self._known_left_s(job, units)
         left = self._feedback_left_s(job, units) if known is None else known
-        overdue = self._overdue(job, left if known is not None else _at_most_again(job, left))
+        bearable_s = self._bearable_s(job, left if known is not None else _at_most_again(job, left))
+        overdue = (self._now - job.submitted - job.ran_s) / bearable_s
         if overdue >= _FRONT:
             return Standing((-job.priority, TRIAL, job.submitted, job.submitted, job.id), units, inf)
+        if isinstance(job, QueuedJob):
+            in_front = self._now + max(_SOON_S, (_FRONT - overdue) * bearable_s)
+            self.next_in_front = min(self.next_in_front, in_front)
         lifts = int(overdue * (self._policy.silent_lifts if known is None else 1))
         if lifts > 0:
             left /= self._policy.feedback_factor**lifts
@@ -66,6 +72,24 @@ class Ranking:
             value *= self._policy.late_factor
             worth /= self._policy.late_factor
         return Standing((-job.priority, RANKED, value, job.submitted, job.id), units, worth)
+
+    def in_front_from(self, job: Job) -> float | None:
+        """When a job that waits goes ahead of whoever came after it at the latest; None: never."""
+        units = self.units(job)
+        known = self._known_left_s(job, units)
+        if known is None:
+            left = _at_most_again(job, self._feedback_left_s(job, units))
+        elif remaining_s(job) is None:  # by what limits were worth, which may be learned anew meanwhile
+            left = max(known, _AGAIN * job.ran_s) * (1 + self._policy.estimate_error)
+        else:
+            left = known
+        bearable_s = self._bearable_s(job, left)
+        return None if bearable_s == inf else job.submitted + job.ran_s + _FRONT * bearable_s
+
+    def front_part(self) -> float:
+        """The part of its waiting that a job which reports nothing can run ahead of whoever came after it."""
+        ratio = self._policy.ageing_ratio
+        return 0.0 if ratio is None else 1 / (_FRONT * ratio)
 
     def _trial_s(self, job: Job) -> float:
         key = (job.preemptible, job.restart_cost_s)
@@ -93,13 +117,10 @@ class Ranking:
         level = feedback_level(job, self._policy)
         return max(self._policy.feedback_gpu_s, level * self._policy.feedback_factor) / max(units, 0.01)
 
-    def _overdue(self, job: Job, left_s: float) -> float:
-        """How often its wait holds what its length makes bearable: from 1 on it is lifted."""
+    def _bearable_s(self, job: Job, left_s: float) -> float:
+        """The wait that its length makes bearable: from then on it is lifted."""
         ratio = self._policy.ageing_ratio
-        if ratio is None:
-            return 0.0
-        waited_s = self._now - job.submitted - job.ran_s
-        return waited_s / (ratio * max(_SHORTEST_S, job.ran_s + left_s))
+        return inf if ratio is None else ratio * max(_SHORTEST_S, job.ran_s + left_s)
 
 
 def _at_most_again(job: Job, left_s: float) -> float:
