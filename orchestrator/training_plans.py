@@ -115,7 +115,7 @@ def speed(shown: dict[str, Any]) -> str:
     """As "predicted 0.19 s/step, now 0.20 s"; empty where neither is known."""
     said = [f"predicted {format_s(shown['step_s'])}/step"] if shown["step_s"] else []
     if shown["now_step_s"]:
-        said.append(f"now {format_s(shown['now_step_s'])}")
+        said.append(f"now {format_s(shown['now_step_s'])}{'' if said else '/step'}")
     return ", ".join(said)
 
 

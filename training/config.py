@@ -68,6 +68,7 @@ class TrainConfig:
     checkpoint_every: int | str | None = "60s"  # steps, seconds as "90s", or "auto"; None: only at the end
     checkpoint_dir: str | None = None  # None: BERTH_CHECKPOINT_DIR, else "checkpoints"
     keep_last: int = 3
+    pause_after_failed_saves: int = 3  # in a row; then wait until one succeeds.  0: never wait
     resume: bool | str = "auto"  # auto: only where Berth runs us; a path: from that checkpoint
     recovery_timeout: float = 600.0  # seconds that a rank waits for the others before it gives up
 
@@ -168,6 +169,7 @@ _LEAST: Final[dict[str, int]] = {
     "gradient_accumulation_steps": 1,
     "epochs": 1,
     "keep_last": 1,
+    "pause_after_failed_saves": 0,
     "num_workers": 0,
     "seed": 0,
     "learning_rate": 0,

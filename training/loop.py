@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from training.data import start_epoch
 from training.evaluation import evaluate
 from training.run import Run, load
+from training.saving import save, save_is_due
 from training.state import capture_rng
 from training.step import train_step
 from training.strategies.ranks import NO_WISHES
@@ -119,20 +120,3 @@ def end_step(run: Run) -> bool:
     if agreed.save or agreed.stop or by_step:
         save(run)
     return agreed.stop
-
-
-def save_is_due(run: Run) -> bool:
-    """By the clock, which ranks need not read alike: they agree on what this says."""
-    if run.policy is not None:
-        return run.policy.is_due()
-    every_s = run.config.checkpoint_every_s
-    return every_s is not None and time.monotonic() - run.saved_s >= every_s
-
-
-def save(run: Run) -> None:
-    """Save this step; all ranks call it at the same step, each gives its random generators."""
-    run.wishes.save = False
-    run.saved_s = time.monotonic()
-    run.checkpointer.save(run.state.state_dict(run.strategy.ranks.gather(capture_rng())), run.state.step)
-    if run.policy is not None:
-        run.policy.note_save(run.checkpointer.stall_s)

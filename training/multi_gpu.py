@@ -23,11 +23,12 @@ from training.data import SizedDataset, measure_length, mix_seeds, move_to
 from training.evaluation import evaluate
 from training.explanation import explain
 from training.fault import StopRequest
-from training.loop import end_step, save
+from training.loop import end_step
 from training.memory.autotune import clear_memory, is_out_of_memory
 from training.plan.fixed import fixed_plan
 from training.precision import has_bf16
 from training.run import load
+from training.saving import save
 from training.state import seed_rng
 from training.step import forward_backward, train_step, update
 from training.strategies.choose import choose_device, make_strategy, prepare_model

@@ -98,9 +98,13 @@ def seams(attempts: list[Attempt]) -> list[dict[str, Any]]:
 
 
 def shown_plan(attempts: list[Attempt]) -> dict[str, Any] | None:
-    """How the newest attempt that told it trains."""
-    told = next((shown for attempt in attempts if (shown := training_plans.show(attempt))), None)
-    return told and {**told, "speed": training_plans.speed(told)}
+    """How the newest attempt that told it trains, with what was considered where that was last planned."""
+    told = [shown for attempt in attempts if (shown := training_plans.show(attempt))]
+    if not told:
+        return None
+    planned = next((shown for shown in told if shown["candidates"]), told[0])
+    considered = {name: planned[name] for name in ("candidates", "usable_bytes")}
+    return {**told[0], **considered, "speed": training_plans.speed(told[0])}
 
 
 def neighbours(job: Job, request: HttpRequest) -> dict[str, UUID | None]:

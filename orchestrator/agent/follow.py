@@ -31,7 +31,9 @@ from training.events import (
     EVENT,
     FALLBACK_EVENT,
     LESS_MEMORY_EVENT,
+    PAUSED_EVENT,
     RESUMED_EVENT,
+    WENT_ON_EVENT,
 )
 from training.plan.given import PLAN_EVENT
 
@@ -53,7 +55,8 @@ class Follower:
         state: dict[str, Any] = attempt.followed
         self.metrics_offset: int = state.get("metrics", 0)
         self.stdout_offset: int = state.get("stdout", 0)
-        self.file_speaks: bool = state.get("file_speaks", False)  # then stdout's patterns are off
+        # Then stdout's patterns are off: what the training library prints is for people.
+        self.file_speaks: bool = state.get("file_speaks", attempt.job.spec_fields.get("kind") == "model")
         self.parser = LineParser()
         if "parser" in state:
             self.parser.carry_on(state["parser"])
@@ -282,6 +285,13 @@ def remark_of(event: dict[str, Any]) -> str:
             f"The checkpoint of step {event.get('step')} could not be written ({event.get('reason')}); "
             "the older ones stay."
         )
+    if kind == PAUSED_EVENT:
+        return (
+            f"Paused at step {event.get('step')}: {event.get('failures')} checkpoints in a row could not be written "
+            f"({event.get('reason')}). It goes on as soon as one can; make room, or cancel."
+        )
+    if kind == WENT_ON_EVENT:
+        return f"Goes on from step {event.get('step')}: a checkpoint could be written after {event.get('paused_s')} s."
     return ""
 
 

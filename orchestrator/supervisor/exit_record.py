@@ -232,6 +232,8 @@ def _raised(ending: Ending) -> Verdict | None:
         kind = "oom_cpu"
     if error.exception == "RankHangs":  # the training library found it and ended it
         return Verdict("hang", short, rank)
+    if error.exception.rpartition(".")[2] == "OutOfMemoryInStep":  # as above
+        return Verdict("oom_gpu", short, rank)
     if kind == "oom_gpu":
         return Verdict(kind, f"Rank {rank} ran out of GPU memory ({raised}). {_GPU_MEMORY_ADVICE}", rank)
     if kind == "oom_cpu":

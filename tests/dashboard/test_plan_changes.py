@@ -99,6 +99,34 @@ def test_an_attempt_says_what_it_does_otherwise_than_the_one_that_ran_out(
     assert change["what"].startswith("micro-batch 16 -> 8, 1 -> 2 of them")
 
 
+def test_what_was_considered_stays_on_the_page_after_a_retry_that_only_takes_less(
+    reader, ada, model_attempt, follow
+):
+    follow(model_attempt, (PLAN_EVENT, plan_event()))
+    lighter = training_plans.lighten(model_attempt)
+    job = lifecycle.end(model_attempt, out_of_memory())
+    second = Attempt.objects.create(job=job, number=2, nonce="b" * 32, created_at=model_attempt.created_at)
+    assert lighter is not None
+    told = {"plan": json.dumps(lighter.plan), "why": "With less memory than the attempt before."}
+    follow(second, (PLAN_EVENT, told))
+
+    page = reader(ada).get(f"/jobs/{job.pk}").content.decode()
+
+    assert "FSDP, bf16, ckpt on, batch 8x2</strong>" in page
+    assert "needs 171.0 GiB, usable are 129.0 GiB" in page
+    assert '<span class="quiet">attempt 1 ran out of memory.</span>' in page
+
+
+def test_numbers_that_a_model_prints_are_for_people(model_attempt, follow, home):
+    log = home.job(model_attempt.job_id).attempt(1).log(0)
+    log.parent.mkdir(parents=True)
+    log.write_text("Plan: step 2048 needs 1.3 of 942.1\n")
+
+    follow(model_attempt)
+
+    assert Job.objects.get(pk=model_attempt.job_id).last_values == {}
+
+
 def test_work_that_was_divided_anew_is_kept_once(model_attempt, follow):
     follow(
         model_attempt,

@@ -51,6 +51,16 @@ CASES: list[tuple[str, Ending, str, int | None]] = [
         "oom_gpu",
         1,
     ),
+    (
+        "f74: the training library ended a step that cannot be repeated",
+        Ending(
+            2,
+            top=1,
+            errors={0: GLOO_PEER, 1: RankError("OutOfMemoryInStep", "CUDA out of memory in step 3.", 9)},
+        ),
+        "oom_gpu",
+        1,
+    ),
     ("memory error", Ending(1, top=1, errors={0: RankError("MemoryError", "", 1)}), "oom_cpu", 0),
     (
         "torch's allocator on the host",

@@ -246,7 +246,9 @@ def test_f74_where_others_wait_for_a_rank_without_memory_all_end_at_once(
     assert codes[1] == 1, output.read_text()
     assert codes[0] != 0
     step = 1 if strategy == "pipeline" else 2 if place == "optimizer" else 3  # a pipeline cuts its batch
-    assert (tmp_path / f"{strategy}-{place}.txt").read_text() == (
+    said = (tmp_path / f"{strategy}-{place}.txt").read_text().splitlines()
+    assert said[0] == (
         f"OutOfMemoryInStep: CUDA out of memory on rank 1 in step {step} (tried to allocate 2.00 GiB), which cannot be "
-        f"repeated: {why}. Resume from the newest checkpoint with a smaller micro-batch; Berth's next attempt does."
+        f"repeated: {why}."
     )
+    assert said[1].startswith("Resume from the newest checkpoint with a smaller micro-batch;")

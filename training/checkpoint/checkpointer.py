@@ -63,6 +63,8 @@ class Checkpointer:
         self._writing: Future[None] | None = None
         self._asked_step: int | None = None
         self._group: distributed.ProcessGroup | None = None  # of the writing threads of all ranks
+        self.failures = 0  # writes in a row that failed
+        self.failure = ""  # why the newest of them did
         self.stall_s = 0.0  # how long the training waited for the newest save
         atexit.register(self.close)
 
@@ -222,9 +224,10 @@ class Checkpointer:
                 store.prune(self.folder, self.keep_last)
         except (OSError, RuntimeError, CheckpointError) as error:  # torch wraps a failed write
             self._asked_step = None
-            self._reporter.event(events.CHECKPOINT_FAILED_EVENT, step=step, reason=_cause(error))
+            self.failures, self.failure = self.failures + 1, _cause(error)
+            self._reporter.event(events.CHECKPOINT_FAILED_EVENT, step=step, reason=self.failure)
             return
-        self.saved_step = step
+        self.failures, self.saved_step = 0, step
         if self._rank == 0:
             self._reporter.event(
                 events.CHECKPOINT_EVENT,

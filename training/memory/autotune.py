@@ -55,8 +55,9 @@ class OutOfMemoryInStep(torch.OutOfMemoryError):
     def __init__(self, error: BaseException, *, step: int, rank: int, why: str) -> None:
         asked = _ASKED.search(str(_root(error)))
         super().__init__(
-            f"CUDA out of memory on rank {rank} in step {step}{f' (tried to allocate {asked[1]})' if asked else ''}, which cannot be "
-            f"repeated: {why}. Resume from the newest checkpoint with a smaller micro-batch; Berth's next attempt does."
+            f"CUDA out of memory on rank {rank} in step {step}{f' (tried to allocate {asked[1]})' if asked else ''}, which "
+            f"cannot be repeated: {why}.\nResume from the newest checkpoint with a smaller micro-batch; the next attempt of "
+            "a job of kind 'model' does so by itself."
         )
 
 

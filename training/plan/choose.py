@@ -172,8 +172,6 @@ def _tell(reporter: Reporter | None, rank: int, plan: Plan, table: PlanTable | N
     if reporter is None or rank:
         return
     shown: dict[str, Any] = {} if table is None else table.to_json()
-    if table is not None and reporter.prints:
-        print(table, flush=True)  # noqa: T201 -- a run's log is where its plan belongs
     if shown:
         shown["candidates"] = shown["candidates"][:_REPORTED]
     chosen = table.chosen if table else None
@@ -186,3 +184,6 @@ def _tell(reporter: Reporter | None, rank: int, plan: Plan, table: PlanTable | N
         step_s=chosen.step_s if chosen else None,
         table=json.dumps(shown),
     )
+    if table is not None and reporter.prints:
+        reporter.flush()  # where the file has spoken, nobody looks for metrics in what is printed
+        print(table, flush=True)  # noqa: T201 -- a run's log is where its plan belongs
