@@ -55,7 +55,7 @@ def value(number: float | None) -> str:
         return ""
     if math.isnan(number) or math.isinf(number):
         return str(number)
-    if number == int(number) and abs(number) < 1e7:
+    if number == int(number) and abs(number) < 1e12:
         return f"{int(number):,}"
     if 1e-3 <= abs(number) < 1e6:
         return f"{number:,.4g}" if abs(number) < 1e4 else f"{number:,.0f}"

@@ -32,7 +32,7 @@ export function relative(seconds) {
 export function value(number) {
   if (number === null || number === undefined) return "";
   const far = Math.abs(number);
-  if (Number.isInteger(number) && far < 1e7) return number.toLocaleString("en");
+  if (Number.isInteger(number) && far < 1e12) return number.toLocaleString("en");
   if (far >= 1e4 && far < 1e6) return Math.round(number).toLocaleString("en");
   if (far >= 1e-3 && far < 1e4) return String(Number(number.toPrecision(4)));
   return number.toPrecision(3);

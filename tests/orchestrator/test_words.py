@@ -32,3 +32,10 @@ def test_a_start_is_told_as_a_range_in_words(first_s: float, last_s: float, said
     now = datetime(2026, 11, 21, tzinfo=UTC)
     earliest, latest = (now + timedelta(seconds=each) for each in (first_s, last_s))
     assert words.start_range(earliest, latest, now) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(None, ""), (10**7, "10,000,000"), (0.00012345, "0.000123"), (512_345.6, "512,346")]
+)
+def test_whole_numbers_are_told_whole_and_others_to_a_few_digits(number: float | None, said: str):
+    assert words.value(number) == said
