@@ -5,8 +5,22 @@ import os
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.config.settings")
 
 from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 
+CONNECTIONS = 20  # of one web process to PostgreSQL, which allows 100 in all unless told otherwise
+WAIT_FOR_ONE_S = 10.0
+
+
+def share_connections() -> None:
+    """Requests run in threads of their own: a connection that each of them kept would soon be too many."""
+    database = settings.DATABASES["default"]
+    if database["ENGINE"] == "django.db.backends.postgresql":
+        pool = {"min_size": 1, "max_size": CONNECTIONS, "timeout": WAIT_FOR_ONE_S}
+        database.update(CONN_MAX_AGE=0, OPTIONS={"pool": pool})
+
+
+share_connections()
 django_application = get_asgi_application()  # loads the models; the consumers need them
 
 from dashboard.routing import WithPolling, websocket_urlpatterns  # noqa: E402  # after Django is set up
