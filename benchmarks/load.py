@@ -14,10 +14,13 @@ from benchmarks.recover import find_rank
 from benchmarks.sandboxes import measure_sandboxes
 from benchmarks.server import Client, Server
 from benchmarks.stats import median, percentile, spread
+from tests.postgresql import find_programs, running
 
 FIGURES = (
     Figure("submit_p99_ms", "ms", "submit to 201, 50 clients that send one a second each", target=300),
     Figure("submit_per_s", "/s", "submits answered to 50 clients that never pause", target=50, at_least=True),
+    Figure("submit_postgresql_p99_ms", "ms", "the first of these on PostgreSQL", target=300),
+    Figure("submit_postgresql_per_s", "/s", "the second of these on PostgreSQL", target=50, at_least=True),
     Figure("list_p99_ms", "ms", "first page of the jobs, 10,000 queued", target=500),
     Figure("pass_ms", "ms", "scheduling pass over 10,000 queued, nothing free, median", target=1000),
     Figure("pass_peak_mib", "MiB", "memory that such a pass needs at its peak", target=300),
@@ -114,23 +117,36 @@ def measure() -> Outcome:
         server.manage("shell", "--no-imports", "-c", FILL)
         _measure_lists(outcome, client)
         _measure_passes(outcome, server)
+    _measure_postgresql(outcome)
     return outcome
 
 
-def _measure_submits(outcome: Outcome, server: Server) -> None:
+def _measure_postgresql(outcome: Outcome) -> None:
+    programs = find_programs()
+    if programs is None:
+        for name in ("submit_postgresql_p99_ms", "submit_postgresql_per_s"):
+            outcome.missing[name] = "PostgreSQL is not installed here"
+        return
+    with running(programs, durable=True) as url, Server("sim:8x80GiB", DATABASE_URL=url) as server:
+        _set_devices(server.client(), "draining")
+        _measure_submits(outcome, server, "postgresql_")
+        _measure_paced_submits(outcome, server, "postgresql_")
+
+
+def _measure_submits(outcome: Outcome, server: Server, database: str = "") -> None:
     """As fast as the server answers: each answer of a client is followed by its next submit."""
     took_ms, refused, wall_s = _submit_at_once(server, every_s=0.0)
-    outcome.figures["submit_per_s"] = len(took_ms) / wall_s
-    outcome.details["submit_ms"] = spread(took_ms)
-    outcome.details["submits_sent_again"] = len(refused)
+    outcome.figures[f"submit_{database}per_s"] = len(took_ms) / wall_s
+    outcome.details[f"submit_{database}ms"] = spread(took_ms)
+    outcome.details[f"submits_{database}sent_again"] = len(refused)
 
 
-def _measure_paced_submits(outcome: Outcome, server: Server) -> None:
+def _measure_paced_submits(outcome: Outcome, server: Server, database: str = "") -> None:
     """At the rate that must hold: clients that never pause measure their own queue, 50 answers long."""
     took_ms, refused, _ = _submit_at_once(server, every_s=PACE_S)
-    outcome.figures["submit_p99_ms"] = percentile(took_ms, 99)
-    outcome.details["paced_submit_ms"] = spread(took_ms)
-    outcome.details["paced_submits_sent_again"] = len(refused)
+    outcome.figures[f"submit_{database}p99_ms"] = percentile(took_ms, 99)
+    outcome.details[f"paced_submit_{database}ms"] = spread(took_ms)
+    outcome.details[f"paced_submits_{database}sent_again"] = len(refused)
 
 
 def _submit_at_once(server: Server, *, every_s: float) -> tuple[list[float], list[str], float]:

@@ -29,7 +29,7 @@ print(tokens.issue(admin, name="benchmark", scope="admin")[1])
 class Server:
     """Runs while its ``with`` block does; trainings end with it and its home is removed."""
 
-    def __init__(self, devices: str) -> None:
+    def __init__(self, devices: str, **variables: str) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="berth-bench-"))
         self.port = free_port()
         self.variables = {
@@ -37,6 +37,7 @@ class Server:
             "BERTH_HOME": str(self.home),
             "BERTH_PORT": str(self.port),
             "BERTH_DEVICES": devices,
+            **variables,
         }
         self.token = ""
         self._device_count = _count(devices)

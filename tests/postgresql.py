@@ -39,8 +39,12 @@ def find_programs() -> Path | None:
 
 
 @contextlib.contextmanager
-def running(programs: Path) -> Iterator[str]:
-    """A cluster that trusts everybody on this machine; yields its DATABASE_URL."""
+def running(programs: Path, *, durable: bool = False) -> Iterator[str]:
+    """A cluster that trusts everybody on this machine; yields its DATABASE_URL.
+
+    Args:
+        durable: a commit is on the disk when it returns, as in use; tests need not wait for that.
+    """
     with tempfile.TemporaryDirectory(prefix="berth-pg-") as name:
         folder = Path(name)
         user = {}
@@ -50,7 +54,7 @@ def running(programs: Path) -> Iterator[str]:
             user = {"user": person.pw_uid, "group": person.pw_gid, "extra_groups": []}
         data, port = folder / "data", _free_port()
         _run([programs / "initdb", "--no-sync", "-U", "berth", "-A", "trust", "-D", data], user)
-        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+        options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync={'on' if durable else 'off'}"
         _run([programs / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", options, "start"], user)
         try:
             yield f"postgresql://berth@127.0.0.1:{port}/postgres"

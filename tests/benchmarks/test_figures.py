@@ -14,6 +14,8 @@ PROMISED = {
     "load": {
         "submit_p99_ms",
         "submit_per_s",
+        "submit_postgresql_p99_ms",
+        "submit_postgresql_per_s",
         "sandbox_added_ms",
         "list_p99_ms",
         "pass_ms",
