@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import redis.asyncio
@@ -29,6 +29,7 @@ STREAM = uuid.uuid4().hex  # new with each start: it voids the counters that rea
 CHECK_EVERY_S = 1.0
 RECHECK_EVERY_S = 10.0
 REDIS_RETRY_S = 1.0
+REDIS_ANSWERS_WITHIN_S = 1.5
 
 
 class Reader(Protocol):
@@ -149,18 +150,17 @@ class Feed:
                 reader.mark(watched.source)
 
     async def _listen(self) -> None:
-        client = redis.asyncio.Redis.from_url(
-            settings.ENVIRONMENT.redis_url, socket_connect_timeout=1, health_check_interval=10
-        )
+        client = redis.asyncio.Redis.from_url(settings.ENVIRONMENT.redis_url, socket_connect_timeout=1)
         try:
             async with client, client.pubsub() as channel:
                 await channel.subscribe(CHANNEL)
-                self.redis_down_since = None
-                for watched in self._watched.values():
-                    watched.woken = True  # whatever was missed meanwhile
-                self._wake.set()
-                async for message in channel.listen():
-                    if message["type"] == "message":
+                async for message in _messages(channel):
+                    if message["type"] == "subscribe":
+                        self.redis_down_since = None
+                        for watched in self._watched.values():
+                            watched.woken = True  # whatever was missed meanwhile
+                        self._wake.set()
+                    elif message["type"] == "message":
                         self.wake(message["data"].decode("utf-8", "replace").split(" ", 1)[0])
         except (redis.RedisError, OSError) as error:
             if self.redis_down_since is None:
@@ -175,6 +175,25 @@ class Feed:
         for reader, is_valid in zip(readers, valid, strict=True):
             if not is_valid:
                 reader.expel()
+
+
+async def _messages(channel: redis.asyncio.client.PubSub) -> AsyncIterator[dict[str, Any]]:
+    """All that comes in, the answers to our own pings too.
+
+    Raises:
+        redis.TimeoutError: it takes connections and answers nothing.
+    """
+    asked = False
+    while True:
+        message = await channel.get_message(timeout=REDIS_ANSWERS_WITHIN_S)
+        if message is not None:
+            asked = False
+            yield message
+        elif asked:
+            raise redis.TimeoutError("it takes connections and answers nothing")
+        else:
+            asked = True
+            await channel.ping()
 
 
 async def _forever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager, suppress
+import socket as stdlib_socket
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
 import pytest
@@ -396,6 +397,22 @@ async def test_f89_who_takes_nothing_is_let_go_and_the_others_go_on(home, ada, w
     await slow._send_batches()
 
     assert sent == [consumers.STALLED]
+
+
+async def test_f34_a_redis_that_hangs_is_told_as_one_that_is_gone(home, ada, monkeypatch):
+    monkeypatch.setattr(feed, "REDIS_ANSWERS_WITHIN_S", 0.1)
+    home.redis.mkdir(parents=True, exist_ok=True)
+    with closing(stdlib_socket.socket(stdlib_socket.AF_UNIX)) as hung:
+        hung.bind(str(home.redis / "redis.sock"))
+        hung.listen()  # the kernel takes connections, nobody answers them
+        async with socket_of(ada) as socket:
+            await socket.frame()
+            for _ in range(100):
+                if feed.redis_down_since():
+                    break
+                await asyncio.sleep(0.05)
+            said = await sync_to_async(problems.current)()
+    assert [each["part"] for each in said] == ["readings", "redis"]
 
 
 async def test_the_feed_ends_with_its_last_reader(home, ada):
