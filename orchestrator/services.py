@@ -266,6 +266,7 @@ def web_command(environment: Environment) -> list[str]:
         sys.executable, "-m", "uvicorn", "orchestrator.config.asgi:application",
         "--host", environment.bind, "--port", str(environment.port), "--log-level", "warning",
         "--no-access-log", "--timeout-graceful-shutdown", "3", "--ws-max-size", str(64 * 1024),
+        "--http", "orchestrator.config.http_protocol:BoundedHttp",
         "--ws", "websockets-sansio", "--forwarded-allow-ips", environment.proxies,
     ]
     # fmt: on
