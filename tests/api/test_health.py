@@ -51,7 +51,7 @@ def test_an_errand_that_nobody_does_shows_a_worker_that_is_gone(anonymous, agent
     assert dependencies(anonymous.send("GET", "/health/ready"))["worker"] == "failing"
 
 
-def test_a_database_that_does_not_answer_is_said_and_not_shown(anonymous, db, agent_reads):
+def test_f46_a_database_that_does_not_answer_is_said_and_not_shown(anonymous, db, agent_reads):
     def fail(*_: object) -> None:
         raise OperationalError("could not connect to host 10.0.0.7")
 

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from urllib.parse import urlencode
 
 import pytest
 from django.urls import reverse
@@ -315,10 +316,24 @@ def test_b43_a_cursor_that_is_none_starts_at_the_beginning(reader, ada, make_job
         assert "alpha" in answer.content.decode()
 
 
-def test_b68_a_foreign_address_after_the_login_is_ignored(client, ada, home):
+@pytest.mark.parametrize(
+    "address",
+    [
+        "//evil.example/",
+        "https://evil.example/",
+        "https:evil.example",
+        "/\\evil.example",
+        "\\\\evil.example",
+        "///evil.example",
+        "javascript:alert(1)",
+        "http://testserver@evil.example/",
+        "\t//evil.example",
+    ],
+)
+def test_b68_a_foreign_address_after_the_login_is_ignored(client, ada, home, address):
     answer = client.post(
-        f"{reverse('login')}?next=//evil.example/",
-        {"username": "ada", "password": "ada's password", "next": "//evil.example/"},
+        f"{reverse('login')}?{urlencode({'next': address})}",
+        {"username": "ada", "password": "ada's password", "next": address},
     )
 
     assert answer.status_code == 302

@@ -34,6 +34,7 @@ from orchestrator.models import (
     IdempotencyKey,
     Job,
     JobState,
+    Lease,
     Outbox,
     StopReason,
 )
@@ -214,6 +215,26 @@ def test_a_launch_at_work_is_not_given_up_however_long_it_takes(make_attempt, wa
         watch.unstarted_since -= 1000
 
         assert check_once(watch).state == JobState.STARTING
+
+
+def test_f62_f63_neither_a_clock_that_swings_nor_a_host_that_slept_makes_a_job_unknown(
+    make_attempt, watch_of
+):
+    """Asleep, the clock of heartbeats stands still and that on the wall goes on."""
+    attempt = make_attempt(state=JobState.RUNNING)
+    watch = watch_of(attempt)
+    with living(attempt):
+        before = check_once(watch).event_count
+        for offset_s in (600, 86_400, *(10, -10) * 5, -3600):
+            now = timezone.now() + timedelta(seconds=offset_s)
+            watch.check(Attempt.objects.select_related("job").get(), now)
+            Sweeper().sweep(now)
+
+    job = Job.objects.get()
+    assert (job.state, job.event_count) == (JobState.RUNNING, before)
+    assert Lease.objects.active().count() == 1
+    assert Device.objects.get().health == Health.OK
+    check_invariants()
 
 
 def test_f60_a_clock_that_jumps_gives_up_no_launch(make_attempt, watch_of):

@@ -106,6 +106,16 @@ def test_f22_a_crash_in_native_code_names_its_signal(make_attempt: MakeAttempt, 
     assert "SIGSEGV" in record["detail"]
 
 
+def test_f22_a_crash_leaves_no_core_file(make_attempt: MakeAttempt, level: int) -> None:
+    """They are as large as the memory of the rank, and hold its secrets."""
+    script = "import resource; print(resource.getrlimit(resource.RLIMIT_CORE))"
+    attempt = make_attempt(script, level=level)
+
+    attempt.run()
+
+    assert attempt.log() == "(0, 0)\n"
+
+
 def test_a_script_may_save_when_it_is_stopped(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(SAVES_ON_STOP, level=level)
     attempt.start()
