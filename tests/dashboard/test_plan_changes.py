@@ -114,7 +114,7 @@ def test_what_was_considered_stays_on_the_page_after_a_retry_that_only_takes_les
 
     assert "FSDP, bf16, ckpt on, batch 8x2</strong>" in page
     assert "needs 171.0 GiB, usable are 129.0 GiB" in page
-    assert '<span class="quiet">attempt 1 ran out of memory.</span>' in page
+    assert '<span class="quiet">Attempt 1 ran out of memory.</span>' in page
 
 
 def test_numbers_that_a_model_prints_are_for_people(model_attempt, follow, home):

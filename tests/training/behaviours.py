@@ -4,17 +4,22 @@ import json
 import os
 import shutil
 import time
+from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._distributed_c10d import FileStore
 from torch.utils.data import Dataset, TensorDataset
 
 from tests.training.strategy_runs import WIDTH, Block, Gpt, gather, loss_fn, main, make_data, make_model
 from training import TrainConfig, Trainer
 from training.config import ConfigError
 from training.losses import BadLoss
+from training.plan.hardware import read_hardware
+from training.plan.link import measure_unless_known
 from training.report import Reporter
 
 
@@ -232,6 +237,21 @@ def fail_twice(
     return found
 
 
+def measure_links(name: str, rank: int, folder: Path) -> Any:
+    """Rates of two ranks without a measured link, with one, and after a second look."""
+    os.environ["BERTH_RATES_FILE"] = str(folder / "rates.json")
+    device = torch.device("cpu")
+    rates = [read_hardware(device, 2).rates]
+    for turn in range(2):
+        gather(None)
+        store = FileStore(str(folder / f"{name}-{turn}"), 2)
+        measure_unless_known(device, store, rank, 2, timedelta(seconds=30))
+        gather(None)
+        rates.append(read_hardware(device, 2).rates)
+    alone = read_hardware(device, 1).rates
+    return gather([asdict(each) for each in (*rates, alone)])
+
+
 def split_checkpoint(name: str, rank: int, folder: Path) -> Any:
     """Saved in parts by fsdp, then loaded by strategies that have whole parameters."""
     adamw = {"optimizer": lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2)}
@@ -287,6 +307,7 @@ BEHAVIOURS = {
     "change-strategy": change_strategy,
     "run-short": run_short,
     "run-short-compressed": run_short_compressed,
+    "measure-links": measure_links,
     "split-checkpoint": split_checkpoint,
     "refuse": refuse,
 }

@@ -12,7 +12,7 @@ from training import TrainConfig, Trainer
 
 pytestmark = pytest.mark.slow
 CASES = ("compress", "go-alone", "meet-nan", "differ", "be-slow", "move-blocks", "change-strategy",
-         "run-short", "run-short-compressed", "split-checkpoint", "refuse")  # fmt: skip
+         "run-short", "run-short-compressed", "measure-links", "split-checkpoint", "refuse")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +136,17 @@ def test_with_a_repeated_step_each_sample_still_counts_once_an_epoch(found: dict
 
     assert plain == sorted(list(range(64)) * 5)
     assert set(short) == set(range(64))
+
+
+def test_the_link_between_ranks_is_measured_once_and_counts_for_several_only(found: dict[str, Any]) -> None:
+    of_ranks = found["measure-links"]
+    guessed, measured, again, alone = of_ranks[0]
+
+    assert measured["link_bandwidth"] not in (guessed["link_bandwidth"], 0)
+    assert 0 < measured["link_latency_s"] < 1
+    assert measured["flops"] == guessed["flops"]
+    assert again == measured == of_ranks[1][1]
+    assert alone == guessed
 
 
 def test_parts_saved_by_fsdp_are_whole_bit_for_bit_under_ddp_and_alone(

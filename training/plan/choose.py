@@ -23,6 +23,7 @@ from training.plan.candidates import leaves_choice
 from training.plan.fixed import fixed_plan
 from training.plan.given import PLAN_EVENT, declared_memory_bytes, given_plan
 from training.plan.hardware import USABLE, free_bytes, read_hardware
+from training.plan.link import measure_unless_known
 from training.plan.table import PlanTable, summarise
 from training.plan.types import Plan
 from training.precision import has_bf16
@@ -147,6 +148,7 @@ def _search_together(training: Training, rank: int, world_size: int, reporter: R
     timeout = timedelta(seconds=training.config.recovery_timeout)
     store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
     prefix = f"berth/plan/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    measure_unless_known(training.device, store, rank, world_size, timeout, key=f"{prefix}/link")
     store.set(f"{prefix}/memory/{rank}", str(free_bytes(training.device, world_size)))
     if rank:
         return _read_answer(store.get(f"{prefix}/chosen"))

@@ -5,7 +5,6 @@ from training.plan.memory import Footprint, OptimizerCost
 from training.plan.types import Plan
 
 _BACKWARD = 2 / 3  # of a micro-batch's computing: what gradients can travel beside
-_LATENCY_S = {"cuda": 30e-6, "cpu": 300e-6}  # of one collective
 
 
 def step_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardware: Hardware) -> float:
@@ -40,7 +39,7 @@ def _crossing_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
     blocks = max(len(footprint.block_kept), 1)
     handed_on = sum(by_sample for _, by_sample in footprint.block_kept) / blocks * plan.batch_size / 8
     crossings = 2 * (plan.pp - 1) + (4 * blocks if plan.tp > 1 else 0)
-    each_s = handed_on / hardware.rates.link_bandwidth + _LATENCY_S[hardware.kind]
+    each_s = handed_on / hardware.rates.link_bandwidth + hardware.rates.link_latency_s
     return crossings * each_s
 
 
@@ -50,7 +49,7 @@ def _exchange_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> tuple[f
         return 0.0, False
     part = (plan.dp - 1) / plan.dp
     once_s = part * footprint.trainable_bytes / (plan.pp * plan.tp) / hardware.rates.link_bandwidth
-    latency_s = _LATENCY_S[hardware.kind] * max(len(footprint.block_parameter_bytes), 1)
+    latency_s = hardware.rates.link_latency_s * max(len(footprint.block_parameter_bytes), 1)
     match plan.strategy:
         case "fsdp":
             return 3 * once_s + 3 * latency_s, True

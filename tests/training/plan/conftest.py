@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from training.plan.hardware import CACHE_VARIABLE
+from training.plan.rates import CACHE_VARIABLE
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,7 +8,8 @@ from tests.training.plan.models import make_case
 from training import TrainConfig
 from training.config import ConfigError
 from training.plan.given import PLAN_VARIABLE, given_plan, with_less_memory
-from training.plan.hardware import CACHE_VARIABLE, Hardware, Rates, rates_of
+from training.plan.hardware import Hardware
+from training.plan.rates import CACHE_VARIABLE, Rates, rates_of
 from training.plan.search import DoesNotFit, Workload, search
 from training.plan.types import Plan
 from training.trainer import Trainer
@@ -19,6 +20,7 @@ RATES = Rates(
     memory_bandwidth=1e10,
     operation_s=1e-6,
     link_bandwidth=1e9,
+    link_latency_s=300e-6,
     host_bandwidth=5e9,
 )
 
