@@ -48,6 +48,15 @@ def ours(services: dict[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in services.items() if "build" in each}
 
 
+def test_t25_redis_asks_the_jobs_beside_it_for_a_password(services):
+    """They share its network, and no mount hides a port."""
+    password = "${REDIS_PASSWORD:?set REDIS_PASSWORD in .env}"
+
+    assert services["redis"]["command"][1:3] == ["--requirepass", password]
+    for service in ours(services).values():
+        assert service["environment"]["BERTH_REDIS_URL"] == f"redis://:{password}@redis:6379/0"
+
+
 def test_every_key_is_one_of_the_specification_and_has_its_type(compose, services):
     assert {key for key in compose if not key.startswith("x-")} <= TOP
     for name, service in services.items():
