@@ -1,5 +1,6 @@
 """Random lives of jobs: after every step the invariants of docs/reliability.md, 4.3, hold."""
 
+import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -36,6 +37,7 @@ from orchestrator.spec import GIB
 from tests.orchestrator.invariants import check_invariants
 
 INDEX = st.integers(0, 30)
+LIVES = int(os.environ.get("BERTH_LIVES", "25"))  # of the long ones; by hand, hundreds
 
 
 class Lives(RuleBasedStateMachine):
@@ -168,7 +170,8 @@ class Lives(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(3, 20), pytest.param(25, 40, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+    ("examples", "steps"),
+    [(3, 20), pytest.param(LIVES, 40, marks=[pytest.mark.slow, pytest.mark.timeout(600 + 20 * LIVES)])],
 )
 def test_the_invariants_hold_in_random_lives(make_job, ada: User, home, examples: int, steps: int):
     class Machine(Lives):
