@@ -50,11 +50,11 @@ def ours(services: dict[str, Any]) -> dict[str, Any]:
 
 def test_t25_redis_asks_the_jobs_beside_it_for_a_password(services):
     """They share its network, and no mount hides a port."""
-    password = "${REDIS_PASSWORD:?set REDIS_PASSWORD in .env}"
+    variable = "${REDIS_PASSWORD:?set REDIS_PASSWORD in .env}"
 
-    assert services["redis"]["command"][1:3] == ["--requirepass", password]
+    assert services["redis"]["command"][1:3] == ["--requirepass", variable]
     for service in ours(services).values():
-        assert service["environment"]["BERTH_REDIS_URL"] == f"redis://:{password}@redis:6379/0"
+        assert service["environment"]["BERTH_REDIS_URL"] == f"redis://:{variable}@redis:6379/0"
 
 
 def test_every_key_is_one_of_the_specification_and_has_its_type(compose, services):
