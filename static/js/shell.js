@@ -20,6 +20,14 @@ function startKeys() {
     opener.hidden = false;
     opener.addEventListener("click", palette);
   }
+  const hasFile = ({ dataTransfer }) => dataTransfer?.types.includes("Files");
+  addEventListener("dragover", (event) => { if (hasFile(event)) event.preventDefault(); });
+  addEventListener("drop", async (event) => {
+    if (!hasFile(event) || document.getElementById("submit-form")) return; // the form has its own
+    event.preventDefault();
+    await (await import("./dropped.js")).keepDropped(event.dataTransfer.files[0]);
+    location.href = "/submit#dropped";
+  });
   addEventListener("keydown", (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
       event.preventDefault();

@@ -27,6 +27,18 @@ addEventListener("drop", (event) => {
   }
 });
 
+if (location.hash === "#dropped") {
+  history.replaceState(null, "", location.pathname);
+  import("./dropped.js").then(async ({ takeDropped }) => {
+    const given = await takeDropped();
+    if (!given) return;
+    const list = new DataTransfer();
+    list.items.add(given);
+    file.files = list.files;
+    file.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+}
+
 file.addEventListener("change", () => {
   const name = file.files[0]?.name ?? "";
   const stem = name.replace(/\.(py|zip|tar|gz|tgz)$/, "");
