@@ -272,5 +272,4 @@ async def test_a_log_replaced_by_a_link_is_not_followed(tmp_path):
     source = LogSource("log:x:1:0", tmp_path / "rank0.log")
     source.update(10)
 
-    with pytest.raises(OSError, match="symbolic links"):
-        await source.batch(0)
+    assert (await source.batch(0)).frames == ()
