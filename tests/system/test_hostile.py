@@ -1,10 +1,12 @@
 """A script that wants everything it should not have; its page tells what happened (sections 3.5 and 8)."""
 
 import json
+import os
+import socket
 
 import pytest
 
-from orchestrator.supervisor import sandbox
+from orchestrator.supervisor import landlock, sandbox
 from tests.system.server import Server, alive
 
 pytestmark = pytest.mark.slow
@@ -21,9 +23,13 @@ home = os.environ["LOOK_AT"]
 attempt("database", lambda: len(pathlib.Path(home, "db.sqlite3").read_bytes()))
 attempt("secret_key", lambda: pathlib.Path(home, "secret_key").read_text())
 attempt("other_jobs", lambda: [path for path in glob.glob(os.path.join(home, "jobs", "*", "work", "*")) if "SEC" + "RET" in open(path).read()])
+def environment_of(path):
+    try:
+        return open(path, "rb").read()
+    except PermissionError:  # the sandbox's own init
+        return b""
 attempt("environments", lambda: [
-    path for path in glob.glob("/proc/[0-9]*/environ")
-    if b"OF_ANOTHER_JOB" in open(path, "rb").read()
+    path for path in glob.glob("/proc/[0-9]*/environ") if b"OF_ANOTHER_JOB" in environment_of(path)
 ])
 attempt("processes", lambda: len(glob.glob("/proc/[0-9]*")))
 def redis():
@@ -32,9 +38,15 @@ def redis():
             client.connect(path)
             return path
 attempt("redis", redis)
+def abstract():
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(chr(0) + os.environ["LOOK_AT_ABSTRACT"])
+        return "reached"
+attempt("abstract", abstract)
 attempt("berth_variables", lambda: sorted(name for name in os.environ if "TOKEN" in name or "KEY" in name))
 attempt("ptrace", lambda: subprocess.run(["strace", "-p", "1"], capture_output=True).returncode)
 attempt("system", lambda: pathlib.Path("/etc/berth-was-here").write_text("x"))
+attempt("sessions", lambda: pathlib.Path("/var/tmp/berth-was-here").write_text("x"))
 checkpoints = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"])
 attempt("link", lambda: (checkpoints / "latest").symlink_to("/etc"))
 attempt("file_link", lambda: (checkpoints / "ckpt.pt").symlink_to("/etc/passwd"))
@@ -71,22 +83,33 @@ def test_t13_a_script_that_looks_around_finds_nothing(server: Server, sandboxed:
     server.wait_for_line(neighbour, "ready")
 
     redis = server.home / "redis/redis.sock"
-    job = server.submit(
-        LOOKS_AROUND, env={"LOOK_AT": str(server.home), "LOOK_AT_REDIS": str(redis)}, max_retries=0
-    )
-    ended = server.wait_for_end(job)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(f"\0berth-test-{os.getpid()}")
+        other.listen()
+        environment = {
+            "LOOK_AT": str(server.home),
+            "LOOK_AT_REDIS": str(redis),
+            "LOOK_AT_ABSTRACT": other.getsockname()[1:].decode(),
+        }
+        job = server.submit(LOOKS_AROUND, env=environment, max_retries=0)
+        ended = server.wait_for_end(job)
     server.post(f"/jobs/{neighbour}/cancel")
     server.wait_for_end(neighbour)
 
-    assert ended["state"] == "succeeded", server.log(job)
+    assert ended["state"] == "succeeded", (ended["reason"], server.log(job))
     found = json.loads(server.log(job).splitlines()[0])
-    for name in ("database", "secret_key", "redis", "system"):
+    for name in ("database", "secret_key", "redis", "system", "sessions"):
         assert str(found[name]).startswith("refused"), (name, found[name])
     assert found["other_jobs"] == []
     assert found["environments"] == []
     assert found["processes"] < 10
     assert found["berth_variables"] == []
-    assert server.attempts(job)[-1]["sandbox_level"] >= 1
+    kept = server.attempts(job)[-1]["sandbox"]
+    assert kept["level"] >= 1
+    walls = [wall["name"] for wall in kept["walls"]]
+    assert ("landlock" in walls) == (kept["level"] > 1 and landlock.version() > 0)
+    if "landlock" in walls:
+        assert landlock.version() < 6 or found["abstract"] == "refused: PermissionError"
 
 
 def test_b58_links_it_left_among_its_checkpoints_lead_nowhere(server: Server, sandboxed: None) -> None:
