@@ -2,35 +2,29 @@
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
-from torch.optim import Optimizer
 
 from training.plan.types import Plan
-from training.strategies import sharded_state
 from training.strategies.blocks import find_blocks
 from training.strategies.gradients import clip_sharded
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
-from training.strategies.single import Single
+from training.strategies.split import Split
 
 
-class Fsdp(Single):
+class Fsdp(Split):
     """Gathers each block's parameters for its forward and again for its backward pass."""
 
-    gathers = True
-    saves_shards = True
     keeps_gathered: ClassVar[bool] = False
 
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks) -> None:
         super().__init__(plan, device, ranks)
-        self.repeats = False  # each pass gathers parameters
         self._mesh = init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("dp",))
-        self._model: nn.Module | None = None
 
     def prepare(self, model: nn.Module) -> nn.Module:
         # A model that ends in a Linear returns a view; the warning is about writing into it, which no loss does.
@@ -53,20 +47,3 @@ class Fsdp(Single):
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         clip_sharded(model.parameters(), max_norm, self.device, self._mesh.get_group(), None)
-
-    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-        return sharded_state.gather_full(model, optimizer)
-
-    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: dict[str, Any]) -> None:
-        sharded_state.scatter_full(model, optimizer, full)
-
-    def sharded_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-
-    def load_sharded_state(self, model: nn.Module, optimizer: Optimizer, shard: dict[str, Any]) -> None:
-        model.load_state_dict(shard["model"])
-        optimizer.load_state_dict(shard["optimizer"])
-
-    def close(self) -> None:
-        self._model = None
-        super().close()

@@ -1,7 +1,6 @@
 """Layers split over ranks by columns and rows: torch's ``parallelize_module``; replicas of that over ``dp``."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,30 +11,23 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     parallelize_module,
 )
-from torch.optim import Optimizer
 
 from training.plan.types import Plan
-from training.strategies import sharded_state
 from training.strategies.gradients import clip_sharded, sum_gradients
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
-from training.strategies.single import Single
+from training.strategies.split import Split
 from training.strategies.tensor_plan import find_layers
 
 
-class TensorParallel(Single):
+class TensorParallel(Split):
     """``tp`` neighbours see the same samples; ``dp`` such groups average their gradients."""
-
-    gathers = True
-    saves_shards = True
 
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks) -> None:
         super().__init__(plan, device, ranks)
-        self.repeats = False  # ranks exchange activations in each pass
         mesh = init_device_mesh(device.type, (plan.dp, plan.tp), mesh_dim_names=("dp", "tp"))
         self._dp, self._tp = mesh["dp"], mesh["tp"]
         self.data_rank, self.data_ranks = self._dp.get_local_rank(), plan.dp
-        self._model: nn.Module | None = None
 
     def prepare(self, model: nn.Module) -> nn.Module:
         make_alike(model, self.device)
@@ -50,23 +42,6 @@ class TensorParallel(Single):
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         clip_sharded(model.parameters(), max_norm, self.device, self._tp.get_group(), None)
-
-    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-        return sharded_state.gather_full(model, optimizer)
-
-    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: dict[str, Any]) -> None:
-        sharded_state.scatter_full(model, optimizer, full)
-
-    def sharded_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-
-    def load_sharded_state(self, model: nn.Module, optimizer: Optimizer, shard: dict[str, Any]) -> None:
-        model.load_state_dict(shard["model"])
-        optimizer.load_state_dict(shard["optimizer"])
-
-    def close(self) -> None:
-        self._model = None
-        super().close()
 
 
 def split_layers(
