@@ -8,8 +8,6 @@ from orchestrator import scheduling
 from orchestrator.elapsed import supervised_s
 from orchestrator.models import Job, JobState, Lease
 
-_WHOLE_GPUS = scheduling.Constraints(slices=False)
-
 
 def job_facts(job: Job) -> dict[str, Any]:
     spec = job.spec_fields
@@ -18,7 +16,7 @@ def job_facts(job: Job) -> dict[str, Any]:
         "owner": job.owner.get_username(),
         "pool": job.pool_id,
         "gpus": job.gpus,
-        "constraints": scheduling.ANYWHERE if job.gpus == 1 else _WHOLE_GPUS,
+        "constraints": scheduling.ANYWHERE if job.gpus == 1 else scheduling.WHOLE_GPUS,
         "name": job.name,
         "memory_bytes": job.claimed_bytes,
         "priority": job.priority,

@@ -5,6 +5,7 @@ from orchestrator.scheduling.lengths import learn_lengths
 from orchestrator.scheduling.promises import learn_start_errors
 from orchestrator.scheduling.types import (
     ANYWHERE,
+    WHOLE_GPUS,
     Booking,
     Constraints,
     Decisions,
@@ -31,6 +32,7 @@ from orchestrator.scheduling.types import (
 
 __all__ = [
     "ANYWHERE",
+    "WHOLE_GPUS",
     "Booking",
     "Constraints",
     "Decisions",

@@ -9,6 +9,7 @@ from orchestrator.scheduling.reservation import Slot, soonest
 from orchestrator.scheduling.room import Room, at_another_time
 from orchestrator.scheduling.types import (
     ANYWHERE,
+    WHOLE_GPUS,
     Constraints,
     Job,
     Policy,
@@ -17,13 +18,14 @@ from orchestrator.scheduling.types import (
     WaitCode,
 )
 
-Shape = tuple[int, int | None, Constraints | None]
+Shape = tuple[int, int | None, Constraints | int]
+_USUAL = {id(ANYWHERE): 0, id(WHOLE_GPUS): 1}
 
 
 def shape_of(job: Job) -> Shape:
     """What two jobs have in common that fit the same devices."""
     # Hashing the usual constraints 10,000 times would cost more than placing.
-    return (job.gpus, job.memory_bytes, None if job.constraints is ANYWHERE else job.constraints)
+    return (job.gpus, job.memory_bytes, _USUAL.get(id(job.constraints), job.constraints))
 
 
 class PoolPass:

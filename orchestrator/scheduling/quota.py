@@ -14,7 +14,7 @@ class Quotas:
     def __init__(
         self, usage: Iterable[OwnerUsage], running: Iterable[RunningJob], pools: Iterable[PoolLimit] = ()
     ) -> None:
-        self.limits = {owner.owner: owner for owner in usage}
+        self.limits = {owner.owner: owner for owner in usage if _limited(owner)}
         self.pool_limits = {(limit.owner, limit.pool): limit for limit in pools}
         self.devices: Counter[str] = Counter()
         self.pool_devices: Counter[tuple[str, str]] = Counter()
@@ -34,6 +34,8 @@ class Quotas:
         """The limit that a job would break if it started now."""
         if job.array_at_most is not None and self.arrays[job.array] >= job.array_at_most:
             return WaitCode.ARRAY
+        if not self.limits and not self.pool_limits:
+            return None
         return WaitCode.QUOTA if self._limit_sentence(job, "devices") else None
 
     def sentence(self, job: Job, things: str) -> str:
@@ -53,6 +55,10 @@ class Quotas:
             return None
         used = self.pool_devices[job.owner, job.pool]
         return _over(f"Limit of {job.owner} in pool {job.pool}", there, used, job, things)
+
+
+def _limited(owner: OwnerUsage) -> bool:
+    return (owner.max_devices, owner.max_running, owner.max_week_gpu_s) != (None, None, None)
 
 
 def _over(whose: str, limit: OwnerUsage | PoolLimit, used: int, job: Job, things: str) -> str | None:

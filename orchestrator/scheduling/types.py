@@ -63,6 +63,7 @@ class Constraints:
 
 
 ANYWHERE = Constraints()
+WHOLE_GPUS = Constraints(slices=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from random import Random
 from typing import Any, Literal
 
 from orchestrator.scheduling import (
-    Constraints,
+    ANYWHERE,
+    WHOLE_GPUS,
     Decisions,
     Device,
     Lengths,
@@ -285,7 +286,7 @@ def _lives(jobs: Sequence[TraceJob], device_bytes: int, knowledge: Knowledge) ->
             "owner": job.user,
             "pool": POOL,
             "gpus": job.gpus,
-            "constraints": Constraints(slices=job.gpus == 1 and job.gpu_milli < 1000),
+            "constraints": ANYWHERE if job.gpus == 1 and job.gpu_milli < 1000 else WHOLE_GPUS,
             "memory_bytes": claim_bytes(job, device_bytes),
             "priority": job.priority if knowledge.priorities else 50,
             "submitted": job.arrival_s,
