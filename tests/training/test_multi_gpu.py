@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from training.config import ConfigError
+from training.memory.autotune import OutOfMemoryInStep
 from training.multi_gpu import (
     DistributedDataParallelTrainer,
     MetricsCollector,
@@ -126,3 +127,10 @@ def test_metrics_are_summed_up_by_name() -> None:
         metrics.record(loss=loss, throughput=torch.tensor(10.0))
 
     assert metrics.summary()["loss"] == {"mean": 2.0, "last": 1.0, "max": 3.0}
+
+
+def test_f74_a_step_that_ends_all_ranks_is_not_tried_again(manager: MultiGPUTrainingManager) -> None:
+    short = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    assert manager.fault_tolerance.handle_error(short)
+    assert not manager.fault_tolerance.handle_error(OutOfMemoryInStep(short, step=3, rank=1, why="they wait"))
