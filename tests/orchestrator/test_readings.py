@@ -267,5 +267,7 @@ def test_f27_a_pass_is_asked_for_when_the_driver_shows_an_ended_attempt_no_more(
 def sent_tasks(monkeypatch) -> list[str]:
     """The names of the tasks that would have gone to the broker."""
     sent: list[str] = []
-    monkeypatch.setattr("orchestrator.wakeups._send_task", lambda name, *arguments: sent.append(name))
+    monkeypatch.setattr(
+        "orchestrator.wakeups._send_task", lambda name, *arguments, **named: sent.append(name)
+    )
     return sent

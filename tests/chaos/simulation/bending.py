@@ -66,7 +66,7 @@ def bent(world: World) -> Iterator[None]:
         (liveness, "identify", world.identify),
         (liveness, "is_alive", lambda process: False),
         (liveness, "boot_id", lambda: world.boot),
-        (wakeups, "_send_task", lambda name, *arguments: world.queue.append((name, arguments))),
+        (wakeups, "_send_task", world.send),
         (wakeups, "publish", lambda topic, seq=None: None),
         (attempts, "CheckpointKeeper", Keeper),
         (sweeps, "threading", types.SimpleNamespace(Thread=AtOnce)),

@@ -97,8 +97,8 @@ class History:
         from orchestrator import tasks
 
         if self.world.queue:
-            name, arguments = self.world.queue.pop(self.chance.randrange(len(self.world.queue)))
-            getattr(tasks, name.rpartition(".")[2])(*arguments)
+            name, arguments, named = self.world.queue.pop(self.chance.randrange(len(self.world.queue)))
+            getattr(tasks, name.rpartition(".")[2])(*arguments, **named)
 
     def supervisor_ends(self) -> None:
         if living := self.world.living():

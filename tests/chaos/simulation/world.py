@@ -38,7 +38,7 @@ class World:
     elapsed_s: float = 0.0
     wall_offset_s: float = 0.0
     boot: str = "boot-0"
-    queue: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    queue: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
     supervised: list[Supervised] = field(default_factory=list)
     fail_next: str = ""  # "die", "refuse", "commit": what the next queries meet
     fail_after: int = 0
@@ -46,6 +46,9 @@ class World:
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.elapsed_s + self.wall_offset_s)
+
+    def send(self, name: str, *arguments: Any, **named: Any) -> None:
+        self.queue.append((name, arguments, named))
 
     # What launcher and agent see of processes
 
