@@ -3,6 +3,7 @@
 The interface other engines will share: ``start(attempt)``, ``stop(attempt, grace_s)``.
 """
 
+import errno
 import fcntl
 import logging
 import os
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 LOG_BYTES_PER_RANK = 256 * 1024**2
 ENTRY = settings.BASE_DIR / "training" / "entry.py"
 CONTEXT_BYTES = 512 * 1024**2  # of CUDA with the libraries that torch loads, as a rule
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 PREPARING = "preparing"  # locked by a launch at work
 MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
 
@@ -88,7 +90,7 @@ def start(attempt: Attempt) -> None:
     except OSError as error:
         logger.exception("Launching attempt %s failed", attempt)
         text = f"Could not prepare the job's folder: {error.strerror or error}."
-        _give_up(attempt, ExitKind.INFRA, text, retriable=True)
+        _give_up(attempt, ExitKind.INFRA, text, retriable=True, no_room=error.errno in NO_ROOM)
         return
     # From here on the supervisor lives: nothing that fails may free its devices.
     lifecycle.run(attempt, started_at=timezone.now())
@@ -161,8 +163,11 @@ def _preparing(folder: AttemptFolder) -> Iterator[None]:
         yield
 
 
-def _give_up(attempt: Attempt, kind: ExitKind, detail: str, *, retriable: bool) -> None:
-    lifecycle.end(attempt, Ending(kind=kind, detail=detail, at=timezone.now(), retriable=retriable))
+def _give_up(
+    attempt: Attempt, kind: ExitKind, detail: str, *, retriable: bool, no_room: bool = False
+) -> None:
+    ending = Ending(kind=kind, detail=detail, at=timezone.now(), retriable=retriable, no_room=no_room)
+    lifecycle.end(attempt, ending)
 
 
 def _prepare(job: Job, attempt: Attempt) -> None:

@@ -48,6 +48,7 @@ class Ending:
     dropped_log_bytes: int = 0
     progressed: bool = False  # a newer checkpoint verifies than the one it started from
     retriable: bool = True  # False where trying again cannot help
+    no_room: bool = False  # the disk was full before it began: nothing the job could have done
     crowded_out: bool = False  # others' processes held the memory that it had claimed
     claim_bytes: int | None = None  # with which a job that outgrew its claim is tried again
     lighter: training_plans.Lighter | None = None  # the plan with which a model that ran out of memory is
@@ -165,6 +166,17 @@ def _stopped_for(job: Job, ending: Ending) -> StopReason | None:
 
 def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
     never_ran = job.state == JobState.STARTING and ending.kind == ExitKind.INFRA
+    if never_ran and ending.no_room:
+        delay_s = backoff_s(job, _launches_in_vain(job))
+        move(
+            job,
+            JobState.BACKOFF,
+            actor="reaper",
+            reason=f"{ending.detail} Trying again in {delay_s:.0f} s, and until there is room.",
+            next_try_at=ending.at + timedelta(seconds=delay_s),
+            **common,
+        )
+        return
     if never_ran and ending.retriable and job.launch_failures + 1 < LAUNCH_BUDGET:
         reason = f"{ending.detail} Trying again."
         move(
@@ -206,6 +218,13 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
     )
     if delay_s == 0:
         back_to_queue(job, now=ending.at)
+
+
+def _launches_in_vain(job: Job) -> int:
+    """How many attempts in a row have not begun, the present one included."""
+    began = Attempt.objects.filter(job=job, started_at__isnull=False)
+    last = began.order_by("-number").values_list("number", flat=True).first() or 0
+    return max(1, job.attempt_count - last)
 
 
 def _retry_budget(job: Job, ending: Ending) -> int:

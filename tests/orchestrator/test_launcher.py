@@ -208,6 +208,30 @@ def test_f58_a_folder_that_cannot_be_made_is_tried_again_and_then_told(placed, h
     assert job.reason.startswith("Could not prepare the job's folder:")
 
 
+def test_f53_a_launch_that_finds_no_room_is_tried_until_there_is_some(placed):
+    attempt = placed()
+    device = attempt.leases.get().device
+    waits_s = []
+    for _ in range(6):  # twice what a job has for launches that fail otherwise
+        full = lifecycle.Ending(
+            kind=ExitKind.INFRA, detail="No space left on device.", at=attempt.created_at, no_room=True
+        )
+        job = lifecycle.end(attempt, full)
+        assert job.state == JobState.BACKOFF, job.reason
+        assert "until there is room" in job.reason
+        waits_s.append((job.next_try_at - attempt.created_at).total_seconds())
+        lifecycle.back_to_queue(job, now=attempt.created_at)
+        attempt = lifecycle.start(
+            Job.objects.get(pk=job.pk), [(device, None)], nonce="n", reason="Starts.", now=attempt.created_at
+        )
+
+    launcher.start(attempt)
+
+    assert waits_s == sorted(waits_s)
+    assert waits_s[0] < 10 < 60 < waits_s[-1]
+    assert Job.objects.get().state == JobState.RUNNING
+
+
 def test_a_job_stopped_before_its_launch_never_runs(placed, home):
     attempt = placed()
     lifecycle.preempt(attempt.job, by="root")
