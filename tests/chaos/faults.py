@@ -281,14 +281,30 @@ def submit_eight_times(field: Field) -> str:
 
 
 def start_second_agent(field: Field) -> str:
-    """It must refuse (F31)."""
-    command = [sys.executable, "manage.py", "agent"]
-    environment = field.server.environment
-    try:
-        subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, timeout=30, check=False)
-    except subprocess.TimeoutExpired:
+    """It must refuse (F31), unless the first is just being started again and it comes first."""
+    second = subprocess.Popen(
+        [sys.executable, "manage.py", "agent"],
+        cwd=REPOSITORY,
+        env=field.server.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    lock = field.server.home / "agent.lock"
+    deadline = time.monotonic() + 60
+    while second.poll() is None and not holds(second.pid, lock) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if second.poll() is None and not holds(second.pid, lock):
         field.witness.findings.doubled.append("a second agent ran beside the first")
+    second.kill()
+    second.wait()
     return "a second agent is started"
+
+
+def holds(pid: int, lock: Path) -> bool:
+    """Whether a process has the flock on a file."""
+    inode = lock.stat().st_ino
+    words = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(line[1] == "FLOCK" and line[4] == str(pid) and line[5].endswith(f":{inode}") for line in words)
 
 
 def cut_submit(field: Field) -> str:
