@@ -73,6 +73,9 @@ export class LogLines {
     const answer = await this.#read("lines", { from: page * PAGE, count: PAGE });
     this.#asked.delete(page);
     if (!answer || this.#isClosed) return;
+    // What the log's limit has dropped is empty, or it would be asked for again and again.
+    const last = Math.min((page + 1) * PAGE, this.#whole);
+    for (let number = page * PAGE; number < last; number += 1) this.#put(number, "");
     for (const line of answer.lines) if (line.number < this.#whole) this.#put(line.number, line.text);
     this.#changed(0);
   }

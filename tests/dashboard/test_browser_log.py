@@ -1,5 +1,7 @@
 """The log viewer in Chromium: a window on a log of any length."""
 
+import subprocess
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -73,6 +75,26 @@ def test_a_million_lines_are_a_window_that_jumps_and_searches_anywhere(open_page
     page.get_by_role("button", name="Errors").click()
     expect(page.locator("#log-hits")).to_have_text("1 of 1", timeout=20_000)
     expect(log.locator(".is-current.is-error")).to_contain_text("it broke", timeout=10_000)
+
+
+def test_lines_that_the_limit_dropped_are_asked_for_once(open_page, ada, write_log):
+    attempt, path = write_log("".join(f"{number:07}\n" for number in range(MANY // 2)))
+    hole = ["fallocate", "-p", "-o", "1048576", "-l", "2097152", str(path)]
+    if subprocess.run(hole, check=False).returncode:
+        pytest.skip("this file system cannot punch holes")
+    page = open_page(ada, f"/jobs/{attempt.job_id}")
+    log = page.locator("#log")
+    expect(log.locator(".line").last).to_contain_text("0499999", timeout=20_000)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/logs/lines" in request.url else None)
+
+    log.evaluate("log => { log.scrollTop = log.scrollHeight / 2; }")  # line 250,000 is in the hole
+    page.wait_for_timeout(1_000)
+    for _ in range(20):
+        log.evaluate("log => { log.scrollTop += 1; }")
+        page.wait_for_timeout(20)
+
+    assert 1 <= len(asked) <= 3
 
 
 def test_scrolling_up_in_a_log_is_not_undone_by_new_lines(open_page, ada, write_log):
