@@ -199,7 +199,9 @@ def explain_job(request: ApiRequest, job_id: str) -> object:
     job = find_job(Job.objects.all(), request.user, job_id)
     explanation = show_explanation(job)
     if job.state == JobState.QUEUED and explanation["start_latest"] is None:
-        explanation["start_earliest"], explanation["start_latest"] = expected_start(job)
+        earliest, latest = expected_start(job)
+        if latest is not None:  # else what the last pass foresaw stands
+            explanation["start_earliest"], explanation["start_latest"] = earliest, latest
     return {
         **explanation,
         "would_start_now_with": [asdict(each) for each in changes_that_start(job, request.user)],
