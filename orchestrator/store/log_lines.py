@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.store.durable import write_all
-from orchestrator.store.logs import LONGEST_LINE_BYTES, read_log
+from orchestrator.store.logs import LONGEST_LINE_BYTES, dropped_line, read_piece
 from orchestrator.store.plain_file import open_plain
 
 EVERY = 1_000
@@ -149,29 +149,43 @@ class LineBlock:
 def read_blocks(log: Path, index: Path, first: int = 0) -> Iterator[LineBlock]:
     """The log as blocks of about a MiB, from the last indexed line at or before ``first`` on.
 
-    Where the cap dropped a part, a line says so; numbers go on from the next indexed line.
+    Where the cap dropped a part, a line says so; what follows has the numbers that it had before.
     """
     entries = read_index(index)
-    offsets = entries["offset"]
     place = int(np.searchsorted(entries["line"], first, side="right")) - 1
     number = int(entries["line"][place]) if place >= 0 else 0
-    offset = at = int(offsets[place]) if place >= 0 else 0
+    offset = at = int(entries["offset"][place]) if place >= 0 else 0
     carry = b""
-    while (chunk := read_log(log, at, SCAN_BYTES)).data:
-        data = carry + chunk.data
+    while (piece := read_piece(log, at, SCAN_BYTES)).next_offset > at:
+        at = piece.next_offset
+        if piece.dropped_bytes:
+            if carry:
+                yield LineBlock(number, offset, carry + b"\n")
+            number, carry = number + bool(carry), b""
+            yield LineBlock(number, piece.offset, dropped_line(piece.dropped_bytes))
+            number, offset = _number_behind(log, entries, at, number + 1), at
+            continue
+        data = carry + piece.data
         end = data.rfind(b"\n") + 1
         if end:
             yield LineBlock(number, offset, data[:end])
             number += data.count(b"\n", 0, end)
             offset += end
-        carry, at = data[end:], chunk.next_offset
-        if chunk.dropped_bytes:
-            place = int(np.searchsorted(offsets, at, side="right"))
-            if place < len(offsets):
-                number, at, carry = int(entries["line"][place]), int(offsets[place]), b""
-            offset = at - len(carry)
+        carry = data[end:]
     if carry:
         yield LineBlock(number, offset, carry)
+
+
+def _number_behind(log: Path, entries: NDArray[np.void], at: int, least: int) -> int:
+    """The number of the line, or the end of one, that follows a dropped part: counted back from the next indexed one."""
+    place = int(np.searchsorted(entries["offset"], at))
+    if place == len(entries):
+        return least
+    until, between = int(entries["offset"][place]), 0
+    while at < until and (piece := read_piece(log, at, min(SCAN_BYTES, until - at))).data:
+        between += piece.data.count(b"\n")
+        at = piece.next_offset
+    return max(least, int(entries["line"][place]) - between)
 
 
 def _cut(block: LineBlock, first: int, last: int) -> list[LogLine]:

@@ -50,6 +50,31 @@ def read_log(path: Path, offset: int, limit_bytes: int, *, whole_lines: bool = F
         os.close(fd)
 
 
+def read_piece(path: Path, offset: int, limit_bytes: int) -> LogChunk:
+    """Bytes of a log up to the next part that was dropped; at such a part no ``data``, but its ``dropped_bytes``."""
+    try:
+        fd = open_plain(path)
+    except OSError:
+        return LogChunk(offset, offset, b"", 0)
+    try:
+        size = os.fstat(fd).st_size
+        data = b""
+        end = _next_data(fd, offset, size)
+        if end == offset:
+            hole = _next_hole(fd, offset, size)
+            data = os.pread(fd, min(limit_bytes, hole - offset), offset)
+            end = offset + len(data)
+            if end == hole < size:
+                data = data.rstrip(b"\0")  # of the block in which the hole begins
+                end = offset + len(data) if data else _next_data(fd, hole, size)
+        if data:
+            return LogChunk(offset, end, data, size)
+        end = _skip_zeros(fd, end, size) if offset < end < size else end
+        return LogChunk(offset, end, b"", size, end - offset)
+    finally:
+        os.close(fd)
+
+
 def read_tail(path: Path, lines: int, limit_bytes: int = TAIL_BYTES) -> LogChunk:
     """The last lines of a log, at most ``limit_bytes`` of them."""
     chunk = read_log(path, -limit_bytes, limit_bytes + 4)

@@ -3,6 +3,7 @@ import { live } from "./socket.js";
 
 const PAGE = 200;
 const MOST_PAGES = 20;
+const DROPPED = "[dropped]";
 
 export class LogLines {
   #job;
@@ -73,9 +74,9 @@ export class LogLines {
     const answer = await this.#read("lines", { from: page * PAGE, count: PAGE });
     this.#asked.delete(page);
     if (!answer || this.#isClosed) return;
-    // What the log's limit has dropped is empty, or it would be asked for again and again.
+    // What the log's limit has dropped is told so, or it would be asked for again and again.
     const last = Math.min((page + 1) * PAGE, this.#whole);
-    for (let number = page * PAGE; number < last; number += 1) this.#put(number, "");
+    for (let number = page * PAGE; number < last; number += 1) this.#put(number, DROPPED);
     for (const line of answer.lines) if (line.number < this.#whole) this.#put(line.number, line.text);
     this.#changed(0);
   }

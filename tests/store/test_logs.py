@@ -339,6 +339,14 @@ def test_numbers_go_on_behind_a_dropped_part(log, tmp_path):
 
     assert [line.data for line in lines] == [b"0400000", b"0400001", b"0400002"]
     assert b"dropped" in b"".join(line.data for line in read_lines(log, tmp_path / "i", 131_000, 200))
+    assert [line.number for line in read_lines(log, tmp_path / "i", 250_000, 3)] == [
+        250_000
+    ]  # that it was dropped
+    behind = read_lines(
+        log, tmp_path / "i", 393_216, 2
+    )  # the first lines behind it, between two indexed ones
+    assert [(line.number, line.data) for line in behind] == [(393_216, b"0393216"), (393_217, b"0393217")]
+    assert read_log(log, behind[0].offset, 7).data == b"0393216"
 
 
 @pytest.mark.slow
