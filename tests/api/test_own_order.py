@@ -34,7 +34,8 @@ def test_a_job_goes_before_another_of_its_owner_and_others_keep_their_places(cli
     assert Outbox.objects.open().exists()
     placement.run_pass()
     assert line() == ["a3", "b", "a1", "a2"]
-    assert JobEvent.objects.filter(job=waiting["a3"]).last().reason.startswith("Moved before a1 #")
+    told = JobEvent.objects.filter(job=waiting["a3"]).latest("number")
+    assert told.reason.startswith("Moved before a1 #")
 
 
 def test_moves_follow_each_other_and_the_way_back_is_a_move(client_of, ada, waiting):

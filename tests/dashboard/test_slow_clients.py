@@ -8,7 +8,6 @@ import struct
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 from django.test import Client
@@ -29,7 +28,7 @@ class RawClient:
         client = Client()
         client.force_login(user)
         self._socket = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 15))
-        self._file: BinaryIO = stack.enter_context(self._socket.makefile("rb", buffering=0))
+        self._file: socket.SocketIO = stack.enter_context(self._socket.makefile("rb", buffering=0))
         lines = [
             "GET /ws/v1/ HTTP/1.1",
             f"Host: 127.0.0.1:{server.port}",
