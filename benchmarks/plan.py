@@ -1,7 +1,9 @@
 """The planner: stages of a pipeline, places of layers, and how far the chosen plan is from the best."""
 
+import json
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +13,17 @@ import torch
 from torch.utils.data import Dataset
 
 from benchmarks.exact_placement import least_makespan_s
-from benchmarks.figures import Figure, Outcome
+from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.layer_graphs import long_graph, random_graph
 from benchmarks.models import SMALL_MODELS, Case
+from benchmarks.rivals import bare_torchrun
 from training.config import TrainConfig
 from training.plan.candidates import list_plans
 from training.plan.choose import Training, make_table
 from training.plan.layers import LayerGraph, read_profile
 from training.plan.partition import Asynchronous, describe_partitions, partition_asynchronous
 from training.plan.placement import Links, NoPlacement, layer_bytes, place
+from training.plan.rates import CACHE_VARIABLE
 from training.plan.table import summarise
 from training.plan.trial import Trial, measure_steps_s
 from training.plan.types import Plan
@@ -37,6 +41,7 @@ FIGURES = (
     Figure("placer_worst_over_optimum", "", "makespan over the best there is, worst of 200 graphs", 1.05),
     Figure("placer_large_s", "s", "1,251 layers on 8 devices", 1),
     Figure("plan_regret_max", "", "measured step of the chosen plan over the best candidate's", 1.05),
+    Figure("plan_regret_two_ranks_max", "", "the same with two gloo ranks", 1.05),
 )
 PROFILES = Path(__file__).parent / "data" / "profiles"
 LINK = 16e9  # bytes a second
@@ -52,6 +57,7 @@ def measure() -> Outcome:
     _measure_partition(outcome)
     _measure_placement(outcome)
     _measure_regret(outcome)
+    _measure_regret_of_two(outcome)
     return outcome
 
 
@@ -147,6 +153,19 @@ def _regret(case: Case) -> tuple[float, list[dict[str, Any]]]:
         for plan, measured_s in sorted(step_s.items(), key=lambda pair: pair[1])
     ]
     return chosen_s / best_s, rows
+
+
+def _measure_regret_of_two(outcome: Outcome) -> None:
+    """Two ranks measure their link, plan, and step through all candidates together."""
+    with tempfile.TemporaryDirectory() as name:
+        answer, output = Path(name) / "answer.json", Path(name) / "output.txt"
+        variables = {"PYTHONPATH": str(ROOT), CACHE_VARIABLE: str(Path(name) / "rates.json")}
+        script = [str(ROOT / "benchmarks" / "scripts" / "two_ranks.py"), str(answer)]
+        if bare_torchrun(2, script, output, variables).wait():
+            raise RuntimeError(f"two ranks could not be measured:\n{output.read_text()[-2000:]}")
+        told = json.loads(answer.read_text())
+    outcome.figures["plan_regret_two_ranks_max"] = max(each["regret"] for each in told.values())
+    outcome.details["two_ranks"] = told
 
 
 def _time_in_turns(training: Training, plans: list[Plan]) -> dict[Plan, float]:

@@ -132,6 +132,7 @@ PROMISED = {
         "placer_worst_over_optimum",
         "placer_large_s",
         "plan_regret_max",
+        "plan_regret_two_ranks_max",
     },
 }
 FIGURES = (Figure("fast_ms", "ms", "how fast", target=10), Figure("rival_ms", "ms", "another"))

@@ -4,6 +4,7 @@ from training.plan.hardware import Hardware
 from training.plan.memory import Footprint, OptimizerCost
 from training.plan.types import Plan
 
+_WAKING_S = 1e-3  # measured with gloo; benchmarks/scripts/two_ranks.py shows what it explains
 _BACKWARD = 2 / 3  # of a micro-batch's computing: what gradients can travel beside
 
 
@@ -12,7 +13,9 @@ def step_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardware:
     micro_s = micro_batch_s(footprint, plan, hardware)
     exchange_s, each_micro_batch = _exchange_s(footprint, plan, hardware)
     micro_batches = plan.gradient_accumulation_steps
-    if each_micro_batch:
+    if hardware.sharing > 1:  # who exchanges takes the cores from who computes
+        computing_s = micro_batches * micro_s + (micro_batches if each_micro_batch else 1) * exchange_s
+    elif each_micro_batch:
         computing_s = micro_batches * max(micro_s, exchange_s)
     else:
         last_s = max(micro_s, (1 - _BACKWARD) * micro_s + exchange_s)
@@ -40,7 +43,7 @@ def _crossing_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
     handed_on = sum(by_sample for _, by_sample in footprint.block_kept) / blocks * plan.batch_size / 8
     crossings = 2 * (plan.pp - 1) + (4 * blocks if plan.tp > 1 else 0)
     each_s = handed_on / hardware.rates.link_bandwidth + hardware.rates.link_latency_s
-    return crossings * each_s
+    return crossings * (each_s + _waking_s(hardware))
 
 
 def _exchange_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> tuple[float, bool]:
@@ -50,15 +53,23 @@ def _exchange_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> tuple[f
     part = (plan.dp - 1) / plan.dp
     once_s = part * footprint.trainable_bytes / (plan.pp * plan.tp) / hardware.rates.link_bandwidth
     latency_s = hardware.rates.link_latency_s * max(len(footprint.block_parameter_bytes), 1)
+    waking_s = _waking_s(hardware) * (
+        len(footprint.block_parameter_bytes) + 1
+    )  # what is left has a part, too
     match plan.strategy:
         case "fsdp":
-            return 3 * once_s + 3 * latency_s, True
+            return 3 * (once_s + latency_s + waking_s), True
         case "zero1":
-            return 3 * once_s + latency_s, False
+            return 3 * once_s + latency_s + _waking_s(hardware), False
         case "zero2":
-            return 2 * once_s + 2 * latency_s, True
+            return 2 * (once_s + latency_s + waking_s), True
         case _:
             return 2 * once_s + latency_s, False
+
+
+def _waking_s(hardware: Hardware) -> float:
+    """What an exchange that a rank waits for costs beside its bytes where ranks share cores: they take turns."""
+    return _WAKING_S if hardware.sharing > 1 else 0.0
 
 
 def _update_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardware: Hardware) -> float:
