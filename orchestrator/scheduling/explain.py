@@ -40,8 +40,18 @@ def within(earliest_s: float, latest_s: float) -> str:
     unit, word = _unit(latest_s)
     low, high = floor(max(0.0, earliest_s) / unit), max(1, ceil(latest_s / unit))
     if low == 0:
-        return f"within {high} {word}"
-    return f"in about {high} {word}" if low == high else f"in {low} to {high} {word}"
+        return f"within {_amount(high, word)}"
+    if low == high:
+        return f"in about {_amount(high, word)}"
+    least = _amount(low, word) if word == "min" and high >= 60 else low
+    return f"in {least} to {_amount(high, word)}"
+
+
+def _amount(count: int, word: str) -> str:
+    """As the pages write it: 73 min is 1 h 13 min."""
+    if word != "min" or count < 60:
+        return f"{count} {word}"
+    return f"{count // 60} h {count % 60} min" if count % 60 else f"{count // 60} h"
 
 
 def _unit(seconds: float) -> tuple[int, str]:
