@@ -94,13 +94,17 @@ class Checkpointer:
     def save(self, state: dict[str, Any], step: int) -> None:
         """Copy the state now, write it in the background; waits for an unfinished write first.
 
-        Saving the same step twice in a row does nothing.
+        Saving the same step twice in a row does nothing, unless the first of them failed.
 
         Raises:
             CheckpointError: the state holds something that could not be loaded safely.
         """
         sharded = is_sharded(state)
-        if step == self._asked_step or not (sharded or self._rank == 0):
+        if not (sharded or self._rank == 0):
+            return
+        if step == self._asked_step:
+            self.wait()  # it may yet fail
+        if step == self._asked_step:
             return
         start_s = time.perf_counter()
         self.wait()
