@@ -142,3 +142,4 @@ def test_a_script_is_dropped_on_any_page_and_run(hands, make_device):
     person.click(page.get_by_role("button", name="Run"))
     expect(page.locator("#job h1")).to_contain_text("dropped")
     assert person.spent() == 2
+    page.wait_for_load_state("networkidle")  # files on their way would be left open

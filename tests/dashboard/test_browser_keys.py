@@ -62,6 +62,7 @@ def test_the_palette_finds_a_job_and_opens_it(open_page, ada, make_job):
     expect(page.get_by_role("option")).to_contain_text("<b>needle</b>")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(f"/jobs/{job.pk}$"))
+    page.wait_for_load_state("networkidle")  # files on their way would be left open
 
 
 def test_keys_do_nothing_in_a_field_or_where_they_are_switched_off(open_page, ada, make_job):

@@ -86,15 +86,28 @@ def seconds(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
+def first_told(server: Server, job: str) -> dict[str, Any] | None:
+    """What a waiting job is told of its start, first; None where it starts before."""
+    while (found := server.job(job))["state"] == "queued":
+        told: dict[str, Any] | None = found["explanation"]
+        if told and told["start_latest"]:
+            return told
+        time.sleep(0.02)
+    return None
+
+
 def test_a_job_for_all_devices_starts_within_the_range_it_was_told(server: Server) -> None:
     with Stream(server) as stream:
-        wide = server.submit(WIDE, gpus=8, launcher="direct", name="wide")
-        server.wait_until(lambda: (server.job(wide)["explanation"] or {"start_latest": 1})["start_latest"])
-        told = server.get(f"/jobs/{wide}/explain")
-        ended = server.wait_for_end(wide, 300)
+        for _ in range(3):  # it may start before it was told anything
+            wide = server.submit(WIDE, gpus=8, launcher="direct", name="wide")
+            told = first_told(server, wide)
+            ended = server.wait_for_end(wide, 300)
+            assert ended["state"] == "succeeded"
+            if told:
+                break
         later = [server.job(job) for job in stream.jobs[-3:]]
 
-    assert ended["state"] == "succeeded"
+    assert told is not None
     assert told["sentence"].startswith("Waits for 8 simulated GPUs;")
     started = seconds(ended["started_at"])
     assert seconds(told["start_earliest"]) - SLACK_S <= started <= seconds(told["start_latest"]) + SLACK_S
