@@ -98,7 +98,7 @@ async def _watch(server: Server, first_stays_s: float, job: str, frames: list[in
 
 
 def _sizes_bytes(home: Path) -> list[tuple[str, int]]:
-    """What each process of the server that lived through the warm-up has for itself alone."""
+    """What each process of the server has on its heaps and stacks."""
     marker = f"BERTH_HOME={home}".encode()
     found = []
     for folder in Path("/proc").iterdir():
@@ -109,13 +109,14 @@ def _sizes_bytes(home: Path) -> list[tuple[str, int]]:
             kind = next((name for word, name in PROCESSES.items() if word in words), None)
             ours = marker in (folder / "environ").read_bytes().split(b"\0") or str(home) in words
             if kind and ours:
-                found.append((f"{kind} {folder.name}", _private_bytes(folder)))
+                found.append((f"{kind} {folder.name}", _anonymous_bytes(folder)))
     return found
 
 
-def _private_bytes(folder: Path) -> int:
+def _anonymous_bytes(folder: Path) -> int:
+    """Memory behind no file; pages that a copy of the process shares for a while count all the same."""
     lines = (folder / "smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Anonymous:"))
 
 
 def _compare(outcome: Outcome, samples: dict[str, list[int]]) -> None:
