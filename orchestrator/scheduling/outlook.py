@@ -5,16 +5,17 @@ it, so the range is as wide as earlier estimates were wrong: ``State.start_error
 """
 
 from heapq import heappop, heappush, nsmallest
-from math import ceil, inf, isinf
+from math import ceil, isinf
 
-from orchestrator.scheduling.estimate import SETTLE_S, end_of, remaining_s
+from orchestrator.scheduling.estimate import SETTLE_S, remaining_s
 from orchestrator.scheduling.forecast import Prospect
 from orchestrator.scheduling.overtaken import Overtaken
 from orchestrator.scheduling.ranked_pass import Plan, RankedPass
 from orchestrator.scheduling.ranking import Standing, trial_s
 from orchestrator.scheduling.types import Job, Policy, State
 
-_UNTAUGHT = (0.0, 4.0)  # before any estimate was checked
+# Before any estimate was checked.  Wide, but told: a range that nobody is told is never checked either.
+_UNTAUGHT = (0.0, 4.0)
 
 
 def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[str, Prospect]:
@@ -29,12 +30,8 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
     free_s = [0.0] * max(1, int(part.units))  # when each device has done the work ahead
     stop_s = SETTLE_S + max((job.grace_s for job in part.running.values()), default=0.0)
     fixed = {job.id for job in part.running.values() if not job.preemptible}
-    endless: Job | None = None
     for id_ in sorted(fixed):  # whatever their rank, they stay
-        left_s = _left_s(by_id[id_], plan.standings[id_], policy)
-        if state.start_errors is None and end_of(by_id[id_], state.now, policy).latest is None:
-            endless, left_s = endless or by_id[id_], inf  # without experience a guess is no range
-        _book(free_s, plan.standings[id_], left_s)
+        _book(free_s, plan.standings[id_], _left_s(by_id[id_], plan.standings[id_], policy))
     overtaken: Overtaken | None = None
     for standing in plan.ranked:
         if not places:
@@ -46,9 +43,6 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
             places.remove(id_)
             wait_s = nsmallest(_width(standing, free_s), free_s)[-1]
             in_the_way = part.in_the_way(standing)
-            if wait_s == inf:
-                prospects[id_] = Prospect(None, None, in_the_way, endless)
-                continue
             if _newcomers_pass(by_id[id_], standing):
                 overtaken = overtaken or Overtaken(part, by_id.values(), state.now, policy)
                 prospects[id_] = overtaken.prospect(by_id[id_], in_the_way, stop_s)

@@ -97,13 +97,13 @@ def test_who_may_run_for_ever_ahead_of_it_is_named(facts: dict[str, Any]):
     assert "When is not known: small-0 has no time limit" in wait.sentence
 
 
-def test_behind_silent_jobs_that_stay_nobody_is_told_a_guess():
+def test_behind_silent_jobs_that_stay_the_guess_is_wide_until_some_were_checked():
     stays = {"progress_done": None, "progress_total": None, "step_s": None, "preemptible": False}
     snapshot = full(queued("next", submitted=NOW), **stays)
 
-    assert (
-        "When is not known: small-0 has no time limit and reports no progress."
-        in wait_of("next", snapshot).sentence
-    )
+    guessed = wait_of("next", snapshot)
     learned = wait_of("next", replace(snapshot, start_errors=(0.5, 2.0)))
+
+    assert guessed.start_latest is not None
     assert learned.start_latest is not None
+    assert learned.start_latest < guessed.start_latest
