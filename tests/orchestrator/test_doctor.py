@@ -287,5 +287,14 @@ def test_i17_a_log_that_lacks_more_than_was_counted_is_found(sound_job, make_att
     assert numbers_of("I17") == found
 
 
+@pytest.mark.parametrize("replace", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
+def test_i17_what_a_job_put_in_the_place_of_its_log_holds_up_nobody(sound_job, make_attempt, replace):
+    attempt = make_attempt(sound_job(), state=JobState.RUNNING)
+    replace(make_folder(attempt).logs / "rank0.log")
+    lifecycle.end(attempt, lifecycle.Ending(kind=ExitKind.OK, detail="", at=timezone.now()))
+
+    assert numbers_of("I17") == []
+
+
 def numbers_of(number: str) -> list[str]:
     return [each for each in numbers() if each == number]
