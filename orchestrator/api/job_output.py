@@ -116,7 +116,7 @@ def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindo
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
     log, index = folder.log(window.rank), folder.log_index(window.rank)
-    total = log_lines.count_lines(log, index) if log.exists() else 0
+    total = log_lines.count_lines(log, index)
     # Read after it was counted: a log that grew meanwhile has at least as many lines as are told.
     lines = log_lines.read_lines(log, index, window.start, window.count)
     last = lines[-1] if lines else None

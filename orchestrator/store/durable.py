@@ -52,6 +52,17 @@ def write_durably(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def append_behind(path: Path, whole_bytes: int, data: bytes) -> None:
+    """Append to a file of which ``whole_bytes`` are whole; what a crash left behind them goes."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        os.ftruncate(fd, whole_bytes)
+        os.lseek(fd, 0, os.SEEK_END)
+        write_all(fd, data)
+    finally:
+        os.close(fd)
+
+
 def write_all(fd: int, data: bytes | memoryview) -> None:
     """Write everything; the kernel may take less than asked for in one call."""
     view = memoryview(data)

@@ -1,4 +1,4 @@
-"""Lines of a log by number and by the time they came, with an index of them (``rank<r>.idx``)."""
+"""Lines of a log by number, with an index of every 1,000th line (``rank<r>.idx``)."""
 
 import io
 import os
@@ -10,16 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.store.durable import write_all
+from orchestrator.store.durable import append_behind
 from orchestrator.store.logs import LONGEST_LINE_BYTES, dropped_line, read_piece
 from orchestrator.store.plain_file import open_plain
 
 EVERY = 1_000
-EVERY_S = 1.0
 SCAN_BYTES = 1 << 20
 MOST_BYTES_A_TURN = 64 << 20
 MOST_LINES = 5_000
-# Where line ``line`` (from 0) begins, and when it was first seen whole; 24 bytes.
+# Where line ``line`` (from 0) begins, and when it was seen; 24 bytes.
 ENTRY = np.dtype([("offset", "<u8"), ("line", "<u8"), ("time_s", "<f8")])
 
 
@@ -33,19 +32,15 @@ class LogLine:
 
 
 class LineIndex:
-    """Extends the index of one log; only one process does (the agent). Losing it costs a rescan, no more.
-
-    It has every 1,000th line, and each second the first one that was new.
-    """
+    """Extends the index of one log; only one process does (the agent). Losing it costs a rescan, no more."""
 
     def __init__(self, log: Path, index: Path) -> None:
         self._log, self._index = log, index
         entries = read_index(index)
         self._kept = len(entries)
-        # Up to where it was read, where the line begins that has no newline yet, and when a line was last seen.
+        # Up to where it was read, and where the line begins that has no newline yet.
         self.offset = self._begin = int(entries["offset"][-1]) if len(entries) else 0
         self._lines = int(entries["line"][-1]) if len(entries) else 0
-        self._seen_s = float(entries["time_s"][-1]) if len(entries) else -EVERY_S
 
     def seen(self, *, at_end: bool = False) -> int:
         """Whole lines up to where it was read; at the end one without a newline is whole too."""
@@ -68,9 +63,6 @@ class LineIndex:
         while self.offset < until and (data := os.pread(fd, SCAN_BYTES, self.offset)):
             ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
             if len(ends):
-                if now_s - self._seen_s >= EVERY_S:
-                    found.append((self._begin, self._lines, now_s))
-                    self._seen_s = now_s
                 first = -self._lines % EVERY or EVERY
                 found += [
                     (self.offset + int(ends[at - 1]) + 1, self._lines + at, now_s)
@@ -80,18 +72,8 @@ class LineIndex:
                 self._begin = self.offset + int(ends[-1]) + 1
             self.offset += len(data)
         if found:
-            self._append(found)
-
-    def _append(self, found: list[tuple[int, int, float]]) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(self._index, flags, 0o644)
-        try:
-            os.ftruncate(fd, self._kept * ENTRY.itemsize)  # half an entry of a crash
-            os.lseek(fd, 0, os.SEEK_END)
-            write_all(fd, np.array(found, ENTRY).tobytes())
-        finally:
-            os.close(fd)
-        self._kept += len(found)
+            append_behind(self._index, self._kept * ENTRY.itemsize, np.array(found, ENTRY).tobytes())
+            self._kept += len(found)
 
 
 def read_index(index: Path) -> NDArray[np.void]:
@@ -124,7 +106,7 @@ def count_lines(log: Path, index: Path) -> int:
 def read_lines(log: Path, index: Path, first: int, count: int) -> list[LogLine]:
     """Lines by number, a negative one from the end; fewer where the log ends, at most 5,000.
 
-    Where the cap dropped a part of the log, one line says so; numbers go on from the next indexed line.
+    Where the cap dropped a part of the log, one line says so; what follows has the numbers that it had before.
     """
     if first < 0:
         first = max(0, count_lines(log, index) + first)

@@ -5,7 +5,6 @@ as one block, so lines of one rank keep their order, lines of two ranks are exac
 number of a merged line never changes.  What was written while no agent ran stands together, rank by rank.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.store import log_lines, log_search
-from orchestrator.store.durable import write_all
+from orchestrator.store.durable import append_behind
 from orchestrator.store.log_lines import MOST_LINES
 
 EVERY_S = 1.0
@@ -60,17 +59,8 @@ class MergedIndex:
                 found.append((self._end, first, rank, now_s))
         if found:
             self._noted_s = now_s
-            self._append(found)
-
-    def _append(self, found: list[tuple[int, int, int, float]]) -> None:
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.ftruncate(fd, self._kept * BLOCK.itemsize)  # half a block of a crash
-            os.lseek(fd, 0, os.SEEK_END)
-            write_all(fd, np.array(found, BLOCK).tobytes())
-        finally:
-            os.close(fd)
-        self._kept += len(found)
+            append_behind(self._path, self._kept * BLOCK.itemsize, np.array(found, BLOCK).tobytes())
+            self._kept += len(found)
 
 
 def read_blocks(path: Path) -> NDArray[np.void]:

@@ -49,8 +49,6 @@ def search(log: Path, index: Path, query: str, *, regex: bool, case: bool, first
     find = _matcher(query, case=case) if regex else None
     wanted = query.encode() if case else query.lower().encode()
     found = Found()
-    if not log.exists():
-        return found
     for block in read_blocks(log, index):
         hits = _by_expression(block.data, find) if find else _by_text(block.data, wanted, case=case)
         _take(block, hits, found, first, limit)

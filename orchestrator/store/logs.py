@@ -58,6 +58,8 @@ def read_piece(path: Path, offset: int, limit_bytes: int) -> LogChunk:
         return LogChunk(offset, offset, b"", 0)
     try:
         size = os.fstat(fd).st_size
+        if offset >= size:
+            return LogChunk(offset, offset, b"", size)
         data = b""
         end = _next_data(fd, offset, size)
         if end == offset:
