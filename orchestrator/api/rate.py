@@ -129,9 +129,8 @@ class Rate:
         if total is None:
             return
         with self._lock:
-            of_others = (
-                total - bucket.shared
-            )  # too few while another thread of ours shares; later it is made up
+            # Too few while another thread of ours shares; later it is made up.
+            of_others = total - bucket.shared
             if bucket.of_others is None or total < bucket.total:  # the first time, or Redis forgot
                 bucket.of_others = of_others
             elif of_others > bucket.of_others:

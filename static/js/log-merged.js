@@ -1,6 +1,7 @@
 // The lines of all ranks by number, in the order in which they were seen; asked for anew while the job prints.
 const PAGE = 200;
 const MOST_PAGES = 20;
+const DROPPED = "[dropped]";
 const OFTEN_MS = 1000;
 const SELDOM_MS = 5000;
 
@@ -64,9 +65,9 @@ export class MergedLines {
     const answer = await this.#read("", { from: page * PAGE, count: PAGE });
     this.#asked.delete(page);
     if (!answer?.lines || this.#isClosed) return;
-    // What the log's limit has dropped is empty, or it would be asked for again and again.
+    // What the log's limit has dropped is told so, or it would be asked for again and again.
     const last = Math.min((page + 1) * PAGE, this.total);
-    for (let number = page * PAGE; number < last; number += 1) this.#put({ number, text: "" });
+    for (let number = page * PAGE; number < last; number += 1) this.#put({ number, text: DROPPED });
     this.#keep(answer.lines);
     this.#changed(0);
   }
