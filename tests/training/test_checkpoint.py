@@ -382,8 +382,9 @@ def save_for_ever(step):
         step += 1
         checkpointer.save({"weight": torch.full((100_000,), float(step))}, step)
 
-draw, newest, cut_short = np.random.default_rng(19), 0, 0
-for _ in range(int(sys.argv[1])):
+draw, newest, cut_short, kills = np.random.default_rng(19), 0, 0, 0
+while kills < int(sys.argv[1]) or newest <= 50:  # on a busy machine a life may be too short for a save
+    kills += 1
     child = os.fork()  # here only torch's import is shared: no thread runs yet
     if child == 0:
         save_for_ever(newest)
@@ -415,6 +416,6 @@ def test_f19_after_a_kill_at_any_of_200_moments_the_newest_checkpoint_loads(
 
     assert process.returncode == 0, errors
     newest, cut_short = map(int, output.split())
-    assert newest > 20
+    assert newest > 50
     assert cut_short > 50  # else the kills missed the writes
     assert "fallback" not in (tmp_path / "events").read_text()
