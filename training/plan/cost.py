@@ -4,7 +4,9 @@ from training.plan.hardware import Hardware
 from training.plan.memory import Footprint, OptimizerCost
 from training.plan.types import Plan
 
-_WAKING_S = 1e-3  # measured with gloo; benchmarks/scripts/two_ranks.py shows what it explains
+# Chosen so that candidates come in the order in which two gloo ranks were seen to take them (benchmarks/scripts/two_ranks.py);
+# how long a change of turns takes depends on what else runs.
+_WAKING_S = 1e-3
 _BACKWARD = 2 / 3  # of a micro-batch's computing: what gradients can travel beside
 
 
@@ -53,9 +55,8 @@ def _exchange_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> tuple[f
     part = (plan.dp - 1) / plan.dp
     once_s = part * footprint.trainable_bytes / (plan.pp * plan.tp) / hardware.rates.link_bandwidth
     latency_s = hardware.rates.link_latency_s * max(len(footprint.block_parameter_bytes), 1)
-    waking_s = _waking_s(hardware) * (
-        len(footprint.block_parameter_bytes) + 1
-    )  # what is left has a part, too
+    units = len(footprint.block_parameter_bytes) + 1  # what is in no block is gathered on its own
+    waking_s = _waking_s(hardware) * units
     match plan.strategy:
         case "fsdp":
             return 3 * (once_s + latency_s + waking_s), True
