@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional
+from torch.utils.data import Dataset
 
 from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
 from training.plan.types import Plan
@@ -79,6 +80,19 @@ class Case:
     make: Callable[[], nn.Module]
     sample: tuple[Any, Any]
     loss_fn: LossFn
+
+
+class Same(Dataset[Any]):
+    """One sample, often."""
+
+    def __init__(self, sample: tuple[Any, Any]) -> None:
+        self.sample = sample
+
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, _: int) -> tuple[Any, Any]:
+        return self.sample
 
 
 _WORDS = torch.zeros(128, dtype=torch.long)

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 from benchmarks.exact_placement import least_makespan_s
 from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.layer_graphs import long_graph, random_graph
-from benchmarks.models import SMALL_MODELS, Case
+from benchmarks.models import SMALL_MODELS, Case, Same
 from benchmarks.rivals import bare_torchrun
 from training.config import TrainConfig
 from training.plan.candidates import list_plans
@@ -117,17 +116,6 @@ def _small_problems() -> Iterator[tuple[LayerGraph, list[float], Links]]:
         yield graph, memory_bytes, links
 
 
-class _Same(Dataset[Any]):
-    def __init__(self, sample: Any) -> None:
-        self.sample = sample
-
-    def __len__(self) -> int:
-        return 4096
-
-    def __getitem__(self, number: int) -> Any:
-        return self.sample
-
-
 def _measure_regret(outcome: Outcome) -> None:
     """The planner chooses with its few trial steps; then all candidates step in turns."""
     torch.manual_seed(0)
@@ -141,7 +129,7 @@ def _measure_regret(outcome: Outcome) -> None:
 
 def _regret(case: Case) -> tuple[float, list[dict[str, Any]]]:
     config = TrainConfig(batch_size=EFFECTIVE_BATCH, activation_checkpointing="auto")
-    training = Training(config, case.make(), _Same(case.sample), torch.device("cpu"), case.loss_fn)
+    training = Training(config, case.make(), Same(case.sample), torch.device("cpu"), case.loss_fn)
     table = make_table(training, 1, time_plans=lambda plans: measure_steps_s(training, plans))
     assert table.chosen is not None  # noqa: S101 -- the host's memory holds these models
     open_plans = list_plans(config, 1, has_bf16=False, on_gpu=False, most_batch=4096, widened=True)

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import distributed
 from torch.distributed.rendezvous import rendezvous
-from torch.utils.data import Dataset
 
-from benchmarks.models import SMALL_MODELS, Case
+from benchmarks.models import SMALL_MODELS, Case, Same
 from training.config import TrainConfig
 from training.plan.choose import Training, make_table
 from training.plan.link import measure_unless_known
@@ -25,19 +24,6 @@ BATCH = 16  # of each rank
 SMALLEST_BATCH = 4
 ROUNDS = 7
 WARM_UP = 2
-
-
-class Same(Dataset[Any]):
-    """One sample, often."""
-
-    def __init__(self, sample: tuple[Any, Any]) -> None:
-        self.sample = sample
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, _: int) -> tuple[Any, Any]:
-        return self.sample
 
 
 def main(output: Path) -> None:
