@@ -2,7 +2,6 @@
 
 import json
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from benchmarks.exact_placement import least_makespan_s
 from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.layer_graphs import long_graph, random_graph
 from benchmarks.models import SMALL_MODELS, Case, Same
+from benchmarks.regret import StepS, compare
 from benchmarks.rivals import bare_torchrun
 from training.config import TrainConfig
 from training.plan.candidates import list_plans
@@ -23,7 +23,6 @@ from training.plan.layers import LayerGraph, read_profile
 from training.plan.partition import Asynchronous, describe_partitions, partition_asynchronous
 from training.plan.placement import Links, NoPlacement, layer_bytes, place
 from training.plan.rates import CACHE_VARIABLE
-from training.plan.table import summarise
 from training.plan.trial import Trial, measure_steps_s
 from training.plan.types import Plan
 
@@ -41,6 +40,8 @@ FIGURES = (
     Figure("placer_large_s", "s", "1,251 layers on 8 devices", 1),
     Figure("plan_regret_max", "", "measured step of the chosen plan over the best candidate's", 1.05),
     Figure("plan_regret_two_ranks_max", "", "the same with two gloo ranks", 1.05),
+    Figure("plan_regret_noise", "", "the same of a plan and its own copy, above 1; the worst"),
+    Figure("plan_regret_two_ranks_noise", "", "the same with two gloo ranks"),
 )
 PROFILES = Path(__file__).parent / "data" / "profiles"
 LINK = 16e9  # bytes a second
@@ -48,7 +49,6 @@ MEMORY = 16e9  # bytes of a device
 GRAPHS = 200
 EFFECTIVE_BATCH = 16
 SMALLEST_BATCH = 4  # smaller micro-batches only take longer, and measuring them longest
-ROUNDS = 5
 
 
 def measure() -> Outcome:
@@ -120,27 +120,39 @@ def _measure_regret(outcome: Outcome) -> None:
     """The planner chooses with its few trial steps; then all candidates step in turns."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # several wait for each other wherever anything else runs
-    regrets = {}
-    for case in SMALL_MODELS:
-        regrets[case.name], outcome.details[f"plans_{case.name}"] = _regret(case)
-    outcome.figures["plan_regret_max"] = max(regrets.values())
-    outcome.details["plan_regret"] = regrets
+    told = {case.name: _regret(case) for case in SMALL_MODELS}
+    _note_regret(outcome, told, "plan_regret")
 
 
-def _regret(case: Case) -> tuple[float, list[dict[str, Any]]]:
+def _note_regret(outcome: Outcome, told: dict[str, dict[str, Any]], name: str) -> None:
+    outcome.figures[f"{name}_max"] = max(each["regret"] for each in told.values())
+    outcome.figures[f"{name}_noise"] = max(each["noise"] for each in told.values())
+    outcome.details[name] = told
+
+
+def _regret(case: Case) -> dict[str, Any]:
     config = TrainConfig(batch_size=EFFECTIVE_BATCH, activation_checkpointing="auto")
     training = Training(config, case.make(), Same(case.sample), torch.device("cpu"), case.loss_fn)
     table = make_table(training, 1, time_plans=lambda plans: measure_steps_s(training, plans))
     assert table.chosen is not None  # noqa: S101 -- the host's memory holds these models
     open_plans = list_plans(config, 1, has_bf16=False, on_gpu=False, most_batch=4096, widened=True)
-    step_s = _time_in_turns(training, [plan for plan in open_plans if plan.batch_size >= SMALLEST_BATCH])
-    chosen_s, best_s = step_s[table.chosen.plan], min(step_s.values())
-    foretold = {each.plan: each.step_s for each in table.candidates}
-    rows = [
-        {"plan": summarise(plan), "foretold_s": foretold.get(plan), "measured_s": measured_s}
-        for plan, measured_s in sorted(step_s.items(), key=lambda pair: pair[1])
-    ]
-    return chosen_s / best_s, rows
+    plans = [plan for plan in open_plans if plan.batch_size >= SMALLEST_BATCH]
+    chosen = table.chosen.plan
+    steps = {plan: _stepping(training, plan) for plan in plans}
+    found = compare(steps, chosen, lambda: _stepping(training, chosen))
+    return found.to_json({each.plan: each.step_s for each in table.candidates}, chosen)
+
+
+def _stepping(training: Training, plan: Plan) -> StepS:
+    """By the thread's own clock: what else runs on this machine counts little."""
+    trial = Trial(training, plan)
+
+    def step_s() -> float:
+        began_s = time.thread_time()
+        trial.step_s()
+        return (time.thread_time() - began_s) / plan.samples_per_step
+
+    return step_s
 
 
 def _measure_regret_of_two(outcome: Outcome) -> None:
@@ -152,17 +164,4 @@ def _measure_regret_of_two(outcome: Outcome) -> None:
         if bare_torchrun(2, script, output, variables).wait():
             raise RuntimeError(f"two ranks could not be measured:\n{output.read_text()[-2000:]}")
         told = json.loads(answer.read_text())
-    outcome.figures["plan_regret_two_ranks_max"] = max(each["regret"] for each in told.values())
-    outcome.details["two_ranks"] = told
-
-
-def _time_in_turns(training: Training, plans: list[Plan]) -> dict[Plan, float]:
-    """Median seconds of a step of each plan; in turns, so that all meet the same noise."""
-    trials = {plan: Trial(training, plan) for plan in plans}
-    times: dict[Plan, list[float]] = {plan: [] for plan in plans}
-    for number in range(ROUNDS + 1):
-        for plan, trial in trials.items():
-            took_s = trial.step_s()
-            if number:  # the first warms up
-                times[plan].append(took_s)
-    return {plan: statistics.median(each) for plan, each in times.items()}
+    _note_regret(outcome, told, "plan_regret_two_ranks")

@@ -133,6 +133,8 @@ PROMISED = {
         "placer_large_s",
         "plan_regret_max",
         "plan_regret_two_ranks_max",
+        "plan_regret_noise",
+        "plan_regret_two_ranks_noise",
     },
 }
 FIGURES = (Figure("fast_ms", "ms", "how fast", target=10), Figure("rival_ms", "ms", "another"))
