@@ -55,7 +55,9 @@ class AttemptWatch:
             return  # nobody launched it yet; the errands' sweep does
         match liveness(self.folder):
             case Liveness.ENDED:
-                self._end(_ending(read_record(self.folder.exit) or {}, now))
+                # The turn may have begun before this attempt did.
+                seen_at = max(now, attempt.started_at or now)
+                self._end(_ending(read_record(self.folder.exit) or {}, seen_at))
             case Liveness.ALIVE:
                 self._note_alive()
             case Liveness.UNKNOWN if attempt.job.state != JobState.UNKNOWN:

@@ -69,7 +69,8 @@ def run(attempt: Attempt, *, started_at: datetime) -> None:
         ).update(done_at=timezone.now())
         if job.state == JobState.STARTING and job.attempt_count == attempt.number:
             reason = _running_text(job, Attempt.objects.get(pk=attempt.pk))
-            move(job, JobState.RUNNING, actor="supervisor", reason=reason, launch_failures=0)
+            # Dated by the supervisor, as the end will be: a run may be over before anybody looks.
+            move(job, JobState.RUNNING, actor="supervisor", reason=reason, now=started_at, launch_failures=0)
 
     # A cancel that comes in between must not look like a launch that failed.
     retry_when_stale(Job(pk=attempt.job_id), act)

@@ -29,8 +29,9 @@ def run_pass(now: datetime | None = None, *, only_for_errands: bool = False) -> 
     Args:
         only_for_errands: do nothing unless an open errand asks for a pass.
     """
-    now = now or timezone.now()
+    given = now
     with turn():
+        now = given or timezone.now()
         seen = _open_errands()
         if only_for_errands and not seen:
             return 0
@@ -41,6 +42,9 @@ def run_pass(now: datetime | None = None, *, only_for_errands: bool = False) -> 
             return 0
         learn(now)
         jobs = {str(job.pk): job for job in relevant_jobs()}
+        now = (
+            given or timezone.now()
+        )  # behind the read: no job in it is newer, so none starts before its submit
         memory_claims.refresh(jobs.values())
         state = snapshot(now, jobs)
         decisions = scheduling.decide(state, POLICY)

@@ -121,6 +121,17 @@ def test_an_exit_record_ends_the_attempt_with_all_it_says(make_attempt, watch_of
     check_invariants()
 
 
+def test_a_turn_that_began_before_the_attempt_does_not_end_it_before_its_begin(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_exit(attempt, "ok")
+    watch = watch_of(attempt)
+
+    watch.check(attempt, attempt.started_at - timedelta(seconds=2))
+
+    attempt.refresh_from_db()
+    assert attempt.ended_at == attempt.started_at
+
+
 def test_what_a_script_saved_when_it_was_stopped_is_kept(make_attempt, watch_of, home):
     attempt = make_attempt(state=JobState.STOPPING)
     write_identity(attempt, alive_for_s=10)

@@ -243,6 +243,18 @@ def test_a_running_attempt_closes_its_errand_and_saying_so_twice_changes_nothing
     check_invariants()
 
 
+def test_job_event_and_attempt_tell_the_same_begin(make_attempt):
+    attempt = make_attempt()
+    lifecycle.claim_launch(attempt, timezone.now())
+    began = timezone.now()
+
+    lifecycle.run(attempt, started_at=began)
+
+    job = Job.objects.get(pk=attempt.job_id)
+    assert job.first_started_at == began
+    assert job.events.get(to_state=JobState.RUNNING).at == began
+
+
 def test_an_attempt_that_runs_while_its_cancel_is_written_stays_stopping(make_attempt):
     attempt = make_attempt()
     lifecycle.claim_launch(attempt, timezone.now())

@@ -118,6 +118,19 @@ def test_i14_a_pass_leaves_the_errand_of_a_job_that_was_committed_after_it_had_r
     assert [errand.pk for errand in Outbox.objects.open().filter(errand=Errand.SCHEDULE)] == [late[0].pk]
 
 
+def test_a_job_that_comes_while_a_pass_begins_is_not_dated_as_started_before_its_submit(
+    make_device, make_job, monkeypatch
+):
+    make_device(0), make_device(1)
+    make_job()
+    monkeypatch.setattr(passes, "learn", lambda _now: make_job())  # between the pass's begin and its read
+
+    assert placement.run_pass() == 2
+
+    for attempt in Attempt.objects.select_related("job"):
+        assert attempt.job.submitted_at <= attempt.created_at
+
+
 @pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1), timedelta(days=-400)])
 def test_f60_f61_a_clock_that_jumps_stops_no_trial_and_loses_no_job(make_attempt, make_job, jump):
     """The supervisor's own clock says how long a job has run."""
