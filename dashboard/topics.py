@@ -6,7 +6,8 @@ State topics (devices, jobs, queue, job, health) count their own changes; only t
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +41,7 @@ class _Batches:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[object, Batch] = OrderedDict()
+        self._under_way: dict[object, asyncio.Task[Batch]] = {}
 
     def get(self, key: object) -> Batch | None:
         return self._kept.get(key)
@@ -49,6 +51,24 @@ class _Batches:
         while len(self._kept) > BATCHES_KEPT:
             self._kept.popitem(last=False)
         return batch
+
+    async def read(self, key: object, read: Callable[[], Batch]) -> Batch:
+        """What is kept, or what ``read`` finds in a thread: once, however many ask for it meanwhile.
+
+        A hundred pages that come back at one time would otherwise read a series of hours a hundred times,
+        and the process keeps the memory that this took.
+        """
+        if (kept := self._kept.get(key)) is not None:
+            return kept
+        if (task := self._under_way.get(key)) is None:
+            task = self._under_way[key] = asyncio.create_task(asyncio.to_thread(read))
+            task.add_done_callback(lambda done: self._end(key, done))
+        return await asyncio.shield(task)  # who leaves meanwhile does not take it from the others
+
+    def _end(self, key: object, task: asyncio.Task[Batch]) -> None:
+        del self._under_way[key]
+        if not task.cancelled() and task.exception() is None:  # else who waits for it is told
+            self.put(key, task.result())
 
 
 class StateSource:
@@ -216,6 +236,7 @@ class PointsSource:
         self.seq = 0
         self._folder = folder
         self._batches = _Batches()
+        self._whole: Batch | None = None  # everything up to its seq, for who holds nothing
 
     def update(self, stored: int) -> bool:
         changed, self.seq = stored != self.seq, stored
@@ -227,14 +248,26 @@ class PointsSource:
             return Batch((), seq)
         if after > seq:
             return Batch((gap(self.topic, seq),), seq)
-        if kept := self._batches.get((after, seq)):
-            return kept
-        page = await asyncio.to_thread(series.read_since, self._folder, after, until_seq=seq)
+        if after == 0:
+            return await self._from_the_start(seq)
+        return await self._batches.read((after, seq), lambda: self._read(after, seq))
+
+    async def _from_the_start(self, seq: int) -> Batch:
+        """Everything up to a while ago, as long as one more frame brings the rest: reading it costs as much
+        as the series is long.
+        """
+        whole = self._whole
+        if whole is None or not whole.seq <= seq <= whole.seq + series.POINTS_A_FRAME:
+            whole = await self._batches.read((0, seq), lambda: self._read(0, seq))
+            self._whole = whole if whole.seq == seq else None  # else the files are behind the database
+        return replace(whole, more=whole.seq < seq)
+
+    def _read(self, after: int, seq: int) -> Batch:
+        page = series.read_since(self._folder, after, until_seq=seq)
         if page.gap:
             return Batch((gap(self.topic, page.seq),), page.seq)
         more = {"reduced": True} if page.reduced else {}
-        text = frame(self.topic, "points", page.seq, page.points, **more)
-        return self._batches.put((after, seq), Batch((text,), page.seq))
+        return Batch((frame(self.topic, "points", page.seq, page.points, **more),), page.seq)
 
 
 class LogSource:
@@ -253,12 +286,9 @@ class LogSource:
         return changed
 
     async def batch(self, after: int | None) -> Batch:
-        key = (after, self.seq)
         if after == self.seq:
             return Batch((), self.seq)
-        if kept := self._batches.get(key):
-            return kept
-        return self._batches.put(key, await asyncio.to_thread(self._read, after))
+        return await self._batches.read((after, self.seq), lambda: self._read(after))
 
     def _overwrites(self, chunk: logs.LogChunk) -> bool:
         """Whether the chunk begins by going back to the start of a line that was sent before."""

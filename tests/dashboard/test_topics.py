@@ -1,6 +1,8 @@
 """What a reader gets of each topic, by what it has seen: no socket and no clock in here."""
 
+import asyncio
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -190,6 +192,60 @@ async def test_many_points_come_as_buckets_that_keep_the_spike(tmp_path):
     assert frame["reduced"] is True
     assert len(frame["data"]["loss"]["x"]) <= 2000
     assert max(frame["data"]["loss"]["y_max"]) == 99.0
+
+
+@pytest.fixture
+def long_series(tmp_path):
+    """A source at the end of 100,000 points, and what stores ``more`` of them."""
+    writer = MetricWriter(tmp_path, 1, 1000.0, None)
+    source = PointsSource("metrics:x", tmp_path)
+
+    def store(first: int, count: int) -> None:
+        writer.append([Point("loss", step, 1000.0 + step, 1.0) for step in range(first, first + count)])
+        source.update(writer.flush()["seq"])
+
+    store(0, 100_000)
+    yield source, store
+    writer.close()
+
+
+async def test_many_that_come_at_once_take_the_memory_of_one(long_series):
+    source, store = long_series
+    tracemalloc.start()
+    try:
+        await source.batch(None)
+        _, one = tracemalloc.get_traced_memory()
+        store(100_000, 3_000)
+        tracemalloc.reset_peak()
+        batches = await asyncio.gather(*(source.batch(None) for _ in range(50)))
+        _, many = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert {batch.seq for batch in batches} == {103_000}
+    assert many < 1.5 * one
+
+
+async def test_who_comes_a_little_later_gets_what_was_read_and_then_the_rest(long_series):
+    source, store = long_series
+    first = await source.batch(None)
+    store(100_000, 5)
+
+    second = await source.batch(None)
+    [rest] = await frames_of(source, second.seq)
+
+    assert (second.frames, second.more) == (first.frames, True)
+    assert rest["data"]["loss"]["x"] == [100_000, 100_001, 100_002, 100_003, 100_004]
+
+
+async def test_a_reader_that_leaves_takes_nothing_from_the_others(long_series):
+    source, _ = long_series
+    leaving = asyncio.create_task(source.batch(None))
+    staying = asyncio.create_task(source.batch(None))
+    await asyncio.sleep(0)
+    leaving.cancel()
+
+    assert (await staying).seq == 100_000
 
 
 @pytest.fixture
