@@ -43,6 +43,8 @@ _SPEC_FIELDS = (
     "depends_on",
     "secrets",
     "checkpoint_glob",
+    "begin_anew",
+    "total_steps",
     "python",
     "launcher",
 )

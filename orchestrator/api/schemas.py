@@ -219,6 +219,8 @@ class JobOut(BaseModel):
     env: dict[str, str | None] = Field(description="values are null for anyone but the owner")
     secrets: list[str] = Field(description="names only")
     checkpoint_glob: str | None
+    begin_anew: bool = True  # a default: answers kept for a key may be an older server's
+    total_steps: int | None = Field(None, description="as submitted; progress has what the run told")
     python: str | None
     launcher: str
     bundle: str = Field(description="SHA-256 of the code")

@@ -32,6 +32,25 @@ def test_a_job_is_accepted_with_its_event_and_errand(client_of, ada, submit):
     assert Outbox.objects.get().errand == "schedule"
 
 
+def test_every_field_of_a_job_comes_back_as_it_was_given(client_of, ada, submit):
+    """The example of docs/reference/api.md, and the fields that its lists name besides."""
+    given = {
+        **{"name": "tiny-gpt", "kind": "script", "entrypoint": "train.py", "args": ["--lr", "3e-4"]},
+        **{"datasets": [], "pool": "default", "gpus": 2, "gpu_memory_gib": 4, "cpus": 4, "memory_gib": 16},
+        **{"priority": 50, "time_limit_s": 86400, "max_retries": 3, "env": {"SEED": "1"}, "secrets": []},
+        **{"tags": ["paper-x"], "depends_on": [], "resume_args": ["--resume", "{checkpoint}"]},
+        **{"total_steps": 100000, "grace_period_s": 30, "preemptible": True, "begin_anew": False},
+        **{"checkpoint_glob": "out/*.pt", "hang_timeout_s": 600, "launcher": "direct", "python": None},
+        "not_before": "2027-01-02T03:04:05Z",
+    }
+    client = client_of(ada)
+
+    job = submit(client, **given).json()
+
+    for shown in (job, client.send("GET", f"/jobs/{job['id']}").json()):
+        assert {name: shown[name] for name in given} == given
+
+
 def test_a_script_comes_as_a_part_beside_the_job(client_of, ada, make_device):
     make_device()
 
