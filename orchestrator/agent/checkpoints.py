@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 LONGEST_PAUSE_S = 60.0
+LINES_READ_WITHIN_S = 0.4  # the agent reads four times a second
 MOST_TRIES = 4
 TRY_AGAIN_WITHIN_S = 0.5  # of a write: it came in between
 KEEP_LAST = 3
@@ -169,7 +170,10 @@ class CheckpointKeeper:
     def _step(self, files: Sequence[Path]) -> int | None:
         """The step at which the newest of these files was written."""
         written_s = max((state[0] / 1e9 for path in files if (state := _state(path))), default=0.0)
-        step = step_at(settings.HOME.job(self.attempt.job_id).metrics, self.attempt.number, written_s)
+        # The line of that step may still wait for its reading; after the end all are read.
+        self.stopping.wait(min(LINES_READ_WITHIN_S, max(0.0, written_s + LINES_READ_WITHIN_S - time.time())))
+        metrics = settings.HOME.job(self.attempt.job_id).metrics
+        step = step_at(metrics, self.attempt.number, written_s, read_within_s=LINES_READ_WITHIN_S)
         if step is not None:
             return step
         # It reports progress without numbers: the newest step is the best that is known.

@@ -174,11 +174,14 @@ def stored_seq(folder: Path) -> int:
     return last_seq(read_records(folder))
 
 
-def step_at(folder: Path, attempt: int, at_s: float) -> int | None:
+def step_at(folder: Path, attempt: int, at_s: float, *, read_within_s: float = 0.0) -> int | None:
     """The step an attempt was at, from the points around that time; None where it has none.
 
-    Between two points it is interpolated and rounded down: lines on stdout are read four times a second,
-    so several steps share one time.
+    Between two points it is interpolated and rounded down: lines are read four times a second, so several
+    steps share one time.  A line that tells no time has that of its reading: what it says was true before.
+
+    Args:
+        read_within_s: how long lines wait for their reading; a point that follows so soon was there already.
     """
     known, records = read_state(folder)
     counts = {
@@ -194,7 +197,14 @@ def step_at(folder: Path, attempt: int, at_s: float) -> int | None:
     order = np.argsort(ms, kind="stable")
     ms, step = ms[order], step[order]
     last_of_time = np.flatnonzero(np.diff(ms, append=ms[-1] + 1))
-    return int(np.interp(at_s * 1000, ms[last_of_time], step[last_of_time]))
+    times, steps = ms[last_of_time], step[last_of_time]
+    between = np.interp(at_s * 1000, times, steps)
+    after = int(np.searchsorted(times, at_s * 1000))
+    if after == len(times) or times[after] - at_s * 1000 > read_within_s * 1000:
+        return int(between)
+    # Times closer to each other than readings are the run's own, and exact.
+    own_times = after > 0 and times[after] - times[after - 1] < read_within_s * 1000 / 2
+    return int(between) if own_times else int(np.ceil(between))
 
 
 def read_since(

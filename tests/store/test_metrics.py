@@ -428,5 +428,20 @@ def test_the_step_at_a_time_lies_between_the_points_around_it(folder):
     assert step_at(folder, 2, STARTED + 3) is None, "another attempt"
 
 
+@pytest.mark.parametrize(
+    ("last", "next_line", "step"),
+    [
+        ((39, 1.0), (40, 2.2), 40),  # printed, then saved, then read
+        ((30, 1.9), (40, 2.15), 34),  # ten steps between two readings
+        ((39, 1.0), (40, 3.0), 39),  # saved in the middle of a long step
+        ((39, 1.95), (40, 2.05), 39),  # no reading comes so soon: these times are the run's own
+    ],
+)
+def test_a_line_is_older_than_its_reading(folder, last, next_line, step):
+    store(folder, [Point("loss", at, STARTED + at_s, 1.0) for at, at_s in [last, next_line, (50, 9.0)]])
+
+    assert step_at(folder, 1, STARTED + 2, read_within_s=0.4) == step
+
+
 Columns.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 TestColumns = pytest.mark.slow(Columns.TestCase)
