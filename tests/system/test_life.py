@@ -116,6 +116,15 @@ def test_f31_a_second_start_refuses_and_harms_nothing(own_server: Server) -> Non
     assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
 
 
+def test_the_process_that_only_watches_keeps_none_of_what_the_start_took(server: Server) -> None:
+    assert server.up is not None
+    lines = Path(f"/proc/{server.up.pid}/smaps_rollup").read_text().splitlines()
+
+    own_mib = next(int(line.split()[1]) >> 10 for line in lines if line.startswith("Anonymous:"))
+
+    assert own_mib < 85  # 62, of them 46 the models; migrations, checks and static files would add 85
+
+
 def test_f69_a_port_that_is_taken_is_named(make_server: Callable[..., Server], own_server: Server) -> None:
     other = make_server()
     other.environment["BERTH_PORT"] = str(own_server.port)
