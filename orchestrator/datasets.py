@@ -80,7 +80,7 @@ def _find_root(name: str) -> DatasetRoot:
 def _known_roots() -> str:
     known = ", ".join(DatasetRoot.objects.values_list("name", flat=True)) or "none yet"
     return (
-        f"known: {known}. An operator adds roots on the admin pages, "
+        f"known: {known}. An admin adds roots on the admin pages, "
         "or by registering an absolute path without a root."
     )
 

@@ -11,6 +11,7 @@ from orchestrator import placement, submission, training_preview
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import CalibrationOut, ChangeOut, MemoryClaimOut
+from orchestrator.exceptions import Malformed
 from orchestrator.planning import Plan, plan, register_training_planner
 
 router = Router()
@@ -62,6 +63,8 @@ class PlanOut(BaseModel):
 )
 def plan_job(request: ApiRequest) -> object:
     """When and where a job would run, and what would start it now; takes a job's body and changes nothing."""
+    if (request.content_type or "").startswith("multipart/"):
+        raise Malformed("A plan takes the job as JSON; give a script's text as source.")
     spec = submission.parse_spec(read_object(request.body))
     return _show(plan(request.user, spec))
 

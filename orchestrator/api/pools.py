@@ -25,7 +25,7 @@ def list_pools(request: ApiRequest, paging: Query[Paging]) -> object:
 
 @router.post("", response={201: PoolOut}, auth=ADMINS)
 def make_pool(request: ApiRequest, body: PoolIn) -> object:
-    """Make an empty pool; devices are moved into it in the admin pages."""
+    """Make an empty pool; PATCH /devices/{id} moves devices into it."""
     _check_pythons(body.pythons)
     try:
         with transaction.atomic():
@@ -34,6 +34,11 @@ def make_pool(request: ApiRequest, body: PoolIn) -> object:
     except IntegrityError as error:
         raise Conflict(f"There is a pool {body.name} already; choose another name.") from error
     return show_pool(_rows().get(pk=body.name))
+
+
+@router.get("/{pool_id}", response=PoolOut)
+def get_pool(request: ApiRequest, pool_id: str) -> object:
+    return show_pool(get_object_or_404(_rows(), pk=pool_id))
 
 
 @router.patch("/{pool_id}", response=PoolOut, auth=OPERATORS)

@@ -107,7 +107,7 @@ def test_a_member_is_told_who_makes_roots(tmp_path, data, client_of, ada, root):
     for client, status in ((client_of(ada), 403), (client_of(root, "write"), 403)):
         answer = client.send("POST", "/datasets", body)
         assert answer.status_code == status
-        assert "known: data. An operator adds roots" in answer.json()["errors"]["root"][0]
+        assert "known: data. An admin adds roots" in answer.json()["errors"]["root"][0]
     relative = client_of(ada).send("POST", "/datasets", {**body, "path": "text.txt"})
     assert relative.status_code == 400
     assert "Name the root" in relative.json()["errors"]["root"][0]

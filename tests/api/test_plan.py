@@ -93,6 +93,13 @@ def test_what_a_submit_would_refuse_a_plan_refuses_with_the_field(client_of, ada
     assert field in answer.json()["errors"]
 
 
+def test_a_plan_sent_as_a_form_is_told_how_to_ask(client_of, ada, eight):
+    answer = client_of(ada).post("/api/v1/plan", {"job": '{"gpus": 1}'})
+
+    assert answer.status_code == 400
+    assert answer.json()["detail"] == "A plan takes the job as JSON; give a script's text as source."
+
+
 def test_a_drained_pool_says_so(client_of, ada, eight):
     type(eight[0]).objects.update(admin_state=AdminState.DRAINING)
 

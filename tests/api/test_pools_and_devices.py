@@ -168,6 +168,8 @@ def test_a_pool_counts_its_devices(client_of, ada, make_device, make_attempt):
     [pool] = client_of(ada).send("GET", "/pools").json()["results"]
 
     assert (pool["device_count"], pool["usable_count"], pool["free_count"]) == (4, 3, 1)
+    assert client_of(ada).send("GET", f"/pools/{pool['id']}").json() == pool
+    assert client_of(ada).send("GET", "/pools/none").status_code == 404
 
 
 def test_an_operator_makes_and_changes_a_pool(client_of, root):
