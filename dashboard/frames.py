@@ -30,7 +30,9 @@ def frame(topic: str, kind: str, seq: int, data: Any, **more: Any) -> str:
 
 
 def hello(stream: str) -> str:
-    return encode({"type": "hello", "data": {"stream": stream, "now": time.time(), "tick_s": TICK_S}})
+    """``tick`` is the contract's word for ``tick_s``: seconds between two readings."""
+    data = {"stream": stream, "now": time.time(), "tick": TICK_S, "tick_s": TICK_S}
+    return encode({"type": "hello", "data": data})
 
 
 def ping() -> str:

@@ -6,7 +6,6 @@ An ASGI application of its own: a view of Django's would hold one of the few thr
 import asyncio
 from urllib.parse import parse_qsl
 
-import orjson
 from channels.db import database_sync_to_async
 from channels.generic.http import AsyncHttpConsumer
 from django.conf import settings
@@ -15,7 +14,8 @@ from django.http.request import split_domain_port, validate_host
 from dashboard import access, feed, frames
 from dashboard.consumers import LARGEST_SEQ, MOST_TOPICS, read_headers
 from dashboard.topics import Source
-from orchestrator.exceptions import OrchestratorError
+from orchestrator.api.errors import Unauthenticated, WrongMethod, problem
+from orchestrator.exceptions import Malformed, OrchestratorError
 
 LONGEST_WAIT_S = 20.0
 LINGER_S = 5.0  # after an answer its topics are watched on, since the next question comes at once
@@ -38,24 +38,25 @@ class PollConsumer(AsyncHttpConsumer):
         headers, cookies = read_headers(self.scope)
         domain, _ = split_domain_port(headers.get("host", ""))
         if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
-            await self._refuse(400, "Bad Request", "This server does not answer to that name.")
+            await self._refuse(Malformed("This server does not answer to that name."))
             return
         if self.scope["method"] not in {"GET", "HEAD"}:
-            await self._refuse(405, "Method Not Allowed", "This address answers to GET.")
+            await self._refuse(WrongMethod("This address answers to GET."), (b"Allow", b"GET"))
             return
         holder = await database_sync_to_async(access.identify)(headers, cookies)
         if holder is None:
-            await self._refuse(401, "Unauthorized", "You are not signed in.")
+            await self._refuse(Unauthenticated("You are not signed in."), (b"WWW-Authenticate", b"Token"))
             return
         self.pass_ = holder
         try:
             wanted, stream = read_query(self.scope["query_string"])
         except BadQuery as error:
-            await self._refuse(400, "Bad Request", str(error))
+            await self._refuse(Malformed(str(error)))
             return
         texts = await self._wait(wanted, same_stream=stream == feed.STREAM)
         if self._expelled:
-            await self._refuse(401, "Unauthorized", "You are not signed in any more.")
+            gone = Unauthenticated("You are not signed in any more.")
+            await self._refuse(gone, (b"WWW-Authenticate", b"Token"))
             return
         await self._answer(200, f"[{','.join(texts)}]".encode(), "application/json")
 
@@ -110,12 +111,12 @@ class PollConsumer(AsyncHttpConsumer):
                 found += batch.frames
         return found
 
-    async def _refuse(self, status: int, title: str, detail: str) -> None:
-        problem = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-        await self._answer(status, orjson.dumps(problem), "application/problem+json")
+    async def _refuse(self, error: OrchestratorError, *more: tuple[bytes, bytes]) -> None:
+        await self._answer(error.status, problem(error).content, "application/problem+json", *more)
 
-    async def _answer(self, status: int, body: bytes, kind: str) -> None:
+    async def _answer(self, status: int, body: bytes, kind: str, *more: tuple[bytes, bytes]) -> None:
         headers = [
+            *more,
             (b"Content-Type", kind.encode()),
             (b"Content-Length", str(len(body)).encode()),
             (b"Cache-Control", b"private, no-store"),

@@ -17,6 +17,7 @@ from ninja.operation import Operation
 from ninja.params.models import ParamModel
 from pydantic import BaseModel
 
+from orchestrator.api.beside import describe_beside
 from orchestrator.api.errors import WrongMethod, answer_error, problem
 from orchestrator.api.schemas import JobChanges, Problem
 from orchestrator.exceptions import Malformed
@@ -62,6 +63,7 @@ class BerthAPI(NinjaAPI):
             described = model.model_json_schema(ref_template=REF_TEMPLATE)
             schema["components"]["schemas"].update(described.pop("$defs", {}))
             schema["components"]["schemas"][model.__name__] = described
+        schema["paths"].update(describe_beside(path_prefix))
         for methods in schema["paths"].values():
             for operation in methods.values():
                 operation["responses"]["default"] = PROBLEM_RESPONSE

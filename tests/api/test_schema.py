@@ -71,6 +71,15 @@ def test_the_schema_is_public_openapi_3_1_without_dangling_references(schema):
     assert wanted <= set(schema["components"]["schemas"])
 
 
+def test_what_is_served_beside_rest_is_described_too(schema):
+    beside = {"/api/v1/poll", "/api/v1/openapi.json", "/api/v1/docs", "/metrics"}
+
+    assert beside <= set(schema["paths"])
+    jobs = schema["paths"]["/api/v1/jobs"]["get"]
+    assert schema["paths"]["/api/v1/poll"]["get"]["security"] == jobs["security"]
+    assert "security" not in schema["paths"]["/api/v1/docs"]["get"]
+
+
 def test_a_submit_is_described_for_json_and_forms(schema):
     body = schema["paths"]["/api/v1/jobs"]["post"]["requestBody"]["content"]
 

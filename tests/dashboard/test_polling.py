@@ -85,7 +85,12 @@ async def test_b63_who_may_not_read_a_topic_is_told_what_one_that_is_not_there_i
 async def test_who_is_not_signed_in_gets_nothing(ask, db):
     status, problem = await ask(None, "topic=devices")
 
-    assert (status, problem["status"]) == (401, 401)
+    assert (status, problem["status"], problem["code"], problem["errors"]) == (
+        401,
+        401,
+        "unauthenticated",
+        {},
+    )
 
 
 async def test_a_token_says_who_asks(ask, ada):
