@@ -7,13 +7,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from training.memory.autotune import (
-    OutOfMemoryInStep,
-    clear_memory,
-    is_host_memory,
-    is_out_of_memory,
-    run_with_less,
-)
+from training.memory.autotune import OutOfMemoryInStep, clear_memory, is_host_memory, is_out_of_memory
+from training.memory.repeat import run_with_less
 from training.run import Run, load
 
 
@@ -48,7 +43,7 @@ def run_passes_alone(run: Run, batches: Iterator[Any], samples: int) -> Tensor |
             raise
         strategy = run.strategy
         if not strategy.repeats:
-            end_without_memory(run, error, f"ranks of {strategy.plan.strategy} exchange within a pass")
+            end_without_memory(run, error, f"this {strategy.plan.strategy} cannot drop a pass half done")
         if strategy.ranks.size > 1:
             end_without_memory(run, error, "the other ranks may be in an exchange")
     # Not before the error is gone, which keeps the failed step's tensors alive.
@@ -68,8 +63,8 @@ def end_without_memory(run: Run, error: Exception, why: str) -> NoReturn:
 def run_passes_carefully(run: Run, batches: Iterator[Any] | None, samples: int) -> Tensor:
     """As ``run_passes``, again with smaller micro-batches as long as a rank has no memory; all ranks call it.
 
-    Gradients are kept back until all ranks have succeeded.  The effective batch stays, and the plan
-    has the new size afterwards.  ``batches`` serve the first attempt.
+    Gradients are kept back until all ranks have succeeded; ranks that exchange in the midst of a pass
+    make sure of each other before.  The effective batch stays, and the plan has the new size afterwards.  ``batches`` serve the first attempt.
     """
     strategy, state, plan = run.strategy, run.state, run.strategy.plan
     streams = [] if batches is None else [batches]
@@ -77,21 +72,28 @@ def run_passes_carefully(run: Run, batches: Iterator[Any] | None, samples: int) 
     def passes(size: int) -> Tensor:
         if size != strategy.plan.batch_size:
             times = plan.batch_size * plan.gradient_accumulation_steps // size
-            strategy.plan = replace(plan, batch_size=size, gradient_accumulation_steps=times)
+            strategy.take_plan(replace(plan, batch_size=size, gradient_accumulation_steps=times))
             state.sampler.shares = None  # they are of the larger size
         run.reread = not streams
         stream = streams.pop() if streams else run.stream(load(run, run.train_dataset, state.sampler))
         return run_passes(run, stream, samples, exchange=strategy.ranks.size == 1)
 
-    loss, _ = run_with_less(
-        passes,
-        plan.batch_size,
-        state.model,
-        agree=strategy.ranks.least,
-        rank=strategy.ranks.rank,
-        reporter=run.reporter,
-        step=state.step + 1,
-    )
+    try:
+        loss, _ = run_with_less(
+            passes,
+            plan.batch_size,
+            state.model,
+            agree=strategy.ranks.least,
+            forget=strategy.forget_passes,
+            all_come=not strategy.staged,
+            rank=strategy.ranks.rank,
+            reporter=run.reporter,
+            step=state.step + 1,
+        )
+    except Exception as error:
+        if is_out_of_memory(error):
+            end_without_memory(run, error, "other ranks wait for what this one was to send")
+        raise
     return loss
 
 
@@ -114,6 +116,7 @@ def run_passes(run: Run, batches: Iterator[Any], samples: int, *, exchange: bool
         loss = forward_backward(run, inputs, targets, weight, last=last, exchange=exchange)
         losses.append(weigh(loss, here / max(mine, 1)))
         run.reporter.heartbeat()
+    strategy.end_passes()
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 from torch import distributed, nn
 
-from training.memory.autotune import find_batch_size, make_agreement, run_with_less
+from training.memory.autotune import find_batch_size, make_agreement
 from training.memory.meters import make_meter
+from training.memory.repeat import run_with_less
 
 BATCH = 256
 

@@ -19,6 +19,7 @@ from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
 from training.report import Reporter
+from training.state import LossFn
 
 SAMPLES, WIDTH, TOKENS, CLASSES = 64, 16, 6, 8
 BATCH, EPOCHS = 16, 5  # 20 steps
@@ -120,7 +121,13 @@ def make_data() -> TensorDataset:
 
 
 def train(name: str, rank: int, folder: Path) -> dict[str, Any]:
-    wanted = CASES[name]
+    return train_as(CASES[name], name, rank, folder, make_model(seed=1 + rank), loss_fn)
+
+
+def train_as(
+    wanted: dict[str, Any], name: str, rank: int, folder: Path, model: nn.Module, loss_fn: LossFn
+) -> dict[str, Any]:
+    """Ranks begin with other weights: the strategy must make them equal."""
     world_size = distributed.get_world_size() if distributed.is_initialized() else 1
     tp, pp = wanted.get("tensor_parallel_size"), wanted.get("pipeline_parallel_size")
     if wanted.get("strategy") == "pipeline":
@@ -140,9 +147,8 @@ def train(name: str, rank: int, folder: Path) -> dict[str, Any]:
     file = folder / f"{name}-{rank}.jsonl"
     reporter = Reporter(file, active=True)
     data = make_data()
-    # Ranks begin with other weights: the strategy must make them equal.
     state = Trainer(config, reporter=reporter).fit(
-        make_model(seed=1 + rank),
+        model,
         data,
         data,
         loss_fn=loss_fn,

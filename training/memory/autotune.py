@@ -1,32 +1,22 @@
-"""The largest micro-batch that fits, before a training and in the middle of it; all ranks agree on it.
+"""The largest micro-batch that fits, found before a training in few trials; all ranks agree on it.
 
-A rank alone out of memory would leave the others waiting in a collective for ever.  So nothing
-that may fail for memory exchanges gradients: it ends in an agreement over the host, and only when
-all ranks are well does the step go on.
+A rank alone out of memory would leave the others waiting in a collective for ever.  So a trial
+exchanges nothing, and ends in an agreement over the host.
 """
 
 import gc
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isqrt
-from typing import TypeVar
 
 import torch
-from torch import distributed, nn
+from torch import distributed
 
-from training import events
+from training.memory.gate import Agree
 from training.memory.meters import Meter
-from training.report import Reporter
-from training.state import capture_rng, restore_rng
-
-T = TypeVar("T")
-Agree = Callable[[Sequence[int]], list[int]]
-"""The least of each number over all ranks, on all ranks; every rank must call it equally often."""
 
 MOST_TRIALS = 4
 _FILL = 0.97  # of the limit; allocators need some room to cut
-_NO_RANK = 1 << 31
 _FIRST = 4  # samples of the first trial
 _SENTENCES = (
     "out of memory",
@@ -215,72 +205,6 @@ def clear_memory() -> None:
     gc.collect()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch gives it no types
         torch.cuda.empty_cache()
-
-
-def run_with_less(
-    passes: Callable[[int], T],
-    batch_size: int,
-    model: nn.Module,
-    *,
-    agree: Agree = agree_alone,
-    rank: int = 0,
-    reporter: Reporter | None = None,
-    step: int | None = None,
-) -> tuple[T, int]:
-    """A step's passes, again with half the micro-batch (or the next divisor) as long as some rank has no memory for them.
-
-    ``passes(size)`` runs forward and backward over all samples that this rank has in the step, in
-    micro-batches of ``size``, each loss weighed by its share of the step, without any exchange between
-    ranks.  The effective batch stays, and so do the numbers: gradients, random generators and buffers
-    are as before when it is called again.  Returns what it returned and the size that fits, which the
-    next step begins with.
-
-    Raises:
-        DoesNotFit: some rank has no memory for one sample.
-        OtherRankFailed: another rank failed for another reason; where it did, its own error.
-    """
-    rng, buffers = capture_rng(), [buffer.clone() for buffer in model.buffers()]
-    while True:
-        result, failure, out_of_memory = None, None, False
-        try:
-            result = passes(batch_size)
-        except Exception as error:  # noqa: BLE001 -- the other ranks must hear of any failure
-            out_of_memory = is_out_of_memory(error)
-            failure = None if out_of_memory else error
-        agreed, short = agree(
-            [-1 if failure else int(not out_of_memory), rank if out_of_memory else _NO_RANK]
-        )
-        if failure is not None:
-            raise failure
-        if agreed < 0:
-            raise OtherRankFailed("Another rank failed in this step; its error says why.")
-        if agreed:
-            return result, batch_size  # type: ignore[return-value]  # it succeeded, so it is there
-        if batch_size == 1:
-            raise DoesNotFit(
-                "Out of memory with a single sample in a micro-batch; use a plan that needs less."
-            )
-        model.zero_grad(set_to_none=True)
-        clear_memory()
-        restore_rng(rng)
-        with torch.no_grad():
-            for buffer, kept in zip(model.buffers(), buffers, strict=True):
-                buffer.copy_(kept)
-        less = batch_size // least_factor(batch_size)  # the parts of a step stay equal
-        if reporter is not None:
-            reporter.event(
-                events.LESS_MEMORY_EVENT,
-                step=step,
-                rank=short,
-                from_batch_size=batch_size,
-                to_batch_size=less,
-            )
-        batch_size = less
-
-
-def least_factor(number: int) -> int:
-    """The least prime that divides ``number``, which is above 1."""
-    return next((each for each in range(2, isqrt(number) + 1) if number % each == 0), number)
 
 
 def reserve_for_optimizer(optimizer: torch.optim.Optimizer) -> int:

@@ -43,9 +43,13 @@ def _crossing_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
     """What blocks hand on between ranks in each micro-batch."""
     blocks = max(len(footprint.block_kept), 1)
     handed_on = sum(by_sample for _, by_sample in footprint.block_kept) / blocks * plan.batch_size / 8
-    crossings = 2 * (plan.pp - 1) + (4 * blocks if plan.tp > 1 else 0)
-    each_s = handed_on / hardware.rates.link_bandwidth + hardware.rates.link_latency_s
-    return crossings * (each_s + _waking_s(hardware))
+    message_s = hardware.rates.link_latency_s + _waking_s(hardware)
+    travel_s = handed_on / hardware.rates.link_bandwidth
+    crossing_s = 4 * blocks * (travel_s + message_s) if plan.tp > 1 else 0.0
+    if plan.pp > 1:  # each part is handed on and its gradient back, and the next stage waits for it
+        parts = plan.pipeline_micro_batches
+        crossing_s += 2 * (parts + plan.pp - 1) * (travel_s / parts + message_s)
+    return crossing_s
 
 
 def _exchange_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> tuple[float, bool]:

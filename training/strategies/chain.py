@@ -36,6 +36,10 @@ class Chain:
                 return self._numbers()[number]
         return len(self.blocks) - 1 if name in self.after else 0
 
+    def resize(self, samples: int) -> None:
+        """Expect parts of so many samples, which are the first dimension of what goes between blocks."""
+        self.between = [each.new_empty((samples, *each.shape[1:])) for each in self.between]
+
     def _numbers(self) -> dict[str, int]:
         trunk = self.model.get_submodule(self.trunk_name)
         return {name: number for number, (name, _) in enumerate(trunk.named_children())}

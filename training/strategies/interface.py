@@ -20,7 +20,7 @@ class Strategy(Protocol):
         bool
     ]  # whether ``sharded_state`` holds DTensors, which each rank can save for itself
     staged: ClassVar[bool]  # whether micro-batches go through ``run_stages`` instead of the model
-    repeats: bool  # whether passes without an exchange of gradients wait for no other rank
+    repeats: bool  # whether a rank that fails in passes without ``exchange`` leaves no other waiting
     plan: Plan
     device: torch.device
     ranks: Ranks
@@ -39,7 +39,8 @@ class Strategy(Protocol):
     def micro_batch(self, *, last: bool, exchange: bool = True) -> AbstractContextManager[None]:
         """Around forward and backward; gradients are exchanged only in the last micro-batch.
 
-        Without ``exchange`` this rank waits for no other: ``finish_gradients`` makes up for it.
+        Without ``exchange`` this rank waits for no other, and ``finish_gradients`` makes up for it; or, where
+        ranks exchange in the midst of a pass, only after all have agreed to come (see ``memory.gate``).
         """
 
     def backward(self, loss: Tensor) -> None:
@@ -50,6 +51,19 @@ class Strategy(Protocol):
 
     def evaluate_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor]) -> Tensor:
         """Forward only; the mean loss, on all ranks."""
+
+    def end_passes(self) -> None:
+        """After the last micro-batch of a step; raises OutOfMemoryNoticed where one went on without memory."""
+
+    def forget_passes(self) -> None:
+        """Drop what passes left that an error ended on some rank, but for gradients; all ranks call it."""
+
+    def take_plan(self, plan: Plan) -> None:
+        """Go on with another micro-batch; all ranks call it between two steps' passes.
+
+        Raises:
+            DoesNotFit: it cannot be cut as this strategy needs it.
+        """
 
     def finish_gradients(self) -> None:
         """Exchange what the last backward pass has not, before clipping."""

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.optim import Optimizer
 
 from training.config import ConfigError
+from training.memory.autotune import DoesNotFit
 from training.plan.types import Plan
 from training.precision import make_autocast
 from training.strategies import staged_state
@@ -19,6 +20,7 @@ from training.strategies.chain import Chain, find_chain
 from training.strategies.gradients import clip_sharded, sum_gradients
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
+from training.strategies.shortage import Shortage, SparingStage
 from training.strategies.single import Single
 from training.strategies.stages import Stage, even_bounds
 from training.strategies.tensor import split_layers
@@ -47,7 +49,8 @@ class Pipeline(Single):
     ) -> None:
         """``measures`` the stages' times, which ``rebalance`` needs."""
         super().__init__(plan, device, ranks)
-        self.repeats = False  # ranks exchange activations in each pass
+        self.repeats = plan.tp == 1  # else layers of a stage wait for other ranks, too
+        self._shortage = Shortage()
         self._measures = measures
         sizes = (plan.dp, plan.pp, plan.tp)
         mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("dp", "pp", "tp"))
@@ -101,12 +104,22 @@ class Pipeline(Single):
             split_layers(self._chain.model, self._tp, self.holds)
         self._chain.model.to(self.device)
         autocast = make_autocast(self.plan.precision, self.device)
-        self._stages = [Stage(self._chain, edges[number], edges[number + 1], autocast) for number in own]
+        self._stages = [
+            Stage(self._chain, edges[number], edges[number + 1], autocast, self._spares) for number in own
+        ]
         for stage in self._stages:
             stage.measures = self._measures
-        group = self._pp.get_group()
+        self._make_schedule()
+
+    @property
+    def _spares(self) -> Shortage | None:
+        return self._shortage if self.repeats else None
+
+    def _make_schedule(self) -> None:
+        own = range(self._pp.get_local_rank(), self.stage_count, self.plan.pp)
+        group, count = self._pp.get_group(), self.stage_count
         staged: list[Any] = [
-            PipelineStage(stage, number, self.stage_count, self.device, *stage.describe_ends(), group=group)
+            SparingStage(self._spares, stage, number, count, self.device, *stage.describe_ends(), group=group)
             for stage, number in zip(self._stages, own, strict=True)
         ]
         kinds = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
@@ -118,6 +131,27 @@ class Pipeline(Single):
         else:
             kind = kinds[self.plan.pipeline_schedule]
             self._schedule = kind(staged[0], parts, loss_fn=self._weigh_loss, scale_grads=False)
+
+    def take_plan(self, plan: Plan) -> None:
+        interleaved = plan.pipeline_schedule == "interleaved"
+        fitting = [
+            parts
+            for parts in range(plan.pp, self.plan.pipeline_micro_batches + 1)
+            if plan.batch_size % parts == 0 and not (interleaved and parts % plan.pp)
+        ]
+        if not fitting:
+            raise DoesNotFit(
+                f"Out of memory with {self.plan.pipeline_micro_batches} parts of "
+                f"{self.plan.batch_size // self.plan.pipeline_micro_batches} samples in a micro-batch, and "
+                f"{plan.batch_size} samples cannot be cut into equal parts for {plan.pp} stages; use a plan "
+                "that needs less."
+            )
+        self.plan = replace(plan, pipeline_micro_batches=fitting[-1])
+        self._chain.resize(plan.batch_size // fitting[-1])
+        self._make_schedule()
+
+    def end_passes(self) -> None:
+        self._shortage.end()
 
     def rebalance(self, model: nn.Module, optimizer: Optimizer) -> tuple[int, ...] | None:
         """Cut anew by the measured time of each stage; the new bounds, or None where they stay.
@@ -162,7 +196,9 @@ class Pipeline(Single):
         return self._run(inputs, targets, loss_fn, weight, self._schedule.step)
 
     def evaluate_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor]) -> Tensor:
-        return self._run(inputs, targets, loss_fn, 1.0, self._schedule.eval)
+        loss = self._run(inputs, targets, loss_fn, 1.0, self._schedule.eval)
+        self._shortage.end()
+        return loss
 
     def _run(
         self,
@@ -202,13 +238,27 @@ class Pipeline(Single):
         """Called by the schedule for each part in order; the parts' losses add up to the batch's."""
         number = len(self._losses)
         total, count = sum(self._counts), self._counts[number]
-        if count == 0:
-            self._losses.append((0, outputs.detach().sum() * 0))
-            return outputs.sum() * 0
-        with make_autocast(self.plan.precision, self.device)():
-            loss = self._loss_fn(outputs[:count], targets[:count])
+        loss = self._loss_of_part(outputs[:count], targets[:count]) if count else None
+        if loss is None:
+            nothing = outputs.sum() * 0
+            self._losses.append((0, nothing.detach()))
+            return nothing
         self._losses.append((count, loss.detach()))
         return loss * (self._weight * count / total)
+
+    def _loss_of_part(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """None where there is no memory for it."""
+        if self._shortage.noticed:
+            return None
+        try:
+            with make_autocast(self.plan.precision, self.device)():
+                return self._loss_fn(outputs, targets)
+        except Exception as error:
+            if not self.repeats:
+                raise
+            self._shortage.note(error)
+        self._shortage.give_back()
+        return None
 
     def finish_gradients(self) -> None:
         if self.plan.dp > 1:

@@ -45,6 +45,15 @@ class Single:
     def evaluate_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor]) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no stages")
 
+    def end_passes(self) -> None:
+        """Nothing went on without memory."""
+
+    def forget_passes(self) -> None:
+        """Nothing but gradients is left."""
+
+    def take_plan(self, plan: Plan) -> None:
+        self.plan = plan
+
     def finish_gradients(self) -> None:
         """Nothing to exchange."""
 

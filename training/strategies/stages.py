@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from training.config import ConfigError
 from training.strategies.chain import Chain
+from training.strategies.shortage import Shortage
 
 
 def even_bounds(costs: Sequence[float], stages: int) -> tuple[int, ...]:
@@ -55,9 +56,17 @@ class Stage(nn.Module):
     """The blocks ``[start, end)`` of a chain; shares their parameters with the model."""
 
     def __init__(
-        self, chain: Chain, start: int, end: int, autocast: Callable[[], AbstractContextManager[Any]]
+        self,
+        chain: Chain,
+        start: int,
+        end: int,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        shortage: Shortage | None = None,
     ) -> None:
+        """With ``shortage`` a part that finds no memory is noted there, and goes on as zeros."""
         super().__init__()
+        self._shortage = shortage
+        self._output_shape: torch.Size | None = None  # of what was computed last
         self._chain, self._start, self._end = chain, start, end
         self._autocast = autocast
         self.measures = False  # on a GPU measuring waits for it
@@ -81,6 +90,22 @@ class Stage(nn.Module):
         return self._start <= self._chain.belongs_to(name) < self._end
 
     def forward(self, inputs: Tensor) -> Tensor:
+        if self._shortage is None:
+            return self._compute(inputs)
+        if not self._shortage.noticed:
+            try:
+                output = self._compute(inputs)
+                self._output_shape = output.shape
+                return output
+            except Exception as error:  # noqa: BLE001 -- ``note`` raises what is no lack of memory
+                self._shortage.note(error)
+        self._shortage.give_back()
+        _, like = self.describe_ends()  # but for the last stage, which goes on behind its blocks
+        shape = (like.shape if self._output_shape is None else self._output_shape)[1:]
+        nothing = torch.zeros(len(inputs), *shape, dtype=like.dtype, device=inputs.device, requires_grad=True)
+        return nothing + inputs.sum() * 0 if inputs.requires_grad else nothing
+
+    def _compute(self, inputs: Tensor) -> Tensor:
         start_s = time.perf_counter()
         with self._autocast():
             output = self._run(inputs)

@@ -1,6 +1,7 @@
 """Layers split over ranks by columns and rows: torch's ``parallelize_module``; replicas of that over ``dp``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from training.memory.gate import AskBeforeAll, Gate
 from training.plan.types import Plan
 from training.strategies.gradients import clip_sharded, sum_gradients
 from training.strategies.ranks import Ranks
@@ -25,6 +27,8 @@ class TensorParallel(Split):
 
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks) -> None:
         super().__init__(plan, device, ranks)
+        self.repeats = True
+        self._gate = Gate(ranks.least)
         mesh = init_device_mesh(device.type, (plan.dp, plan.tp), mesh_dim_names=("dp", "tp"))
         self._dp, self._tp = mesh["dp"], mesh["tp"]
         self.data_rank, self.data_ranks = self._dp.get_local_rank(), plan.dp
@@ -35,6 +39,14 @@ class TensorParallel(Split):
         model.to(self.device)
         self._model = model
         return model
+
+    def micro_batch(self, *, last: bool, exchange: bool = True) -> AbstractContextManager[None]:
+        return nullcontext() if exchange else self._ask_before_all()
+
+    @contextmanager
+    def _ask_before_all(self) -> Iterator[None]:
+        with self._gate.watched(), AskBeforeAll(self._gate):
+            yield
 
     def finish_gradients(self) -> None:
         if self.plan.dp > 1 and self._model is not None:

@@ -7,6 +7,7 @@ from torch.utils.data import Dataset
 from tests.training.plan.models import make_case
 from training import TrainConfig
 from training.config import ConfigError
+from training.plan import cost
 from training.plan.given import PLAN_VARIABLE, given_plan, with_less_memory
 from training.plan.hardware import Hardware
 from training.plan.rates import CACHE_VARIABLE, Rates, rates_of
@@ -180,3 +181,15 @@ def test_every_strategy_trains_on_as_many_samples_in_a_step():
 
     assert {"pipeline", "ddp", "tensor"} <= {each.plan.strategy for each in table.candidates}
     assert {each.plan.samples_per_step for each in table.candidates} == {16}
+
+
+def test_each_part_of_a_pipelines_batch_waits_for_its_way_between_ranks():
+    work, two = workload("mlp"), hardware(1000, count=2)
+    footprint = work.footprint("fp32", "none")
+
+    def step_s(parts: int) -> float:
+        plan = Plan(strategy="pipeline", pp=2, batch_size=16, pipeline_micro_batches=parts)
+        return cost.step_s(footprint, plan, work.optimizer, two)
+
+    # Six more parts are sent forward, and their gradients back.
+    assert step_s(8) - step_s(2) > 2 * 6 * RATES.link_latency_s
