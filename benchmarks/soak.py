@@ -74,10 +74,16 @@ async def _soak(outcome: Outcome, server: Server, client: Client, jobs: list[str
     took_s = time.monotonic() - began
     outcome.figures["frames_per_s"] = (frames[0] - before) / took_s
     outcome.figures["soak_s"] = took_s
-    for each in watching:
-        each.cancel()
-    await asyncio.gather(*watching, return_exceptions=True)
+    await _end(watching)
     _compare(outcome, samples)
+
+
+async def _end(watching: list[asyncio.Task[None]]) -> None:
+    """Cancelled until they have ended: one whose time is over at that moment takes it for its own time-out."""
+    while left := [each for each in watching if not each.done()]:
+        for each in left:
+            each.cancel()
+        await asyncio.wait(left, timeout=1)
 
 
 async def _watch(server: Server, first_stays_s: float, job: str, frames: list[int]) -> None:

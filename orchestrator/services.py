@@ -263,10 +263,11 @@ def worker_command() -> list[str]:
 def web_command(environment: Environment) -> list[str]:
     # fmt: off
     return [
-        sys.executable, "-m", "uvicorn", "orchestrator.config.asgi:application",
+        sys.executable, "-m", "uvicorn", "orchestrator.config.web:application",
         "--host", environment.bind, "--port", str(environment.port), "--log-level", "warning",
         "--no-access-log", "--timeout-graceful-shutdown", "3", "--ws-max-size", str(64 * 1024),
         "--http", "orchestrator.config.http_protocol:BoundedHttp",
-        "--ws", "websockets-sansio", "--forwarded-allow-ips", environment.proxies,
+        "--ws", "orchestrator.config.websocket_protocol:ReleasingWebSocket",
+        "--forwarded-allow-ips", environment.proxies,
     ]
     # fmt: on

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
 # What tells our services apart by their command lines.
 COMMANDS = {
-    "web": "orchestrator.config.asgi:application",
+    "web": "orchestrator.config.web:application",
     "worker": "orchestrator.config\0worker",
     "agent": "manage.py\0agent",
 }
