@@ -61,10 +61,13 @@ class Group:
         reclaimable = cache.get("inactive_file", cache.get("total_inactive_file", 0))
         return None if used is None else max(0, used - reclaimable)
 
-    def oom_kills(self) -> int:
-        """How often the kernel killed a process of the run at its memory limit."""
+    def oom_kills(self) -> int | None:
+        """How many processes of the run the kernel killed for lack of memory, be it the run's or the machine's.
+
+        None where the kernel does not count them.
+        """
         name = "memory.events" if self.version == 2 else "memory.oom_control"
-        return _read_table(self._folders["memory"] / name).get("oom_kill", 0)
+        return _read_table(self._folders["memory"] / name).get("oom_kill")
 
     def refused_forks(self) -> int:
         """How often a process or thread could not be started because of the limit on them."""

@@ -50,8 +50,13 @@ class MemoryWatch:
         limit_gib = (self._limit_bytes or 0) / 2**30
         return f"The run {what} {limit_gib:.2f} GiB. Ask for more, or use fewer data-loader workers."
 
-    def kernel_was_killing(self, now_s: float) -> bool:
-        """Whether the out-of-memory killer was at work within the last seconds."""
+    def kernel_was_killing(self, now_s: float, group: Group | None = None) -> bool:
+        """Whether the out-of-memory killer took a process of the run; without a group: was at work just now.
+
+        The machine's counter also counts neighbours that met the limits of groups of their own.
+        """
+        if group is not None and (kills := group.oom_kills()) is not None:
+            return kills > 0
         self._look_for_oom_kills(now_s)
         return self._oom_seen_s is not None and now_s - self._oom_seen_s <= _OOM_KILL_ECHO_S
 

@@ -249,7 +249,7 @@ class Supervision:
             over_limit=self._over_limit,
             at_limit=_refused_forks(group, launch),
             hang=self._hang,
-            oom_killed=self._memory.kernel_was_killing(now_s),
+            oom_killed=self._memory.kernel_was_killing(now_s, group),
             disk_full=is_full(launch.work),
             started_ranks=sum(folder.log(rank).exists() for rank in ranks),
             tails={rank: rank_reports.read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks},

@@ -56,6 +56,20 @@ def test_f75_the_kernel_holds_a_run_to_its_memory(make_attempt: MakeAttempt, nee
     assert record["peak_memory_bytes"] < 160 << 20
 
 
+def test_a_run_killed_while_a_neighbour_ran_out_of_memory_did_not(
+    make_attempt: MakeAttempt, needs_groups: None
+) -> None:
+    killed = make_attempt("import os; open('go').read(); os.kill(os.getpid(), 9)", level=2)
+    os.mkfifo(killed.work / "go")
+    killed.start()
+    hungry = "held = []\nwhile True: held.append(bytearray(16 << 20))"
+    neighbour = make_attempt(hungry, level=2, limits={"memory_bytes": 128 << 20}).run()
+    (killed.work / "go").write_text("")
+
+    assert neighbour["kind"] == "oom_cpu"
+    assert killed.finish()["kind"] == "signal"
+
+
 @pytest.mark.slow
 def test_t15_a_run_that_fills_the_disk_is_ended_with_the_reason(make_attempt: MakeAttempt) -> None:
     script = "import time\nwith open('big', 'wb') as file:\n    while True:\n        file.write(bytes(1 << 20)); file.flush(); time.sleep(0.01)"
