@@ -1,4 +1,4 @@
-"""How long one decision takes: ten thousand waiting jobs on 64 GPUs, and one event on a server with eight."""
+"""How long one decision takes: ten thousand waiting jobs on 64 GPUs, one event on a server with eight, and questions to it."""
 
 import gc
 import random
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from benchmarks import asking
 from benchmarks.figures import Figure, Outcome
 from benchmarks.stats import spread
 from orchestrator.scheduling import Device, Policy, QueuedJob, RunningJob, Share, State, decide
@@ -17,6 +18,7 @@ FIGURES = (
     Figure("decide_8gpu_p99_ms", "ms", "one event on an 8-GPU server, 100 jobs wait, p99", target=2),
     Figure("decide_10k_plain_p99_ms", "ms", "the same with the plain policy"),
     Figure("decide_8gpu_plain_p99_ms", "ms", "the same with the plain policy"),
+    *asking.FIGURES,
 )
 ROUNDS = {"10k": 120, "8gpu": 1000}
 
@@ -28,6 +30,7 @@ def measure() -> Outcome:
             took_ms = sorted(_times_ms(nodes, waiting, ROUNDS[name], policy))
             outcome.figures[f"decide_{name}{suffix}_p99_ms"] = took_ms[int(0.99 * len(took_ms))]
             outcome.details[f"decide_{name}{suffix}_ms"] = spread(took_ms, 3)
+    asking.measure(outcome)
     return outcome
 
 

@@ -1,7 +1,7 @@
 """When and where a job would run if it were submitted now; nothing is kept."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +9,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
 from orchestrator import memory_claims, placement, scheduling, submission, whatif
-from orchestrator.models import Device, Job
+from orchestrator.models import Device, Job, JobState
 from orchestrator.spec import JobSpec
 
 FORESEEN = 5000  # waiting jobs of a pool that a range is worked out for, when somebody asks
@@ -42,7 +42,7 @@ class Plan:
     start_earliest: datetime | None
     start_latest: datetime | None
     memory: memory_claims.MemoryClaim
-    changes: list[whatif.Change]
+    search: whatif.Search  # for what would start it now
     training: dict[str, Any] | None
 
 
@@ -62,21 +62,37 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
         job,
         decisions,
         now,
-        changes=[] if starts_now else whatif.search(state, job, user),
+        search=whatif.Search() if starts_now else whatif.search(state, job, user),
         training=next((said for ask in _training_planners if (said := ask(user, spec, job))), None),
     )
 
 
-def expected_start(job: Job) -> tuple[datetime | None, datetime | None]:
-    """The start range of a queued job however far back it is; passes work it out for the first few only."""
-    now = timezone.now()
-    state = placement.look(now)
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What lies ahead of a job that waits; of one that does not, nothing."""
+
+    start_earliest: datetime | None = None
+    start_latest: datetime | None = None
+    search: whatif.Search = field(default_factory=whatif.Search)  # for what would start it now
+
+
+def look_ahead(job: Job, viewer: AbstractBaseUser) -> Outlook:
+    """The start range of a queued job however far back it is, where its row has none, and what would start it now.
+
+    Passes work ranges out for the first few only.
+    """
+    if job.state != JobState.QUEUED:
+        return Outlook()
+    state = placement.look(timezone.now())
+    search = whatif.search(state, job, viewer)
+    if job.start_latest is not None:
+        return Outlook(search=search)
     rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
     decisions = scheduling.decide(replace(state, queued=rivals), _FORESEEING)
     found = next((each for each in decisions.wait if each.job_id == str(job.pk)), None)
     if found is None:
-        return None, None
-    return _moment(found.start_earliest), _moment(found.start_latest)
+        return Outlook(search=search)
+    return Outlook(_moment(found.start_earliest), _moment(found.start_latest), search)
 
 
 def _plan(
@@ -84,7 +100,7 @@ def _plan(
     decisions: scheduling.Decisions,
     now: datetime,
     *,
-    changes: list[whatif.Change],
+    search: whatif.Search,
     training: dict[str, Any] | None,
 ) -> Plan:
     job_id = str(job.pk)
@@ -102,7 +118,7 @@ def _plan(
         start_earliest=now if wait is None else _moment(wait.start_earliest),
         start_latest=now if wait is None else _moment(wait.start_latest),
         memory=memory_claims.claim_of(job),
-        changes=changes,
+        search=search,
         training=training,
     )
 

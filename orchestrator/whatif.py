@@ -6,17 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.utils import timezone
 
 from orchestrator import placement, rights, scheduling
 from orchestrator.exceptions import Forbidden
-from orchestrator.models import Job, JobState, Pool
+from orchestrator.models import Job, Pool
 from orchestrator.spec import GIB
 
-LONGEST_SEARCH_S = 0.3
+LONGEST_SEARCH_S = 1.0  # reached where more than ten thousand jobs wait
 _SHORTER_S = (4 * 3600.0, 3600.0, 600.0)
 _PRIORITIES = 3  # values to try, the next higher ones in use
-_WITHOUT_RANGES = replace(placement.POLICY, predicted_jobs=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +26,22 @@ class Change:
     stops: int = 0  # jobs that would be stopped for it first
 
 
-def changes_that_start(job: Job, viewer: AbstractBaseUser) -> list[Change]:
-    """The smallest changes, one a field, that would start a queued job now; empty where none was found.
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The smallest changes, one a field, that would start a waiting job now."""
 
-    The search is short: fewer devices, less memory on each, a time limit that fits before a reservation,
-    another pool, a higher priority where the viewer may give one.
+    changes: Sequence[Change] = ()
+    complete: bool = True  # False: there was no time to try them all
+
+
+def search(state: scheduling.State, job: Job, viewer: AbstractBaseUser) -> Search:
+    """What would start a job that waits in this state; nothing where its devices are being cleared.
+
+    Tried are fewer devices, less memory on each, a time limit that fits before a reservation, another pool, and a
+    higher priority where the viewer may give one.
     """
-    if job.state != JobState.QUEUED:
-        return []
-    state = placement.look(timezone.now())
-    return search(state, job, viewer)
-
-
-def search(state: scheduling.State, job: Job, viewer: AbstractBaseUser) -> list[Change]:
-    """As ``changes_that_start``, for a job that waits in this state; nothing where its devices are being cleared."""
     if _is_being_cleared(state, str(job.pk)):
-        return []
+        return Search()
     # What is kept for the job as it is must not stand in the way of the job as it could be.
     others = tuple(held for held in state.reservations if held.job_id != str(job.pk))
     state = replace(state, reservations=others)
@@ -51,13 +49,13 @@ def search(state: scheduling.State, job: Job, viewer: AbstractBaseUser) -> list[
     found: dict[str, Change] = {}
     for candidate, changed in _candidates(state, job, viewer):
         if time.monotonic() > deadline:
-            break
+            return Search(list(found.values()), complete=False)
         if candidate.change in found:
             continue
         stops = _stops_needed(state, str(job.pk), changed)
         if stops is not None:
             found[candidate.change] = replace(candidate, stops=stops)
-    return list(found.values())
+    return Search(list(found.values()))
 
 
 def _is_being_cleared(state: scheduling.State, job_id: str) -> bool:
@@ -121,7 +119,7 @@ def _stops_needed(state: scheduling.State, job_id: str, changed: dict[str, Any])
     queued = [replace(each, **changed) if each.id == job_id else each for each in state.queued]
     pool = next(each.pool for each in queued if each.id == job_id)
     rivals = tuple(each for each in queued if each.pool == pool)
-    decisions = scheduling.decide(replace(state, queued=rivals), _WITHOUT_RANGES)
+    decisions = scheduling.decide(replace(state, queued=rivals), placement.POLICY, tell=False)
     if any(each.job_id == job_id for each in decisions.start):
         return 0
     return sum(each.for_job_id == job_id for each in decisions.preempt) or None

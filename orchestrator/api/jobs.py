@@ -24,9 +24,8 @@ from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import AttemptOut, EventsOut, ExplainOut, JobChanges, JobOut, MoveIn
 from orchestrator.api.submitting import KEY_PARAMETER, REQUEST_BODY, read_idempotency_key, read_submit
 from orchestrator.exceptions import Malformed
-from orchestrator.models import Attempt, Job, JobEvent, JobState
-from orchestrator.planning import expected_start
-from orchestrator.whatif import changes_that_start
+from orchestrator.models import Attempt, Job, JobEvent
+from orchestrator.planning import look_ahead
 
 router = Router()
 
@@ -197,14 +196,13 @@ def retry_job(request: ApiRequest, job_id: str) -> object:
 def explain_job(request: ApiRequest, job_id: str) -> object:
     """Why a job waits, until when, and what would start it now."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    explanation = show_explanation(job)
-    if job.state == JobState.QUEUED and explanation["start_latest"] is None:
-        earliest, latest = expected_start(job)
-        if latest is not None:  # else what the last pass foresaw stands
-            explanation["start_earliest"], explanation["start_latest"] = earliest, latest
+    explanation, ahead = show_explanation(job), look_ahead(job, request.user)
+    if ahead.start_latest is not None:  # else what the last pass foresaw stands
+        explanation["start_earliest"], explanation["start_latest"] = ahead.start_earliest, ahead.start_latest
     return {
         **explanation,
-        "would_start_now_with": [asdict(each) for each in changes_that_start(job, request.user)],
+        "would_start_now_with": [asdict(each) for each in ahead.search.changes],
+        "all_changes_tried": ahead.search.complete,
         "calibration": placement.calibration(),
     }
 

@@ -42,6 +42,7 @@ class PlanOut(BaseModel):
     blocked_by: list[str] = Field(description="ids of jobs that hold what it needs")
     ahead: int = Field(description="waiting jobs that come first")
     would_start_now_with: list[ChangeOut]
+    all_changes_tried: bool = Field(description="false: the queue is too long to try them all at once")
     memory_claim: MemoryClaimOut
     calibration: CalibrationOut | None = Field(
         description="how many earlier ranges held; null: not counted yet"
@@ -92,7 +93,8 @@ def _show(found: Plan) -> dict[str, Any]:
         "start_latest": found.start_latest,
         "blocked_by": list(found.blocked_by),
         "ahead": found.ahead,
-        "would_start_now_with": [asdict(each) for each in found.changes],
+        "would_start_now_with": [asdict(each) for each in found.search.changes],
+        "all_changes_tried": found.search.complete,
         "memory_claim": found.memory.as_json(),
         "calibration": placement.calibration(),
         "training": found.training,

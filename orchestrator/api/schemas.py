@@ -137,6 +137,7 @@ class CalibrationOut(BaseModel):
 
 class ExplainOut(ExplanationOut):
     would_start_now_with: list[ChangeOut]
+    all_changes_tried: bool = Field(description="false: the queue is too long to try them all at once")
     calibration: CalibrationOut | None = Field(
         description="how many earlier ranges held; null: not counted yet"
     )

@@ -1,6 +1,6 @@
 """Which jobs should hold the devices now, by how much work is done for each device (pure counting)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from math import inf
 
 from orchestrator.scheduling.ranking import Standing
@@ -8,10 +8,14 @@ from orchestrator.scheduling.ranking import Standing
 _EPS = 1e-9
 
 
-def choose(ordered: Iterable[Standing], units: float, swaps: int) -> set[str]:
+def choose(ordered: Iterable[Standing], units: float, swaps: int, sizes: Collection[float]) -> set[str]:
     """Fill ``units`` devices in the order given; then let a job that is too large for the rest replace
     the least urgent ones where it ends sooner than they do together (a greedy knapsack and its repair).
+
+    Args:
+        sizes: all that occur among ``ordered``; once none of them can matter any more, the rest is not read.
     """
+    smallest, most = min(sizes, default=0.0), min(swaps, len(sizes))
     inside: list[Standing] = []
     outside: dict[float, Standing] = {}  # the first of each size
     for candidate in ordered:
@@ -21,11 +25,11 @@ def choose(ordered: Iterable[Standing], units: float, swaps: int) -> set[str]:
             inside.append(candidate)
         elif len(outside) < swaps and need not in outside:
             outside[need] = candidate
-        elif units < _EPS and len(outside) >= swaps:
+        elif len(outside) >= most and smallest > units + _EPS:
             break
     for candidate in outside.values():
         units = _swap_in(candidate, inside, units)
-    return {candidate.key[-1] for candidate in inside}
+    return {candidate.id for candidate in inside}
 
 
 def _swap_in(entering: Standing, inside: list[Standing], units: float) -> float:
@@ -43,11 +47,11 @@ def _swap_in(entering: Standing, inside: list[Standing], units: float) -> float:
             free += candidate.units
     if free < need - _EPS:
         return units
-    for candidate in sorted(leaving, key=lambda one: (-one.worth, one.key[-1])):
+    for candidate in sorted(leaving, key=lambda one: (-one.worth, one.id)):
         if free - candidate.units >= need - _EPS:
             leaving.remove(candidate)
             free -= candidate.units
-    gone = {candidate.key[-1] for candidate in leaving}
-    inside[:] = [candidate for candidate in inside if candidate.key[-1] not in gone]
+    gone = {candidate.id for candidate in leaving}
+    inside[:] = [candidate for candidate in inside if candidate.id not in gone]
     inside.append(entering)
     return free - need

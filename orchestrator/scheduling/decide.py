@@ -1,5 +1,8 @@
 """The scheduler: a pure function from a snapshot to what should be done now."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from orchestrator.scheduling.bookings import booked_devices, changes, keep_booked, vacated
@@ -8,20 +11,41 @@ from orchestrator.scheduling.ranked import serve_ranked
 from orchestrator.scheduling.types import Decisions, Policy, State
 
 
-def decide(state: State, policy: Policy | None = None) -> Decisions:
+def decide(state: State, policy: Policy | None = None, *, tell: bool = True) -> Decisions:
     """Which jobs start now and where, which devices are kept for whom, and why the rest waits.
 
     ``Policy()``: higher priority first, then first come; a job gets all its devices on one node or
     none; the head of each pool's queue cannot be delayed by jobs behind it (``reservation``).
     ``Policy.progress_aware()``: ranked by remaining work, and jobs are stopped for one another
     (``ranked``).  The same input gives the same answer, in whatever order its parts are listed.
+
+    Args:
+        tell: say of each waiting job why and until when it waits; else ``wait`` is empty, and the rest the same.
     """
-    policy = policy or Policy()
+    with _uncollected():
+        return _decide(state, policy or Policy(), tell=tell)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A long queue makes tens of thousands of tuples and no cycle: to look for garbage among them, again and
+    again, would be a fifth of a pass.  Who finds the collection off leaves it off, so threads may meet here.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _decide(state: State, policy: Policy, *, tell: bool) -> Decisions:
     serve = serve_ranked if policy.by_remaining else serve_in_turn
     if not state.bookings:
-        return serve(state, policy)
+        return serve(state, policy, tell=tell)
     booked = booked_devices(state, policy)
-    decisions = serve(keep_booked(state, booked, policy), policy)
+    decisions = serve(keep_booked(state, booked, policy), policy, tell=tell)
     stopped = {each.job_id for each in decisions.preempt}
     return replace(
         decisions,

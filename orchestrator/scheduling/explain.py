@@ -175,13 +175,11 @@ def held_for(room: Room, job: QueuedJob, head: Job) -> str:
     )
 
 
-def in_front(first: Sequence[Job], length: int) -> str:
-    """Who is served before it."""
-    if length == 0:
-        return ""
-    if length == 1:
-        return f" {called(first[0])} is ahead."
-    return f" {called(first[0])} and {length - 1} more are ahead."
+def in_front(first: str, length: int) -> str:
+    """Who is served before it: the name of the first, and how many there are."""
+    if length > 1:
+        return f" {first} and {length - 1} more are ahead."
+    return f" {first} is ahead." if length else ""
 
 
 def expected(prospect: Prospect, now: float) -> str:

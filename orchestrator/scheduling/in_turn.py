@@ -21,7 +21,7 @@ from orchestrator.scheduling.types import (
 )
 
 
-def serve_in_turn(state: State, policy: Policy) -> Decisions:
+def serve_in_turn(state: State, policy: Policy, *, tell: bool = True) -> Decisions:
     ends = {job.id: end_of(job, state.now, policy) for job in state.running}
     passes = _passes(state, ends, policy)
     starts: list[Start] = []
@@ -35,7 +35,7 @@ def serve_in_turn(state: State, policy: Policy) -> Decisions:
     return Decisions(
         start=tuple(starts),
         reserve=_reserves(passes),
-        wait=answers(state, policy, passes, waiting),
+        wait=answers(state, policy, passes, waiting) if tell else (),
         next_wake=min(state.openings(), default=None),
     )
 

@@ -1,18 +1,20 @@
 """The line in front of one pool: what each waiting job is told."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from orchestrator.scheduling import explain
 from orchestrator.scheduling.after_bookings import after_bookings
 from orchestrator.scheduling.estimate import SETTLE_S
 from orchestrator.scheduling.forecast import Prospect, foresee
-from orchestrator.scheduling.pool_pass import PoolPass, Shape, shape_of
+from orchestrator.scheduling.pool_pass import PoolPass, Shape
 from orchestrator.scheduling.types import Job, Policy, QueuedJob, State, Wait, WaitCode
 
 IN_LINE = frozenset({WaitCode.DEVICES, WaitCode.MEMORY, WaitCode.HELD})  # the others are not ahead of anyone
 _SHOWN_AHEAD = 3
 _UNKNOWN = Prospect(None, None, ())
+_wait = tuple.__new__  # of a named tuple at half the price
 
 
 def answers(
@@ -49,11 +51,14 @@ def answers(
         )
         for pool, part in passes.items()
     }
-    return tuple([lines[job.pool].step(job, code) for job, code in waiting])
+    told: list[Wait] = []
+    for pool, group in groupby(waiting, lambda pair: pair[0].pool):
+        told += lines[pool].tell(group)
+    return tuple(told)
 
 
 class Line:
-    """Walked through once, in the order in which the jobs are served, after the pass is over."""
+    """Told once, in the order in which the jobs are served, after the pass is over."""
 
     def __init__(
         self,
@@ -78,51 +83,76 @@ class Line:
         self._problem = problem
         self._now = now
         self._length = 0
-        self._first: tuple[QueuedJob, ...] = ()
+        self._first = ""  # what the first in line is called
         self._first_ids: tuple[str, ...] = ()
         self._reasons: dict[tuple[Shape, WaitCode], str] = {}
-        self._prospects: Mapping[str, Prospect]
         self._given_back = after_bookings(part.room, booked_out, now, policy) if booked_out else {}
         self._stopping = stopping or {}
-        if prospects is not None:
-            self._prospects = prospects
-            return
-        foreseen = [job for job in waiting[: policy.predicted_jobs] if job is not part.head]
-        if part.head is not None:
-            foreseen.insert(0, part.head)
-        self._prospects = foresee(part.room, foreseen, part.slot, part.ends, now, policy)
+        if prospects is None:
+            foreseen = [job for job in waiting[: policy.predicted_jobs] if job is not part.head]
+            if part.head is not None:
+                foreseen.insert(0, part.head)
+            prospects = foresee(part.room, foreseen, part.slot, part.ends, now, policy)
+        self._prospects = prospects
+        self._special = {*prospects, *self._stopping, *([] if part.head is None else [part.head.id])}
 
-    def step(self, job: QueuedJob, code: WaitCode) -> Wait:
-        """What the next job is told."""
+    def tell(self, group: Iterable[tuple[QueuedJob, WaitCode]]) -> Iterator[Wait]:
+        """What the next jobs are told."""
+        reasons, shapes, ahead, first = self._reasons, self._part.shapes, self._first_ids, self._first
+        for job, code in group:
+            # Few are foreseen, or special in another way; of a long queue the rest should cost next to nothing.
+            sentence = None
+            if self._length >= _SHOWN_AHEAD and job.id not in self._special:
+                sentence = reasons.get((shapes[job.id], code))
+            if sentence is None or code is not WaitCode.DEVICES:
+                yield self._step(job, code)
+                ahead, first = self._first_ids, self._first
+                continue
+            sentence += explain.in_front(first, self._length)
+            self._length = place = self._length + 1
+            yield _wait(Wait, (job.id, code, sentence, place, (), ahead, None, None, None))
+
+    def _step(self, job: QueuedJob, code: WaitCode) -> Wait:
         if code not in IN_LINE:
-            parents = tuple(sorted(job.waits_for)) if code is WaitCode.DEPENDS else ()
-            sentence, later = self._barred(job, code), self._given_back.get(job.id, _UNKNOWN)
-            return Wait(
-                job.id,
-                code,
-                sentence + explain.expected(later, self._now),
-                self._length + 1,
-                parents,
-                self._first_ids,
-                later.earliest,
-                None if later.latest is None else later.latest + SETTLE_S,
-            )
-        prospect = self._prospects.get(job.id, _UNKNOWN)
-        sentence = self._reason(job, code)
-        if code is not WaitCode.HELD:  # that one names the head already
-            sentence += explain.in_front(self._first, self._length)
+            return self._aside(job, code)
+        sentence, length, ahead = self._reason(job, code), self._length, self._first_ids
         blocked_by: tuple[str, ...] = ()
-        if prospect is not _UNKNOWN:  # few are foreseen: the rest should cost nothing
-            sentence += explain.expected(prospect, self._now)
-            blocked_by = tuple(blocking.id for blocking in prospect.blocked_by)
-        if code is WaitCode.HELD and self._part.head is not None:
+        if code is not WaitCode.HELD:
+            sentence += explain.in_front(self._first, length)
+        elif self._part.head is not None:  # the sentence names it already
             blocked_by = (self._part.head.id,)
-        ahead, self._length = self._first_ids, self._length + 1
-        if self._length <= _SHOWN_AHEAD:
-            self._first, self._first_ids = (*self._first, job), (*ahead, job.id)
-        earliest, latest = prospect.earliest, prospect.latest
-        foreseen_s = prospect.foreseen_s
-        return Wait(job.id, code, sentence, self._length, blocked_by, ahead, earliest, latest, foreseen_s)
+        self._length = place = length + 1
+        if length < _SHOWN_AHEAD:
+            self._first, self._first_ids = self._first or explain.called(job), (*ahead, job.id)
+        prospect = self._prospects.get(job.id)
+        if prospect is None:
+            return Wait(job.id, code, sentence, place, blocked_by, ahead)
+        return Wait(
+            job.id,
+            code,
+            sentence + explain.expected(prospect, self._now),
+            place,
+            blocked_by or tuple(blocking.id for blocking in prospect.blocked_by),
+            ahead,
+            prospect.earliest,
+            prospect.latest,
+            prospect.foreseen_s,
+        )
+
+    def _aside(self, job: QueuedJob, code: WaitCode) -> Wait:
+        """What a job is told that is ahead of nobody."""
+        parents = tuple(sorted(job.waits_for)) if code is WaitCode.DEPENDS else ()
+        later = self._given_back.get(job.id, _UNKNOWN)
+        return Wait(
+            job.id,
+            code,
+            self._barred(job, code) + explain.expected(later, self._now),
+            self._length + 1,
+            parents,
+            self._first_ids,
+            later.earliest,
+            None if later.latest is None else later.latest + SETTLE_S,
+        )
 
     def _reason(self, job: QueuedJob, code: WaitCode) -> str:
         """What it needs and why that is not there; equal for equal shapes but the head's."""
@@ -131,18 +161,21 @@ class Line:
             return explain.makes_room(self._stopping[job.id])
         if job is part.head:  # nothing is held from it
             return explain.too_few(part.room, job, frozenset(), None)
-        key = (shape_of(job), code)
-        if key not in self._reasons:
-            if code is WaitCode.HELD and part.head is not None:
-                sentence = explain.held_for(part.room, job, part.head)
-            elif code is WaitCode.UNAVAILABLE:
-                sentence = explain.unavailable(part.room, job)
-            elif code is WaitCode.IMPOSSIBLE:
-                sentence = explain.impossible(part.room, job)
-            else:
-                sentence = explain.too_few(part.room, job, part.held, part.head)
-            self._reasons[key] = sentence
-        return self._reasons[key]
+        key = (part.shapes[job.id], code)
+        found = self._reasons.get(key)
+        if found is None:
+            found = self._reasons[key] = self._shape_reason(job, code)
+        return found
+
+    def _shape_reason(self, job: QueuedJob, code: WaitCode) -> str:
+        part = self._part
+        if code is WaitCode.HELD and part.head is not None:
+            return explain.held_for(part.room, job, part.head)
+        if code is WaitCode.UNAVAILABLE:
+            return explain.unavailable(part.room, job)
+        if code is WaitCode.IMPOSSIBLE:
+            return explain.impossible(part.room, job)
+        return explain.too_few(part.room, job, part.held, part.head)
 
     def _barred(self, job: QueuedJob, code: WaitCode) -> str:
         match code:

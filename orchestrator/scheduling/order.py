@@ -33,24 +33,24 @@ def heed_wishes(jobs: Iterable[Job], standings: dict[str, Standing]) -> None:
     """
     for group in _wished(jobs):
         for equals in _equals(group, standings):
-            turns = sorted(standings[id_].key[2:4] for id_ in equals)
-            for id_, turn in zip(equals, turns, strict=True):
-                key = standings[id_].key
-                standings[id_] = standings[id_]._replace(key=(*key[:2], *turn, id_))
+            turns = sorted((standings[id_].value, standings[id_].turn) for id_ in equals)
+            for id_, (value, turn) in zip(equals, turns, strict=True):
+                standings[id_] = standings[id_]._replace(value=value, turn=turn)
         waiting = [job.id for job in group if isinstance(job, QueuedJob)]  # what has begun is behind nobody
         for ahead, id_ in pairwise(waiting):
-            last = standings[ahead].key
-            if standings[id_].key <= last:
-                key = (*last[:3], last[3] + _BEHIND, id_)
-                standings[id_] = standings[id_]._replace(key=key)
+            last = standings[ahead]
+            if standings[id_] <= last:
+                standings[id_] = standings[id_]._replace(
+                    band=last.band, phase=last.phase, value=last.value, turn=last.turn + _BEHIND
+                )
 
 
 def _equals(group: Iterable[Job], standings: Mapping[str, Standing]) -> list[list[str]]:
     """The jobs of a group between whom only their turns decide."""
     found: dict[float | None, list[str]] = defaultdict(list)
     for job in group:
-        _, phase, value, *_ = standings[job.id].key
-        found[None if phase == TRIAL else value].append(job.id)
+        standing = standings[job.id]
+        found[None if standing.phase == TRIAL else standing.value].append(job.id)
     return list(found.values())
 
 

@@ -5,6 +5,7 @@ it, so the range is as wide as earlier estimates were wrong: ``State.start_error
 """
 
 from heapq import heappop, heappush, nsmallest
+from itertools import islice
 from math import ceil, isinf
 
 from orchestrator.scheduling.estimate import SETTLE_S, remaining_s
@@ -16,11 +17,12 @@ from orchestrator.scheduling.types import Job, Policy, State
 
 # Before any estimate was checked.  Wide, but told: a range that nobody is told is never checked either.
 _UNTAUGHT = (0.0, 4.0)
+_SHOWN = 8  # jobs named as being in the way
 
 
 def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[str, Prospect]:
     """Prospects of the first waiting jobs of a pool."""
-    waiting = [job for job in plan.order if job.id in plan.codes][: policy.predicted_jobs]
+    waiting = list(islice((job for job in plan.order if job.id in plan.codes), policy.predicted_jobs))
     if not waiting:
         return {}
     by_id: dict[str, Job] = {job.id: job for job in (*plan.order, *part.running.values())}
@@ -36,13 +38,13 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
     for standing in plan.ranked:
         if not places:
             break
-        id_ = standing.key[-1]
+        id_ = standing.id
         if id_ in fixed:
             continue
         if id_ in places:
             places.remove(id_)
             wait_s = nsmallest(_width(standing, free_s), free_s)[-1]
-            in_the_way = part.in_the_way(standing)
+            in_the_way = _in_the_way(part, plan, standing)
             if _newcomers_pass(by_id[id_], standing):
                 overtaken = overtaken or Overtaken(part, by_id.values(), state.now, policy)
                 prospects[id_] = overtaken.prospect(by_id[id_], in_the_way, stop_s)
@@ -57,6 +59,15 @@ def outlook(state: State, policy: Policy, part: RankedPass, plan: Plan) -> dict[
                 )
         _book(free_s, standing, _left_s(by_id[id_], standing, policy))
     return prospects
+
+
+def _in_the_way(part: RankedPass, plan: Plan, standing: Standing) -> tuple[Job, ...]:
+    """The first few that run, or start now, and rank ahead."""
+    holding = [job for job in part.running.values() if not job.stopping]
+    ahead = [
+        (plan.standings[job.id], job) for job in (*holding, *part.begun) if plan.standings[job.id] < standing
+    ]
+    return tuple(job for _, job in nsmallest(_SHOWN, ahead, key=lambda pair: pair[0]))
 
 
 def _newcomers_pass(job: Job, standing: Standing) -> bool:

@@ -91,7 +91,7 @@ class Overtaken:
         return sums[bisect_left(turns, _turn(job))]
 
     def _taking(self, job: Job, *, peer: bool) -> _Before:
-        part = min(1.0, self._part.ranking.units(job) / max(1.0, self._part.units))
+        part = min(1.0, self._part.ranking.units(job.gpus, job.memory_bytes) / max(1.0, self._part.units))
         if peer and job.preemptible and remaining_s(job) is None:
             trial = max(0.0, trial_s(job, self._policy) - job.ran_s)
             return _Before(part * trial, trial, part, part * job.submitted)

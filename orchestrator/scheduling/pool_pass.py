@@ -53,15 +53,16 @@ class PoolPass:
         self.quotas = quotas
         self._kept = kept
         self.ends = ends
-        self._now = now
+        self.now = now
         self._policy = policy
         self._problem = problem
+        self.shapes: dict[str, Shape] = {}  # by job
         self._possible: dict[Shape, bool] = {}
         self._full: dict[Shape, WaitCode] = {}  # shapes that fit nowhere any more: skipped at once
 
     def serve(self, job: QueuedJob) -> tuple[Share, ...] | WaitCode:
         """The devices of a job that starts now, or why it waits."""
-        shape = shape_of(job)
+        shape = self.shapes[job.id] = shape_of(job)
         if code := self._barred(job, shape):
             return code
         code = self._full.get(shape)
@@ -72,7 +73,7 @@ class PoolPass:
             return code or self._postpone(job, shape)
         self.room.take(job, shares)
         self.quotas.add(job, len(shares))
-        self.ends[job.id] = end_of(job, self._now, self._policy)
+        self.ends[job.id] = end_of(job, self.now, self._policy)
         self._full.clear()  # for what is held may now be taken
         return shares
 
@@ -88,7 +89,7 @@ class PoolPass:
             return WaitCode.IMPOSSIBLE
         if job.waits_for:
             return WaitCode.DEPENDS
-        if job.not_before is not None and job.not_before > self._now:
+        if job.not_before is not None and job.not_before > self.now:
             return WaitCode.NOT_BEFORE
         return self.quotas.barrier(job)
 
@@ -103,7 +104,7 @@ class PoolPass:
     def _ends_before_head(self, job: QueuedJob) -> bool:
         if self.slot is None or job.time_limit_s is None:
             return False
-        end = limit_end(job, self._now)
+        end = limit_end(job, self.now)
         return end is not None and end <= self.slot.shadow
 
     def _out_of_reach(self, job: QueuedJob) -> WaitCode | None:
@@ -125,7 +126,7 @@ class PoolPass:
         short = WaitCode.DEVICES if whole else WaitCode.MEMORY
         if self.head is None:
             kept = self._kept.get(job.id, frozenset())
-            self.slot = soonest(self.room, job, self.ends, self._now, kept)
+            self.slot = soonest(self.room, job, self.ends, self.now, kept)
             if self.slot is not None:
                 self.head, self.held = job, frozenset(self.slot.device_ids)
             return short

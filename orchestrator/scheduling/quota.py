@@ -20,6 +20,7 @@ class Quotas:
         self.pool_devices: Counter[tuple[str, str]] = Counter()
         self.jobs: Counter[str] = Counter()
         self.arrays: Counter[str | None] = Counter()
+        self.limited = bool(self.limits or self.pool_limits)  # else only arrays are
         for job in running:
             self.add(job, len(job.shares))
 
@@ -34,7 +35,7 @@ class Quotas:
         """The limit that a job would break if it started now."""
         if job.array_at_most is not None and self.arrays[job.array] >= job.array_at_most:
             return WaitCode.ARRAY
-        if not self.limits and not self.pool_limits:
+        if not self.limited:
             return None
         return WaitCode.QUOTA if self._limit_sentence(job, "devices") else None
 

@@ -1,7 +1,8 @@
 """The scheduler where jobs are ranked by remaining work and may be stopped for one another."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from orchestrator.scheduling.fragmentation import Ask
@@ -9,7 +10,7 @@ from orchestrator.scheduling.line import answers
 from orchestrator.scheduling.outlook import outlook
 from orchestrator.scheduling.quota import Quotas
 from orchestrator.scheduling.ranked_pass import Plan, RankedPass
-from orchestrator.scheduling.ranking import Ranking
+from orchestrator.scheduling.ranking import Ranking, next_change_s
 from orchestrator.scheduling.room import Room
 from orchestrator.scheduling.types import (
     Decisions,
@@ -21,31 +22,38 @@ from orchestrator.scheduling.types import (
     RunningJob,
     Start,
     State,
+    Wait,
 )
 
 _SHAPES = 16  # of the recent mix that a placement is scored against
 
 
-def serve_ranked(state: State, policy: Policy) -> Decisions:
+def serve_ranked(state: State, policy: Policy, *, tell: bool = True) -> Decisions:
     plans = _plan_pools(state, policy)
-    parts = {pool: part for pool, (part, _) in plans.items()}
-    waiting = [
-        (job, plan.codes[job.id]) for _, plan in plans.values() for job in plan.order if job.id in plan.codes
-    ]
-    changes = [change for part in parts.values() if (change := part.next_change()) is not None]
+    changes = [change for part, plan in plans.values() for change in _rank_changes(part, plan, policy)]
     return Decisions(
         start=_starts(plans),
         preempt=_preempts(plans),
         reserve=_reserves(plans),
-        wait=answers(
-            state,
-            policy,
-            parts,
-            waiting,
-            prospects={pool: outlook(state, policy, part, plan) for pool, (part, plan) in plans.items()},
-            stopping={id_: part.leaving_for(id_) for part, plan in plans.values() for id_ in plan.reserved},
-        ),
+        wait=_waits(state, policy, plans) if tell else (),
         next_wake=min([*state.openings(), *changes], default=None),
+    )
+
+
+def _waits(state: State, policy: Policy, plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Wait, ...]:
+    waiting = [
+        (job, code)
+        for _, plan in plans.values()
+        for job in plan.order
+        if (code := plan.codes.get(job.id)) is not None
+    ]
+    return answers(
+        state,
+        policy,
+        {pool: part for pool, (part, _) in plans.items()},
+        waiting,
+        prospects={pool: outlook(state, policy, part, plan) for pool, (part, plan) in plans.items()},
+        stopping={id_: part.leaving_for(id_) for part, plan in plans.values() for id_ in plan.reserved},
     )
 
 
@@ -117,6 +125,19 @@ def _ranking(state: State, policy: Policy, devices: Sequence[Device]) -> Ranking
         weight = 1.0 - max(nodes.values(), default=0) / max(1, len(devices))
     largest = max((device.total_bytes for device in devices), default=0)
     return Ranking(state, policy, device_bytes=largest, gpu_time_weight=weight)
+
+
+def _rank_changes(part: RankedPass, plan: Plan, policy: Policy) -> Iterator[float]:
+    """When ranks change by themselves, as jobs run or wait long; never while nobody waits."""
+    if not plan.codes:
+        return
+    staying = [job for job in part.running.values() if not job.stopping and job.id not in plan.victims]
+    for job in (*part.begun, *staying):
+        after_s = next_change_s(job, policy)
+        if after_s is not None:
+            yield part.now + after_s
+    if part.ranking.next_in_front < inf:
+        yield part.ranking.next_in_front
 
 
 def _starts(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Start, ...]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from math import inf
 
 from orchestrator.scheduling.board import Board, Spot
@@ -14,18 +13,15 @@ from orchestrator.scheduling.pool_pass import PoolPass, Shape, shape_of
 from orchestrator.scheduling.quota import Quotas
 from orchestrator.scheduling.ranking import (
     TRIAL,
-    Key,
     Ranking,
     Standing,
-    next_change_s,
     restart_cost_s,
     trial_s,
 )
 from orchestrator.scheduling.reservation import soonest
 from orchestrator.scheduling.room import Room
-from orchestrator.scheduling.types import Job, Policy, QueuedJob, RunningJob, Share, WaitCode
+from orchestrator.scheduling.types import Policy, QueuedJob, RunningJob, Share, WaitCode
 
-_SHOWN = 8  # jobs named as being in the way
 _CHOSEN_COST = 1e9  # rather stop ten jobs that should not run than move one that should
 
 
@@ -64,7 +60,7 @@ class RankedPass(PoolPass):
         self.running = {job.id: job for job in running}
         self._board = Board(room, running, mix)
         self._plan = Plan()
-        self._begun: list[QueuedJob] = []
+        self.begun: list[QueuedJob] = []  # that start now
         self._chosen: set[str] = set()
         self._leaving: set[str] = set()  # devices that are free only in the plan
         self.units = self._board.units()
@@ -73,13 +69,16 @@ class RankedPass(PoolPass):
     def plan(self, queued: Sequence[QueuedJob]) -> Plan:
         standings = self._plan.standings
         everyone = (*queued, *self.running.values())
-        standings.update((job.id, self.ranking.of(job)) for job in everyone)
+        rank = self.ranking.of
+        for job in everyone:
+            standings[job.id] = rank(job)
         heed_wishes(everyone, standings)
-        self._plan.order = sorted(queued, key=lambda job: standings[job.id].key)
-        able = [job for job in self._plan.order if not self._barred_for_good(job)]
+        self._plan.order = sorted(queued, key=lambda job: standings[job.id])
+        able = self._able(self._plan.order)
         if not able:
             return self._plan
-        able = [job for job in able if not self._honoured(job)]
+        if self._kept:
+            able = [job for job in able if job.id not in self._kept or not self._honoured(job)]
         units = self.units - sum(standings[id_].units for id_ in self._plan.reserved)
         units -= sum(standings[id_].units for id_ in self._plan.starts)
         self._choose(able, units)
@@ -88,11 +87,20 @@ class RankedPass(PoolPass):
         self._fill([job for job in able if job.id not in self._chosen and job is not head])
         return self._plan
 
-    def _barred_for_good(self, job: QueuedJob) -> bool:
-        code = self._barred(job, shape_of(job))
-        if code is not None:
-            self._plan.codes[job.id] = code
-        return code is not None
+    def _able(self, jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
+        """Those that nothing bars but a lack of devices."""
+        able = []
+        shapes, fits, limited = self.shapes, self._possible, self.quotas.limited
+        for job in jobs:
+            shape = shapes[job.id] = shape_of(job)
+            free = not job.waits_for and job.not_before is None and job.array_at_most is None
+            plain = free and not limited and fits.get(shape)  # as most of a long queue are
+            code = None if plain else self._barred(job, shape)
+            if code is None:
+                able.append(job)
+            else:
+                self._plan.codes[job.id] = code
+        return able
 
     def _honoured(self, job: QueuedJob) -> bool:
         """Whether devices that were cleared, or are being cleared, for this job are still its own."""
@@ -138,19 +146,24 @@ class RankedPass(PoolPass):
         competing += [standings[job.id] for job in self.running.values() if not job.stopping]
         competing.sort()
         self._plan.ranked = competing
-        self._chosen = choose(competing, units, self._policy.swaps)
+        sizes = {self.ranking.units(gpus, memory_bytes) for gpus, memory_bytes, _ in self._possible}
+        sizes.update(standings[id_].units for id_ in self.running)
+        self._chosen = choose(competing, units, self._policy.swaps, sizes)
 
     def _held_up(self, able: Sequence[QueuedJob], units: float) -> QueuedJob | None:
         """The first that is left out only because some who run may not be stopped.
 
         Who comes after it must not take one device after the other that it waits for.
         """
+        lowest = min((job.priority for job in able[-1:]), default=0)  # they come by their bands
+        if not any(_stays(one, lowest) for one in self.running.values()):
+            return None
         stay: dict[int, float] = {}  # units that cannot be cleared, by the priority of who wants them
         for job in able:
             if job.id in self._chosen:
                 continue
             if job.priority not in stay:
-                found = [one.id for one in self.running.values() if _stays(one, job)]
+                found = [one.id for one in self.running.values() if _stays(one, job.priority)]
                 stay[job.priority] = sum(self._plan.standings[id_].units for id_ in found)
             taken = stay[job.priority]
             if taken and self._plan.standings[job.id].units > units - taken:
@@ -161,7 +174,7 @@ class RankedPass(PoolPass):
         """Place the jobs that should run; the first that cannot be placed is held a slot."""
         failed: set[Shape] = set()
         for job in jobs:
-            shape = shape_of(job)
+            shape = self.shapes[job.id]
             if (barrier := self.quotas.barrier(job)) is not None:
                 self._plan.codes[job.id] = barrier
                 continue
@@ -178,32 +191,40 @@ class RankedPass(PoolPass):
         spot = self._board.free_spot(job, parts, closed)
         if spot is not None or not self.running:
             return spot
-        key = self._plan.standings[job.id].key
+        wanting = self._plan.standings[job.id]
         # What is kept for the head is not cleared for another.
-        return self._board.cleared_spot(job, parts, lambda tenant: self._price(tenant, key), self.held)
+        return self._board.cleared_spot(job, parts, lambda tenant: self._price(tenant, wanting), self.held)
 
-    def _price(self, tenant: str, key: Key) -> float | None:
+    def _price(self, tenant: str, wanting: Standing) -> float | None:
         """What stopping a tenant for a job of this rank costs, in GPU-seconds; None: it must stay."""
         job = self.running.get(tenant)
         if job is None or job.stopping or not job.preemptible:
             return None
         standing = self._plan.standings[tenant]
         chosen = tenant in self._chosen
-        if (chosen and standing.key <= key) or standing.key[0] < key[0] or not self._ran_enough(job, key):
+        if (
+            (chosen and standing <= wanting)
+            or standing.band < wanting.band
+            or not self._ran_enough(job, wanting)
+        ):
             return None
         cost_s = restart_cost_s(job, self._policy) + (job.checkpoint_age_s or 0.0)
-        same_band = standing.key[0] == key[0]
+        same_band = standing.band == wanting.band
         if (
-            same_band and key[1] != TRIAL and 1 < standing.worth * cost_s < inf
+            same_band and wanting.phase != TRIAL and 1 < standing.worth * cost_s < inf
         ):  # it would end before it is back
             return None
         return cost_s * standing.units + (_CHOSEN_COST if chosen else 0.0)
 
-    def _ran_enough(self, job: RunningJob, key: Key) -> bool:
+    def _ran_enough(self, job: RunningJob, wanting: Standing) -> bool:
         """A resumed job keeps its devices for its quantum, except from a higher band or a trial."""
-        if -job.priority > key[0] or key[1] == TRIAL or job.ran_s < trial_s(job, self._policy) * 2:
+        if (
+            -job.priority > wanting.band
+            or wanting.phase == TRIAL
+            or job.ran_s < trial_s(job, self._policy) * 2
+        ):
             return True
-        return self._now - job.started >= self._policy.quantum_restarts * restart_cost_s(job, self._policy)
+        return self.now - job.started >= self._policy.quantum_restarts * restart_cost_s(job, self._policy)
 
     def _settle(self, job: QueuedJob, spot: Spot) -> None:
         for victim in spot.victims:
@@ -220,10 +241,10 @@ class RankedPass(PoolPass):
     def _begin(self, job: QueuedJob, spot: Spot) -> None:
         shares = tuple(Share(id_, job.memory_bytes) for id_ in spot.device_ids)
         self._plan.starts[job.id] = shares
-        self._begun.append(job)
+        self.begun.append(job)
         self.room.take(job, shares)
         self.quotas.add(job, len(shares))
-        self.ends[job.id] = end_of(job, self._now, self._policy)
+        self.ends[job.id] = end_of(job, self.now, self._policy)
 
     def _keep(self, job: QueuedJob, spot: Spot) -> None:
         self._plan.reserved[job.id] = spot.device_ids
@@ -233,25 +254,25 @@ class RankedPass(PoolPass):
     def _fill(self, jobs: Sequence[QueuedJob]) -> None:
         """Give what is left over to the next in line, without stopping anyone."""
         failed: dict[Shape, WaitCode] = {}
+        codes = self._plan.codes
         closed_to_all = frozenset(self._leaving)
         for job in jobs:
-            shape = shape_of(job)
-            fills = self._may_use_held(job)
-            if shape in failed and not (fills and failed[shape] is WaitCode.HELD):
-                self._plan.codes[job.id] = failed[shape]
+            shape = self.shapes[job.id]
+            code = failed.get(shape)
+            if code is not None and (code is not WaitCode.HELD or not self._may_use_held(job)):
+                codes[job.id] = code
                 continue
             if (barrier := self.quotas.barrier(job)) is not None:
-                self._plan.codes[job.id] = barrier
+                codes[job.id] = barrier
                 continue
-            closed = closed_to_all if fills else closed_to_all | self.held
+            closed = closed_to_all if self._may_use_held(job) else closed_to_all | self.held
             parts = self._board.parts(job, span=self._policy.span_nodes)
             # What is free is left to those who were moved.
             spot = None if self._displaced else self._board.free_spot(job, parts, closed)
             if spot is not None and self._all_free(job, spot):
                 self._settle(job, spot)
                 continue
-            failed[shape] = self._shortage(job)
-            self._plan.codes[job.id] = failed[shape]
+            codes[job.id] = failed[shape] = self._shortage(job)
 
     def _may_use_held(self, job: QueuedJob) -> bool:
         """On the devices kept for the head: who is gone before it starts, or can be stopped for it."""
@@ -266,9 +287,9 @@ class RankedPass(PoolPass):
             and self._some_stay(job)
             and self._plan.codes[job.id] not in {WaitCode.UNAVAILABLE, WaitCode.RESERVED}
         ):
-            self.ends.update((one.id, end_of(one, self._now, self._policy)) for one in self.running.values())
+            self.ends.update((one.id, end_of(one, self.now, self._policy)) for one in self.running.values())
             kept = self._kept.get(job.id, frozenset())
-            self.slot = soonest(self.room, job, self.ends, self._now, kept)
+            self.slot = soonest(self.room, job, self.ends, self.now, kept)
             if self.slot is not None:
                 self.head, self.held = job, frozenset(self.slot.device_ids)
 
@@ -305,30 +326,7 @@ class RankedPass(PoolPass):
             and any(share.device_id in ids for share in job.shares)
         )
 
-    def in_the_way(self, standing: Standing) -> tuple[Job, ...]:
-        """The first few that run, or start now, and rank ahead."""
-        holding = [job for job in self.running.values() if not job.stopping]
-        ahead = [
-            (self._plan.standings[job.id].key, job)
-            for job in (*holding, *self._begun)
-            if self._plan.standings[job.id].key < standing.key
-        ]
-        return tuple(job for _, job in nsmallest(_SHOWN, ahead, key=lambda pair: pair[0]))
 
-    def next_change(self) -> float | None:
-        """When the rank of a job changes by itself as it runs, or waits long; None while nobody waits."""
-        if not self._plan.codes:
-            return None
-        staying = [
-            job for job in self.running.values() if not job.stopping and job.id not in self._plan.victims
-        ]
-        soon = [next_change_s(job, self._policy) for job in (*self._begun, *staying)]
-        later = [self._now + after for after in soon if after is not None]
-        if self.ranking.next_in_front < inf:
-            later.append(self.ranking.next_in_front)
-        return min(later, default=None)
-
-
-def _stays(running: RunningJob, job: QueuedJob) -> bool:
-    """Whether a running job may not be stopped for a waiting one, whatever their ranks."""
-    return not running.stopping and (not running.preemptible or running.priority > job.priority)
+def _stays(running: RunningJob, priority: int) -> bool:
+    """Whether a running job may not be stopped for one that waits with this priority, whatever their ranks."""
+    return not running.stopping and (not running.preemptible or running.priority > priority)

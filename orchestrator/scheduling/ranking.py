@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from orchestrator.scheduling.estimate import remaining_s
 from orchestrator.scheduling.lengths import expected_left
-from orchestrator.scheduling.types import Job, OwnerUsage, Policy, QueuedJob, RunningJob, State
+from orchestrator.scheduling.types import Job, OwnerUsage, Policy, QueuedJob, State
 
 _SHORTEST_S = 60.0  # what is nearly done is not told apart by its last steps
 _FRONT = 2.0  # so often overdue a job goes with the trials, which no stream of newer jobs can outrank
@@ -14,21 +14,24 @@ _SOON_S = 1.0  # no moment is waited for more exactly
 _AGAIN = 2.0  # times its age that a silent job is taken to have left, where its wait is judged
 _EPS = 1e-6
 TRIAL, RANKED = 0, 1
-
-Key = tuple[int, int, float, float, str]
+_standing = tuple.__new__  # of a named tuple at half the price
 
 
 class Standing(NamedTuple):
-    """The place of a job: smaller keys are served first."""
+    """The place of a job: the smaller of two is served first."""
 
-    key: Key  # band, phase, value, submitted, id
+    band: int
+    phase: int
+    value: float
+    turn: float  # when it was submitted
+    id: str  # no two are equal up to here
     units: float  # devices' worth: half of a GPU is 0.5
     worth: float  # completions a second while it runs, by the best estimate; infinite in front
 
     @property
     def fixed(self) -> tuple[int, int]:
         """Band and phase: what no amount of work can outweigh."""
-        return self.key[:2]
+        return (self.band, self.phase)
 
 
 class Ranking:
@@ -41,41 +44,57 @@ class Ranking:
         self._device_bytes = max(1, device_bytes)
         self._weight = gpu_time_weight
         self._late_owners = _above_their_share(state.usage, policy)
-        self._trials_s: dict[tuple[bool, float | None], float] = {}
+        self._on_trial_s: dict[
+            tuple[bool, float | None], float
+        ] = {}  # how long trials are, by what decides it
         self.next_in_front = inf  # when the first of those that wait goes in front; they were ranked
 
     def of(self, job: Job) -> Standing:
-        units = self.units(job)
+        memory_bytes = job.memory_bytes
+        units = float(job.gpus) if memory_bytes is None else self.units(job.gpus, memory_bytes)
         late = job.owner in self._late_owners
-        if job.ran_s < self._trial_s(job) - _EPS:
-            turn = job.submitted + (self._policy.late_trial_s if late else 0.0)
-            return Standing((-job.priority, TRIAL, turn, job.submitted, job.id), units, inf)
+        kind = (job.preemptible, job.restart_cost_s)
+        on_trial_s = self._on_trial_s.get(kind)
+        if on_trial_s is None:
+            on_trial_s = self._on_trial_s[kind] = trial_s(job, self._policy) - _EPS
+        if job.ran_s < on_trial_s:
+            turn = job.submitted + self._policy.late_trial_s if late else job.submitted
+            return _standing(Standing, (-job.priority, TRIAL, turn, job.submitted, job.id, units, inf))
+        return self._by_work(job, units, late=late)
+
+    def _by_work(self, job: Job, units: float, *, late: bool) -> Standing:
+        policy, queued = self._policy, isinstance(job, QueuedJob)
         known = self._known_left_s(job, units)
-        left = self._feedback_left_s(job, units) if known is None else known
-        bearable_s = self._bearable_s(job, left if known is not None else _at_most_again(job, left))
+        if known is None:
+            left = self._feedback_left_s(job, units)
+            bearable_s, lifts_each = self._bearable_s(job, _at_most_again(job, left)), policy.silent_lifts
+        else:
+            left, bearable_s, lifts_each = known, self._bearable_s(job, known), 1
         overdue = (self._now - job.submitted - job.ran_s) / bearable_s
         if overdue >= _FRONT:
-            return Standing((-job.priority, TRIAL, job.submitted, job.submitted, job.id), units, inf)
-        if isinstance(job, QueuedJob):
+            turn = job.submitted
+            return _standing(Standing, (-job.priority, TRIAL, turn, turn, job.id, units, inf))
+        if queued:
             in_front = self._now + max(_SOON_S, (_FRONT - overdue) * bearable_s)
-            self.next_in_front = min(self.next_in_front, in_front)
-        lifts = int(overdue * (self._policy.silent_lifts if known is None else 1))
+            if in_front < self.next_in_front:
+                self.next_in_front = in_front
+        lifts = int(overdue * lifts_each)
         if lifts > 0:
-            left /= self._policy.feedback_factor**lifts
+            left /= policy.feedback_factor**lifts
         # Levels are of GPU-time, whatever the pool: a guess of time would be all guess.
-        value = left * units ** (1.0 if known is None else self._weight)
+        value = left * units if known is None else left * units**self._weight
         worth = 1.0 / left
-        if isinstance(job, RunningJob):
-            value /= self._policy.stay_factor
-            worth *= self._policy.stay_factor
+        if not queued:
+            value /= policy.stay_factor
+            worth *= policy.stay_factor
         elif late and job.ran_s == 0:  # it decides who begins; what has begun is ranked by its work
-            value *= self._policy.late_factor
-            worth /= self._policy.late_factor
-        return Standing((-job.priority, RANKED, value, job.submitted, job.id), units, worth)
+            value *= policy.late_factor
+            worth /= policy.late_factor
+        return _standing(Standing, (-job.priority, RANKED, value, job.submitted, job.id, units, worth))
 
     def in_front_from(self, job: Job) -> float | None:
         """When a job that waits goes ahead of whoever came after it at the latest; None: never."""
-        units = self.units(job)
+        units = self.units(job.gpus, job.memory_bytes)
         known = self._known_left_s(job, units)
         if known is None:
             left = _at_most_again(job, self._feedback_left_s(job, units))
@@ -91,23 +110,17 @@ class Ranking:
         ratio = self._policy.ageing_ratio
         return 0.0 if ratio is None else 1 / (_FRONT * ratio)
 
-    def _trial_s(self, job: Job) -> float:
-        key = (job.preemptible, job.restart_cost_s)
-        found = self._trials_s.get(key)
-        if found is None:
-            found = self._trials_s[key] = trial_s(job, self._policy)
-        return found
-
-    def units(self, job: Job) -> float:
-        if job.memory_bytes is None:
-            return float(job.gpus)
-        return job.gpus * max(0.01, min(1.0, job.memory_bytes / self._device_bytes))
+    def units(self, gpus: int, memory_bytes: int | None) -> float:
+        """Devices' worth of a job that asks for so many, and so much memory on each."""
+        if memory_bytes is None:
+            return float(gpus)
+        return gpus * max(0.01, min(1.0, memory_bytes / self._device_bytes))
 
     def _known_left_s(self, job: Job, units: float) -> float | None:
         """By its own reports, else by its limit and what limits were worth; None if neither says anything."""
         left = remaining_s(job)
         if left is not None:
-            return max(_SHORTEST_S, left)
+            return left if left > _SHORTEST_S else _SHORTEST_S
         if not self._lengths.quantiles or not job.time_limit_s:
             return None
         age_s = feedback_level(job, self._policy) / max(units, 0.01)
@@ -119,8 +132,8 @@ class Ranking:
 
     def _bearable_s(self, job: Job, left_s: float) -> float:
         """The wait that its length makes bearable: from then on it is lifted."""
-        ratio = self._policy.ageing_ratio
-        return inf if ratio is None else ratio * max(_SHORTEST_S, job.ran_s + left_s)
+        ratio, length_s = self._policy.ageing_ratio, job.ran_s + left_s
+        return inf if ratio is None else ratio * (length_s if length_s > _SHORTEST_S else _SHORTEST_S)
 
 
 def _at_most_again(job: Job, left_s: float) -> float:

@@ -263,6 +263,8 @@ class WaitCode(StrEnum):
     ARRAY = "array"  # as many of its array hold devices as may at once
     IMPOSSIBLE = "impossible"  # the pool can never fit it
 
+    __hash__ = str.__hash__  # an enumeration's own is slow, and a pass asks ten thousand times
+
 
 @dataclass(frozen=True, slots=True)
 class Start:

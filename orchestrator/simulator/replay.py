@@ -202,7 +202,7 @@ class _Replay:
     def _pass(self) -> None:
         for _ in range(_MOST_PASSES):
             policy = self.asking if self.unpromised else self.policy
-            decisions = decide(self._state(), policy)
+            decisions = decide(self._state(), policy, tell=bool(self.unpromised))
             self.outcome.passes += 1
             self._apply(decisions)
             if not decisions.preempt:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from orchestrator import whatif
 from orchestrator.models import Health, JobState
-from orchestrator.whatif import Change, changes_that_start
+from orchestrator.planning import Outlook, look_ahead
+from orchestrator.whatif import Change, Search
 
 
 @pytest.fixture
@@ -15,7 +17,7 @@ def test_the_largest_number_of_devices_that_is_free_is_offered(devices, make_job
     make_attempt(state=JobState.RUNNING, devices=devices[:2], gpus=2)
     job = make_job(gpus=4)
 
-    assert changes_that_start(job, job.owner) == [Change("gpus", 2)]
+    assert look_ahead(job, job.owner).search.changes == [Change("gpus", 2)]
 
 
 def test_less_memory_is_offered_where_a_device_is_shared(make_device, make_job, make_attempt):
@@ -24,24 +26,32 @@ def test_less_memory_is_offered_where_a_device_is_shared(make_device, make_job, 
     )
     job = make_job(spec={"gpu_memory_gib": 40})
 
-    assert changes_that_start(job, job.owner) == [Change("gpu_memory_gib", 20.0)]
+    assert look_ahead(job, job.owner).search.changes == [Change("gpu_memory_gib", 20.0)]
 
 
 def test_nothing_is_promised_when_nothing_helps(make_device, make_job, ada):
     make_device(0, health=Health.FAULTY)
 
-    assert changes_that_start(make_job(gpus=1), ada) == []
+    assert look_ahead(make_job(gpus=1), ada).search.changes == []
 
 
 def test_a_job_that_does_not_wait_has_nothing_to_change(devices, make_job, ada):
-    assert changes_that_start(make_job(gpus=4, state=JobState.HELD), ada) == []
+    assert look_ahead(make_job(gpus=4, state=JobState.HELD), ada) == Outlook()
 
 
 def test_looking_changes_nothing(devices, make_job, make_attempt):
     make_attempt(state=JobState.RUNNING, devices=devices[:2], gpus=2)
     job = make_job(gpus=4)
 
-    changes_that_start(job, job.owner)
+    look_ahead(job, job.owner)
 
     job.refresh_from_db()
     assert (job.state, job.gpus, job.attempt_count) == (JobState.QUEUED, 4, 0)
+
+
+def test_a_search_that_has_no_time_says_so(devices, make_job, make_attempt, monkeypatch):
+    monkeypatch.setattr(whatif, "LONGEST_SEARCH_S", 0.0)
+    make_attempt(state=JobState.RUNNING, devices=devices[:2], gpus=2)
+    job = make_job(gpus=4)
+
+    assert look_ahead(job, job.owner).search == Search([], complete=False)
