@@ -16,6 +16,7 @@ register.filter("size", words.size)
 register.filter("gib", words.gib)
 register.filter("duration", words.duration)
 register.filter("value", words.value)
+register.filter("listed", words.listed)
 
 
 @register.filter
@@ -82,6 +83,12 @@ def clock(at: datetime | float | None) -> SafeString:
         _exact(exact),
         exact.strftime("%H:%M"),
     )
+
+
+@register.simple_tag
+def day(at: datetime) -> SafeString:
+    """The day of a moment; the script tells it in the reader's time zone."""
+    return format_html('<time datetime="{}" data-day>{}</time>', at.isoformat(), at.strftime("%a %d"))
 
 
 def _exact(at: datetime) -> str:

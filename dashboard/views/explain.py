@@ -6,18 +6,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_GET
 
+from dashboard import plan_changes
 from dashboard.signing_in import signed_in
-from orchestrator import placement, whatif, words
+from orchestrator import placement
 from orchestrator.models import Job
+from orchestrator.planning import look_ahead
 
 MOST_NAMED = 5
-_LIKE = {
-    "gpus": lambda value: words.plural(int(value), "device"),
-    "gpu_memory_gib": lambda value: f"{value:g} GiB or less on a shared device",
-    "time_limit_s": lambda value: f"a time limit of {words.duration(float(value))}",
-    "pool": lambda value: f"pool {value}",
-    "priority": lambda value: f"priority {value}",
-}
 
 
 @require_GET
@@ -25,14 +20,9 @@ def explain(request: HttpRequest, job_id: UUID) -> HttpResponse:
     user = signed_in(request)
     job = get_object_or_404(Job.objects.visible_to(user).select_related("owner", "pool"), pk=job_id)
     blocking = Job.objects.filter(pk__in=[each for each in job.wait_blocked_by if _is_id(each)])
-    changes = [
-        {"text": _LIKE[each.change](each.value), "stops": each.stops}
-        for each in whatif.changes_that_start(job, user)
-        if each.change in _LIKE
-    ]
     context = {
         "job": job,
-        "changes": changes,
+        "changes": plan_changes.told(look_ahead(job, user).search.changes),
         "blocking": [
             {"job": each, "mine": each.owner_id == user.pk}
             for each in blocking.select_related("owner")[:MOST_NAMED]

@@ -1,6 +1,6 @@
 """The Overview: is there room, who has it, how is mine doing."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -11,16 +11,12 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboard import rows, wall
+from dashboard import lanes, rows, wall
 from orchestrator import words
-from orchestrator.api.timeline import show_bar
 from orchestrator.live import NowReadings, read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, Attempt, Device, Job, JobState
-from orchestrator.timeline import read_timeline
 
 MY_JOBS = 5
-TIMELINE_RANGES = ("2 h", "12 h", "24 h", "7 d")  # as in static/js/timeline.js
-TIMELINE_SPAN = timedelta(hours=2)
 
 
 def overview(request: HttpRequest) -> HttpResponse:
@@ -28,6 +24,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     readings = read_now()
     mine = my_jobs(request.user, now)
     tiles = wall_tiles(request.user, readings, now)
+    timeline = lanes.show_lanes(request.GET.get("line", ""), now)
     context = {
         "nav": "overview",
         "readings": readings,
@@ -35,16 +32,16 @@ def overview(request: HttpRequest) -> HttpResponse:
         "wall_shape": wall.shape(readings, [tile["device"] for tile in tiles]),
         "mine": mine,
         "counts": counts(tiles, now),
-        "timeline_ranges": TIMELINE_RANGES,
-        "timeline": first_timeline(now),
+        "timeline": timeline,
+        "may_open": openable(request.user, timeline),
     }
     return render(request, "dashboard/overview.html", context)
 
 
-def first_timeline(now: datetime) -> dict[str, Any]:
-    """The time line's first choice, as the API shows it; the page asks again later."""
-    found = read_timeline(now - TIMELINE_SPAN, now + TIMELINE_SPAN, now=now)
-    return {"bars": [show_bar(bar) for bar in found.bars], "truncated": found.truncated, "now": now}
+def openable(user: AbstractBaseUser | AnonymousUser, timeline: dict[str, Any]) -> set[UUID]:
+    """The jobs of the time line whose pages this reader may open."""
+    shown = {part["job"].pk for lane in timeline["lanes"] for part in lane["parts"] if part["kind"] == "job"}
+    return set(Job.objects.visible_to(user).filter(pk__in=shown).values_list("pk", flat=True))
 
 
 def wall_tiles(

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard import forms
 from dashboard.signing_in import signed_in
+from dashboard.views.submit_plan import read_plan
 from orchestrator import submission
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import AdminState, Dataset, Job, Pool
@@ -182,6 +183,8 @@ def _page(
         "datasets": list(Dataset.objects.order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]),
         "chosen_datasets": chosen,
         "key": secrets.token_hex(16),
+        "plan": read_plan(signed_in(request), texts, chosen),
+        "last": Job.objects.filter(owner_id=signed_in(request).pk).order_by("-id").first(),
     }
     return render(request, "dashboard/submit.html", context, status=status)
 

@@ -1,20 +1,36 @@
-// What is done to jobs from the pages; what ends something waits for an Undo first.
-import { toast } from "./toast.js";
+// What is said at the bottom right, and what is done to jobs: what ends something waits for an Undo first.
+import { button, by, make } from "./dom.js";
 
+const MOST = 3;
+const STAYS_MS = 6000;
 const UNDO_MS = 5000;
+const UNANSWERED = "The server did not answer, so nothing was changed. Try again.";
 let undoLast = null;
+
+// Errors stay until they are closed.
+export function toast(text, { bad = false, action = null, staysMs = bad ? 0 : STAYS_MS } = {}) {
+  const box = by("toasts");
+  const element = make("div", { className: bad ? "toast is-bad" : "toast" }, make("p", { textContent: text }));
+  const close = () => element.remove();
+  if (action) element.append(button(action.label, () => (close(), action.run()), "is-plain"));
+  if (!staysMs) element.append(button("Close", close, "is-plain"));
+  box.append(element);
+  while (box.children.length > MOST) box.firstElementChild.remove();
+  if (staysMs) setTimeout(close, staysMs);
+  return close;
+}
 
 // Acts after five seconds, or at once when the page is left: leaving is not an undo.
 export function soon(text, run, onUndo = () => {}) {
   const settle = () => {
     clearTimeout(timer);
     removeEventListener("pagehide", go);
-    note.close();
+    close();
     if (undoLast === undo) undoLast = null;
   };
   const go = () => { settle(); run(); };
   const undo = () => { settle(); onUndo(); };
-  const note = toast(text, { action: { label: "Undo", run: undo }, staysMs: UNDO_MS + 1000 });
+  const close = toast(text, { action: { label: "Undo", run: undo }, staysMs: UNDO_MS + 1000 });
   const timer = setTimeout(go, UNDO_MS);
   addEventListener("pagehide", go);
   undoLast = undo;
@@ -27,26 +43,32 @@ export function undo() {
 // Posts a form in the background and shows the server's sentence; whether it was done.
 export async function post(address, fields) {
   const body = fields instanceof FormData ? fields : new URLSearchParams(fields);
-  try {
-    const answer = await fetch(address, { method: "POST", body, headers: { "X-Requested-With": "fetch", "X-CSRFToken": token() }, keepalive: true });
-    const { detail } = await answer.json();
-    toast(detail, { bad: !answer.ok });
-    return answer.ok;
-  } catch {
-    toast("The server did not answer, so nothing was changed. Try again.", { bad: true });
-    return false;
-  }
+  const { answer, told } = await call(address, { method: "POST", body, headers: { "X-Requested-With": "fetch" }, keepalive: true });
+  toast(told ?? UNANSWERED, { bad: !answer?.ok });
+  return Boolean(answer?.ok);
 }
 
 // A change over REST, by the browser's session.
 export async function send(method, address, data) {
-  const answer = await fetch(address, { method, body: JSON.stringify(data), headers: { "Content-Type": "application/json", "X-CSRFToken": token() } }).catch(() => null);
-  if (answer?.ok) return true;
-  const problem = await answer?.json().catch(() => null);
-  toast(problem?.detail ?? "The server did not answer, so nothing was changed. Try again.", { bad: true });
-  return false;
+  const { answer, told } = await call(address, { method, body: JSON.stringify(data), headers: { "Content-Type": "application/json" } });
+  if (!answer?.ok) toast(told ?? UNANSWERED, { bad: true });
+  return Boolean(answer?.ok);
 }
 
-function token() {
-  return document.documentElement.dataset.csrf ?? "";
+async function call(address, { headers, ...options }) {
+  const answer = await fetch(address, { ...options, headers: { ...headers, "X-CSRFToken": document.documentElement.dataset.csrf ?? "" } }).catch(() => null);
+  return { answer, told: (await answer?.json().catch(() => null))?.detail };
+}
+
+// The clipboard is there over HTTPS and on this machine only.
+export async function copyText(text, told) {
+  await navigator.clipboard.writeText(text);
+  toast(told);
+}
+
+// Rows of cells as a Markdown table, to the clipboard.
+export function copyTable([head, ...rows]) {
+  const escape = (text) => text.trim().replaceAll("|", "\\|").replace(/\s+/g, " ");
+  const lines = [head, head.map(() => "---"), ...rows].map((row) => `| ${row.map(escape).join(" | ")} |`);
+  return copyText(lines.join("\n"), "The table is copied as Markdown.");
 }

@@ -1,7 +1,7 @@
 // What Plotly is given: a band from minimum to maximum, the mean, the raw line behind a smoothed one, marks.
 // Names come from jobs, so they are only ever written as text, never handed to Plotly.
+import { smoothed } from "./chart-data.js";
 import { colour } from "./shell.js";
-import { smoothed } from "./smoothing.js";
 
 const FAINT = 0.25;
 const BAND = 0.18;
@@ -64,16 +64,44 @@ function brokenOf(series, xKind) {
   return [{ x, y: x.map(() => 1), yaxis: "y2", mode: "markers", cliponaxis: false, hoverinfo: "skip", marker: { symbol: "triangle-down", size: 9, color: colour("warning") } }];
 }
 
-export function layoutOf(chart, series, scale) {
-  const { xKind, window } = chart;
-  const grid = colour("line");
-  const axis = { gridcolor: grid, zeroline: false, linecolor: grid, ticks: "", nticks: 6, automargin: true };
-  const range = window ? { range: window.map((x) => drawnX(xKind, x)), autorange: false } : { autorange: true };
+function ground() {
   return {
     margin: { l: 8, r: 8, t: 8, b: 8 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: colour("quiet") },
+  };
+}
+
+function axisLook() {
+  return { gridcolor: colour("line"), zeroline: false, linecolor: colour("line"), automargin: true };
+}
+
+// The layout of bars, whose hover is Plotly's own.
+export function barLayout({ xaxis, yaxis, ...layout }) {
+  const axis = { ...axisLook(), fixedrange: true };
+  return {
+    ...ground(),
+    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("edge"), font: { color: colour("text") } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+    xaxis: { ...axis, showgrid: false, ...xaxis },
+    yaxis: { ...axis, rangemode: "tozero", ...yaxis },
+    ...layout,
+  };
+}
+
+// Plotly reads a little markup in titles and labels; a name is text.
+export function asText(name, longest) {
+  const short = name.length > longest ? `${name.slice(0, longest)}…` : name;
+  return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+}
+
+export function layoutOf(chart, series, scale) {
+  const { xKind, window } = chart;
+  const axis = { ...axisLook(), ticks: "", nticks: 6 };
+  const range = window ? { range: window.map((x) => drawnX(xKind, x)), autorange: false } : { autorange: true };
+  return {
+    ...ground(),
     showlegend: false,
     hovermode: false,
     dragmode: "zoom",

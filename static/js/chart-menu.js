@@ -1,54 +1,41 @@
 // What can be taken from a chart: a picture, its numbers, a table; loaded when first asked for.
-import { colour } from "./shell.js";
+import { copyTable, toast } from "./actions.js";
+import { asText } from "./chart-drawing.js";
+import { button, make, openDialog } from "./dom.js";
 import { loadPlotly } from "./plotly.js";
-import { toast } from "./toast.js";
+import { colour } from "./shell.js";
 
 const PICTURE = { width: 1200, height: 600 };
 
 export function fillMenu(menu, chart) {
   if (menu.children.length > 1) return;
-  const list = document.createElement("div");
-  list.className = "chart-menu-list";
-  list.append(
+  const list = make("div", { className: "chart-menu-list" },
     button("Table of values", () => openTable(chart)),
     button("PNG picture", () => save(chart, "png")),
     button("SVG picture", () => save(chart, "svg")),
+    ...(chart.csv ? [make("a", { href: chart.csv, download: "", textContent: "CSV of all points" })] : []),
+    ...copyButton(chart),
   );
-  if (chart.csv) list.append(Object.assign(document.createElement("a"), { href: chart.csv, download: "", textContent: "CSV of all points" }));
-  if (navigator.clipboard) list.append(button("Copy as Markdown table", () => copy(chart)));
   list.addEventListener("click", () => { menu.open = false; });
   menu.append(list);
 }
 
+function copyButton(chart) {
+  return navigator.clipboard ? [button("Copy as Markdown table", () => copyTable(cells(chart)))] : [];
+}
+
 export function openTable(chart) {
-  const dialog = document.createElement("dialog");
-  dialog.className = "dialog is-wide";
-  const title = Object.assign(document.createElement("h2"), { textContent: chart.title });
-  dialog.setAttribute("aria-label", `Values of ${chart.title}`);
-  const scroll = Object.assign(document.createElement("div"), { className: "scroll chart-table", tabIndex: 0, role: "region" });
-  scroll.setAttribute("aria-label", "Values");
-  scroll.append(table(chart));
-  const close = button("Close", () => dialog.close());
-  const row = Object.assign(document.createElement("div"), { className: "row" });
-  if (navigator.clipboard) row.append(button("Copy as Markdown table", () => copy(chart)));
-  row.append(close);
-  dialog.append(title, scroll, row);
-  dialog.addEventListener("close", () => { dialog.remove(); chart.figure.focus(); });
-  document.body.append(dialog);
-  dialog.showModal();
+  const scroll = make("div", { className: "scroll chart-table", tabIndex: 0, role: "region", ariaLabel: "Values" }, table(chart));
+  const row = make("div", { className: "row" }, ...copyButton(chart), button("Close", () => dialog.close()));
+  const dialog = openDialog(`Values of ${chart.title}`, make("h2", { textContent: chart.title }), scroll, row);
+  dialog.classList.add("is-wide");
+  dialog.addEventListener("close", () => chart.figure.focus());
 }
 
 function table(chart) {
   const [head, ...rows] = cells(chart);
-  const element = document.createElement("table");
-  const heads = element.createTHead().insertRow();
-  for (const text of head) heads.append(Object.assign(document.createElement("th"), { textContent: text, scope: "col" }));
-  const body = element.createTBody();
-  for (const texts of rows) {
-    const row = body.insertRow();
-    for (const text of texts) row.insertCell().textContent = text;
-  }
-  return element;
+  const row = (tag, texts) => make("tr", {}, ...texts.map((textContent) => make(tag, tag === "th" ? { textContent, scope: "col" } : { textContent })));
+  return make("table", {}, make("thead", {}, row("th", head)), make("tbody", {}, ...rows.map((texts) => row("td", texts))));
 }
 
 // The drawn points as rows of text: x, then mean, lowest and highest of each series.
@@ -66,35 +53,16 @@ function cells({ series, xKind }) {
   return [[place, ...names], ...[...rows].sort(([one], [two]) => one - two).map(([x, row]) => [words(x), ...row])];
 }
 
-async function copy(chart) {
-  const [head, ...rows] = cells(chart);
-  const escape = (text) => text.replaceAll("|", "\\|").replace(/\s+/g, " ");
-  const lines = [head, head.map(() => "---"), ...rows].map((row) => `| ${row.map(escape).join(" | ")} |`);
-  await navigator.clipboard.writeText(lines.join("\n"));
-  toast("The table is copied as Markdown.");
-}
-
 async function save(chart, format) {
   try {
     const Plotly = await loadPlotly();
     const { data, layout } = chart.drawing();
     const background = { paper_bgcolor: colour("surface"), plot_bgcolor: colour("surface") };
-    const title = { text: asText(chart.title), x: 0.02, xanchor: "left", font: { size: 18, color: colour("text") } };
+    const title = { text: asText(chart.title, 120), x: 0.02, xanchor: "left", font: { size: 18, color: colour("text") } };
     const figure = { data, layout: { ...layout, ...background, title, margin: { l: 24, r: 24, t: 56, b: 24 }, font: { ...layout.font, size: 14 } } };
     const address = await Plotly.toImage(figure, { format, ...PICTURE, scale: format === "png" ? 2 : 1 });
-    Object.assign(document.createElement("a"), { href: address, download: `${chart.title.replace(/[^\w.-]+/g, "-").slice(0, 80)}.${format}` }).click();
+    make("a", { href: address, download: `${chart.title.replace(/[^\w.-]+/g, "-").slice(0, 80)}.${format}` }).click();
   } catch (error) {
     toast(`The picture could not be made: ${error.message ?? error}`, { bad: true });
   }
-}
-
-// Plotly reads a little markup in titles; a name is text.
-function asText(name) {
-  return name.slice(0, 120).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-}
-
-function button(text, run) {
-  const element = Object.assign(document.createElement("button"), { type: "button", textContent: text });
-  element.addEventListener("click", run);
-  return element;
 }

@@ -1,5 +1,6 @@
 // A chart in words and in numbers: one sentence for those who do not see it, the values under the cursor.
-import { smoothed } from "./smoothing.js";
+import { smoothed } from "./chart-data.js";
+import { make, write } from "./dom.js";
 import { duration, value } from "./words.js";
 
 const TREND_SHARE = 0.1; // of what is shown, at its end
@@ -27,7 +28,7 @@ export function placeWords(kind, x) {
 export function sentence(chart, data, notes) {
   const last = lastOf(data);
   const broken = brokenWords(chart.xKind, data);
-  if (last === null) return `No number yet${broken ? `; ${broken}` : ""}.`;
+  if (last === null) return broken ? `No number yet; ${broken}.` : "No number yet.";
   const number = (y) => `${chart.format(y)}${chart.unit}`;
   const lowest = (data.y_min ?? data.y).reduce((low, y) => (y !== null && y < low ? y : low), Infinity);
   const parts = [`${number(last)} at ${placeWords(chart.xKind, data.x[newest(data)])}${trend(chart.xKind, data)}, lowest ${number(Math.min(lowest, last))}`];
@@ -73,8 +74,7 @@ export class Readout {
   #labels = "";
 
   constructor(title) {
-    this.table = document.createElement("table");
-    this.table.className = "chart-values";
+    this.table = make("table", { className: "chart-values" });
     this.table.createCaption().className = "unseen";
     this.table.caption.textContent = `${title} at the cursor`;
     const head = this.table.createTHead().insertRow();
@@ -100,9 +100,7 @@ export class Readout {
     this.body.replaceChildren();
     this.#rows = series.map(({ label, colour }) => {
       const row = this.body.insertRow();
-      const name = heading("", "row");
-      name.append(swatch(colour), label);
-      row.append(name);
+      row.append(heading("", "row", swatch(colour), label));
       return [0, 1, 2].map(() => row.insertCell());
     });
   }
@@ -118,13 +116,9 @@ export class Readout {
 }
 
 export function swatch(colour) {
-  return Object.assign(document.createElement("i"), { className: `swatch colour-${colour.split("-")[1]}` });
+  return make("i", { className: `swatch colour-${colour.split("-")[1]}` });
 }
 
-function heading(text, scope) {
-  return Object.assign(document.createElement("th"), { textContent: text, scope });
-}
-
-function write(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+function heading(text, scope, ...parts) {
+  return make("th", { textContent: text, scope }, ...parts);
 }

@@ -1,7 +1,8 @@
 // One chart with axes: drawn a frame at a time, zoomed and read by pointer or keys, its cursor shared with the others.
+import { button, make } from "./dom.js";
+import { scaleOf } from "./chart-data.js";
 import { drawnX, fromDrawnX, layoutOf, readEnd, tracesOf } from "./chart-drawing.js";
 import { Readout, lastOf, nearest, sentence, swatch } from "./chart-words.js";
-import { scaleOf } from "./chart-scale.js";
 import { loadPlotly } from "./plotly.js";
 import { onThemeChange } from "./shell.js";
 import { value } from "./words.js";
@@ -80,8 +81,8 @@ export class Chart {
     count += 1;
     const name = make("b", { className: "cut", textContent: title, id: `chart-${count}` });
     this.latest = make("span", { className: "end" });
-    this.back = make("button", { type: "button", className: "is-plain", textContent: "Back to live", hidden: true });
-    this.back.addEventListener("click", () => this.follow());
+    this.back = button("Back to live", () => this.follow(), "is-plain");
+    this.back.hidden = true;
     this.plot = make("div", { className: "chart-plot" });
     this.line = make("i", { className: "chart-cursor", hidden: true });
     this.note = make("p", { className: "chart-note", id: `chart-${count}-note` });
@@ -89,11 +90,8 @@ export class Chart {
     this.figure = make("figure", { className: "chart", tabIndex: 0 });
     this.figure.setAttribute("aria-labelledby", name.id);
     this.figure.setAttribute("aria-describedby", this.note.id);
-    const caption = make("figcaption");
-    caption.append(name, this.latest, this.back, this.#menu());
-    const ground = make("div", { className: "chart-ground" });
-    ground.setAttribute("aria-hidden", "true");
-    ground.append(this.plot, this.line);
+    const caption = make("figcaption", {}, name, this.latest, this.back, this.#menu());
+    const ground = make("div", { className: "chart-ground", ariaHidden: "true" }, this.plot, this.line);
     this.figure.append(caption, ground, this.readout.table, this.note);
     parent.append(this.figure);
     this.#listen();
@@ -167,10 +165,8 @@ export class Chart {
   }
 
   #menu() {
-    const menu = make("details", { className: "chart-menu" });
-    const opener = make("summary", { textContent: "Save" });
-    opener.append(make("span", { className: "unseen", textContent: ` or copy ${this.title}` }));
-    menu.append(opener);
+    const opener = make("summary", {}, "Save", make("span", { className: "unseen", textContent: ` or copy ${this.title}` }));
+    const menu = make("details", { className: "chart-menu" }, opener);
     menu.addEventListener("toggle", async () => menu.open && (await import("./chart-menu.js")).fillMenu(menu, this));
     menu.addEventListener("focusout", (event) => { if (!menu.contains(event.relatedTarget)) menu.open = false; });
     return menu;
@@ -264,12 +260,5 @@ export class Chart {
 }
 
 function legend(one, isNamed, text) {
-  const element = make("span", { className: "nowrap" });
-  if (isNamed) element.append(swatch(one.colour), `${one.label} `);
-  element.append(text);
-  return element;
-}
-
-function make(tag, properties = {}) {
-  return Object.assign(document.createElement(tag), properties);
+  return make("span", { className: "nowrap" }, ...(isNamed ? [swatch(one.colour), `${one.label} `] : []), text);
 }

@@ -1,19 +1,18 @@
 // Jobs over each other: one chart for each name they report, a line for each job; the address keeps the view.
-import { addPoint } from "./buckets.js";
+import { copyTable, toast } from "./actions.js";
+import { addPoint } from "./chart-data.js";
 import { Chart } from "./charts.js";
+import { by, keepInAddress } from "./dom.js";
 import { grouped, isRate } from "./metrics.js";
-import { startShell } from "./shell.js";
 import { live } from "./socket.js";
-import { toast } from "./toast.js";
 
 const MOST_CHARTS = 12;
 const COLOURS = 8;
-const jobs = JSON.parse(document.getElementById("compare-data").textContent);
-const view = document.getElementById("view");
+const jobs = JSON.parse(by("compare-data").textContent);
+const view = by("view");
 const charts = new Map();
 const state = { x: view.elements.x.value, smooth: Number(view.elements.smooth.value), log: false };
 
-startShell();
 readAll();
 for (const job of jobs) if (!job.final) follow(job);
 
@@ -54,9 +53,9 @@ function append(job, name, points) {
 
 function draw() {
   const names = grouped([...new Set(jobs.flatMap((job) => Object.keys(job.series ?? {})))]).flat();
-  document.getElementById("charts-empty").hidden = names.length > 0;
+  by("charts-empty").hidden = names.length > 0;
   for (const name of names.slice(0, MOST_CHARTS)) {
-    const chart = charts.get(name) ?? new Chart(document.getElementById("charts"), { title: name, fromZero: isRate(name) });
+    const chart = charts.get(name) ?? new Chart(by("charts"), { title: name, fromZero: isRate(name) });
     charts.set(name, chart);
     Object.assign(chart, { xKind: state.x, logScale: state.log, smooth: state.smooth });
     chart.show(jobs.flatMap((job, at) => (job.series?.[name] ? [{ label: job.letter, colour: at < COLOURS ? `job-${at + 1}` : "edge", data: shifted(job) ? since(job, job.series[name]) : job.series[name] }] : [])));
@@ -76,38 +75,22 @@ view.addEventListener("input", () => {
   const before = state.x;
   state.x = view.elements.x.value;
   state.smooth = Number(view.elements.smooth.value);
-  state.log = document.getElementById("chart-log").checked;
-  keep("x", state.x === "step" ? "" : state.x);
-  keep("smooth", state.smooth || "");
+  state.log = by("chart-log").checked;
+  keepInAddress("x", state.x === "step" ? "" : state.x);
+  keepInAddress("smooth", state.smooth || "");
   if (before === state.x || (before !== "step" && state.x !== "step")) draw();
   else readAll();
 });
 
-const onlyDiffering = document.getElementById("only-differing");
+const onlyDiffering = by("only-differing");
 onlyDiffering.addEventListener("change", () => {
-  document.getElementById("comparison").classList.toggle("only-differing", onlyDiffering.checked);
-  keep("all", onlyDiffering.checked ? "" : "1");
+  by("comparison").classList.toggle("only-differing", onlyDiffering.checked);
+  keepInAddress("all", onlyDiffering.checked ? "" : "1");
 });
 
-// In the address, so that a copied link shows the same.
-function keep(name, value) {
-  const address = new URL(location.href);
-  if (value === "") address.searchParams.delete(name);
-  else address.searchParams.set(name, value);
-  history.replaceState(null, "", address.href.replaceAll("%2C", ","));
-}
-
-const copy = document.getElementById("copy-markdown");
+const copy = by("copy-markdown");
 copy.hidden = !navigator.clipboard;
-copy.addEventListener("click", async () => {
-  await navigator.clipboard.writeText(markdown());
-  toast("The table is copied as Markdown.");
-});
-
-function markdown() {
-  const escape = (text) => text.trim().replaceAll("|", "\\|").replace(/\s+/g, " ");
+copy.addEventListener("click", () => {
   const rows = [...document.querySelectorAll("#comparison tbody tr")].filter((row) => row.offsetParent !== null);
-  const lines = rows.map((row) => [...row.cells].map((cell) => escape(cell.innerText)));
-  const head = ["", ...jobs.map((job) => escape(`${job.letter} ${job.name}`))];
-  return [head, head.map(() => "---"), ...lines].map((cells) => `| ${cells.join(" | ")} |`).join("\n");
-}
+  copyTable([["", ...jobs.map((job) => `${job.letter} ${job.name}`)], ...rows.map((row) => [...row.cells].map((cell) => cell.innerText))]);
+});

@@ -1,30 +1,10 @@
-// The keys of ux: loaded at the first of them.  Single keys are off while a field has focus, or in the account.
-import { post, soon, undo } from "./actions.js";
+// The keys and the palette (anything by name, and what can be done to the thing that is open): loaded at their first use.
+// Single keys are off while a field has focus, or in the account; the page of keys (/keys) tells them all.
+import { post, send, soon, toast, undo } from "./actions.js";
+import { button, by, icon, keep, kept, make, openDialog } from "./dom.js";
 
 const GO = { o: "/", q: "/queue", j: "/jobs", c: "/compare", d: "/datasets", b: "/benchmarks", u: "/usage", p: "/pools" };
 const G_MS = 1500;
-const ALL = [
-  ["Ctrl K", "search or run anything"],
-  ["g then o q j c d b", "go to Overview, Queue, Jobs, Compare, Datasets, Benchmarks"],
-  ["c", "submit a job"],
-  ["/", "search in the view"],
-  ["j k", "next, previous row"],
-  ["Enter", "open"],
-  ["Space", "choose the row"],
-  ["=", "compare what is chosen, or this job"],
-  ["x", "cancel (acts after 5 s)"],
-  ["u", "undo"],
-  ["e", "explain why it waits"],
-  ["Alt ↑ ↓", "in the queue: move your own waiting job"],
-  ["n", "clone and edit"],
-  ["f", "follow the log"],
-  ["[ ]", "previous, next job"],
-  ["l", "logarithmic y"],
-  ["t", "step or time"],
-  ["← → + − 0 t", "on a chart: move the cursor, zoom, back to live, table"],
-  ["F6", "messages"],
-  ["?", "these keys"],
-];
 let goUntil = 0;
 
 const actions = {
@@ -89,14 +69,14 @@ function cancel() {
   return undefined;
 }
 
-async function compare() {
-  const short = document.getElementById("job")?.dataset.short;
+function compare() {
+  const short = by("job")?.dataset.short;
   if (short) location.href = `/compare?jobs=${short}`;
-  else if (document.getElementById("bulk")) (await import("./choosing.js")).compareChosen();
+  else click(document, "#bulk:not([hidden]) button[value=compare]");
 }
 
 function nextX() {
-  const x = document.getElementById("chart-x");
+  const x = by("chart-x");
   if (!x) return;
   x.selectedIndex = (x.selectedIndex + 1) % x.options.length;
   x.dispatchEvent(new Event("change", { bubbles: true }));
@@ -107,22 +87,133 @@ function follow(rel) {
   document.querySelector(`a[rel="${rel}"]`)?.click();
 }
 
-function showKeys() {
-  const dialog = document.createElement("dialog");
-  dialog.className = "dialog";
-  dialog.setAttribute("aria-label", "Keys");
-  const title = Object.assign(document.createElement("h2"), { textContent: "Keys" });
-  const list = document.createElement("dl");
-  list.className = "facts";
-  for (const [key, words] of ALL) {
-    const term = document.createElement("dt");
-    term.append(Object.assign(document.createElement("kbd"), { textContent: key }));
-    list.append(term, Object.assign(document.createElement("dd"), { textContent: words }));
-  }
-  const close = Object.assign(document.createElement("button"), { type: "button", textContent: "Close" });
-  close.addEventListener("click", () => dialog.close());
-  dialog.append(title, list, close);
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
+async function showKeys() {
+  const answer = await fetch("/keys").catch(() => null);
+  const list = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("keys");
+  if (list) openDialog("Keys", make("h2", { textContent: "Keys" }), list, make("form", { method: "dialog" }, make("button", { textContent: "Close" })));
+}
+
+const RECENT_KEY = "berth-recent";
+const MOST_RECENT = 8;
+const WAIT_MS = 80;
+const ICONS = { job: "jobs", device: "pools", user: "account", dataset: "datasets", action: "submit", page: "overview", here: "running" };
+
+let dialog = null;
+let hits = [];
+let at = 0;
+let asked = 0;
+let timer = 0;
+
+export function openPalette() {
+  dialog ??= build();
+  if (dialog.open) return dialog.close();
+  dialog.querySelector("input").value = "";
   dialog.showModal();
+  show(matching(""));
+  ask("");
+  return undefined;
+}
+
+function build() {
+  const input = make("input", {
+    type: "text", placeholder: "A job, device, person, dataset, or what to do", maxLength: 200, autocomplete: "off", spellcheck: false,
+    role: "combobox", ariaExpanded: "true", ariaAutoComplete: "list", ariaLabel: "Search or run",
+  });
+  input.setAttribute("aria-controls", "palette-hits");
+  const list = make("ul", { id: "palette-hits", role: "listbox", ariaLabel: "Found" });
+  const none = make("p", { id: "palette-none", className: "quiet", textContent: "Nothing has this name. Verbs are cancel, hold, release, resume, drain, enable." });
+  const made = make("dialog", { className: "dialog palette", ariaLabel: "Search or run" }, input, list, none);
+  input.addEventListener("input", () => {
+    show(matching(input.value));
+    clearTimeout(timer);
+    timer = setTimeout(() => ask(input.value), WAIT_MS);
+  });
+  made.addEventListener("keydown", onKey);
+  made.addEventListener("click", (event) => {
+    if (event.target === made) made.close();
+    const found = event.target.closest("[role=option]");
+    if (found) run(hits[[...list.children].indexOf(found)]);
+  });
+  document.body.append(made);
+  return made;
+}
+
+function onKey(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step && hits.length) {
+    at = (at + step + hits.length) % hits.length;
+    mark();
+  } else if (event.key === "Enter" && hits[at]) run(hits[at]);
+  else return;
+  event.preventDefault();
+}
+
+// What the page itself offers, and what was used lately: at once, without the server.
+function matching(text) {
+  const wanted = text.trim().toLowerCase();
+  const here = [...document.querySelectorAll("form[data-action] button, [data-clone]")].map((button) => ({ kind: "here", title: button.textContent.trim(), detail: document.querySelector("h1")?.textContent ?? "", button }));
+  const found = [...here, ...recent()].filter((hit) => `${hit.title} ${hit.detail}`.toLowerCase().includes(wanted));
+  return wanted ? found.slice(0, 5) : found;
+}
+
+async function ask(text) {
+  const number = (asked += 1);
+  const answer = await fetch(`/api/v1/search?q=${encodeURIComponent(text.trim())}`).catch(() => null);
+  if (number !== asked || !answer?.ok) return;
+  const { results } = await answer.json();
+  const own = matching(text);
+  const known = new Set(own.map((hit) => hit.url).filter(Boolean));
+  show([...own, ...results.filter((hit) => !known.has(hit.url))]);
+}
+
+function show(found) {
+  hits = found;
+  at = 0;
+  by("palette-hits").replaceChildren(...found.map(item));
+  by("palette-none").hidden = found.length > 0;
+  mark();
+}
+
+function item(hit, index) {
+  const detail = make("span", { className: "quiet small end cut", textContent: hit.detail });
+  return make("li", { id: `palette-${index}`, role: "option" }, icon(ICONS[hit.kind] ?? "jobs"), make("bdi", { textContent: hit.title }), detail);
+}
+
+function mark() {
+  const items = [...by("palette-hits").children];
+  items.forEach((one, index) => one.setAttribute("aria-selected", index === at));
+  dialog.querySelector("input").setAttribute("aria-activedescendant", items[at]?.id ?? "");
+  items[at]?.scrollIntoView({ block: "nearest" });
+}
+
+async function run(hit) {
+  dialog.close();
+  if (hit.button) return hit.button.click();
+  if (hit.url) {
+    remember(hit);
+    location.href = hit.url;
+    return undefined;
+  }
+  const { method, path, body, confirm: question } = hit.action;
+  if (question && !(await agreed(question, hit.title))) return undefined;
+  if (await send(method, path, body)) toast(`${hit.title}: done.`);
+  return undefined;
+}
+
+function agreed(question, name) {
+  return new Promise((resolve) => {
+    const answer = (is) => () => { resolve(is); asking.close(); };
+    const row = make("div", { className: "row" }, button(name, answer(true)), button("Leave it", answer(false)));
+    const asking = openDialog(name, make("p", { textContent: question }), row);
+    asking.addEventListener("close", () => resolve(false));
+  });
+}
+
+function recent() {
+  const found = kept(RECENT_KEY);
+  return (Array.isArray(found) ? found : []).filter((hit) => typeof hit?.title === "string" && /^\/(?!\/)/.test(hit.url));
+}
+
+function remember({ kind, title, detail, url }) {
+  keep(RECENT_KEY, [{ kind, title, detail, url }, ...recent().filter((hit) => hit.url !== url)].slice(0, MOST_RECENT));
 }

@@ -1,100 +1,123 @@
-// The lines of one log by number: pages of them over REST, new ones from the socket, never more than a few in memory.
+// The lines of a log by number: pages of them over REST, never more than a few in memory.
 import { live } from "./socket.js";
 
 const PAGE = 200;
 const MOST_PAGES = 20;
-const DROPPED = "[dropped]";
+const OFTEN_MS = 1000;
+const SELDOM_MS = 5000;
 
-export class LogLines {
-  #job;
-  #place; // { attempt, rank }
-  #changed;
-  #pages = new Map(); // page number to its lines, oldest use first
+class Pages {
+  _total = 0; // lines that are whole
+  _isClosed = false;
+  #places; // { lines, search }: where each is asked for
+  #query;
+  #pages = new Map(); // page number to its lines by number, oldest use first
   #asked = new Set();
-  #whole = 0; // lines that have their newline
-  #open = ""; // the last line, while it has none
-  #end = 0; // the byte behind the last whole line
-  #topic;
-  #isClosed = false;
 
   // changed(added) is called whenever there is something else to show.
-  constructor(job, place, changed) {
-    this.#job = job;
-    this.#place = place;
-    this.#changed = changed;
-    this.#topic = `log:${job}:${place.attempt}:${place.rank}`;
+  constructor(places, query, changed) {
+    this.#places = places;
+    this.#query = query;
+    this._changed = changed;
   }
 
   get total() {
-    return this.#whole + (this.#open ? 1 : 0);
+    return this._total;
   }
 
-  // Reads the end of the log and follows it from there.
-  async start() {
-    live.unsubscribe(this.#topic);
-    const answer = await this.#read("lines", { from: -PAGE, count: PAGE });
-    if (!answer || this.#isClosed) return;
-    this.#pages.clear();
-    if (answer.open) answer.lines.pop();
-    this.#whole = answer.lines.length ? answer.lines.at(-1).number + 1 : 0; // total may count what came after the last of them
-    this.#open = "";
-    this.#end = answer.end;
-    for (const line of answer.lines) this.#put(line.number, line.text);
-    this.#changed(0);
-    live.subscribe(this.#topic, (frame) => this.#receive(frame), { after: this.#end });
-  }
-
-  close() {
-    this.#isClosed = true;
-    live.unsubscribe(this.#topic);
-  }
-
-  // The text of a line; null while it is being fetched.
+  // { text }, of all ranks { rank, seen_at } too; undefined while it is being fetched.
   get(number) {
-    if (number === this.#whole) return this.#open;
     const page = Math.floor(number / PAGE);
-    const lines = this.#pages.get(page);
-    if (lines) {
-      this.#pages.delete(page); // used last
-      this.#pages.set(page, lines);
-      if (lines[number % PAGE] !== undefined) return lines[number % PAGE];
-    }
-    this.#fetch(page);
-    return null;
+    const line = this.#pages.get(page)?.get(number);
+    if (!line) this.#fetch(page);
+    return line;
   }
 
   // { total, more, hits }, or { problem } in words.
   async search(query) {
-    return this.#read("search", query, true);
+    const { isOk, body } = await this.#read("search", query);
+    return isOk ? body : { problem: body?.errors?.q?.[0] ?? body?.detail ?? "The server does not answer." };
+  }
+
+  // null where there is no answer, or none that is still asked for.
+  async _read(from) {
+    const { isOk, body } = await this.#read("lines", { from, count: PAGE });
+    return isOk && !this._isClosed ? body : null;
+  }
+
+  _put(line) {
+    const page = Math.floor(line.number / PAGE);
+    const lines = this.#pages.get(page) ?? new Map();
+    this.#pages.delete(page); // used last
+    this.#pages.set(page, lines.set(line.number, line));
+    while (this.#pages.size > MOST_PAGES) this.#pages.delete(this.#pages.keys().next().value);
+  }
+
+  _forget() {
+    this.#pages.clear();
   }
 
   async #fetch(page) {
     if (this.#asked.has(page)) return;
     this.#asked.add(page);
-    const answer = await this.#read("lines", { from: page * PAGE, count: PAGE });
+    const answer = await this._read(page * PAGE);
     this.#asked.delete(page);
-    if (!answer || this.#isClosed) return;
+    if (!answer) return;
     // What the log's limit has dropped is told so, or it would be asked for again and again.
-    const last = Math.min((page + 1) * PAGE, this.#whole);
-    for (let number = page * PAGE; number < last; number += 1) this.#put(number, DROPPED);
-    for (const line of answer.lines) if (line.number < this.#whole) this.#put(line.number, line.text);
-    this.#changed(0);
+    const last = Math.min((page + 1) * PAGE, this._total);
+    for (let number = page * PAGE; number < last; number += 1) this._put({ number, text: "[dropped]" });
+    for (const line of answer.lines) if (line.number < this._total) this._put(line);
+    this._changed(0);
   }
 
-  async #read(what, query, tellsProblem = false) {
-    const parameters = new URLSearchParams({ ...this.#place, ...query });
-    try {
-      const answer = await fetch(`/api/v1/jobs/${this.#job}/logs/${what}?${parameters}`);
-      const body = await answer.json();
-      if (answer.ok) return body;
-      return tellsProblem ? { problem: body.errors?.q?.[0] ?? body.detail } : null;
-    } catch {
-      return tellsProblem ? { problem: "The server does not answer." } : null;
-    }
+  async #read(what, query) {
+    const answer = await fetch(`${this.#places[what]}?${new URLSearchParams({ ...this.#query, ...query })}`).catch(() => null);
+    return { isOk: answer?.ok, body: await answer?.json().catch(() => null) };
+  }
+}
+
+// One rank's: new lines come from the socket.
+export class RankLines extends Pages {
+  #open = ""; // the last line, while it has no newline
+  #end = 0; // the byte behind the last whole line
+  #topic;
+
+  constructor(job, place, changed) {
+    const logs = `/api/v1/jobs/${job}/logs`;
+    super({ lines: `${logs}/lines`, search: `${logs}/search` }, place, changed);
+    this.#topic = `log:${job}:${place.attempt}:${place.rank}`;
+  }
+
+  get total() {
+    return this._total + (this.#open ? 1 : 0);
+  }
+
+  get(number) {
+    return number === this._total ? { text: this.#open } : super.get(number);
+  }
+
+  // Reads the end of the log and follows it from there.
+  async start() {
+    live.unsubscribe(this.#topic);
+    const answer = await this._read(-PAGE);
+    if (!answer) return;
+    this._forget();
+    if (answer.open) answer.lines.pop();
+    this._total = answer.lines.length ? answer.lines.at(-1).number + 1 : 0; // its total may count what came after
+    this.#open = "";
+    this.#end = answer.end;
+    answer.lines.forEach((line) => this._put(line));
+    this._changed(0);
+    live.subscribe(this.#topic, (frame) => this.#receive(frame), { after: this.#end });
+  }
+
+  close() {
+    this._isClosed = true;
+    live.unsubscribe(this.#topic);
   }
 
   #receive(frame) {
-    if (this.#isClosed) return;
+    if (this._isClosed) return;
     if (frame.type === "gap" || frame.type === "skipped") this.start();
     else if (frame.type === "chunk") this.#append(frame.data, frame.seq);
   }
@@ -110,20 +133,38 @@ export class LogLines {
     const first = this.#open && !over ? this.#open : "";
     if (parts.length) parts[0] = first + parts[0];
     this.#open = parts.length ? rest : first + rest;
-    for (const line of parts) {
-      this.#put(this.#whole, line);
-      this.#whole += 1;
+    for (const part of parts) {
+      this._put({ number: this._total, text: part });
+      this._total += 1;
     }
     this.#end = end;
-    this.#changed(parts.length);
+    this._changed(parts.length);
+  }
+}
+
+// Those of all ranks, in the order in which they were seen: asked for anew while the job prints.
+export class MergedLines extends Pages {
+  #timer = 0;
+
+  constructor(job, { attempt }, changed) {
+    const merged = `/api/v1/jobs/${job}/logs/merged`;
+    super({ lines: merged, search: `${merged}/search` }, { attempt }, changed);
   }
 
-  #put(number, text) {
-    const page = Math.floor(number / PAGE);
-    if (!this.#pages.has(page)) {
-      this.#pages.set(page, []);
-      while (this.#pages.size > MOST_PAGES) this.#pages.delete(this.#pages.keys().next().value);
+  async start() {
+    const before = this._total;
+    const answer = document.hidden && before ? null : await this._read(-PAGE);
+    if (this._isClosed) return;
+    if (answer) {
+      this._total = answer.total;
+      answer.lines.forEach((line) => this._put(line));
+      if (this._total > before || !before) this._changed(before ? this._total - before : 0);
     }
-    this.#pages.get(page)[number % PAGE] = text;
+    this.#timer = setTimeout(() => this.start(), this._total > before ? OFTEN_MS : SELDOM_MS);
+  }
+
+  close() {
+    this._isClosed = true;
+    clearTimeout(this.#timer);
   }
 }

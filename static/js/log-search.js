@@ -1,4 +1,6 @@
 // Search in the whole log on the server: hits by page, a place among them, marks along the scroll bar.
+import { by, make } from "./dom.js";
+
 const PAGE = 1000;
 const PATIENCE_MS = 250;
 const ERRORS = "\\b(error|critical|fatal|traceback|exception)\\b";
@@ -20,14 +22,14 @@ export class LogSearch {
     this.#ask = ask;
     this.#show = show;
     this.#changed = changed;
-    const by = (name) => document.getElementById(`log-${name}`);
-    Object.assign(this, { field: by("search"), regex: by("regex"), letters: by("case"), told: by("hits"), marks: by("marks") });
+    const parts = { field: "search", regex: "regex", letters: "case", told: "hits", marks: "marks" };
+    for (const [name, id] of Object.entries(parts)) this[name] = by(`log-${id}`);
     this.field.addEventListener("input", () => this.#soon());
     for (const choice of [this.regex, this.letters]) choice.addEventListener("change", () => this.#soon());
     this.field.addEventListener("keydown", (event) => this.#key(event));
-    by("next").addEventListener("click", () => this.#step(1));
-    by("previous").addEventListener("click", () => this.#step(-1));
-    by("errors").addEventListener("click", () => { this.regex.checked = true; this.field.value = ERRORS; this.#start(); });
+    by("log-next").addEventListener("click", () => this.#step(1));
+    by("log-previous").addEventListener("click", () => this.#step(-1));
+    by("log-errors").addEventListener("click", () => { this.regex.checked = true; this.field.value = ERRORS; this.#start(); });
     box.addEventListener("keydown", (event) => {
       if (event.key === "f" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.field.focus(); this.field.select(); }
     });
@@ -114,7 +116,7 @@ export class LogSearch {
     const last = Math.max(1, Number(this.marks.dataset.total) || this.#hits.at(-1)?.number || 1);
     const places = new Set(this.#hits.map((hit) => Math.round((hit.number / last) * 200)));
     this.marks.replaceChildren(...[...places].map((place) => {
-      const mark = document.createElement("i");
+      const mark = make("i");
       mark.style.top = `${place / 2}%`;
       return mark;
     }));

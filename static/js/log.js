@@ -1,6 +1,6 @@
 // The log viewer: a window of some sixty lines on a log of any length; follows the end, never steals the scroll position.
-import { makeStyle, toNodes } from "./ansi.js";
-import { LogLines } from "./log-lines.js";
+import { button, by, make, write } from "./dom.js";
+import { MergedLines, RankLines } from "./log-lines.js";
 import { LogSearch } from "./log-search.js";
 
 const ROW_PX = 18;
@@ -9,6 +9,7 @@ const TALLEST_PX = 15_000_000; // browsers lose exactness above
 const LONGEST = 4000;
 const NEAR_END_PX = 24;
 const READ_MS = 5000;
+const SGR = /\x1b\[([0-9;:]*)m/g; // what colours text
 const LEVELS = [
   [/\b(error|critical|fatal|traceback|exception)\b/i, "is-error"],
   [/\bwarn(ing)?\b/i, "is-warning"],
@@ -26,15 +27,14 @@ export class Log {
 
   constructor(job) {
     this.#job = job;
-    const by = (name) => document.getElementById(`log-${name}`);
-    Object.assign(this, { follow: by("follow"), rank: by("rank"), attempt: by("attempt"), reader: by("reader"), said: by("said") });
-    this.box = document.getElementById("log");
-    this.ground = div("log-ground");
-    this.window = div("log-window");
-    this.newer = Object.assign(document.createElement("button"), { type: "button", className: "is-plain", hidden: true });
-    this.newer.addEventListener("click", () => { this.follow.checked = true; this.#draw(); });
-    by("status").append(this.newer);
-    by("wrap").addEventListener("change", (event) => { this.box.classList.toggle("wraps", event.target.checked); this.#draw(); });
+    for (const name of ["follow", "rank", "attempt", "reader", "said"]) this[name] = by(`log-${name}`);
+    this.box = by("log");
+    this.ground = make("div", { className: "log-ground" });
+    this.window = make("div", { className: "log-window" });
+    this.newer = button("", () => { this.follow.checked = true; this.#draw(); }, "is-plain");
+    this.newer.hidden = true;
+    by("log-status").append(this.newer);
+    by("log-wrap").addEventListener("change", (event) => { this.box.classList.toggle("wraps", event.target.checked); this.#draw(); });
     this.follow.addEventListener("change", () => this.#draw());
     this.box.addEventListener("scroll", () => this.#scrolled());
     this.box.addEventListener("click", (event) => this.#clicked(event));
@@ -45,17 +45,16 @@ export class Log {
   }
 
   // Shows the log that is chosen above the window.
-  async open() {
+  open() {
     this.#lines?.close();
     this.#unseen = 0;
     this.#whole.clear();
     this.search.forget();
     const place = { attempt: this.attempt.value, rank: this.rank.value };
-    const download = document.getElementById("log-download");
+    const download = by("log-download");
     download.hidden = place.rank === "all"; // each rank has its own file
     download.href = `/api/v1/jobs/${this.#job}/logs?${new URLSearchParams({ ...place, limit: 4194304 })}`;
-    const Lines = place.rank === "all" ? (await import("./log-merged.js")).MergedLines : LogLines;
-    if (place.rank !== this.rank.value || place.attempt !== this.attempt.value) return; // chosen meanwhile
+    const Lines = place.rank === "all" ? MergedLines : RankLines;
     this.#lines = new Lines(this.#job, place, (added) => this.#grew(added));
     this.#lines.start().then(() => this.#readLink());
   }
@@ -87,7 +86,7 @@ export class Log {
     if (!this.follow.checked) this.#unseen += added;
     if (added && this.reader.checked && Date.now() - this.#readAt > READ_MS) {
       this.#readAt = Date.now();
-      this.said.textContent = this.#lines.get(this.#lines.total - 1) ?? "";
+      this.said.textContent = this.#lines.get(this.#lines.total - 1)?.text ?? "";
     }
     if (added) this.#draw();
     else this.#drawAtOnce(); // somebody waits for these lines
@@ -136,22 +135,16 @@ export class Log {
   }
 
   #row(number) {
-    const text = this.#lines.get(number);
-    const row = div("line");
+    const line = this.#lines.get(number);
+    const link = make("a", { className: "line-number", href: `#L${number + 1}`, textContent: number + 1, tabIndex: -1 });
+    const content = make("span", line ? {} : { className: "quiet", textContent: "…" });
+    const row = make("div", { className: "line" }, link, ...(line?.seen_at ? [rankOf(line)] : []), content);
     row.dataset.line = number;
-    const link = Object.assign(document.createElement("a"), { className: "line-number", href: `#L${number + 1}`, textContent: number + 1, tabIndex: -1 });
-    const content = document.createElement("span");
-    row.append(link, content);
-    const source = this.#lines.source?.(number);
-    if (source?.seen_at) content.before(rankOf(source));
-    if (text === null) {
-      content.className = "quiet";
-      content.textContent = "…";
-      return row;
-    }
+    if (!line) return row;
+    const { text } = line;
     const isCut = text.length > LONGEST && !this.#whole.has(number);
     content.append(...toNodes(isCut ? text.slice(0, LONGEST) : text, makeStyle()));
-    if (isCut) content.append(Object.assign(document.createElement("button"), { type: "button", className: "is-plain", textContent: `show all ${text.length.toLocaleString("en")} characters` }));
+    if (isCut) content.append(make("button", { type: "button", className: "is-plain", textContent: `show all ${text.length.toLocaleString("en")} characters` }));
     const level = LEVELS.find(([words]) => words.test(content.textContent));
     if (level) row.classList.add(level[1]);
     if (this.search.has(number)) row.classList.add("hit");
@@ -192,18 +185,61 @@ export class Log {
 
   #showUnseen() {
     this.newer.hidden = !this.#unseen;
-    const text = `${this.#unseen.toLocaleString("en")} new lines, jump to the end`;
-    if (this.newer.textContent !== text) this.newer.textContent = text;
+    write(this.newer, `${this.#unseen.toLocaleString("en")} new lines, jump to the end`);
   }
 }
 
 function rankOf({ rank, seen_at }) {
   const seen = new Date(seen_at);
-  const chip = Object.assign(document.createElement("span"), { className: "line-rank quiet", textContent: `${seen.toTimeString().slice(0, 8)} r${rank}` });
-  chip.title = `Rank ${rank}, seen ${seen.toLocaleString()}`;
-  return chip;
+  return make("span", { className: "line-rank quiet", textContent: `${seen.toTimeString().slice(0, 8)} r${rank}`, title: `Rank ${rank}, seen ${seen.toLocaleString()}` });
 }
 
-function div(name) {
-  return Object.assign(document.createElement("div"), { className: name });
+// Text to nodes: colours become classes, everything else is text.
+function makeStyle() {
+  return { bold: false, dim: false, underline: false, colour: null };
+}
+
+function toNodes(text, style) {
+  const nodes = [];
+  let at = 0;
+  for (const hit of text.matchAll(SGR)) {
+    if (hit.index > at) nodes.push(piece(text.slice(at, hit.index), style));
+    apply(hit[1], style);
+    at = hit.index + hit[0].length;
+  }
+  if (at < text.length) nodes.push(piece(text.slice(at), style));
+  return nodes;
+}
+
+function piece(text, style) {
+  const classes = [];
+  if (style.bold) classes.push("ansi-bold");
+  if (style.dim) classes.push("ansi-dim");
+  if (style.underline) classes.push("ansi-underline");
+  if (style.colour !== null) classes.push(`ansi-${style.colour}`);
+  if (!classes.length) return document.createTextNode(text);
+  const span = document.createElement("span");
+  span.className = classes.join(" ");
+  span.textContent = text;
+  return span;
+}
+
+function apply(codes, style) {
+  const numbers = codes.split(/[;:]/).map(Number);
+  for (let at = 0; at < numbers.length; at += 1) {
+    const code = numbers[at];
+    if (code === 0) Object.assign(style, makeStyle());
+    else if (code === 1) style.bold = true;
+    else if (code === 2) style.dim = true;
+    else if (code === 4) style.underline = true;
+    else if (code === 22) Object.assign(style, { bold: false, dim: false });
+    else if (code === 24) style.underline = false;
+    else if (code === 39) style.colour = null;
+    else if (code >= 30 && code <= 37) style.colour = code - 30;
+    else if (code >= 90 && code <= 97) style.colour = code - 90;
+    else if (code === 38 || code === 48) {
+      if (code === 38 && numbers[at + 1] === 5 && numbers[at + 2] < 16) style.colour = numbers[at + 2] % 8;
+      at += numbers[at + 1] === 5 ? 2 : 4;
+    }
+  }
 }

@@ -1,7 +1,7 @@
 // The charts of a job's own numbers: chosen by name, read in buckets, kept fresh from the socket.
-import { addPoint } from "./buckets.js";
-import { ChartView } from "./chart-view.js";
+import { addPoint } from "./chart-data.js";
 import { Chart } from "./charts.js";
+import { button, by, keep, kept } from "./dom.js";
 import { live } from "./socket.js";
 
 const FIRST_SHOWN = 12;
@@ -22,8 +22,8 @@ export class Metrics {
   constructor(job, seams) {
     this.#job = job;
     this.#seams = seams;
-    this.box = document.getElementById("charts");
-    this.empty = document.getElementById("charts-empty");
+    this.box = by("charts");
+    this.empty = by("charts-empty");
     this.view = new ChartView((what) => (what === "x" ? this.#readAnew() : this.#draw()), () => this.#reset());
   }
 
@@ -131,7 +131,7 @@ export class Metrics {
     this.view.apply(chart);
     chart.marks = this.#marks();
     const source = (name) => (chart.window && this.#windows.get(chart)?.[name]) || this.#series.get(name);
-    chart.show(names.map((name, index) => ({ label: index ? "val" : "train", colour: `job-${index + 1}`, data: this.#toView(source(name)) })));
+    chart.show(names.map((name, index) => ({ label: names.length > 1 ? ["train", "val"][index] : name, colour: `job-${index + 1}`, data: this.#toView(source(name)) })));
   }
 
   #makeChart(names) {
@@ -148,17 +148,51 @@ export class Metrics {
 
   #offerMore(count) {
     const hidden = this.#all ? 0 : count - FIRST_SHOWN;
-    this.more ??= this.#moreButton();
+    this.more ??= button("", () => { this.#all = true; this.#draw(); });
     this.more.hidden = hidden <= 0;
     this.more.textContent = `Show ${hidden} more`;
     if (hidden > 0) this.box.append(this.more);
   }
+}
 
-  #moreButton() {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.addEventListener("click", () => { this.#all = true; this.#draw(); });
-    return button;
+// The bar above the charts: x, smoothing, log, outliers, reset.  Smoothing is kept for the next time, for each user.
+class ChartView {
+  xKind = "step";
+  logScale = false;
+  clips = false;
+  smooth = 0;
+
+  // changed is told "x" where numbers have to be read anew, else "look".
+  constructor(changed, reset) {
+    const parts = { x: "x", log: "log", outliers: "outliers", slider: "smooth", shown: "smooth-shown" };
+    for (const [name, id] of Object.entries(parts)) this[name] = by(`chart-${id}`);
+    this.key = `berth-smooth-${document.documentElement.dataset.user}`;
+    this.slider.value = Number(kept(this.key)) || 0;
+    this.#take();
+    this.x.addEventListener("change", () => (this.#take(), changed("x")));
+    for (const box of [this.log, this.outliers]) box.addEventListener("change", () => (this.#take(), changed("look")));
+    this.slider.addEventListener("input", () => (this.#take(), this.#keep(), changed("look")));
+    by("chart-reset").addEventListener("click", () => {
+      this.log.checked = this.outliers.checked = false;
+      this.slider.value = 0;
+      this.#take();
+      this.#keep();
+      reset();
+    });
+  }
+
+  apply(chart) {
+    const { xKind, logScale, clips, smooth } = this;
+    Object.assign(chart, { xKind, logScale, clips, smooth });
+  }
+
+  #take() {
+    Object.assign(this, { xKind: this.x.value, logScale: this.log.checked, clips: this.outliers.checked, smooth: Number(this.slider.value) });
+    this.shown.textContent = this.smooth.toFixed(2);
+  }
+
+  #keep() {
+    keep(this.key, this.smooth);
   }
 }
 

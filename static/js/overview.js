@@ -1,18 +1,22 @@
-// The Overview: wall, box line and my jobs, live.
-import { watchRows } from "./rows.js";
-import { startShell } from "./shell.js";
-import { watchTimeline } from "./timeline.js";
-import { watchWall } from "./wall.js";
+// The Overview: wall, box line, my jobs and the time line, live.
+import { by, keepInAddress, write } from "./dom.js";
+import { onRefresh, refresh, watchRows } from "./rows.js";
+import { colour, onThemeChange, sawReading } from "./shell.js";
+import { live } from "./socket.js";
+import { gib, size } from "./words.js";
 
+const SLOTS = 120; // a minute at 2 Hz
 const WAITING = new Set(["queued", "held", "backoff"]);
 const RUNNING = new Set(["starting", "running", "stopping"]);
+const TIMELINE = ["timeline-ranges", "lane-rows", "timeline-note"];
+const TIMELINE_MS = 30000;
 const me = document.documentElement.dataset.user;
+const recent = new Map(); // utilisation by device, oldest first
+const totals = new Map();
 
-startShell();
 watchWall();
-watchTimeline();
 watchRows("jobs", ["my-jobs"], { belongs: (row) => row.owner === me });
-watchRows("queue", ["box-line"], {
+watchRows("queue", ["box-line", ...TIMELINE], {
   hasRows: false,
   onRows(rows) {
     const count = (states) => [...rows.values()].filter((row) => states.has(row.state)).length;
@@ -20,3 +24,104 @@ watchRows("queue", ["box-line"], {
     document.title = running || waiting ? `(${running} running, ${waiting} waiting) Berth` : "Berth";
   },
 });
+
+by("timeline").addEventListener("click", (event) => {
+  const range = event.target.closest("a[href^='?line']");
+  if (!range) return;
+  event.preventDefault();
+  keepInAddress("line", new URL(range.href).searchParams.get("line"));
+  refresh(...TIMELINE);
+});
+setInterval(() => document.hidden || refresh(...TIMELINE), TIMELINE_MS);
+
+// The wall: numbers, memory bars and sparklines; the tiles themselves are the server's.
+function watchWall() {
+  live.subscribe("devices", (frame) => {
+    const data = frame.data;
+    if (!data) return;
+    sawReading(data.t);
+    if (frame.type === "snapshot") takeSnapshot(data);
+    for (const reading of data.readings) showReading(reading, frame.type === "tick");
+    showHost(data.host);
+  });
+  const redraw = () => { for (const device of recent.keys()) draw(device); };
+  onRefresh(redraw);
+  onThemeChange(redraw);
+  addEventListener("resize", redraw);
+}
+
+function takeSnapshot(data) {
+  for (const device of data.devices) totals.set(device.id, device.total_bytes);
+  for (const [device, values] of Object.entries(data.recent)) recent.set(device, values.slice(-SLOTS));
+  if (by("wall").dataset.shape !== data.shape) refresh("wall", "box-line");
+}
+
+function showReading([device, use, used, watts, degrees, byJob, foreign], isTick) {
+  if (isTick) {
+    const values = recent.get(device) ?? [];
+    values.push(use);
+    recent.set(device, values.slice(-SLOTS));
+  }
+  const tile = document.querySelector(`[data-device="${CSS.escape(device)}"]`);
+  if (!tile) return;
+  write(tile.querySelector("[data-use]"), use === null ? "" : `${Math.round(use)} %`);
+  write(tile.querySelector("[data-memory]"), used === null ? "" : gib(used));
+  write(tile.querySelector("[data-heat]"), [degrees === null ? "" : `${Math.round(degrees)} °C`, watts === null ? "" : `${Math.round(watts)} W`].filter(Boolean).join(" · "));
+  const total = totals.get(device);
+  if (total) {
+    for (const [job, bytes] of Object.entries(byJob)) widen(tile.querySelector(`[data-share="${CSS.escape(job)}"]`), bytes / total);
+    widen(tile.querySelector("[data-foreign]"), foreign / total);
+  }
+  draw(device, tile);
+}
+
+function widen(bar, share) {
+  if (bar) bar.style.width = `${Math.min(100, share * 100).toFixed(1)}%`;
+}
+
+function draw(device, tile = document.querySelector(`[data-device="${CSS.escape(device)}"]`)) {
+  const canvas = tile?.querySelector("[data-spark]");
+  const values = recent.get(device) ?? [];
+  if (canvas && values.some((share) => share !== null)) drawSpark(canvas, values, SLOTS);
+}
+
+function showHost(host) {
+  const element = by("host");
+  if (!element || !host) return;
+  const parts = [];
+  if (host.cpu_percent !== null && host.cpu_percent !== undefined) parts.push(`CPU ${Math.round(host.cpu_percent)} %`);
+  if (host.memory_total_bytes) parts.push(`RAM ${size(host.memory_used_bytes)} of ${size(host.memory_total_bytes)}`);
+  if (host.disk_free_bytes) parts.push(`disk ${size(host.disk_free_bytes)} free`);
+  write(element, parts.join(" · "));
+}
+
+// A sparkline on a canvas, 0 to 100: 16 of these cost 2 ms a tick.
+function drawSpark(canvas, values, slots) {
+  const ratio = devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (!width) return;
+  if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
+  if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
+  const pen = canvas.getContext("2d");
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  pen.fillStyle = colour("line");
+  pen.fillRect(0, height - 1, width, 1);
+  const step = width / (slots - 1);
+  const first = width - (values.length - 1) * step;
+  const y = (share) => 2 + (height - 4) * (1 - Math.min(100, Math.max(0, share)) / 100);
+  pen.beginPath();
+  let pen_is_down = false;
+  values.forEach((share, index) => {
+    if (share === null || share === undefined) pen_is_down = false;
+    else if (pen_is_down) pen.lineTo(first + index * step, y(share));
+    else {
+      pen.moveTo(first + index * step, y(share));
+      pen_is_down = true;
+    }
+  });
+  pen.strokeStyle = colour("accent");
+  pen.lineWidth = 1.5;
+  pen.lineJoin = "round";
+  pen.stroke();
+}

@@ -10,8 +10,7 @@ export function loadPlotly() {
 
 function fetchScript(address) {
   return new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = address;
+    const script = Object.assign(document.createElement("script"), { src: address });
     script.addEventListener("load", () => resolve(globalThis.Plotly));
     script.addEventListener("error", () => reject(new Error("The chart library could not be loaded; reload the page.")));
     document.head.append(script);
@@ -25,14 +24,10 @@ async function start(loaded) {
   for (const part of loaded.parts) {
     part();
     if (performance.now() - began > LONGEST_MS) {
-      await turn();
+      await new Promise((resolve) => { setTimeout(resolve); });
       began = performance.now();
     }
   }
   globalThis.Plotly = loaded.start();
   return globalThis.Plotly;
-}
-
-export function turn() {
-  return new Promise((resolve) => { setTimeout(resolve); });
 }

@@ -1,45 +1,54 @@
-// Pools: devices are moved by dragging or by their list, everything else by small forms.
-import { send } from "./actions.js";
-import { watchRestForms } from "./rest-forms.js";
-import { refresh } from "./rows.js";
-import { startShell } from "./shell.js";
-import { toast } from "./toast.js";
+// Pools and devices: their plain forms without a new page, and devices moved by dragging or by their list.
+import { post } from "./actions.js";
+import { by } from "./dom.js";
+import { onRefresh, refresh } from "./rows.js";
+import "./shell.js";
 
-const REGIONS = ["pools", "quotas"];
-
-startShell();
-watchRestForms((form) => {
-  toast(form.dataset.done ?? "Changed.");
-  refresh(...REGIONS.filter((id) => document.getElementById(id)));
+document.addEventListener("submit", async (event) => {
+  const form = event.target.closest("form[action='/change']");
+  if (!form) return;
+  event.preventDefault();
+  const fields = new FormData(form, event.submitter);
+  const buttons = form.querySelectorAll("button");
+  for (const button of buttons) button.disabled = true;
+  await post(form.action, fields);
+  for (const button of buttons) button.disabled = false;
+  refresh(...["pools", "quotas"].filter(by));
 });
 
-document.addEventListener("change", (event) => {
-  const list = event.target.closest("select[data-move]");
-  if (list) move(list.dataset.move, list.value);
+// A moment as the reader's clock has it; without this it would be read as UTC.
+document.addEventListener("formdata", ({ formData }) => {
+  for (const [name, text] of [...formData]) if (name.endsWith(":moment") && text) formData.set(name, new Date(text).toISOString());
 });
+
+const hidePlain = () => document.querySelectorAll("[data-plain]").forEach((one) => { one.hidden = true; });
+hidePlain();
+onRefresh(hidePlain);
+document.addEventListener("change", ({ target }) => target.form?.matches("[data-move]") && target.form.requestSubmit());
 
 let dragged = null;
 document.addEventListener("dragstart", (event) => {
-  dragged = event.target.closest?.("[data-device][draggable]")?.dataset.device ?? null;
-  if (dragged) event.dataTransfer.setData("text/plain", dragged);
+  dragged = event.target.closest?.("[data-device][draggable]");
+  if (dragged) event.dataTransfer.setData("text/plain", dragged.dataset.device);
 });
 document.addEventListener("dragover", (event) => {
   const pool = event.target.closest?.("[data-pool]");
   if (dragged && pool) event.preventDefault();
-  for (const one of document.querySelectorAll("[data-pool]")) one.classList.toggle("is-over", Boolean(dragged) && one === pool);
+  mark(dragged && pool);
 });
 document.addEventListener("drop", (event) => {
   const pool = event.target.closest?.("[data-pool]");
-  if (!dragged || !pool) return;
+  const form = dragged?.querySelector("form[data-move]");
+  if (!form || !pool) return;
   event.preventDefault();
-  move(dragged, pool.dataset.pool);
+  form.elements.pool.value = pool.dataset.pool;
+  form.requestSubmit();
 });
 document.addEventListener("dragend", () => {
   dragged = null;
-  for (const one of document.querySelectorAll("[data-pool]")) one.classList.remove("is-over");
+  mark(null);
 });
 
-async function move(device, pool) {
-  if (await send("PATCH", `/api/v1/devices/${encodeURIComponent(device)}`, { pool })) toast(`Moved to ${pool}.`);
-  refresh("pools");
+function mark(pool) {
+  for (const one of document.querySelectorAll("[data-pool]")) one.classList.toggle("is-over", one === pool);
 }

@@ -1,9 +1,9 @@
-// The Queue, live.
-import { watchOrder } from "./own-order.js";
+// The Queue, live, and the order of one's own waiting jobs: Alt+Up, Alt+Down or the buttons.
+import { send } from "./actions.js";
+import { by } from "./dom.js";
 import { watchRows } from "./rows.js";
-import { startShell } from "./shell.js";
+import "./shell.js";
 
-startShell();
 // An explanation asks the scheduler, so it is fetched when it is opened; toggle does not bubble.
 document.addEventListener("toggle", async ({ target }) => {
   const address = target.dataset?.explain;
@@ -14,7 +14,48 @@ document.addEventListener("toggle", async ({ target }) => {
   target.querySelector("ul") ?? target.append(...piece.body.childNodes);
 }, true);
 watchRows("queue", ["queue"]);
-watchOrder();
 for (const control of document.querySelectorAll(".page-head select, .page-head input")) {
   control.addEventListener("change", () => control.form.requestSubmit());
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-move]")) return;
+  event.preventDefault();
+  move(event.target.closest("tr"), event.submitter?.name === "behind" ? 1 : -1, event.submitter);
+});
+addEventListener("keydown", (event) => {
+  const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+  const row = document.activeElement?.closest("tr[data-group]");
+  if (!step || !row || !event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  move(row, step, document.activeElement);
+});
+
+// The row moves at once, and back if the server refuses.
+async function move(row, step, focused) {
+  const mine = [...row.parentNode.children].filter((one) => one.dataset.group === row.dataset.group);
+  const other = mine[mine.indexOf(row) + step];
+  if (!other) return;
+  exchange(row, other);
+  focused?.focus({ preventScroll: true });
+  const place = { [step < 0 ? "before" : "behind"]: other.dataset.id };
+  if (await send("POST", `/api/v1/jobs/${row.dataset.id}/move`, place)) {
+    by("moved").textContent = `${row.dataset.name} is number ${row.querySelector("[data-place]").textContent} now.`;
+  } else if (row.isConnected && other.isConnected) exchange(row, other);
+}
+
+// Two rows change places, and those of others between them stay where they are.
+function exchange(one, other) {
+  const gap = document.createComment("");
+  one.replaceWith(gap);
+  other.replaceWith(one);
+  gap.replaceWith(other);
+  const rows = [...one.parentNode.children];
+  for (const [at, row] of rows.entries()) row.querySelector("[data-place]").textContent = at + 1;
+  const mine = rows.filter((row) => row.dataset.group === one.dataset.group);
+  for (const [at, row] of mine.entries()) {
+    const [up, down] = row.querySelectorAll("[data-move] button");
+    Object.assign(up, { disabled: at === 0, value: mine[at - 1]?.dataset.id ?? "" });
+    Object.assign(down, { disabled: at === mine.length - 1, value: mine[at + 1]?.dataset.id ?? "" });
+  }
 }

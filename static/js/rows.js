@@ -1,4 +1,5 @@
 // Keeps rows of jobs fresh.  Cells change in place; another state, or another set of jobs, is drawn by the server.
+import { by, write } from "./dom.js";
 import { live } from "./socket.js";
 import { clockElement, value } from "./words.js";
 
@@ -35,20 +36,15 @@ function rowElement(id) {
 function showRow(row) {
   const element = rowElement(row.id);
   if (!element || element.dataset.state !== row.state) return;
-  write(element, "[data-loss]", row.loss);
-  if (row.progress !== null && row.progress !== undefined) write(element, "[data-progress]", `${row.progress} %`);
-  else if (row.step !== null && row.step !== undefined) write(element, "[data-progress]", `step ${value(row.step)}`);
+  write(element.querySelector("[data-loss]"), row.loss);
+  if (row.progress !== null && row.progress !== undefined) write(element.querySelector("[data-progress]"), `${row.progress} %`);
+  else if (row.step !== null && row.step !== undefined) write(element.querySelector("[data-progress]"), `step ${value(row.step)}`);
   const end = element.querySelector("[data-eta]");
   if (end && row.eta) end.replaceChildren(clockElement(row.eta));
   if (row.state === "queued") {
-    write(element, "[data-starts]", row.starts || "not known");
-    write(element, "[data-sentence]", row.sentence);
+    write(element.querySelector("[data-starts]"), row.starts || "not known");
+    write(element.querySelector("[data-sentence]"), row.sentence);
   }
-}
-
-function write(element, selector, text) {
-  const cell = element.querySelector(selector);
-  if (cell && text !== undefined && cell.textContent !== text) cell.textContent = text;
 }
 
 // Draws parts of the page anew from the server's HTML, when more than numbers changed.
@@ -89,7 +85,7 @@ function replace(page, ids) {
   const path = focused?.closest("form[action]")?.getAttribute("action") ?? focused?.getAttribute("href");
   const open = [...document.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent);
   for (const id of ids) {
-    const [now, then] = [page.getElementById(id), document.getElementById(id)];
+    const [now, then] = [page.getElementById(id), by(id)];
     if (now && then && !then.contains(document.activeElement?.matches("input,select,textarea") ? document.activeElement : null)) then.replaceWith(document.adoptNode(now));
   }
   for (const summary of document.querySelectorAll("details > summary")) if (open.includes(summary.textContent)) summary.parentElement.open = true;

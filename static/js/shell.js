@@ -1,29 +1,26 @@
 // What every live page does: times, the live sign, the band that names what does not work, the theme's colours.
+import { by, icon, make, write } from "./dom.js";
 import { live } from "./socket.js";
 import { clock, serverNow, startTimes } from "./words.js";
 
-export function startShell() {
-  startTimes();
-  startLiveDot();
-  startKeys();
-  setTimeout(startNotices); // after the page has subscribed to what it shows
-  live.subscribe("health", (frame) => frame.data && showProblems(frame.data.problems), { sleeps: false });
-}
 
-// The palette and the keys are loaded at their first use.
 let pressed = Promise.resolve();
 
 function startKeys() {
-  const palette = async () => (await import("./palette.js")).openPalette(icon);
-  const opener = document.getElementById("palette-open");
+  const palette = async () => (await import("./keys.js")).openPalette();
+  const opener = by("palette-open");
   if (opener) {
     opener.hidden = false;
     opener.addEventListener("click", palette);
   }
+  for (const copy of document.querySelectorAll("[data-copy]")) copy.hidden = !navigator.clipboard;
+  document.addEventListener("click", async ({ target }) => {
+    if (target.dataset?.copy) (await import("./actions.js")).copyText(by(target.dataset.copy).textContent, "Copied.");
+  });
   const hasFile = ({ dataTransfer }) => dataTransfer?.types.includes("Files");
   addEventListener("dragover", (event) => { if (hasFile(event)) event.preventDefault(); });
   addEventListener("drop", async (event) => {
-    if (!hasFile(event) || document.getElementById("submit-form")) return; // the form has its own
+    if (!hasFile(event) || by("submit-form")) return; // the form has its own
     event.preventDefault();
     await (await import("./dropped.js")).keepDropped(event.dataTransfer.files[0]);
     location.href = "/submit#dropped";
@@ -36,7 +33,7 @@ function startKeys() {
     }
     if (event.key === "F6") {
       event.preventDefault();
-      (document.querySelector("#toasts button") ?? document.getElementById("bell"))?.focus();
+      (document.querySelector("#toasts button") ?? by("bell"))?.focus();
       return;
     }
     const isTyping = event.target.closest("input:not([type=checkbox], [type=radio]), select, textarea, [contenteditable], dialog");
@@ -66,25 +63,21 @@ function startNotices() {
 }
 
 async function tell(row) {
-  const { toast } = await import("./toast.js");
+  const { toast } = await import("./actions.js");
   const open = { label: "Open", run: () => { location.href = `/jobs/${row.job}`; } };
-  toast(`${row.name} ${SAID[row.state]}.`, { bad: row.state === "failed", action: document.getElementById("job")?.dataset.job === row.job ? null : open });
+  toast(`${row.name} ${SAID[row.state]}.`, { bad: row.state === "failed", action: by("job")?.dataset.job === row.job ? null : open });
 }
 
 function showProblems(problems) {
-  const bands = document.getElementById("bands");
+  const bands = by("bands");
   const now = problems.map((problem) => problem.sentence).join("\n");
   if ([...bands.children].map((band) => band.textContent.trim()).join("\n") === now) return;
   bands.replaceChildren(...problems.map(band));
 }
 
-function band(problem) {
-  const element = document.createElement("p");
-  element.className = "band";
-  element.dataset.part = problem.part;
-  const words = document.createElement("span");
-  words.textContent = problem.sentence;
-  element.append(icon("warning"), words);
+function band({ part, sentence }) {
+  const element = make("p", { className: "band" }, icon("warning"), make("span", { textContent: sentence }));
+  element.dataset.part = part;
   return element;
 }
 
@@ -96,12 +89,12 @@ export function sawReading(taken) {
   dataTime = taken;
 }
 
-export function startLiveDot() {
-  const dot = document.getElementById("live");
+function startLiveDot() {
+  const dot = by("live");
   const show = () => {
     const [state, text] = describe();
     if (dot.dataset.state !== state) dot.dataset.state = state;
-    if (dot.textContent !== text) dot.textContent = text;
+    write(dot, text);
     document.body.classList.toggle("is-stale", state !== "live" && state !== "polling" && dataTime > 0);
   };
   live.addEventListener("state", show);
@@ -120,26 +113,13 @@ function describe() {
   return age > STALE_S ? ["stale", `stale${from}`] : [way, `${way} ${age.toFixed(1)} s`];
 }
 
-// Icons from the page's one sprite.
-const SVG = "http://www.w3.org/2000/svg";
-
-export function icon(name) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("class", "icon");
-  svg.setAttribute("aria-hidden", "true");
-  const use = document.createElementNS(SVG, "use");
-  use.setAttribute("href", `${document.documentElement.dataset.icons}#${name}`);
-  svg.append(use);
-  return svg;
-}
-
 // Colours as the browser resolves them, for what is drawn rather than styled.
 const known = new Map();
 let probe = null;
 
 export function colour(name, alpha = 1) {
   if (!known.has(name)) {
-    probe ??= document.body.appendChild(Object.assign(document.createElement("i"), { hidden: true }));
+    probe ??= document.body.appendChild(make("i", { hidden: true }));
     probe.style.color = `var(--${name})`;
     known.set(name, getComputedStyle(probe).color);
   }
@@ -157,3 +137,9 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   known.clear();
   for (const run of listeners) run();
 });
+
+startTimes();
+startLiveDot();
+startKeys();
+setTimeout(startNotices); // after the page has subscribed to what it shows
+live.subscribe("health", (frame) => frame.data && showProblems(frame.data.problems), { sleeps: false });

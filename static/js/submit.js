@@ -1,16 +1,53 @@
 // The submit form: drop a file, pick a count, Ctrl-Enter.
-import { startTimes } from "./words.js";
+import { by } from "./dom.js";
+import "./shell.js";
 
-startTimes();
-const form = document.getElementById("submit-form");
-const file = document.getElementById("file");
-const drop = document.getElementById("drop");
-const count = document.getElementById("gpus");
+const form = by("submit-form");
+const file = by("file");
+const drop = by("drop");
+const count = by("gpus");
 
 for (const button of document.querySelectorAll("[data-count]")) {
   button.hidden = false;
-  button.addEventListener("click", () => { count.value = button.dataset.count; });
+  button.addEventListener("click", () => fill(count, button.dataset.count));
 }
+
+function fill(field, value) {
+  field.value = value;
+  field.closest("details")?.setAttribute("open", "");
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+// The plan is the server's; only the answer to the newest question is shown.
+const plan = by("plan");
+const PLAN_AFTER_MS = 300;
+let asked = 0;
+let timer = 0;
+
+async function askPlan() {
+  const number = (asked += 1);
+  const fields = new FormData(form);
+  fields.delete("file");
+  fields.set("file_name", file.files[0]?.name ?? "");
+  const answer = await fetch(plan.dataset.plan, { method: "POST", body: fields }).catch(() => null);
+  if (!answer?.ok || number !== asked) return;
+  plan.innerHTML = await answer.text();
+  showUses();
+}
+
+function showUses() {
+  for (const use of plan.querySelectorAll("[data-use]")) use.hidden = false;
+  for (const copy of plan.querySelectorAll("[data-copy]")) copy.hidden = !navigator.clipboard;
+}
+
+function planSoon() {
+  clearTimeout(timer);
+  timer = setTimeout(askPlan, PLAN_AFTER_MS);
+}
+
+form.addEventListener("input", planSoon);
+showUses();
+plan.addEventListener("click", ({ target }) => target.dataset.use && fill(form.elements[target.dataset.use], target.dataset.value));
 
 // A drop anywhere on the page counts: nobody means to leave the form.
 addEventListener("dragover", (event) => {
@@ -42,15 +79,16 @@ if (location.hash === "#dropped") {
 file.addEventListener("change", () => {
   const name = file.files[0]?.name ?? "";
   const stem = name.replace(/\.(py|zip|tar|gz|tgz)$/, "");
-  const field = document.getElementById("name");
+  const field = by("name");
   if (name && !field.value) field.placeholder = stem;
   drop.classList.remove("is-bad");
+  planSoon();
 });
 
 addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
 });
 form.addEventListener("submit", () => {
-  document.getElementById("run").textContent = "Submitting";
+  by("run").textContent = "Submitting";
 });
 document.querySelector("[aria-invalid=true]")?.focus();

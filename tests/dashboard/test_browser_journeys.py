@@ -139,7 +139,7 @@ def test_a_script_is_dropped_on_any_page_and_run(hands, make_device):
     person.done += 1
     at(page, "/submit$")
     expect(page.locator("#name")).to_have_attribute("placeholder", "dropped")
-    person.click(page.get_by_role("button", name="Run"))
+    person.click(page.get_by_role("button", name="Run", exact=True))
     expect(page.locator("#job h1")).to_contain_text("dropped")
     assert person.spent() == 2
     page.wait_for_load_state("networkidle")  # files on their way would be left open

@@ -1,9 +1,13 @@
 """The pages of pools, devices and datasets."""
 
-import pytest
-from django.urls import reverse
+from datetime import timedelta
 
-from orchestrator.models import Dataset, DatasetRoot, Device, PoolRight, Quota, Right
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from orchestrator.models import Booking, Dataset, DatasetRoot, Device, PoolRight, Quota, Right
 from tests.api.conftest import ApiClient
 
 
@@ -21,7 +25,7 @@ def test_a_member_sees_pools_without_what_changes_them(reader, ada, make_device)
     page = reader(ada).get(reverse("pools")).content.decode()
 
     assert "simulated GPU 0" in page
-    assert "data-rest" not in page
+    assert 'action="/change"' not in page
 
 
 def test_an_operator_of_one_pool_changes_that_one(reader, ada, make_device, make_pool):
@@ -43,6 +47,78 @@ def test_an_administrator_sees_quotas(reader, root, ada, make_pool):
     page = reader(root).get(reverse("pools")).content.decode()
 
     assert "2 devices at once." in page
+
+
+def change(browser, do: str, **fields):
+    return browser.post(reverse("change"), {"do": do, "done": "Done.", **fields}, follow=True)
+
+
+def test_without_javascript_a_form_drains_a_device_and_says_so(home, reader, root, make_device):
+    device = make_device(0)
+
+    answer = change(reader(root), f"PATCH /api/v1/devices/{device.pk}", state="draining")
+
+    device.refresh_from_db()
+    assert device.admin_state == "draining"
+    assert answer.redirect_chain == [(reverse("pools"), 302)]
+    assert "Done." in answer.content.decode()
+
+
+def test_what_a_plain_form_says_means_what_the_rest_api_takes(
+    home, reader, root, ada, make_pool, make_device
+):
+    pool, browser = make_pool("lab"), reader(root)
+    make_device(0, pool=pool)
+    booking = {"pool": "lab", "name": "paper", "kind": "reservation", "devices:number": "1"}
+    day = (timezone.now() + timedelta(days=2)).date().isoformat()
+    times = {"from:moment": f"{day}T08:00", "until:moment": f"{day}T18:00"}
+
+    change(browser, "PATCH /api/v1/pools/lab", **{"open:switch": ["", "on"], "description": "ours"})
+    change(
+        browser,
+        "POST /api/v1/quotas",
+        **{"user:optional": "", "pool:optional": "lab", "max_devices:number": "2"},
+    )
+    change(browser, "PUT /api/v1/pools/lab/rights/{username}", username="ada", right="submit")
+    said = change(browser, "POST /api/v1/reservations", **booking, **times, **{"people:words": "ada, "})
+
+    pool.refresh_from_db()
+    assert (pool.open, pool.description) == (True, "ours")
+    assert Quota.objects.get().max_devices == 2
+    assert PoolRight.objects.get().user == ada
+    assert "Done." in said.content.decode()
+    made = Booking.objects.get()
+    assert (made.count, made.start.isoformat()) == (1, f"{day}T08:00:00+00:00")
+
+
+def test_a_plain_form_is_refused_in_words_as_the_rest_api_refuses(
+    home, reader, root, ada, make_device, make_pool
+):
+    device = make_device(0)
+    make_pool()
+
+    by_member = change(reader(ada), f"PATCH /api/v1/devices/{device.pk}", state="draining")
+    wrong = change(
+        reader(root), "POST /api/v1/quotas", **{"max_devices:number": "many", "user:optional": "ada"}
+    )
+
+    assert "Only operators may do this" in by_member.content.decode()
+    assert "max_devices: " in wrong.content.decode()
+    device.refresh_from_db()
+    assert device.admin_state == "enabled"
+    assert not Quota.objects.exists()
+
+
+@pytest.mark.parametrize("do", ["", "GET /api/v1/devices", "DELETE /api/v1/jobs/1", "PATCH /admin/"])
+def test_plain_forms_reach_pools_devices_quotas_and_reservations_only(home, reader, root, do):
+    assert change(reader(root), do).status_code == 404
+
+
+def test_a_plain_form_needs_its_token(home, root):
+    browser = Client(enforce_csrf_checks=True)
+    browser.force_login(root)
+
+    assert change(browser, "POST /api/v1/pools", name="mine").status_code == 403
 
 
 def move(user, device: Device, pool: str):

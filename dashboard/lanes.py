@@ -1,0 +1,143 @@
+"""The time line as the pages draw it: a lane for each device, with places in percent of the window."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from orchestrator import words
+from orchestrator.models import Use
+from orchestrator.timeline import Bar, Timeline, read_timeline
+
+# How far back and ahead each choice looks.
+RANGES = {
+    "2 h": (timedelta(hours=2), timedelta(hours=2)),
+    "12 h": (timedelta(hours=12), timedelta(hours=6)),
+    "24 h": (timedelta(hours=24), timedelta(hours=12)),
+    "7 d": (timedelta(days=7), timedelta(days=1)),
+}
+DAY_S = 86_400
+TICKS_S = (1_800, 3_600, 10_800, 21_600, DAY_S)
+MOST_TICKS = 10
+MOST_BARS = 300
+LEAST_PERCENT = 0.1  # what is narrower shows nothing
+ONE_BAR = timedelta(minutes=1)  # attempts of a job with less between them are drawn as one
+NAMED_PERCENT = 2.0  # of a bar that has room for a name
+SAID_PERCENT = 8.0  # of an idle time that has room for its words
+USES = {Use.FOREIGN: "not ours", Use.RESERVED: "reserved", Use.DRAINED: "drained", Use.FAILED: "failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    start: datetime
+    end: datetime
+
+    def place(self, at: datetime) -> float:
+        """Percent from the left; what lies outside is at its edge."""
+        share = (at - self.start) / (self.end - self.start)
+        return round(100 * min(1.0, max(0.0, share)), 2)
+
+
+def show_lanes(chosen: str, now: datetime) -> dict[str, Any]:
+    """The time line around ``now``; a range that is none is the first."""
+    name = chosen if chosen in RANGES else next(iter(RANGES))
+    back, ahead = RANGES[name]
+    window = Window(now - back, now + ahead)
+    found = read_timeline(window.start, window.end, now=now)
+    bars = [_bar(bar, window) for bar in _merged(found.bars, window.end)]
+    seen = sorted((bar for bar in bars if bar["width"] >= LEAST_PERCENT), key=lambda bar: -bar["width"])
+    kept = seen[:MOST_BARS]
+    return {
+        "ranges": [{"name": each, "chosen": each == name} for each in RANGES],
+        "lanes": [
+            {"device": device, "parts": _parts(device.pk, kept, found, window, now)}
+            for device in found.devices
+        ],
+        "now_at": window.place(now),
+        "ticks": _ticks(window),
+        "note": _note(kept, len(seen) - len(kept), found, now),
+    }
+
+
+def _merged(bars: Iterable[Bar], end: datetime) -> list[dict[str, Any]]:
+    """Attempts of one job that follow each other on a device, as one."""
+    found: list[dict[str, Any]] = []
+    last: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for bar in sorted(bars, key=lambda one: one.start):
+        key = (bar.device_id, bar.job.pk, bar.planned)
+        until = bar.end or end
+        before = last.get(key)
+        if before and bar.start - before["until"] < ONE_BAR:
+            before["until"] = max(before["until"], until)
+        else:
+            last[key] = {"bar": bar, "from": bar.start, "until": until}
+            found.append(last[key])
+    return found
+
+
+def _bar(merged: dict[str, Any], window: Window) -> dict[str, Any]:
+    bar = merged["bar"]
+    left = window.place(merged["from"])
+    width = round(window.place(merged["until"]) - left, 2)
+    return {
+        **merged,
+        "kind": "job",
+        "job": bar.job,
+        "planned": bar.planned,
+        "slot": None if bar.job.colour is None else bar.job.colour % 8 + 1,
+        "left": left,
+        "width": width,
+        "is_named": width >= NAMED_PERCENT,
+        "lasted": words.duration((merged["until"] - merged["from"]).total_seconds()),
+        "end_is_known": bar.end is not None,
+    }
+
+
+def _parts(
+    device_id: str, bars: Sequence[dict[str, Any]], found: Timeline, window: Window, now: datetime
+) -> list[dict[str, Any]]:
+    """A lane from left to right: what others had, what jobs had or will have, and between them idle times."""
+    own = sorted((bar for bar in bars if bar["bar"].device_id == device_id), key=lambda bar: bar["left"])
+    others = []
+    for span in (one for one in found.spans if one.device_id == device_id and one.use in USES):
+        left = window.place(span.started_at)
+        width = round(window.place(span.lasted_until(now)) - left, 2)
+        if width >= LEAST_PERCENT:
+            others.append(
+                {"kind": "other", "left": left, "width": width, "use": USES[Use(span.use)], "who": span.owner}
+            )
+    taken = sorted([bar for bar in own if not bar["planned"]] + others, key=lambda one: one["left"])
+    return _idle(taken, window, now) + others + own
+
+
+def _idle(taken: Sequence[dict[str, Any]], window: Window, now: datetime) -> list[dict[str, Any]]:
+    span_s = (window.end - window.start).total_seconds()
+    parts, at = [], 0.0
+    for one in [*taken, {"left": window.place(now), "width": 0.0}]:
+        width = round(one["left"] - at, 2)
+        if width > 2 * LEAST_PERCENT:
+            said = f"idle {words.duration(span_s * width / 100)}" if width >= SAID_PERCENT else ""
+            parts.append({"kind": "idle", "left": at, "width": width, "said": said})
+        at = max(at, one["left"] + one["width"])
+    return parts
+
+
+def _ticks(window: Window) -> list[dict[str, Any]]:
+    span_s = (window.end - window.start).total_seconds()
+    step_s = next((each for each in TICKS_S if span_s / each <= MOST_TICKS), TICKS_S[-1])
+    first = -(-int(window.start.timestamp()) // step_s) * step_s
+    moments = (
+        datetime.fromtimestamp(at, tz=window.start.tzinfo)
+        for at in range(first, int(window.end.timestamp()), step_s)
+    )
+    return [{"at": at, "left": window.place(at), "is_day": step_s == DAY_S} for at in moments]
+
+
+def _note(kept: Sequence[dict[str, Any]], hidden: int, found: Timeline, now: datetime) -> str:
+    running = {one["bar"].device_id for one in kept if not one["planned"] and one["until"] >= now}
+    planned = {one["job"].pk for one in kept if one["bar"].rank is None}
+    said = f"{len(running)} of {words.plural(len(found.devices), 'device')} {'is' if len(found.devices) == 1 else 'are'} in use"
+    if planned:
+        said += f"; {words.plural(len(planned), 'waiting job has', 'waiting jobs have')} a planned place"
+    left_out = f" {hidden} short ones are left out." if hidden else ""
+    return f"{said}.{left_out}{' Older ones are left out.' if found.truncated else ''}"

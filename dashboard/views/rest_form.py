@@ -1,0 +1,111 @@
+"""Plain forms that change what the REST API changes: one door, so that rights, checks and audit are the API's.
+
+A form names its operation in ``do`` ("PATCH /api/v1/devices/sim-0") and by each field's name what its text is
+("devices:number"); without JavaScript the answer is the page again with a sentence, else the sentence alone.
+"""
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import resolve
+from django.utils.datastructures import MultiValueDict
+from django.views.decorators.http import require_POST
+
+OPERATION = re.compile(
+    r"(POST|PUT|PATCH|DELETE) (/api/v1/(?:devices|pools|reservations|quotas)(?:/[\w.~%{}-]+)*)"
+)
+_OWN = frozenset({"do", "done", "csrfmiddlewaretoken"})
+_HOLE = re.compile(r"\{(\w+)\}")
+_MINUTE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+@require_POST
+def change(request: HttpRequest) -> HttpResponse:
+    found = OPERATION.fullmatch(request.POST.get("do", "")[:500])
+    if found is None:
+        raise Http404
+    method, pattern = found.groups()
+    body = read_fields(request.POST)
+    path = _HOLE.sub(lambda hole: quote(str(body.pop(hole[1], "")) or "-", safe=""), pattern)
+    answer = _call(request, method, path, body)
+    is_done = answer.status_code < 400
+    said = request.POST.get("done", "")[:300] or "Changed." if is_done else _problem(answer)
+    if request.headers.get("X-Requested-With") == "fetch":
+        return JsonResponse({"detail": said}, status=200 if is_done else answer.status_code)
+    (messages.success if is_done else messages.error)(request, said)
+    return redirect(urlsplit(request.headers.get("Referer", "")).path or "pools")
+
+
+def read_fields(given: MultiValueDict[str, str]) -> dict[str, Any]:
+    """What the fields' texts mean.  What is no number stays text: the API says what is wrong with it."""
+    body: dict[str, Any] = {}
+    for key in given:
+        name, _, kind = key.partition(":")
+        if name not in _OWN:
+            body[name] = _READ.get(kind, str.strip)(str(given[key]))
+    return body
+
+
+def _number(text: str) -> int | float | str | None:
+    text = text.strip()
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return text
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _moment(text: str) -> str | None:
+    """A browser without JavaScript sends no zone: UTC, as the form says."""
+    text = text.strip()
+    return f"{text}:00Z" if _MINUTE.fullmatch(text) else text or None
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "number": _number,
+    "words": _words,
+    "moment": _moment,
+    "optional": lambda text: text.strip() or None,
+    "switch": lambda text: text == "on",
+}
+
+
+def _call(request: HttpRequest, method: str, path: str, body: dict[str, Any]) -> HttpResponseBase:
+    """The API's own view, as if the browser had sent JSON with the form's CSRF token."""
+    view = resolve(unquote(path))
+    inner: Any = copy.copy(request)
+    inner.__dict__.pop("headers", None)
+    inner.method, inner.path, inner.path_info = method, path, path
+    inner.GET = QueryDict()
+    inner._body = json.dumps(body).encode() if body or method != "DELETE" else b""
+    inner.content_type = "application/json"
+    inner.META = {
+        **request.META,
+        "CONTENT_TYPE": "application/json",
+        "CONTENT_LENGTH": str(len(inner._body)),
+        "HTTP_X_CSRFTOKEN": request.POST.get("csrfmiddlewaretoken", "")
+        or request.META.get("HTTP_X_CSRFTOKEN", ""),
+    }
+    answer: HttpResponseBase = view.func(inner, *view.args, **view.kwargs)
+    return answer
+
+
+def _problem(answer: HttpResponseBase) -> str:
+    """The API's sentence, and what it says of fields beyond it."""
+    told = json.loads(getattr(answer, "content", b"") or b"{}")
+    detail = told.get("detail", "It could not be changed.")
+    fields = ((name, " ".join(said)) for name, said in (told.get("errors") or {}).items())
+    return "; ".join([detail, *(f"{name}: {said}" for name, said in fields if said not in detail)])

@@ -1,0 +1,64 @@
+// Bars: the cells of a grid of strategies, and GPU-hours in parts that add up; the tables below say the same in numbers.
+import { asText, barLayout } from "./chart-drawing.js";
+import { by, make } from "./dom.js";
+import { loadPlotly } from "./plotly.js";
+import { colour, onThemeChange } from "./shell.js";
+
+const LOOK_AGAIN_MS = 5000;
+const FILLS = ["accent", "info", "warning", "bad", "quiet", "text"];
+const PARTS = [
+  { name: "good", label: "kept", fill: "accent" },
+  { name: "failed", label: "lost", fill: "bad" },
+  { name: "idle", label: "held but idle", fill: "warning" },
+];
+const LONGEST_LABEL = 24;
+const CONFIG = { displayModeBar: false, responsive: true };
+
+const source = by("benchmarks-data");
+if (source) {
+  const figures = JSON.parse(source.textContent);
+  const plots = figures.map(addPlot);
+  const drawAll = () => figures.forEach((figure, at) => drawGrid(plots[at], figure));
+  drawAll();
+  onThemeChange(drawAll);
+} else if ("waits" in (by("benchmarks")?.dataset ?? {})) {
+  setTimeout(() => location.reload(), LOOK_AGAIN_MS);
+}
+
+function addPlot({ layout }) {
+  const plot = make("div", { className: "chart-plot", ariaHidden: "true" });
+  const caption = make("figcaption", {}, make("b", { textContent: layout.title.text }), ` ${layout.yaxis.title.text}`);
+  by("charts").append(make("figure", { className: "chart" }, caption, plot));
+  return plot;
+}
+
+async function drawGrid(plot, { data }) {
+  const Plotly = await loadPlotly();
+  const traces = data.map((trace, at) => ({ ...trace, x: trace.x.map((name) => asText(name)), marker: { color: colour(FILLS[at % FILLS.length]) }, error_y: trace.error_y && { ...trace.error_y, color: colour("quiet") } }));
+  await Plotly.react(plot, traces, barLayout({ barmode: "group", showlegend: traces.length > 1 }), CONFIG);
+}
+
+const usage = by("usage-data");
+const figure = by("usage-chart");
+if (usage && figure) {
+  const data = JSON.parse(usage.textContent);
+  figure.hidden = !data.keys.length;
+  if (!figure.hidden) drawUsage(data);
+  onThemeChange(() => figure.hidden || drawUsage(data));
+}
+
+async function drawUsage(data) {
+  const Plotly = await loadPlotly();
+  const places = [...data.keys.keys()];
+  const traces = PARTS.filter(({ name }) => data[name].some((hours) => hours > 0)).map(({ name, label, fill }) => ({
+    type: "bar", name: label, x: places, y: data[name], marker: { color: colour(fill) }, hovertemplate: `%{y:,.1f} h ${label}<extra></extra>`,
+  }));
+  const layout = barLayout({
+    barmode: "stack",
+    hovermode: "x unified",
+    showlegend: traces.length > 1,
+    xaxis: { tickmode: "array", tickvals: places, ticktext: data.keys.map((name) => asText(name, LONGEST_LABEL)) },
+    yaxis: { ticksuffix: " h" },
+  });
+  await Plotly.react(figure.querySelector(".chart-plot"), traces, layout, CONFIG);
+}

@@ -1,0 +1,62 @@
+// Elements, made and written in one line each.
+export const by = (id) => document.getElementById(id);
+
+export function make(tag, properties = {}, ...parts) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...parts);
+  return element;
+}
+
+export function button(text, run, className = "") {
+  const element = make("button", { type: "button", className, textContent: text });
+  element.addEventListener("click", run);
+  return element;
+}
+
+// What is there already is left alone: a screen reader and a selection would notice.
+export function write(element, text) {
+  if (element && text !== undefined && element.textContent !== text) element.textContent = text;
+}
+
+// A dialog that is gone when it closes.
+export function openDialog(name, ...parts) {
+  const dialog = make("dialog", { className: "dialog", ariaLabel: name }, ...parts);
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+// What this browser keeps; nothing where it keeps nothing, or what another hand wrote there.
+export function kept(key) {
+  try {
+    return JSON.parse(localStorage.getItem(key));
+  } catch {
+    return null;
+  }
+}
+
+export function keep(key, value) {
+  try {
+    localStorage.setItem(key, JSON.stringify(value));
+  } catch {
+    // The choice holds for this page.
+  }
+}
+
+// In the address, so that a copied link shows the same.
+export function keepInAddress(name, value) {
+  const address = new URL(location.href);
+  if (value) address.searchParams.set(name, value);
+  else address.searchParams.delete(name);
+  history.replaceState(null, "", address.href.replaceAll("%2C", ","));
+}
+
+// From the page's one sprite.
+export function icon(name) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("class", "icon");
+  svg.setAttribute("aria-hidden", "true");
+  svg.innerHTML = `<use href="${document.documentElement.dataset.icons}#${name}"/>`;
+  return svg;
+}

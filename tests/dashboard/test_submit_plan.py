@@ -1,0 +1,78 @@
+"""The plan on the submit page: what a job would lead to, while its form is filled."""
+
+import shlex
+
+import pytest
+from django.urls import reverse
+
+from dashboard.views.submit_plan import as_command
+from orchestrator.models import Device, Job
+
+
+@pytest.fixture
+def ask(home, reader, ada, make_device):
+    """The plan for a form filled by ada, on a server of two devices."""
+    for index in range(2):
+        make_device(index)
+    browser = reader(ada)
+
+    def post(**fields: str) -> str:
+        answer = browser.post(reverse("submit-plan"), {"gpus": "1", "pool": "default", **fields})
+        assert answer.status_code == 200
+        return str(answer.content.decode())
+
+    return post
+
+
+def test_the_page_comes_with_the_plan_of_an_empty_form(home, reader, ada, make_device):
+    make_device(0)
+
+    page = reader(ada).get(reverse("submit")).content.decode()
+
+    assert "It would start at once in pool default.</strong> On simulated GPU 0." in page
+    assert "berth run train.py" in page
+
+
+def test_a_plan_submits_nothing_and_teaches_the_command(ask):
+    shown = ask(gpus="2", args="--lr '3e-4 x'", time_limit_h="1.5", file_name="fit.py")
+
+    assert not Job.objects.exists()
+    assert "berth run -g 2 --time-limit 90m fit.py -- --lr &#x27;3e-4 x&#x27;" in shown
+
+
+def test_what_would_start_it_sooner_is_one_click_away(ask, make_attempt):
+    make_attempt(devices=[Device.objects.first()])
+
+    shown = ask(gpus="2")
+
+    assert "Waits for" in shown
+    assert 'data-use="gpus" data-value="1"' in shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"gpus": "many"}, "Devices: "),
+        ({"gpus": "3"}, "Devices: "),
+        ({"pool": "nowhere"}, "Pool: "),
+        ({"time_limit_h": "-1"}, "Time limit, hours: "),
+        ({"args": "'"}, "Arguments: A quotation mark is not closed"),
+        ({"name": "x" * 3_000_000}, "Name: "),
+    ],
+)
+def test_b47_what_is_wrong_is_said_field_by_field_before_it_is_submitted(ask, fields, said):
+    assert said in ask(**fields)
+
+
+def test_the_command_says_all_that_the_form_says():
+    job = {
+        "gpus": 1, "priority": 50, "gpu_memory_gib": 20.0, "datasets": ["words@1"], "env": {"A": "b c"},
+        "depends_on": ["8c2f01d4", {"job": "77b0e3aa", "when": "any"}], "tags": ["paper"], "preemptible": True,
+        "resume_args": ["--resume", "{checkpoint}"], "entrypoint": "src/train.py",
+    }  # fmt: skip
+
+    assert shlex.split(as_command(job, "")) == [
+        "berth", "run", "--memory", "20", "--data", "words@1", "--tag", "paper", "--after", "8c2f01d4",
+        "--after-any", "77b0e3aa", "--env", "A=b c", "--preemptible", "--resume-args", "--resume '{checkpoint}'",
+        "src/train.py",
+    ]  # fmt: skip
