@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from tests.training.strategy_runs import CASES, loss_fn, main, make_model, train_as
 from training.memory.meters import PRETEND_RANK_VARIABLE, PRETEND_VARIABLE
 
+ALL_CASES = {**CASES, "local-sgd": {"strategy": "ddp", "local_sgd_steps": 4}}
+EPOCHS = 2
 FAILS_IN = 3  # passes of a block; a pipeline has several parts in a batch
 SHORT_RANK = 1
 
@@ -59,8 +61,8 @@ def run_case(name: str, rank: int, folder: Path) -> dict[str, Any]:
     os.environ.update({PRETEND_VARIABLE: str(1 << 40), PRETEND_RANK_VARIABLE: "9"})
     strategy, place = name.split(":")
     model = make_model(seed=1 + rank)
-    used = spoil(model, place, Once()) if rank == SHORT_RANK else loss_fn
-    return train_as(CASES[strategy], name, rank, folder, model, used)
+    used = spoil(model, place, Once()) if rank == SHORT_RANK and place != "nowhere" else loss_fn
+    return train_as(ALL_CASES[strategy], name, rank, folder, model, used, EPOCHS)
 
 
 if __name__ == "__main__":

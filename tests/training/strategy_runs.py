@@ -125,7 +125,13 @@ def train(name: str, rank: int, folder: Path) -> dict[str, Any]:
 
 
 def train_as(
-    wanted: dict[str, Any], name: str, rank: int, folder: Path, model: nn.Module, loss_fn: LossFn
+    wanted: dict[str, Any],
+    name: str,
+    rank: int,
+    folder: Path,
+    model: nn.Module,
+    loss_fn: LossFn,
+    epochs: int = EPOCHS,
 ) -> dict[str, Any]:
     """Ranks begin with other weights: the strategy must make them equal."""
     world_size = distributed.get_world_size() if distributed.is_initialized() else 1
@@ -137,7 +143,7 @@ def train_as(
     in_step = wanted.get("gradient_accumulation_steps", 1) * (world_size // shared)
     config = TrainConfig(
         batch_size=BATCH // in_step,
-        epochs=EPOCHS,
+        epochs=epochs,
         max_grad_norm=0.5,
         checkpoint_every=None,
         checkpoint_dir=str(folder / f"checkpoints-{name}"),

@@ -6,29 +6,24 @@ import pytest
 import torch
 
 from tests.training.started import run_cases
-from tests.training.test_strategies import assert_same
 
 CASES = (
-    "zero2:forward-0", "fsdp:backward-0", "fsdp-accumulate:backward-1", "fsdp-offload-parameters:loss",
+    "zero2:forward-0", "fsdp:backward-0", "fsdp-accumulate:loss",
     "tensor:forward-1", "tensor:backward-3", "zero1:loss",
     "pipeline-gpipe:backward-3", "pipeline-1f1b:forward-3", "pipeline-interleaved:loss",
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_cases(1, tmp_path_factory.mktemp("alone"), "single")
-
-
-@pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_cases(2, tmp_path_factory.mktemp("short"), *CASES, script="repeat_runs.py")
+    cases = (*CASES, "ddp:nowhere", "local-sgd:nowhere", "local-sgd:backward-1")
+    return run_cases(2, tmp_path_factory.mktemp("short"), *cases, script="repeat_runs.py")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_f74_a_rank_without_memory_changes_no_number(case: str, single: Path, two_ranks: Path) -> None:
-    assert_same(two_ranks / f"{case}.pt", single)
+def test_f74_a_rank_without_memory_changes_no_number(case: str, two_ranks: Path) -> None:
+    assert_equal(two_ranks / f"{case}.pt", two_ranks / "ddp:nowhere.pt", within=1e-6)
 
 
 @pytest.mark.slow
@@ -39,3 +34,20 @@ def test_f74_the_micro_batch_is_halved_once_and_the_rank_is_named(case: str, two
     (told,) = [each for each in events if each["event"] == "less_memory"]
     assert told["rank"] == 1
     assert told["to_batch_size"] == told["from_batch_size"] // 2
+
+
+@pytest.mark.slow
+def test_f74_ranks_that_average_their_weights_average_the_same_after_a_repeated_step(two_ranks: Path) -> None:
+    repeated = two_ranks / "local-sgd:backward-1.pt"
+
+    told = [each["rank"] for each in torch.load(repeated)["events"] if each["event"] == "less_memory"]
+    assert told == [1]
+    assert_equal(repeated, two_ranks / "local-sgd:nowhere.pt", within=1e-9)
+
+
+def assert_equal(found: Path, expected: Path, *, within: float) -> None:
+    """The losses of eight steps, and the weights and the optimizer's state after them."""
+    one, other = torch.load(found), torch.load(expected)
+    assert len(one["losses"]) == 8
+    assert one["losses"] == pytest.approx(other["losses"], abs=within)
+    torch.testing.assert_close(one["full"], other["full"], rtol=0, atol=within)
