@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 _FOLDER = os.environ.get("BERTH_ATTEMPT_FOLDER")
 _RANK = os.environ.get("RANK", "0")
 _PID = os.getpid()
+_FILES_WITHIN_S = 10.0
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -252,11 +253,46 @@ def _leave_process_group() -> None:
 
 
 def _end(code: int, *, finished: bool = True) -> NoReturn:
+    _write_out_files()
     _flush()
     # A child that the script forked by hand comes along here too; it is not the rank.
     if finished and _FOLDER is not None and os.getpid() == _PID:
         _write_whole(f"{_FOLDER}/finished/rank{_RANK}", f"{code}\n")
     os._exit(code)
+
+
+def _write_out_files() -> None:
+    """What finalisation does for files that the script left open, as far as it can be waited for."""
+    import threading
+
+    writing = threading.Thread(target=_write_out, name="berth-files", daemon=True)
+    try:
+        writing.start()
+    except RuntimeError:  # at the limit on threads
+        _write_out()
+    else:
+        writing.join(_FILES_WITHIN_S)  # a daemon thread may hold a file's lock for ever
+
+
+def _write_out() -> None:
+    import _io
+    import gc
+
+    gc.unfreeze()  # a script may have put its objects out of the collector's sight
+    # By type: asking an object for its class may run a script's code.
+    left: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), _io._IOBase)]
+    # What stands around another file comes first; compressed ones have an end of their own.
+    around = [each for each in left if isinstance(each, _io.TextIOWrapper)]
+    packed = [each for each in left if type(each).__module__ in {"gzip", "bz2", "lzma"}]
+    for act in (
+        *(each.flush for each in around),
+        *(each.close for each in packed),
+        *(each.flush for each in left),
+    ):
+        try:
+            act()
+        except (OSError, ValueError):  # closed, for reading only, or nobody reads it any more
+            continue
 
 
 def _flush() -> None:
@@ -271,6 +307,7 @@ def _die_of_interrupt() -> NoReturn:
     import signal
 
     _run_exit_handlers()
+    _write_out_files()
     _flush()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)

@@ -1,5 +1,6 @@
 """The rank entry behaves like ``python script.py`` and leaves its records."""
 
+import gzip
 import json
 import os
 import signal
@@ -86,6 +87,40 @@ def test_the_marker_holds_the_code_of_a_script_that_returned(tmp_path: Path, scr
 
     assert (tmp_path / "finished/rank1").read_text().strip() == code
     assert not (tmp_path / "errors/rank1.json").exists()
+
+
+@pytest.mark.parametrize("end", ["", "raise ValueError", "gc.freeze()", "sys.exit(3)"])
+def test_files_that_were_left_open_are_whole_at_the_end(tmp_path: Path, end: str) -> None:
+    run_entry(
+        tmp_path,
+        f"""import gc, gzip, io, sys
+text = open("text", "w")
+text.write("last line")
+raw = open("raw", "wb")
+raw.write(b"bytes")
+packed = io.TextIOWrapper(gzip.open("packed.gz", "wb"))
+packed.write("packed")
+{end}
+""",
+    )
+
+    assert (tmp_path / "work/text").read_text() == "last line"
+    assert (tmp_path / "work/raw").read_bytes() == b"bytes"
+    assert gzip.decompress((tmp_path / "work/packed.gz").read_bytes()) == b"packed"
+
+
+def test_a_file_that_a_thread_never_lets_go_does_not_keep_a_script_from_its_end(tmp_path: Path) -> None:
+    script = """import os, threading, time
+read, write = os.pipe()
+full = os.fdopen(write, "wb")
+threading.Thread(target=full.write, args=(bytes(1 << 20),), daemon=True).start()
+time.sleep(0.2)
+"""
+    entry = (ENTRY.read_text()).replace("_FILES_WITHIN_S = 10.0", "_FILES_WITHIN_S = 0.2")
+    (tmp_path / "entry.py").write_text(entry)
+    (tmp_path / "train.py").write_text(script)
+
+    subprocess.run([sys.executable, "entry.py", "train.py"], cwd=tmp_path, timeout=8, check=True)
 
 
 def test_an_exception_leaves_torchruns_record_and_no_marker(tmp_path: Path) -> None:
