@@ -27,6 +27,7 @@ class HashedStaticFiles(CompressedManifestStaticFilesStorage):
     def _save(self, name: str, content: "File[Any]") -> str:
         """Our own modules lose comments and indentation; what others wrote stays as it is."""
         if name.startswith(OWN_SCRIPTS) and name.endswith(".js"):
+            content.seek(0)  # its hash was worked out from it
             content = ContentFile(rjsmin.jsmin(content.read()))
         return str(super()._save(name, content))
 

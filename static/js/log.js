@@ -33,7 +33,8 @@ export class Log {
     this.window = make("div", { className: "log-window" });
     this.newer = button("", () => { this.follow.checked = true; this.#draw(); }, "is-plain");
     this.newer.hidden = true;
-    by("log-status").append(this.newer);
+    this.count = make("span");
+    by("log-status").append(this.count, this.newer);
     by("log-wrap").addEventListener("change", (event) => { this.box.classList.toggle("wraps", event.target.checked); this.#draw(); });
     this.follow.addEventListener("change", () => this.#draw());
     this.box.addEventListener("scroll", () => this.#scrolled());
@@ -51,6 +52,7 @@ export class Log {
     this.#whole.clear();
     this.search.forget();
     const place = { attempt: this.attempt.value, rank: this.rank.value };
+    this.box.classList.toggle("is-merged", place.rank === "all");
     const download = by("log-download");
     download.hidden = place.rank === "all"; // each rank has its own file
     download.href = `/api/v1/jobs/${this.#job}/logs?${new URLSearchParams({ ...place, limit: 4194304 })}`;
@@ -185,6 +187,7 @@ export class Log {
 
   #showUnseen() {
     this.newer.hidden = !this.#unseen;
+    write(this.count, this.#lines.total ? `${this.#lines.total.toLocaleString("en")} lines` : "");
     write(this.newer, `${this.#unseen.toLocaleString("en")} new lines, jump to the end`);
   }
 }

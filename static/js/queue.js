@@ -14,6 +14,7 @@ document.addEventListener("toggle", async ({ target }) => {
   target.querySelector("ul") ?? target.append(...piece.body.childNodes);
 }, true);
 watchRows("queue", ["queue"]);
+document.querySelector("[data-plain]").hidden = true;
 for (const control of document.querySelectorAll(".page-head select, .page-head input")) {
   control.addEventListener("change", () => control.form.requestSubmit());
 }

@@ -73,6 +73,9 @@ class _Connection(socketserver.BaseRequestHandler):
                 case _:
                     return
 
+    def finish(self) -> None:
+        self.request.close()  # the one with TLS: socketserver knows only the one before
+
     def _read(self) -> bytes | None:
         head = self._exactly(2)
         if head is None:

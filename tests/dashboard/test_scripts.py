@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rjsmin
 from django.conf import settings
-from django.core.files.base import ContentFile
+from django.core.files.storage import FileSystemStorage
 
 from orchestrator.config.static import HashedStaticFiles
 
@@ -65,13 +65,26 @@ def test_what_strips_our_scripts_reads_them_right():
         assert not re.search(r"\$\{[^}]*`", path.read_text()), path.name
 
 
-def test_scripts_are_stored_without_comments_and_those_of_others_as_they_are(tmp_path):
-    storage = HashedStaticFiles(location=tmp_path, base_url="/static/")
-    text = b"// why\nexport function one() {\n  return 1;\n}\n"
+def test_scripts_are_stored_without_comments_and_those_of_others_as_they_are(tmp_path, settings):
+    """Under their own names, and under those with a hash that pages and other scripts name."""
+    source, stored = tmp_path / "source", tmp_path / "stored"
+    files = {
+        "js/one.js": "// why\nexport function one() {\n  return 1;\n}\n",
+        "js/two.js": 'import { one } from "./one.js";\n\none();\n',
+        "admin/js/other.js": "// theirs\n",
+    }
+    for name, text in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text)
+    storage = HashedStaticFiles(location=stored, base_url="/static/")
+    here = FileSystemStorage(location=source)
+    for name in files:
+        with here.open(name) as file:
+            storage.save(name, file)
 
-    own, other = (
-        tmp_path / storage.save(name, ContentFile(text)) for name in ("js/one.js", "admin/js/one.js")
-    )
+    named = {name: after for name, after, _ in storage.post_process({name: (here, name) for name in files})}
 
-    assert own.read_bytes() == b"export function one(){return 1;}"
-    assert other.read_bytes() == text
+    one = Path(named["js/one.js"]).name
+    assert (stored / named["js/one.js"]).read_text() == "export function one(){return 1;}"
+    assert (stored / named["js/two.js"]).read_text() == f'import{{one}}from"./{one}";one();'
+    assert (stored / named["admin/js/other.js"]).read_text() == "// theirs\n"
