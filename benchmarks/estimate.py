@@ -14,7 +14,8 @@ from benchmarks.figures import Figure, Outcome
 from benchmarks.models import MODELS, Case, measure_peak_bytes
 from training.memory.autotune import Found, clear_memory, find_batch_size
 from training.memory.meters import HostMeter
-from training.plan.memory import OptimizerCost, measure_optimizer, peak_bytes, trace_step
+from training.plan.memory import OptimizerCost, peak_bytes
+from training.plan.tracing import measure_optimizer, trace_step
 from training.plan.types import CheckpointingName, Plan, PrecisionName
 
 FIGURES = (

@@ -20,9 +20,10 @@ from training.config import TrainConfig
 from training.plan.candidates import list_plans
 from training.plan.choose import Training, make_table
 from training.plan.layers import LayerGraph, read_profile
-from training.plan.partition import Asynchronous, describe_partitions, partition_asynchronous
+from training.plan.partition import describe_partitions, partition_asynchronous
 from training.plan.placement import Links, NoPlacement, layer_bytes, place
 from training.plan.rates import CACHE_VARIABLE
+from training.plan.stage_search import Asynchronous
 from training.plan.trial import Trial, measure_steps_s
 from training.plan.types import Plan
 

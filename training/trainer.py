@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import ceil
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,14 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import default_collate
 
 from training import inference
 from training.balance import Balance
 from training.callbacks import Callback
 from training.checkpoint import Checkpoint, Checkpointer
 from training.checkpoint.policy import SavePolicy
-from training.config import ConfigError, TrainConfig
+from training.config import TrainConfig
 from training.data import ResumableSampler, SizedDataset, measure_length, mix_seeds, require_batch
 from training.fault import StopRequest
 from training.hang import watch_hangs
@@ -31,6 +29,13 @@ from training.plan.fixed import DEFAULT_BATCH_SIZE
 from training.plan.table import PlanTable
 from training.plan.types import Plan
 from training.precision import Scaler
+from training.preparation import (
+    MakeOptimizer,
+    count_steps,
+    draw_example,
+    make_deterministic,
+    make_optimizer,
+)
 from training.probe import CommunicationProbe
 from training.rate import add_warmup, scale_rate, warmup_steps
 from training.report import Reporter, default_reporter
@@ -47,7 +52,6 @@ from training.strategies.choose import (
 from training.strategies.interface import Strategy
 
 EXIT_STOPPED = 143  # what a shell shows for a process ended by SIGTERM
-MakeOptimizer = Callable[[nn.Module], Optimizer]
 MakeScheduler = Callable[[Optimizer], LRScheduler]
 
 
@@ -285,53 +289,3 @@ class Trainer:
         if path := self.config.resume_path:
             return checkpointer.load(path)
         return checkpointer.load_latest()
-
-
-def make_optimizer(
-    wanted: Optimizer | MakeOptimizer | None, model: nn.Module, config: TrainConfig, strategy: Strategy
-) -> Optimizer:
-    """The optimizer of the prepared model's parameters.
-
-    Raises:
-        ConfigError: it was made before the strategy replaced the parameters.
-    """
-    if wanted is None:
-        return torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
-    if not isinstance(wanted, Optimizer):
-        return wanted(model)
-    there = {id(parameter) for parameter in model.parameters()}
-    stale = any(id(parameter) not in there for group in wanted.param_groups for parameter in group["params"])
-    if stale:
-        raise ConfigError(
-            f"strategy {strategy.plan.strategy!r} replaces the model's parameters, so the optimizer must be made "
-            "afterwards: give fit() a function, as optimizer=lambda model: torch.optim.AdamW(model.parameters())."
-        )
-    return wanted
-
-
-def draw_example(dataset: SizedDataset, plan: Plan) -> Any | None:
-    """Inputs of a part of a batch, for a pipeline; draws nothing from torch's generators."""
-    if plan.strategy != "pipeline":
-        return None
-    part = plan.batch_size // plan.pipeline_micro_batches
-    with torch.random.fork_rng(devices=[]):
-        return default_collate([dataset[index % len(dataset)] for index in range(part)])[0]
-
-
-def make_deterministic() -> None:
-    """Only kernels that give the same bits each time; an operation that has none raises."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
-
-
-def count_steps(config: TrainConfig, plan: Plan, sampler: ResumableSampler, step: int) -> int:
-    """Steps at the end of the training, those before a resume included.
-
-    A resumed run may have another world size, so what is left is counted from where it stands.
-    """
-    in_step = plan.samples_per_step
-    epochs_after = config.epochs - sampler.epoch - 1
-    left = ceil(sampler.left / in_step) + epochs_after * ceil(sampler.length / in_step)
-    by_epochs = step + (left if epochs_after >= 0 else 0)
-    return by_epochs if config.max_steps is None else min(by_epochs, config.max_steps)

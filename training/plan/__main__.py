@@ -50,8 +50,8 @@ def _table(
     module: Any, config: Any, model: Any, dataset: Any, devices: int, memory_bytes: int | None
 ) -> dict[str, Any]:
     from training.config import ConfigError
-    from training.plan.memory import CannotEstimate
     from training.plan.search import DoesNotFit
+    from training.plan.tracing import CannotEstimate
     from training.trainer import Trainer
 
     try:

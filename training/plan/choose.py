@@ -116,7 +116,7 @@ def _fixed(training: Training, world_size: int) -> Plan:
 
 
 def _search(training: Training, world_size: int, memory_bytes: int | None, reporter: Reporter | None) -> Plan:
-    from training.plan.memory import CannotEstimate  # as above
+    from training.plan.tracing import CannotEstimate  # as above
 
     try:
         table = make_table(training, world_size, memory_bytes=memory_bytes)

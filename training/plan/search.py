@@ -11,8 +11,9 @@ from training.config import ConfigError, TrainConfig
 from training.plan import cost
 from training.plan.candidates import list_plans
 from training.plan.hardware import Hardware
-from training.plan.memory import Footprint, OptimizerCost, measure_optimizer, peak_bytes, trace_step
+from training.plan.memory import Footprint, OptimizerCost, peak_bytes
 from training.plan.table import Candidate, PlanTable, format_s, say_bytes, summarise
+from training.plan.tracing import measure_optimizer, trace_step
 from training.plan.types import CheckpointingName, Plan, PrecisionName
 from training.state import LossFn
 from training.strategies.tensor_plan import find_layers

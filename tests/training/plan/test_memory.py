@@ -6,7 +6,8 @@ from torch import nn
 
 from benchmarks.models import make_mlp, measure_peak_bytes
 from tests.training.plan.models import make_case
-from training.plan.memory import CannotEstimate, measure_optimizer, peak_bytes, trace_step
+from training.plan.memory import peak_bytes
+from training.plan.tracing import CannotEstimate, measure_optimizer, trace_step
 from training.plan.types import Plan
 
 ADAM = measure_optimizer(lambda model: torch.optim.AdamW(model.parameters()), on_gpu=False)

@@ -11,16 +11,13 @@ from benchmarks.layer_graphs import random_graph
 from training.plan.cuts import Cut, find_cuts
 from training.plan.layers import LayerGraph, ProfileError, read_profile
 from training.plan.partition import (
-    Asynchronous,
     NoPartition,
-    OneForwardOneBackward,
-    TimeModel,
     describe_partitions,
     main,
     partition_asynchronous,
     partition_synchronous,
-    split,
 )
+from training.plan.stage_search import Asynchronous, OneForwardOneBackward, TimeModel, split
 
 PROFILES = Path(__file__).parents[3] / "benchmarks" / "data" / "profiles"
 LINKS = 16e9
