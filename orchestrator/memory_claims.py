@@ -25,6 +25,7 @@ FEW_RUNS = 3  # with fewer, their spread says nothing yet ...
 MARGIN_OF_FEW = 0.10  # ... so that the margin is at least this
 GROWTH = 1.5  # a job that outgrew its claim comes back with so much more
 LEAST_RUN_S = 60.0  # a run that ended earlier may not have reached its peak, unless it ended well
+ROWS_A_STATEMENT = 500
 
 # Options that change how long or under which name a program runs, and not what it holds.
 _WITHOUT_WEIGHT = frozenset(
@@ -106,13 +107,18 @@ def refresh(jobs: Iterable[Job]) -> None:
     """Write anew what queued jobs claim, where that changed since they were looked at last."""
     queued = {job.pk: job for job in jobs if job.state == JobState.QUEUED}
     shown: dict[MemoryClaim, dict[str, Any]] = {}  # most of a long queue claim the same
+    changed: dict[MemoryClaim, list[UUID]] = defaultdict(list)
     for job_id, claim in claims_of(queued.values()).items():
         job = queued[job_id]
         if claim not in shown:
             shown[claim] = claim.as_json()
         if job.memory_claim != shown[claim]:
             job.memory_claim = shown[claim]
-            Job.objects.filter(pk=job_id).update(memory_claim=job.memory_claim)
+            changed[claim].append(job_id)
+    for claim, ids in changed.items():
+        for begin in range(0, len(ids), ROWS_A_STATEMENT):
+            rows = Job.objects.filter(pk__in=ids[begin : begin + ROWS_A_STATEMENT])
+            rows.update(memory_claim=shown[claim])
 
 
 def _claim(

@@ -55,11 +55,12 @@ def _write(changed: Sequence[tuple[UUID, Mapping[str, Any]]]) -> None:
     key, state = _field("id"), _field("state")
     set_ = ", ".join(f"{_quoted(field)} = %s" for field in fields)
     table = connection.ops.quote_name(Job._meta.db_table)
+    queued = state.get_db_prep_save(JobState.QUEUED, connection)
     rows = [
         (
             *(field.get_db_prep_save(columns[field.name], connection) for field in fields),
             key.get_db_prep_save(pk, connection),
-            state.get_db_prep_save(JobState.QUEUED, connection),
+            queued,
         )
         for pk, columns in changed
     ]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from orchestrator import memory_claims
 from orchestrator.memory_claims import claim_of, learn, memory_key, shape_of
-from orchestrator.models import Attempt, AttemptState, ExitKind, JobState, Lease, Pool, Sharing
+from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState, Lease, Pool, Sharing
 from orchestrator.spec import GIB
 
 
@@ -178,3 +178,17 @@ def test_a_learned_claim_covers_every_run_by_at_least_its_margin(peaks):
     assert claim.memory_bytes >= max(peaks) + int(0.05 * max(peaks))
     assert claim.memory_bytes <= max(2 * max(peaks), max(peaks) + 1)
     assert claim.error_percent is not None
+
+
+def test_a_long_queue_is_given_its_claims_in_few_statements(
+    make_job, make_device, django_assert_max_num_queries
+):
+    make_device(0)
+    jobs = [make_job(spec={"gpu_memory_gib": 1 + number % 2}) for number in range(30)]
+    waiting = list(Job.objects.select_related("pool"))
+
+    with django_assert_max_num_queries(4):
+        memory_claims.refresh(waiting)
+
+    claims = [Job.objects.get(pk=job.pk).memory_claim["bytes"] for job in jobs]
+    assert claims == [GIB, 2 * GIB] * 15
