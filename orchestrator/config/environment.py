@@ -1,6 +1,7 @@
 """The choices of a deployment, read from the environment once; a wrong one stops the start with a sentence."""
 
 import hashlib
+import ipaddress
 import os
 import re
 import tempfile
@@ -77,7 +78,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         mail_url=_read_mail(variables),
         allowed_hosts=_read_list(variables, "BERTH_ALLOWED_HOSTS"),
         tls=_read_switch(variables, "BERTH_TLS"),
-        proxies=variables.get("BERTH_PROXIES", "127.0.0.1"),
+        proxies=_read_proxies(variables),
         log_format=_read_choice(variables, "BERTH_LOG", ("text", "json")),
         keep_days=_read_count(variables, "BERTH_KEEP_DAYS"),
         user_disk_gib=_read_count(variables, "BERTH_USER_DISK_GIB"),
@@ -137,6 +138,20 @@ def _read_switch(variables: Mapping[str, str], name: str) -> bool:
 
 def _read_list(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in variables.get(name, "").split(",") if part.strip())
+
+
+def _read_proxies(variables: Mapping[str, str]) -> str:
+    """A name would be compared with addresses and never match: nobody would be told that the proxy is not believed."""
+    text = variables.get("BERTH_PROXIES", "127.0.0.1")
+    for part in filter(None, map(str.strip, text.split(","))):
+        try:
+            ipaddress.ip_network(part, strict=False)
+        except ValueError:
+            if part != "*":
+                raise WrongSetting(
+                    f"BERTH_PROXIES is {text!r}; give addresses or networks, such as 10.0.0.7,10.1.0.0/16."
+                ) from None
+    return text
 
 
 def _read_mail(variables: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
 """The systemd units: what they say, and that systemd understands them."""
 
+import re
 import shutil
 import subprocess
 from io import StringIO
@@ -13,6 +14,7 @@ from orchestrator import service_units
 from orchestrator.config.environment import read_environment
 from tests.conftest import lacking
 
+SETTINGS = Path(__file__).resolve().parents[2] / "docs/reference/settings.md"
 VARIABLES = {"BERTH_HOME": "/srv/berth %h", "BERTH_PORT": "9000", "DATABASE_URL": "postgresql://u:secret@h/n"}
 
 
@@ -34,6 +36,13 @@ def test_units_keep_what_was_chosen_but_no_password(units):
     assert 'Environment="BERTH_HOME=/srv/berth %%h"' in web
     assert "Environment=BERTH_PORT=9000" in web
     assert not any("secret" in text for text in units.values())
+
+
+def test_units_can_keep_every_setting_but_two():
+    documented = set(re.findall(r"^\| `(\w+)`", SETTINGS.read_text(), re.MULTILINE))
+
+    # A password is in the one; the other is never right on a server.
+    assert documented - set(service_units.KEPT) == {"DATABASE_URL", "BERTH_DEBUG"}
 
 
 def test_a_redis_of_somebody_else_gets_no_unit():

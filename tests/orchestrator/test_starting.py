@@ -61,6 +61,7 @@ def test_nothing_must_be_set():
         ("BERTH_DEBUG", "yes"),
         ("BERTH_TLS", "on"),
         ("BERTH_LOG", "xml"),
+        ("BERTH_PROXIES", "127.0.0.1,caddy"),
         ("BERTH_KEEP_DAYS", "-1"),
         ("BERTH_USER_DISK_GIB", "1.5"),
         ("DATABASE_URL", "mysql://x/y"),
