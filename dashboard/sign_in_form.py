@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from orchestrator import audit, sign_in_limits, words
+from orchestrator.exceptions import Unavailable
 
 
 class SignInForm(AuthenticationForm):
@@ -23,4 +24,7 @@ class SignInForm(AuthenticationForm):
                 f"Too many wrong passwords from here; try again in {words.duration(self.wait_s)}.",
                 code="limited",
             )
-        return super().clean()
+        try:
+            return super().clean()
+        except Unavailable as error:  # the directory
+            raise ValidationError(str(error), code="unavailable") from None

@@ -102,6 +102,7 @@ if ENVIRONMENT.tls:
 INSTALLED_APPS += _SIGN_ON.pop("INSTALLED_APPS", [])
 MIDDLEWARE += _SIGN_ON.pop("MIDDLEWARE", [])
 SINGLE_SIGN_ON_NAME = ""  # unless people may sign in by OpenID Connect
+LDAP: single_sign_on.Ldap | None = None  # unless there is a directory
 globals().update(_SIGN_ON)
 
 LANGUAGE_CODE = "en"

@@ -1,4 +1,4 @@
-"""Sign-in by somebody else's directory: OpenID Connect (django-allauth) and LDAP (django-python3-ldap)."""
+"""Sign-in by somebody else's directory: OpenID Connect (django-allauth) and LDAP (``orchestrator.directory``)."""
 
 import re
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from orchestrator.config.environment import WrongSetting
 
 PROVIDER = "oidc"  # in the addresses: /sso/oidc/login/callback/
+ROLES = ("admin", "operator", "submitter", "viewer")  # the strongest first
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 
 
@@ -27,6 +28,9 @@ class Ldap:
     search_base: str
     user_attribute: str
     start_tls: bool
+    domain: str  # of Active Directory; empty elsewhere
+    ca_file: str | None  # who may vouch for the directory; None: whom the system trusts
+    roles: tuple[tuple[str, str], ...]  # (role, name of the group), the strongest role first
 
 
 def read_openid_connect(variables: Mapping[str, str]) -> OpenIdConnect | None:
@@ -87,7 +91,32 @@ def read_ldap(variables: Mapping[str, str]) -> Ldap | None:
         raise WrongSetting(
             f"BERTH_LDAP_USER_ATTRIBUTE is {attribute!r}; give uid, sAMAccountName or the like."
         )
-    return Ldap(url, base, attribute, start_tls=urlsplit(url).scheme == "ldap")
+    ca_file = variables.get("BERTH_LDAP_CA_FILE") or None
+    if ca_file is not None and not Path(ca_file).is_file():
+        raise WrongSetting(f"BERTH_LDAP_CA_FILE {ca_file!r} is no file; give certificates in PEM form.")
+    return Ldap(
+        url,
+        base,
+        attribute,
+        start_tls=urlsplit(url).scheme == "ldap",
+        domain=variables.get("BERTH_LDAP_DOMAIN", ""),
+        ca_file=ca_file,
+        roles=_read_roles(variables.get("BERTH_LDAP_ROLES", "")),
+    )
+
+
+def _read_roles(text: str) -> tuple[tuple[str, str], ...]:
+    """``admin=cn=gpu-admins,ou=groups,dc=lab; operator=...``"""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        role, _, group = part.partition("=")
+        if role.strip() not in ROLES or "=" not in group:
+            raise WrongSetting(
+                f"BERTH_LDAP_ROLES has {part!r}; give role=name of a group, separated by ';', with the roles "
+                f"{', '.join(ROLES)}."
+            )
+        found[role.strip()] = group.strip()
+    return tuple((role, found[role]) for role in ROLES if role in found)
 
 
 def django_settings(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -98,31 +127,14 @@ def django_settings(variables: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     backends = []
     if (ldap := read_ldap(variables)) is not None:
-        backends.append("django_python3_ldap.auth.LDAPBackend")
-        found |= _ldap_settings(ldap)
+        backends.append("orchestrator.directory.DirectoryBackend")
+        found["LDAP"] = ldap
     if (oidc := read_openid_connect(variables)) is not None:
         backends.append("allauth.account.auth_backends.AuthenticationBackend")
         found |= _oidc_settings(oidc)
     if backends:
         found["AUTHENTICATION_BACKENDS"] = ["django.contrib.auth.backends.ModelBackend", *backends]
     return found
-
-
-def _ldap_settings(ldap: Ldap) -> dict[str, Any]:
-    return {
-        "LDAP_AUTH_URL": [ldap.url],
-        "LDAP_AUTH_USE_TLS": ldap.start_tls,  # a password never crosses the network in the clear
-        "LDAP_AUTH_SEARCH_BASE": ldap.search_base,
-        "LDAP_AUTH_OBJECT_CLASS": "person",
-        "LDAP_AUTH_USER_FIELDS": {
-            "username": ldap.user_attribute,
-            "first_name": "givenName",
-            "last_name": "sn",
-            "email": "mail",
-        },
-        "LDAP_AUTH_CONNECT_TIMEOUT": 5,
-        "LDAP_AUTH_RECEIVE_TIMEOUT": 5,
-    }
 
 
 def _oidc_settings(oidc: OpenIdConnect) -> dict[str, Any]:

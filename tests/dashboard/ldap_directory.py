@@ -17,9 +17,9 @@ from cryptography.x509.oid import NameOID
 from ldap3.core.exceptions import LDAPInvalidDnError
 from ldap3.protocol import rfc4511
 from ldap3.utils.dn import safe_dn
-from pyasn1.codec.ber import decoder, encoder
+from pyasn1.codec.ber import encoder
 
-OK, SIZE_LIMIT, NO_SUCH_OBJECT, WRONG_PASSWORD = 0, 4, 32, 49
+OK, WRONG_PASSWORD = 0, 49
 START_TLS = "1.3.6.1.4.1.1466.20037"
 
 Entry = dict[str, list[str]]
@@ -32,7 +32,6 @@ class Directory:
     people: dict[str, Entry]  # with userPassword
     context: ssl.SSLContext
     binds: list[str] = field(default_factory=list)
-    filters: list[str] = field(default_factory=list)
     in_the_clear: list[str] = field(default_factory=list)  # passwords that came without TLS
     port: int = 0
 
@@ -60,16 +59,16 @@ class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         self.is_encrypted = False
         while (data := self._read()) is not None:
-            message, _ = decoder.decode(data, asn1Spec=rfc4511.LDAPMessage())
-            self.number = int(message["messageID"])
-            operation = message["protocolOp"]
-            match operation.getName():
-                case "bindRequest":
-                    self._bind(operation["bindRequest"])
-                case "searchRequest":
-                    self._search(operation["searchRequest"])
-                case "extendedReq":
-                    self._start_tls(operation["extendedReq"])
+            [(_, parts)] = _parse(data)
+            (_, number), (kind, operation), *_ = parts
+            self.number = int.from_bytes(number, "big")
+            match kind:
+                case 0x60:
+                    self._bind(operation)
+                case 0x63:
+                    self._search(operation)
+                case 0x77:
+                    self._start_tls(operation)
                 case _:
                     return
 
@@ -95,18 +94,16 @@ class _Connection(socketserver.BaseRequestHandler):
             data += part
         return data
 
-    def _bind(self, request: Any) -> None:
-        password = bytes(request["authentication"]["simple"]).decode()
+    def _bind(self, parts: list[Any]) -> None:
+        name, password = parts[1][1].decode(), parts[2][1].decode()
         if password and not self.is_encrypted:
             self.directory.in_the_clear.append(password)
-        code = self.directory.bind(bytes(request["name"]).decode(), password)
-        self._answer("bindResponse", _result(rfc4511.BindResponse(), code))
+        self._answer("bindResponse", _result(rfc4511.BindResponse(), self.directory.bind(name, password)))
 
-    def _search(self, request: Any) -> None:
-        base = bytes(request["baseObject"]).decode()
-        self.directory.filters.append(request["filter"].prettyPrint())
-        wanted = [bytes(name).decode() for name in request["attributes"]]
-        for dn, entry in self.directory.search(base, lambda entry: _matches(request["filter"], entry)):
+    def _search(self, parts: list[Any]) -> None:
+        base, question = parts[0][1].decode(), parts[6]
+        wanted = [name.decode() for _, name in parts[7][1]]
+        for dn, entry in self.directory.search(base, lambda entry: _matches(question, entry)):
             found = rfc4511.SearchResultEntry()
             found["object"] = dn.encode()
             for name in wanted:
@@ -119,8 +116,8 @@ class _Connection(socketserver.BaseRequestHandler):
             self._answer("searchResEntry", found)
         self._answer("searchResDone", _result(rfc4511.SearchResultDone(), OK))
 
-    def _start_tls(self, request: Any) -> None:
-        assert bytes(request["requestName"]).decode() == START_TLS
+    def _start_tls(self, parts: list[Any]) -> None:
+        assert parts[0][1].decode() == START_TLS
         self._answer("extendedResp", _result(rfc4511.ExtendedResponse(), OK))
         self.request = self.directory.context.wrap_socket(self.request, server_side=True)
         self.is_encrypted = True
@@ -140,16 +137,26 @@ def _result(answer: Any, code: int) -> Any:
     return answer
 
 
-def _matches(question: Any, entry: Entry) -> bool:
-    kind = question.getName()
-    part = question[kind]
-    if kind == "and":
-        return all(_matches(each, entry) for each in part)
-    if kind == "present":
-        return bytes(part).decode() in entry
-    assert kind == "equalityMatch", kind
-    wanted = bytes(part["assertionValue"]).decode().casefold()
-    return wanted in [value.casefold() for value in entry.get(bytes(part["attributeDesc"]).decode(), [])]
+def _parse(data: bytes) -> list[tuple[int, Any]]:
+    """BER: tags with their bytes, or with their parts where they have some."""
+    found = []
+    while data:
+        tag, length, start = data[0], data[1], 2
+        if length & 0x80:
+            start += length & 0x7F
+            length = int.from_bytes(data[2:start], "big")
+        value, data = data[start : start + length], data[start + length :]
+        found.append((tag, _parse(value) if tag & 0x20 else value))
+    return found
+
+
+def _matches(question: tuple[int, Any], entry: Entry) -> bool:
+    kind, parts = question
+    if kind == 0xA0:  # and
+        return all(_matches(each, entry) for each in parts)
+    assert kind == 0xA3, "attribute=value is all that we ask"
+    (_, name), (_, value) = parts
+    return value.decode().casefold() in [each.casefold() for each in entry.get(name.decode(), [])]
 
 
 class _Server(socketserver.ThreadingTCPServer):

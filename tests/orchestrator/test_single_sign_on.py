@@ -33,6 +33,9 @@ def test_the_secret_comes_from_a_file(tmp_path):
         ({"BERTH_LDAP_URL": "dir.lab.example"}, "ldaps://host"),
         ({"BERTH_LDAP_URL": "ldaps://dir.lab.example"}, "BERTH_LDAP_SEARCH_BASE"),
         ({**LDAP, "BERTH_LDAP_USER_ATTRIBUTE": "uid)(cn=*"}, "BERTH_LDAP_USER_ATTRIBUTE"),
+        ({**LDAP, "BERTH_LDAP_CA_FILE": "/nowhere/at/all"}, "BERTH_LDAP_CA_FILE"),
+        ({**LDAP, "BERTH_LDAP_ROLES": "boss=cn=chiefs,dc=lab"}, "roles admin, operator"),
+        ({**LDAP, "BERTH_LDAP_ROLES": "admin=chiefs"}, "role=name of a group"),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_would_do(variables, said):
@@ -45,6 +48,11 @@ def test_a_password_never_goes_to_the_directory_in_the_clear():
 
     assert found is not None
     assert found.start_tls
-    settings = django_settings(LDAP)
-    assert settings["LDAP_AUTH_USE_TLS"]
-    assert settings["AUTHENTICATION_BACKENDS"][-1].endswith("LDAPBackend")
+    assert django_settings(LDAP)["AUTHENTICATION_BACKENDS"][-1].endswith("DirectoryBackend")
+
+
+def test_roles_of_groups_are_read_with_the_strongest_first():
+    found = read_ldap({**LDAP, "BERTH_LDAP_ROLES": "viewer = cn=guests,dc=lab; admin=cn=chiefs,dc=lab;"})
+
+    assert found is not None
+    assert found.roles == (("admin", "cn=chiefs,dc=lab"), ("viewer", "cn=guests,dc=lab"))
