@@ -18,7 +18,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent.parent
 HOME = ENVIRONMENT.home
 
 try:
-    HOME.uploads.mkdir(parents=True, exist_ok=True)
+    # Code, logs and the database are not for the machine's other users; a folder that is there keeps its mode.
+    HOME.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    HOME.uploads.mkdir(exist_ok=True)
     SECRET_KEY = read_or_create(HOME.secret_key, lambda: secrets.token_urlsafe(64))
 except OSError as error:
     raise SystemExit(

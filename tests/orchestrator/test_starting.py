@@ -120,6 +120,21 @@ def test_a_wrong_setting_stops_the_start_with_one_sentence(name, value):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_new_home_is_for_its_user_alone(tmp_path):
+    home = tmp_path / "new" / "home"
+    script = "import os; os.umask(0o022); import orchestrator.config.settings"
+
+    subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "BERTH_HOME": str(home)},
+        cwd=REPOSITORY,
+        timeout=60,
+        check=True,
+    )
+
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
 # --- starting
 
 
