@@ -1,0 +1,85 @@
+"""Commands for files: what jobs wrote, and what they read."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import JobId, Json
+from orchestrator.cli.printing import remark, show_json
+
+commands = typer.Typer()
+data_app = typer.Typer(help="Datasets: list, add.", invoke_without_command=True)
+commands.add_typer(data_app, name="data", rich_help_panel="Fetch")
+
+
+@commands.command(rich_help_panel="Fetch")
+def pull(
+    job: JobId = None,
+    files: Annotated[list[str] | None, typer.Argument(help="paths or patterns; default: all")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="folder; default: one named after the job")] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", "-c", metavar="STEP", help="a checkpoint, or latest, as .tar"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace files that are here and differ")] = False,
+    as_json: Json = False,
+) -> None:
+    """Download what a job wrote to its output folder, or a checkpoint."""
+    from orchestrator.cli import pulling
+    from orchestrator.cli.choosing import connect, newest_running
+
+    chosen = newest_running(connect(), job)
+    if checkpoint is not None:
+        fetched = [pulling.pull_checkpoint(chosen, checkpoint, to)]
+    else:
+        fetched = pulling.pull_files(chosen, files or [], to, overwrite=force)
+    if as_json:
+        show_json([str(path) for path in fetched])
+    else:
+        for path in fetched:
+            typer.echo(path)
+
+
+@data_app.callback()
+def data(ctx: typer.Context, as_json: Json = False) -> None:
+    if ctx.invoked_subcommand is None:
+        list_data(as_json=as_json)
+
+
+@data_app.command("list")
+def list_data(as_json: Json = False) -> None:
+    """Every registered dataset."""
+    from orchestrator.cli.choosing import connect
+
+    datasets = connect().datasets()
+    if as_json:
+        show_json([each.json for each in datasets])
+        return
+    from orchestrator.cli.explaining import dataset_table
+    from orchestrator.cli.tables import terminal
+
+    if datasets:
+        terminal().print(dataset_table(datasets))
+    else:
+        remark("No datasets yet. Register one with: berth data add NAME PATH")
+
+
+@data_app.command("add")
+def add_data(
+    name: Annotated[str, typer.Argument(help="how jobs call it")],
+    path: Annotated[str, typer.Argument(help="on the server: absolute, or below the root")],
+    root: Annotated[str | None, typer.Option(help="one of the server's dataset roots")] = None,
+    version: Annotated[str, typer.Option(help="versions never change")] = "1",
+    description: Annotated[str, typer.Option()] = "",
+    as_json: Json = False,
+) -> None:
+    """Register a file or folder of the server as a dataset."""
+    from orchestrator.cli.choosing import connect
+    from orchestrator.cli.explaining import say_dataset
+
+    added = connect().add_dataset(name, root=root, path=path, version=version, description=description)
+    if as_json:
+        show_json(added.json)
+    else:
+        say_dataset(added)

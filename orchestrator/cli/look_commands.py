@@ -1,0 +1,131 @@
+"""Commands that show jobs, and change nothing."""
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import JobId, Json, PoolName, Rank
+from orchestrator.cli.printing import remark, show_json
+
+commands = typer.Typer()
+
+
+@commands.command(rich_help_panel="Look")
+def ps(
+    state: Annotated[str | None, typer.Option(help="one or several, separated by commas")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="an operator sees everybody's otherwise")] = False,
+    owner: Annotated[str | None, typer.Option(help="whose")] = None,
+    tag: Annotated[str | None, typer.Option(help="with this tag")] = None,
+    search: Annotated[str | None, typer.Option("--search", "-q", help="part of a name or id")] = None,
+    pool: PoolName = None,
+    count: Annotated[int, typer.Option("--number", "-n", min=1, help="at most so many")] = 20,
+    as_json: Json = False,
+) -> None:
+    """The newest jobs."""
+    from orchestrator.cli.choosing import connect
+
+    berth = connect()
+    whose = berth.me().username if mine else owner
+    jobs = list(berth.jobs(state=state, owner=whose, tag=tag, q=search, pool=pool, limit=count))
+    if as_json:
+        show_json([job.json for job in jobs])
+        return
+    from orchestrator.cli.tables import job_table, terminal
+
+    if jobs:
+        console = terminal()
+        console.print(job_table(jobs, console.width))
+    elif any((state, whose, tag, search, pool)):
+        remark("No job is like that.")
+    else:
+        remark("No jobs yet. Submit one with: berth run train.py")
+
+
+@commands.command(rich_help_panel="Look")
+def top(
+    once: Annotated[bool, typer.Option("--once", help="print it and return")] = False, as_json: Json = False
+) -> None:
+    """Devices and jobs, live."""
+    from orchestrator.cli import watching
+    from orchestrator.cli.choosing import connect
+
+    watching.top(connect(), once=once, as_json=as_json)
+
+
+@commands.command(rich_help_panel="Look")
+def watch(
+    job: JobId = None,
+    metric: Annotated[str | None, typer.Option(help="which to draw; default: the loss")] = None,
+    rank: Rank = 0,
+    as_json: Json = False,
+) -> None:
+    """Loss and log of a job, live; exits as the job does."""
+    from orchestrator.cli import watching
+    from orchestrator.cli.choosing import connect, newest_running
+
+    chosen = newest_running(connect(), job)
+    raise typer.Exit(watching.watch(chosen, metric=metric, rank=rank, as_json=as_json))
+
+
+@commands.command(rich_help_panel="Look")
+def why(job: JobId = None, as_json: Json = False) -> None:
+    """Why a job waits, until when, and what would start it now; default: your oldest waiting one."""
+    from orchestrator.cli.choosing import connect, oldest_waiting
+
+    chosen = oldest_waiting(connect(), job)
+    answer = chosen.explain()
+    if as_json:
+        show_json(answer.json)
+        return
+    from orchestrator.cli.explaining import explain
+
+    explain(chosen, answer)
+
+
+@commands.command(rich_help_panel="Look")
+def logs(
+    job: JobId = None,
+    error: Annotated[bool, typer.Option("--error", help="why it failed, with the last lines before")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="go on until it ends; exit as it does")
+    ] = False,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="only the last lines")] = None,
+    rank: Rank = 0,
+    attempt: Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="default: the newest")] = None,
+    as_json: Json = False,
+) -> None:
+    """The log of a job; default: your newest one, with --error your newest failed one."""
+    from orchestrator.cli import following
+    from orchestrator.cli.choosing import FAILED, connect, newest, newest_running
+
+    berth = connect()
+    if error:
+        following.print_error(newest(berth, job, FAILED, "None of your jobs has failed."), as_json=as_json)
+        return
+    chosen = newest_running(berth, job)
+    if follow:
+        raise typer.Exit(following.follow_log(chosen, rank=rank, attempt=attempt, tail=tail, as_json=as_json))
+    following.print_log(chosen, rank=rank, attempt=attempt, tail=tail, as_json=as_json)
+
+
+@commands.command(rich_help_panel="Look", context_settings={"ignore_unknown_options": True})
+def compare(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB]... or -N", help="the last N of yours")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="also what is the same")] = False,
+    as_json: Json = False,
+) -> None:
+    """What differs between jobs: berth compare -3"""
+    from orchestrator.cli.choosing import connect, jobs_to_compare
+    from orchestrator.cli.comparing import compare as rows_of
+    from orchestrator.cli.comparing import comparison_table, rows_as_json
+
+    chosen = jobs_to_compare(connect(), jobs or ["-2"])
+    rows = rows_of(chosen)
+    if as_json:
+        show_json(rows_as_json(chosen, rows))
+        return
+    from orchestrator.cli.tables import terminal
+
+    terminal().print(comparison_table(chosen, [row for row in rows if row.differs or everything]))

@@ -1,0 +1,54 @@
+"""Commands that change jobs."""
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import JobIds, Json, complete_job
+
+commands = typer.Typer()
+
+
+@commands.command(rich_help_panel="Steer")
+def cancel(
+    jobs: JobIds = None,
+    array: Annotated[bool, typer.Option("--array", help="All jobs of the array that it belongs to.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Stop jobs for good; without a name your only one, or it asks which."""
+    from orchestrator.cli.steering import cancel_jobs
+
+    cancel_jobs(jobs, array=array, as_json=as_json)
+
+
+@commands.command(rich_help_panel="Steer")
+def hold(jobs: JobIds = None, as_json: Json = False) -> None:
+    """Keep waiting jobs from starting."""
+    from orchestrator.cli.steering import hold_jobs
+
+    hold_jobs(jobs, as_json=as_json)
+
+
+@commands.command(rich_help_panel="Steer")
+def release(jobs: JobIds = None, as_json: Json = False) -> None:
+    """Let held jobs start again."""
+    from orchestrator.cli.steering import release_jobs
+
+    release_jobs(jobs, as_json=as_json)
+
+
+@commands.command(rich_help_panel="Steer")
+def move(
+    job: Annotated[str, typer.Argument(help="a waiting job of yours", autocompletion=complete_job)],
+    before: Annotated[
+        str | None, typer.Option("--before", help="this one", autocompletion=complete_job)
+    ] = None,
+    behind: Annotated[
+        str | None, typer.Option("--behind", help="this one", autocompletion=complete_job)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Order your waiting jobs among themselves: berth move a --before b"""
+    from orchestrator.cli.steering import move_job
+
+    move_job(job, before=before, behind=behind, as_json=as_json)
