@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from orchestrator import words
-from orchestrator.models import Use
+from orchestrator.models import Device, Use
 from orchestrator.timeline import Bar, Timeline, read_timeline
 
 # How far back and ahead each choice looks.
@@ -50,8 +50,7 @@ def show_lanes(chosen: str, now: datetime) -> dict[str, Any]:
     return {
         "ranges": [{"name": each, "chosen": each == name} for each in RANGES],
         "lanes": [
-            {"device": device, "parts": _parts(device.pk, kept, found, window, now)}
-            for device in found.devices
+            {"device": device, "parts": _parts(device, kept, found, window, now)} for device in found.devices
         ],
         "now_at": window.place(now),
         "ticks": _ticks(window),
@@ -94,12 +93,12 @@ def _bar(merged: dict[str, Any], window: Window) -> dict[str, Any]:
 
 
 def _parts(
-    device_id: str, bars: Sequence[dict[str, Any]], found: Timeline, window: Window, now: datetime
+    device: Device, bars: Sequence[dict[str, Any]], found: Timeline, window: Window, now: datetime
 ) -> list[dict[str, Any]]:
     """A lane from left to right: what others had, what jobs had or will have, and between them idle times."""
-    own = sorted((bar for bar in bars if bar["bar"].device_id == device_id), key=lambda bar: bar["left"])
+    own = sorted((bar for bar in bars if bar["bar"].device_id == device.pk), key=lambda bar: bar["left"])
     others = []
-    for span in (one for one in found.spans if one.device_id == device_id and one.use in USES):
+    for span in (one for one in found.spans if one.device_id == device.pk and one.use in USES):
         left = window.place(span.started_at)
         width = round(window.place(span.lasted_until(now)) - left, 2)
         if width >= LEAST_PERCENT:
@@ -107,12 +106,28 @@ def _parts(
                 {"kind": "other", "left": left, "width": width, "use": USES[Use(span.use)], "who": span.owner}
             )
     taken = sorted([bar for bar in own if not bar["planned"]] + others, key=lambda one: one["left"])
-    return _idle(taken, window, now) + others + own
+    known = window.place(device.added_at)  # before, nobody knows
+    return _idle(taken, known, window, now) + others + _in_turn(own)
 
 
-def _idle(taken: Sequence[dict[str, Any]], window: Window, now: datetime) -> list[dict[str, Any]]:
+def _in_turn(bars: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What waits is drawn from where the planned bars before it end."""
+    free_from, found = 0.0, []
+    for bar in bars:
+        if bar["planned"] and bar["bar"].rank is None and bar["left"] < free_from:
+            right = bar["left"] + bar["width"]
+            bar = {**bar, "left": free_from, "width": round(max(0.0, right - free_from), 2)}
+        if bar["planned"]:
+            free_from = max(free_from, bar["left"] + bar["width"])
+        found.append(bar)
+    return [bar for bar in found if bar["width"] >= LEAST_PERCENT]
+
+
+def _idle(
+    taken: Sequence[dict[str, Any]], known: float, window: Window, now: datetime
+) -> list[dict[str, Any]]:
     span_s = (window.end - window.start).total_seconds()
-    parts, at = [], 0.0
+    parts, at = [], known
     for one in [*taken, {"left": window.place(now), "width": 0.0}]:
         width = round(one["left"] - at, 2)
         if width > 2 * LEAST_PERCENT:

@@ -1,0 +1,78 @@
+"""The time line as the pages draw it."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from dashboard.lanes import show_lanes
+from orchestrator.models import Device, DeviceSpan, JobState, Lease, Use
+
+
+@pytest.fixture
+def now():
+    return timezone.now()
+
+
+@pytest.fixture
+def lane(now):
+    """The parts of the first device's lane."""
+
+    def read() -> list[dict[str, Any]]:
+        Device.objects.update(added_at=now - timedelta(days=30))
+        parts: list[dict[str, Any]] = show_lanes("2 h", now)["lanes"][0]["parts"]
+        return parts
+
+    return read
+
+
+def test_idle_times_stand_between_jobs_and_say_how_long_they_were(home, now, lane, make_attempt):
+    make_attempt(state=JobState.RUNNING)
+    Lease.objects.update(started_at=now - timedelta(minutes=60))
+
+    idle, job = lane()[:2]
+
+    assert (idle["kind"], idle["left"], idle["width"], idle["said"]) == ("idle", 0.0, 25.0, "idle 1 h")
+    assert (job["kind"], job["left"], job["width"], job["is_named"]) == ("job", 25.0, 25.0, True)
+
+
+def test_a_device_was_not_idle_before_anybody_knew_it(home, now, make_device):
+    make_device(0)
+
+    assert show_lanes("2 h", now)["lanes"][0]["parts"] == []
+
+
+def test_what_others_had_is_neither_idle_nor_a_jobs(home, now, lane, make_device):
+    DeviceSpan.objects.create(
+        device=make_device(0), use=Use.FOREIGN, owner="carl", started_at=now - timedelta(hours=1), seen_at=now
+    )
+
+    kinds = [(part["kind"], part.get("who", "")) for part in lane()]
+
+    assert kinds == [("idle", ""), ("other", "carl")]
+
+
+def test_attempts_that_follow_each_other_are_one_bar(home, now, lane, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    first = attempt.leases.get()
+    Lease.objects.update(started_at=now - timedelta(minutes=30))
+    Lease.objects.create(
+        attempt=attempt, device=first.device, rank=0, started_at=now - timedelta(minutes=60),
+        ended_at=now - timedelta(minutes=30, seconds=20),
+    )  # fmt: skip
+
+    bars = [part for part in lane() if part["kind"] == "job" and not part["planned"]]
+
+    assert [(bar["left"], bar["width"]) for bar in bars] == [(25.0, 25.0)]
+
+
+@pytest.mark.parametrize("chosen", ["2 h", "12 h", "24 h", "7 d", "", "1 y", "x" * 2_000_000])
+def test_ticks_are_few_and_in_place_for_every_range(home, now, make_device, chosen):
+    make_device(0)
+
+    shown = show_lanes(chosen, now)
+
+    assert 2 <= len(shown["ticks"]) <= 10
+    assert all(0 <= tick["left"] <= 100 for tick in shown["ticks"])
+    assert sum(each["chosen"] for each in shown["ranges"]) == 1
