@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.system.queue_page import open_queue
 from tests.system.server import Server
 
 pytestmark = pytest.mark.slow
@@ -97,10 +98,11 @@ def first_told(server: Server, job: str) -> dict[str, Any] | None:
 
 
 def test_a_job_for_all_devices_starts_within_the_range_it_was_told(server: Server) -> None:
-    with Stream(server) as stream:
+    with Stream(server) as stream, open_queue(server) as page:
         for _ in range(3):  # it may start before it was told anything
             wide = server.submit(WIDE, gpus=8, launcher="direct", name="wide")
             told = first_told(server, wide)
+            page.look()
             ended = server.wait_for_end(wide, 300)
             assert ended["state"] == "succeeded"
             if told:
@@ -109,6 +111,7 @@ def test_a_job_for_all_devices_starts_within_the_range_it_was_told(server: Serve
 
     assert told is not None
     assert told["sentence"].startswith("Waits for 8 simulated GPUs;")
+    assert page.said("Waits for 8 simulated GPUs;")
     started = seconds(ended["started_at"])
     assert seconds(told["start_earliest"]) - SLACK_S <= started <= seconds(told["start_latest"]) + SLACK_S
     assert any(seconds(job["submitted_at"]) > seconds(ended["submitted_at"]) for job in later)
@@ -120,8 +123,11 @@ def test_who_makes_room_for_a_higher_priority_loses_at_most_an_interval(server: 
     )
     server.wait_until(lambda: (server.job(low)["progress"]["step"] or 0) >= 25)
 
-    high = server.submit(SHORT, name="high", priority=70)
+    with open_queue(server) as page:
+        high = server.submit(SHORT.replace("1", "4"), name="high", priority=70)
+        server.wait_until(lambda: "Made room for high #" in page.look(), 60)
 
+    assert page.said("Waits for low to save a checkpoint and make room.")
     assert server.wait_for_end(high)["state"] == "succeeded"
     server.wait_until(lambda: server.job(low)["attempt_count"] == 2 and server.job(low)["progress"]["step"])
     server.wait_until(lambda: "step" in server.log(low, attempt=2))
