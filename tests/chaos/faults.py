@@ -65,48 +65,48 @@ def end_service(field: Field) -> str:
 
 def stop_service(field: Field) -> str:
     name = field.random.choice(SERVICES)
-    pids = field.server.service(name)
-    kill(pids, signal.SIGSTOP)
-    field.hold(1, 6)
-    kill(pids, signal.SIGCONT)
-    return f"SIGSTOP and SIGCONT {name}"
+    return _stop(field, field.server.service(name), 6, name)
 
 
 def kill_supervisor(field: Field) -> str:
-    job = field.victim()
-    kill(field.server.supervisors(job) if job else [])
+    job, pids = _of_victim(field, Server.supervisors)
+    kill(pids)
     return f"SIGKILL supervisor of {job}"
 
 
 def end_supervisor(field: Field) -> str:
-    job = field.victim()
-    kill(field.server.supervisors(job) if job else [], signal.SIGTERM)
+    job, pids = _of_victim(field, Server.supervisors)
+    kill(pids, signal.SIGTERM)
     return f"SIGTERM supervisor of {job}"
 
 
 def stop_supervisor(field: Field) -> str:
-    job = field.victim()
-    pids = field.server.supervisors(job) if job else []
-    kill(pids, signal.SIGSTOP)
-    field.hold(1, 6)
-    kill(pids, signal.SIGCONT)
-    return f"SIGSTOP and SIGCONT supervisor of {job}"
+    job, pids = _of_victim(field, Server.supervisors)
+    return _stop(field, pids, 6, f"supervisor of {job}")
 
 
 def kill_rank(field: Field) -> str:
-    job = field.victim()
-    ranks = field.server.ranks(job) if job else []
+    job, ranks = _of_victim(field, Server.ranks)
     kill(ranks[-1:])
     return f"SIGKILL rank {len(ranks) - 1} of {job}"
 
 
 def stop_rank(field: Field) -> str:
+    job, ranks = _of_victim(field, Server.ranks)
+    return _stop(field, ranks, 4, f"ranks of {job}")
+
+
+def _of_victim(field: Field, find: Callable[[Server, str], list[int]]) -> tuple[str | None, list[int]]:
+    """A job that trains, and some of its processes; nobody where none does."""
     job = field.victim()
-    ranks = field.server.ranks(job) if job else []
-    kill(ranks, signal.SIGSTOP)
-    field.hold(1, 4)
-    kill(ranks, signal.SIGCONT)
-    return f"SIGSTOP and SIGCONT ranks of {job}"
+    return job, find(field.server, job) if job else []
+
+
+def _stop(field: Field, pids: list[int], most_s: float, whom: str) -> str:
+    kill(pids, signal.SIGSTOP)
+    field.hold(1, most_s)
+    kill(pids, signal.SIGCONT)
+    return f"SIGSTOP and SIGCONT {whom}"
 
 
 def kill_services(field: Field) -> str:
@@ -181,8 +181,7 @@ def flip_bit(field: Field) -> str:
 
 def corrupt(field: Field, how: str) -> str:
     """The newest generation is damaged, the script's own file torn, and the rank dies."""
-    job = field.victim()
-    ranks = field.server.ranks(job) if job else []
+    job, ranks = _of_victim(field, Server.ranks)
     kill(ranks, signal.SIGSTOP)  # it must not write another meanwhile
     time.sleep(1.5)  # the keeper takes what lies there, if it has not yet
     folder = field.server.home / "jobs" / str(job)

@@ -9,30 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.system.server import Server, job_body
+from tests.system.trainings import training
 
 STEP_S = 0.05
-INTERVAL = 10  # steps between checkpoints
 GRACE_S = 3.0
-# Trains without torch; a zip as torch.save writes it every ten steps; a damaged one makes it fail.
-TRAIN = """
-import os, pathlib, sys, time, zipfile
-total = int(sys.argv[1])
-path = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "count.pt")
-done = 0
-if "--resume" in sys.argv:
-    with zipfile.ZipFile(path) as file:
-        done = int(file.read("count"))
-print("began at", done, flush=True)
-for step in range(done + 1, total + 1):
-    time.sleep(0.05)
-    if os.environ["RANK"] == "0":
-        print("step", step, "loss", 1 / step, flush=True)
-        if step % 10 == 0:
-            with zipfile.ZipFile(path.with_suffix(".part"), "w") as file:
-                file.writestr("count", str(step))
-                file.writestr("weights", b"w" * 20_000)
-            path.with_suffix(".part").replace(path)
-"""
+TRAIN = training(STEP_S, weights_bytes=20_000)
 # Leaves a daemon behind that nobody's session or parent leads to; only the nonce in its environment does.
 DAEMON = (
     """

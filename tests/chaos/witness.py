@@ -8,8 +8,9 @@ from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tests.chaos.load import GRACE_S, INTERVAL, Load
+from tests.chaos.load import GRACE_S, Load
 from tests.system.server import FINAL, Server, processes
+from tests.system.trainings import INTERVAL
 
 LOOK_EVERY_S = 0.4
 DOUBLED_AFTER_S = 1.0  # two looks at one instant are never quite one instant

@@ -1,9 +1,7 @@
 """What is killed while jobs train: ranks, torchrun, supervisors, our services; nothing is lost, nothing runs twice."""
 
 import http.client
-import itertools
 import json
-import re
 import signal
 import sqlite3
 import statistics
@@ -14,29 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.system.server import REPOSITORY, Server, alive, job_body, kill
+from tests.system.trainings import assert_resumed, train
 
 pytestmark = pytest.mark.slow
 
-INTERVAL = 10  # steps between the checkpoints of TRAIN
-# Trains without torch: a step of 20 ms, a zip as torch.save writes it every ten steps, SIGTERM ends it.
-TRAIN = """
-import os, pathlib, sys, time, zipfile
-total = int(sys.argv[1])
-path = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "count.pt")
-done = 0
-if "--resume" in sys.argv:
-    with zipfile.ZipFile(path) as file:
-        done = int(file.read("count"))
-print("began at", done, flush=True)
-for step in range(done + 1, total + 1):
-    time.sleep(0.02)
-    if os.environ["RANK"] == "0":
-        print("step", step, "loss", 1 / step, flush=True)
-        if step % 10 == 0:
-            with zipfile.ZipFile(path.with_suffix(".part"), "w") as file:
-                file.writestr("count", str(step))
-            path.with_suffix(".part").replace(path)
-"""
 # The first attempt leaves a whole checkpoint, then half of the next in its place.
 TEAR = """
 import os, pathlib, time, zipfile
@@ -54,28 +33,6 @@ else:
         print("half", flush=True)
         time.sleep(60)
 """
-
-
-def train(server: Server, steps: int = 200, **fields: object) -> str:
-    return server.submit(TRAIN, args=[str(steps)], resume_args=["--resume"], **fields)
-
-
-def last_step(log: str) -> int:
-    return max(int(step) for step in re.findall(r"^step (\d+)", log, re.MULTILINE))
-
-
-def began_at(log: str) -> int:
-    found = re.search(r"^(?:began at|resumed at step) (\d+)", log, re.MULTILINE)
-    assert found, log
-    return int(found[1])
-
-
-def assert_resumed(server: Server, job: str, *, interval: int = INTERVAL, attempts: int = 2) -> None:
-    """Each attempt began at most a checkpoint interval before the step that the one before had reached."""
-    logs = [server.log(job, attempt) for attempt in range(1, attempts + 1)]
-    assert len(server.attempts(job)) == attempts
-    for before, after in itertools.pairwise(logs):
-        assert 0 <= last_step(before) - began_at(after) <= interval
 
 
 # Of the run itself

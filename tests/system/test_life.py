@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.server import REPOSITORY, Server, alive, free_port
-from tests.system.test_kills import assert_resumed, train
+from tests.system.trainings import assert_resumed, train
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tests.system.server import Server, kill
-from tests.system.test_kills import train
+from tests.system.trainings import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

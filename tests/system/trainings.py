@@ -1,0 +1,59 @@
+"""A training without torch, as tests and campaigns kill it: what it does, and how its log shows where it resumed."""
+
+import itertools
+import re
+
+from tests.system.server import Server
+
+INTERVAL = 10  # steps between its checkpoints
+
+
+def training(step_s: float, *, weights_bytes: int = 0) -> str:
+    """A script whose argument is the number of steps; a zip as torch.save writes it every ten, SIGTERM ends it.
+
+    With ``--resume`` it fails where its checkpoint is damaged.
+    """
+    return f"""
+import os, pathlib, sys, time, zipfile
+total = int(sys.argv[1])
+path = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "count.pt")
+done = 0
+if "--resume" in sys.argv:
+    with zipfile.ZipFile(path) as file:
+        done = int(file.read("count"))
+print("began at", done, flush=True)
+for step in range(done + 1, total + 1):
+    time.sleep({step_s})
+    if os.environ["RANK"] == "0":
+        print("step", step, "loss", 1 / step, flush=True)
+        if step % {INTERVAL} == 0:
+            with zipfile.ZipFile(path.with_suffix(".part"), "w") as file:
+                file.writestr("count", str(step))
+                file.writestr("weights", b"w" * {weights_bytes})
+            path.with_suffix(".part").replace(path)
+"""
+
+
+TRAIN = training(0.02)
+
+
+def train(server: Server, steps: int = 200, **fields: object) -> str:
+    return server.submit(TRAIN, args=[str(steps)], resume_args=["--resume"], **fields)
+
+
+def last_step(log: str) -> int:
+    return max(int(step) for step in re.findall(r"^step (\d+)", log, re.MULTILINE))
+
+
+def began_at(log: str) -> int:
+    found = re.search(r"^(?:began at|resumed at step) (\d+)", log, re.MULTILINE)
+    assert found, log
+    return int(found[1])
+
+
+def assert_resumed(server: Server, job: str, *, interval: int = INTERVAL, attempts: int = 2) -> None:
+    """Each attempt began at most a checkpoint interval before the step that the one before had reached."""
+    logs = [server.log(job, attempt) for attempt in range(1, attempts + 1)]
+    assert len(server.attempts(job)) == attempts
+    for before, after in itertools.pairwise(logs):
+        assert 0 <= last_step(before) - began_at(after) <= interval
