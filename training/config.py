@@ -43,6 +43,7 @@ class TrainConfig:
     activation_checkpointing: ActivationCheckpointing = "none"
     cpu_offload: CpuOffload = "none"
     compile: bool = False
+    plan_trials: bool = False  # five real steps of the planner's best three before it chooses
     comm_hook: CommHook = "none"  # how gradients travel between ranks of ddp and zero1
     local_sgd_steps: int | None = None  # ranks average their weights this often instead of each gradient
     sync_batchnorm: bool = False
@@ -141,6 +142,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
 }
 _SWITCHES: Final = (
     "compile",
+    "plan_trials",
     "sync_batchnorm",
     "find_unused_parameters",
     "broadcast_buffers",

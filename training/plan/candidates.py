@@ -12,8 +12,8 @@ from training.plan.types import CheckpointingName, OffloadName, Plan, PrecisionN
 MOST_MICRO_BATCH = 4096
 _REPLICATED = ("ddp", "zero1", "zero2", "fsdp")
 _FITTING_OFFLOAD: dict[str, tuple[str, ...]] = {
-    "parameters": ("fsdp",),
-    "optimizer": ("single", "ddp", "zero2", "fsdp"),
+    "parameters": ("zero2", "fsdp"),
+    "optimizer": ("single", "ddp"),
     "activations": ("single", "ddp", "zero1", "zero2", "fsdp"),
 }
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,7 +66,10 @@ def choose_plan(training: Training, reporter: Reporter | None = None) -> Plan:
             _tell(reporter, rank, plan, None, "As its settings say.")
         return plan
     if world_size == 1:
-        return _search(training, 1, None, reporter)
+        from training.plan.trial import measure_steps_s  # it needs what stands here
+
+        trials = partial(measure_steps_s, training) if training.config.plan_trials else None
+        return _search(training, 1, None, reporter, trials)
     return _search_together(training, rank, world_size, reporter)
 
 
@@ -108,18 +112,29 @@ def _has_one_answer(training: Training) -> bool:
     """On the host's own memory with only the strategy open: the plainest, without a look at the model."""
     config = training.config
     others = (config.batch_size, config.activation_checkpointing, config.cpu_offload)
-    return training.device.type == "cpu" and declared_memory_bytes() is None and "auto" not in others
+    return (
+        training.device.type == "cpu"
+        and declared_memory_bytes() is None
+        and "auto" not in others
+        and not config.plan_trials
+    )
 
 
 def _fixed(training: Training, world_size: int) -> Plan:
     return fixed_plan(training.config, world_size, has_bf16=has_bf16(training.device))
 
 
-def _search(training: Training, world_size: int, memory_bytes: int | None, reporter: Reporter | None) -> Plan:
+def _search(
+    training: Training,
+    world_size: int,
+    memory_bytes: int | None,
+    reporter: Reporter | None,
+    time_plans: "TimePlans | None" = None,
+) -> Plan:
     from training.plan.tracing import CannotEstimate  # as above
 
     try:
-        table = make_table(training, world_size, memory_bytes=memory_bytes)
+        table = make_table(training, world_size, memory_bytes=memory_bytes, time_plans=time_plans)
     except CannotEstimate as error:
         plan, tried = _try_batches(training, _fixed(training, world_size), memory_bytes)
         _tell(reporter, 0, plan, None, f"Not searched: {error}{tried}")
@@ -150,14 +165,25 @@ def _search_together(training: Training, rank: int, world_size: int, reporter: R
     prefix = f"berth/plan/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     measure_unless_known(training.device, store, rank, world_size, timeout, key=f"{prefix}/link")
     store.set(f"{prefix}/memory/{rank}", str(free_bytes(training.device, world_size)))
+    trials = None
+    if training.config.plan_trials:
+        from training.plan.trial import SharedTrials  # as above
+
+        trials = SharedTrials(training, store, f"{prefix}/trials", rank, world_size)
     if rank:
+        if trials:
+            trials.follow()
         return _read_answer(store.get(f"{prefix}/chosen"))
     least = min(int(store.get(f"{prefix}/memory/{each}")) for each in range(world_size))
     try:
-        plan = _search(training, world_size, declared_memory_bytes() or least, reporter)
+        memory_bytes = declared_memory_bytes() or least
+        plan = _search(training, world_size, memory_bytes, reporter, trials.lead if trials else None)
     except Exception as error:
         store.set(f"{prefix}/chosen", json.dumps({"error": str(error)}))
         raise
+    finally:
+        if trials:
+            trials.end()
     store.set(f"{prefix}/chosen", json.dumps({"plan": plan.to_json()}))
     return plan
 
@@ -186,6 +212,6 @@ def _tell(reporter: Reporter | None, rank: int, plan: Plan, table: PlanTable | N
         step_s=chosen.step_s if chosen else None,
         table=json.dumps(shown),
     )
-    if table is not None and reporter.prints:
+    if table is not None:
         reporter.flush()  # where the file has spoken, nobody looks for metrics in what is printed
         print(table, flush=True)  # noqa: T201 -- a run's log is where its plan belongs

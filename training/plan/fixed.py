@@ -1,5 +1,6 @@
 """The plan that a config spells out, without a search."""
 
+from dataclasses import replace
 from typing import get_args
 
 from training.config import ConfigError, TrainConfig
@@ -16,6 +17,7 @@ def fixed_plan(config: TrainConfig, world_size: int, *, has_bf16: bool = False) 
         ConfigError: the ranks do not fit what was asked; the sentence says what would.
     """
     strategy = _choose_strategy(config, world_size)
+    _refuse_what_it_cannot(config, strategy)
     dp, pp, tp = _divide_ranks(config, strategy, world_size)
     batch_size = DEFAULT_BATCH_SIZE if config.batch_size == "auto" else config.batch_size
     automatic: PrecisionName = "bf16" if has_bf16 else "fp32"
@@ -42,7 +44,9 @@ def _choose_strategy(config: TrainConfig, world_size: int) -> StrategyName:
             return "pipeline"
         if (config.tensor_parallel_size or 1) > 1:
             return "tensor"
-        return "ddp" if world_size > 1 else "single"
+        if world_size > 1:
+            return "fsdp" if config.cpu_offload == "parameters" else "ddp"
+        return "single"
     if config.strategy in ("single", "dp") and world_size > 1:
         several = ", ".join(name for name in get_args(StrategyName) if name not in ("single", "dp"))
         raise ConfigError(
@@ -50,6 +54,19 @@ def _choose_strategy(config: TrainConfig, world_size: int) -> StrategyName:
             f"start one rank, or choose one of {several}, auto."
         )
     return config.strategy
+
+
+def _refuse_what_it_cannot(config: TrainConfig, strategy: StrategyName) -> None:
+    """Of an "auto" that became ``strategy``.  What only ranks among others do is no mistake of one alone."""
+    if config.strategy != "auto":
+        return
+    if strategy == "single" and config.cpu_offload == "parameters":
+        raise ConfigError(
+            "cpu_offload is 'parameters', which strategies zero2 and fsdp can do, and they need several ranks; with "
+            "one choose 'optimizer' or 'activations'."
+        )
+    if strategy in ("pipeline", "tensor"):
+        replace(config, strategy=strategy)  # checks itself
 
 
 def _divide_ranks(config: TrainConfig, strategy: str, world_size: int) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ from torch import nn
 from training.config import ConfigError, TrainConfig
 from training.plan import cost
 from training.plan.candidates import list_plans
+from training.plan.fixed import fixed_plan
 from training.plan.hardware import Hardware
 from training.plan.memory import Footprint, OptimizerCost, peak_bytes
 from training.plan.table import Candidate, PlanTable, format_s, say_bytes, summarise
@@ -22,8 +23,8 @@ SIMPLER_IF_WITHIN = 1.05  # a plainer plan this near to the quickest is taken: p
 BEST_TIMED = 3
 _SHOWN = 24  # candidates kept in a table
 
-TimePlans = Callable[[Sequence[Plan]], Sequence[float]]
-"""Seconds of a real step of each plan, the quickest of a few taken in turns."""
+TimePlans = Callable[[Sequence[Plan]], Sequence[float] | None]
+"""Seconds of a real step of each plan, the quickest of a few taken in turns; None where they failed."""
 
 
 class DoesNotFit(ConfigError):
@@ -98,6 +99,8 @@ def search(
         DoesNotFit: no plan keeps within memory.
     """
     judged = _judge_all(workload, config, hardware, has_bf16, widened=False)
+    if not judged:
+        fixed_plan(config, hardware.count)  # says which settings contradict the devices
     widened = not any(each.fits for each in judged)
     if widened and config.strategy == "auto":
         judged = _judge_all(workload, config, hardware, has_bf16, widened=True)
@@ -149,6 +152,8 @@ def _time_best(fitting: Sequence[Candidate], time_plans: TimePlans) -> list[Cand
     """The best few with a measured step, in its order, before the others."""
     best = fitting[:BEST_TIMED]
     took = time_plans([each.plan for each in best])
+    if took is None:
+        return list(fitting)
     timed = [replace(each, measured_s=step_s) for each, step_s in zip(best, took, strict=True)]
     return sorted(timed, key=lambda each: each.sample_s) + list(fitting[BEST_TIMED:])
 

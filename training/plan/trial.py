@@ -1,13 +1,15 @@
 """Real steps of a plan, to measure what the planner can only foretell."""
 
 import copy
+import json
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch._C._distributed_c10d import PrefixStore  # torch.distributed has it, without saying so
 from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
@@ -17,6 +19,9 @@ from training.plan.types import Plan
 from training.precision import Scaler
 from training.strategies.choose import forward_context, make_strategy, prepare_model, prepare_optimizer
 from training.strategies.interface import Strategy
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 WARM_UP_STEPS = 2
 MEASURED_STEPS = 5
@@ -84,6 +89,52 @@ def measure_steps_s(training: Training, plans: Sequence[Plan]) -> list[float]:
         trials = [stack.enter_context(Trial(training, plan)) for plan in plans]
         rounds = [[trial.step_s() for trial in trials] for _ in range(WARM_UP_STEPS + MEASURED_STEPS)]
     return [min(times) for times in zip(*rounds[WARM_UP_STEPS:], strict=True)]
+
+
+class SharedTrials:
+    """Trials of a training that is being planned, on all its ranks; rank 0 says of which plans."""
+
+    def __init__(self, training: Training, store: "Store", key: str, rank: int, ranks: int) -> None:
+        self._training, self._store, self._key = training, store, key
+        self._rank, self._ranks = rank, ranks
+        self._told = False
+
+    def lead(self, plans: Sequence[Plan]) -> list[float] | None:
+        """Of each plan the step of the slowest rank; None where a rank could not step."""
+        self._tell(plans)
+        self._take_part(plans)
+        of_ranks = [json.loads(self._store.get(f"{self._key}/{rank}")) for rank in range(self._ranks)]
+        if not all(of_ranks):
+            return None
+        return [max(times) for times in zip(*of_ranks, strict=True)]
+
+    def follow(self) -> None:
+        """What the other ranks do while rank 0 searches."""
+        plans = json.loads(self._store.get(f"{self._key}/plans"))
+        if plans:
+            self._take_part([Plan.from_json(plan) for plan in plans])
+
+    def end(self) -> None:
+        """Nobody need wait for plans any more."""
+        if not self._told:
+            self._tell([])
+
+    def _tell(self, plans: Sequence[Plan]) -> None:
+        self._told = True
+        self._store.set(f"{self._key}/plans", json.dumps([plan.to_json() for plan in plans]))
+
+    def _take_part(self, plans: Sequence[Plan]) -> None:
+        backend = "nccl" if self._training.device.type == "cuda" else "gloo"
+        # A store of its own: the training's group would find the addresses of this one there.
+        store = PrefixStore(f"{self._key}/group", self._store)
+        distributed.init_process_group(backend, store=store, rank=self._rank, world_size=self._ranks)
+        try:
+            times = measure_steps_s(self._training, plans)
+        except Exception:  # noqa: BLE001 -- a plan that cannot step is no reason not to train by another
+            times = []  # the group ends with this rank's part in it, so no other rank waits
+        finally:
+            distributed.destroy_process_group()
+        self._store.set(f"{self._key}/{self._rank}", json.dumps(times))
 
 
 def _repeat(batch: Any, size: int) -> Any:

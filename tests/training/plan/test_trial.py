@@ -1,5 +1,8 @@
 import json
+import os
+from pathlib import Path
 
+import pytest
 import torch
 from torch.utils.data import TensorDataset
 
@@ -7,10 +10,15 @@ from benchmarks.models import make_mlp
 from tests.training.plan.models import make_case
 from tests.training.plan.test_search import Same
 from training import TrainConfig, Trainer
+from training.config import ConfigError
+from training.launch import WarmLauncher
 from training.plan.choose import Training, choose_plan
+from training.plan.rates import CACHE_VARIABLE
 from training.plan.trial import measure_steps_s
 from training.plan.types import Plan
 from training.report import Reporter
+
+REPOSITORY = Path(__file__).parents[3]
 
 
 def test_trial_steps_leave_the_model_and_the_generators_alone():
@@ -74,3 +82,58 @@ def test_its_open_batch_is_found_by_trial_where_memory_has_a_limit(tmp_path, mon
     assert 64 < plan.batch_size < 1000
     assert f"{plan.batch_size} fits" in chosen["why"]
     assert not [line for line in told if line.get("event") == "less_memory"]
+
+
+ON_TRIAL = """
+import sys, torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from training import TrainConfig, Trainer
+data = TensorDataset(torch.randn(64, 8), torch.zeros(64).long())
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+print(Trainer(TrainConfig(plan_trials=True, batch_size=8, checkpoint_every=None)).fit(model, data).step)
+"""
+
+
+@pytest.mark.slow
+def test_where_it_is_allowed_all_ranks_try_the_best_plans_before_one_is_chosen(tmp_path, monkeypatch):
+    script, output = tmp_path / "learn.py", tmp_path / "output"
+    script.write_text(ON_TRIAL)
+    launcher = WarmLauncher(socket_path=tmp_path / "s")
+    variables = {
+        "PYTHONPATH": str(REPOSITORY),
+        "OMP_NUM_THREADS": "1",
+        CACHE_VARIABLE: str(tmp_path / "rates"),
+    }
+    try:
+        with output.open("wb") as file:
+            ranks = launcher.start(
+                script, ranks=2, cwd=tmp_path, output=file, env={**os.environ, **variables}
+            )
+            codes = ranks.wait(120)
+    finally:
+        launcher.stop()
+
+    said = output.read_text()
+    assert codes == [0, 0], said
+    assert "measured" in said.split("the quickest of")[0]  # the table says it before the training starts
+    assert said.count("\n4\n") >= 1
+
+
+def test_parameters_on_the_host_need_a_strategy_that_splits_them():
+    data = TensorDataset(torch.randn(64, 8), torch.zeros(64, dtype=torch.long))
+    spelt_out = TrainConfig(cpu_offload="parameters")
+    searched = TrainConfig(cpu_offload="parameters", activation_checkpointing="auto")
+
+    for config in (spelt_out, searched):
+        with pytest.raises(ConfigError, match="zero2 and fsdp can do, and they need several ranks"):
+            Trainer(config).fit(torch.nn.Linear(8, 2), data)
+
+
+def test_the_plan_is_printed_before_anything_runs(tmp_path, capsys):
+    data = TensorDataset(torch.randn(64, 16), torch.zeros(64, dtype=torch.long))
+    config = TrainConfig(batch_size="auto", checkpoint_every=None, checkpoint_dir=str(tmp_path), max_steps=1)
+
+    Trainer(config, reporter=Reporter(tmp_path / "metrics.jsonl")).fit(make_mlp(16, 2), data)
+
+    assert capsys.readouterr().out.startswith("Plan for 1 x")
