@@ -125,3 +125,30 @@ def test_f52_a_full_disk_is_said_as_such(error):
 
     assert answer.status_code == 507
     assert answer.headers["Retry-After"]
+
+
+def test_f52_a_database_without_room_takes_nothing_by_halves_and_recovers(client):
+    """A limit on its pages is what a full disk is to SQLite."""
+    if connections["default"].vendor != "sqlite":
+        return  # PostgreSQL has a server of its own to fill
+
+    def ask(pragma: str) -> object:
+        with connections["default"].cursor() as cursor:
+            return cursor.execute(f"PRAGMA {pragma}").fetchone()[0]
+
+    unlimited = ask("max_page_count")
+    ask(f"max_page_count = {ask('page_count')}")
+    try:
+        answers: list[int] = []
+        while 507 not in answers:
+            answers.append(post(client, "/jobs", BODY, key=f"k{len(answers)}"))
+            assert len(answers) < 500
+        assert answers[:-1] == [201] * (len(answers) - 1)
+        assert Job.objects.count() == len(answers) - 1
+        assert ask("integrity_check") == "ok"
+    finally:
+        ask(f"max_page_count = {unlimited}")
+
+    assert post(client, "/jobs", BODY, key=f"k{len(answers) - 1}") == 201
+    assert Job.objects.count() == len(answers)
+    check_invariants()
