@@ -80,7 +80,7 @@ def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list
 def _results(
     jobs: Sequence[Job], attempts: Mapping[Any, Sequence[Attempt]], baseline: int, now: datetime
 ) -> list[Row]:
-    run_s = [_run_s(job, attempts.get(job.pk, []), now) for job in jobs]
+    run_s = [run_s_of(job, attempts.get(job.pk, []), now) for job in jobs]
     peaks = [
         max(
             (each.peak_memory_bytes for each in attempts.get(job.pk, []) if each.peak_memory_bytes),
@@ -120,7 +120,7 @@ def _metrics(jobs: Sequence[Job]) -> list[str]:
     return sorted(names, key=lambda name: (not name.endswith("loss"), name))[:MOST_METRICS]
 
 
-def _run_s(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | None:
+def run_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | None:
     going = sum(
         (now - each.started_at).total_seconds() for each in attempts if each.started_at and not each.ended_at
     )

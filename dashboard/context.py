@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from dashboard import notices, problems, rail
-from dashboard.views.account import SHORTCUTS_COOKIE, theme_of
+from dashboard.views.account import SHORTCUTS_COOKIE, is_compact, theme_of
 from orchestrator.live import read_now
 
 
@@ -18,6 +18,7 @@ def shell(request: HttpRequest) -> dict[str, object]:
     found: list[dict[str, Any]] = problems.current() if signed_in else []
     return {
         "theme": theme_of(request),
+        "compact": is_compact(request),
         "rail": rail.places_for(request.user) if signed_in else [],
         "unseen": notices.count_unseen(request, timezone.now()) if signed_in else 0,
         "shortcuts": request.COOKIES.get(SHORTCUTS_COOKIE) != "off",

@@ -19,6 +19,8 @@ THEMES = ("light", "dark")
 THEME_COOKIE = "berth_theme"
 USUAL_OCCASIONS = [Occasion.FINISHED, Occasion.FAILED, Occasion.WARNING]
 SHORTCUTS_COOKIE = "berth_keys"
+DENSITY_COOKIE = "berth_density"
+COMPACT = "compact"
 DAY_S = 24 * 3600
 YEAR_S = 366 * DAY_S
 EXPIRIES = {"30": "30 days", "90": "90 days", "365": "1 year", "": "never"}
@@ -28,6 +30,10 @@ def theme_of(request: HttpRequest) -> str:
     """What the reader chose; empty follows the system."""
     chosen = request.COOKIES.get(THEME_COOKIE, "")
     return chosen if chosen in THEMES else ""
+
+
+def is_compact(request: HttpRequest) -> bool:
+    return request.COOKIES.get(DENSITY_COOKIE) == COMPACT
 
 
 def account(request: HttpRequest) -> HttpResponse:
@@ -96,12 +102,17 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
 
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
+    """Theme and density, in this browser."""
     answer = redirect("account")
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
         answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_S, samesite="Lax", httponly=True)
     else:
         answer.delete_cookie(THEME_COOKIE, samesite="Lax")
+    if request.POST.get("density") == COMPACT:
+        answer.set_cookie(DENSITY_COOKIE, COMPACT, max_age=YEAR_S, samesite="Lax", httponly=True)
+    else:
+        answer.delete_cookie(DENSITY_COOKIE, samesite="Lax")
     return answer
 
 

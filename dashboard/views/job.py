@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,8 +15,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from dashboard import rows, wall
+from dashboard.comparison import run_s_of
 from dashboard.signing_in import signed_in
-from orchestrator import audit, rights, steering, submission, training_plans
+from orchestrator import audit, rights, steering, submission, training_plans, words
 from orchestrator.api.downloads import list_files
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import (
@@ -61,6 +63,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "job": found,
         "row": row,
         "attempts": attempts,
+        "device_hours": device_hours(found, attempts, now),
         "offers": offers(found) if rights.may_steer(signed_in(request), found) else [],
         "plan": shown_plan(attempts),
         "neighbours": neighbours(found, request),
@@ -82,6 +85,17 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         },
     }
     return render(request, "dashboard/job.html", context)
+
+
+def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:
+    """What it took of the devices so far; empty before it started."""
+    ran_s = run_s_of(found, attempts, now)
+    if not ran_s:
+        return ""
+    hours = ran_s * found.gpus / 3600
+    return (
+        f"{hours:.1f} device-hours" if hours >= 0.1 else f"{words.duration(ran_s * found.gpus)} of a device"
+    )
 
 
 def seams(attempts: list[Attempt]) -> list[dict[str, Any]]:

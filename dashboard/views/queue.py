@@ -1,12 +1,14 @@
 """The Queue: who waits and why, who runs and until when, what ended lately."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
+from statistics import median
 from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -21,6 +23,8 @@ from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Dev
 from orchestrator.models.people import operated_pools
 
 MOST_WAITING = 200
+MOST_STARTED = 2_000  # of a day, for the median wait
+DAY = timedelta(days=1)
 LATELY = 10
 
 
@@ -44,10 +48,19 @@ def queue(request: HttpRequest) -> HttpResponse:
         "ended": shown(ended, request.user, now),
         "pools": list(Pool.objects.values_list("name", flat=True)),
         "pool": pool,
+        "median_wait_s": median_wait_s(jobs, now),
         "mine": bool(request.GET.get("mine")),
         "device_count": Device.objects.count(),
     }
     return render(request, "dashboard/queue.html", context)
+
+
+def median_wait_s(jobs: QuerySet[Job], now: datetime) -> float | None:
+    """Of those that first started in the last 24 hours, from their submit; None where none did."""
+    started = jobs.filter(first_started_at__gte=now - DAY).order_by("-first_started_at")
+    times = started.values_list("submitted_at", "first_started_at")[:MOST_STARTED]
+    waits_s = [(first - submitted).total_seconds() for submitted, first in times if first is not None]
+    return median(waits_s) if waits_s else None
 
 
 def shown(jobs: list[Job], user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:

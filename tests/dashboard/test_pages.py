@@ -2,10 +2,12 @@
 
 import re
 import threading
+from datetime import timedelta
 from urllib.parse import urlencode
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices import open_devices
@@ -363,3 +365,38 @@ def test_the_admin_refuses_who_is_no_operator_without_a_circle(client, home, ada
 
     assert answer.status_code == 403
     assert len(answer.redirect_chain) <= 2
+
+
+def test_compact_rows_are_kept_for_the_browser(home, reader, ada):
+    browser = reader(ada)
+
+    browser.post(reverse("theme"), {"theme": "dark", "density": "compact"})
+
+    page = browser.get(reverse("queue")).content.decode()
+    assert 'data-theme="dark" data-compact' in page
+    browser.post(reverse("theme"), {"theme": ""})
+    assert "data-compact" not in browser.get(reverse("queue")).content.decode()
+
+
+def test_the_queue_tells_the_median_wait_of_a_day(home, reader, ada, make_job):
+    now = timezone.now()
+    for wait_min in (1, 7, 60):
+        make_job(
+            state=JobState.SUCCEEDED,
+            submitted_at=now - timedelta(hours=2),
+            first_started_at=now - timedelta(hours=2) + timedelta(minutes=wait_min),
+        )
+
+    assert "median wait of the last 24 h: 7 min" in reader(ada).get(reverse("queue")).content.decode()
+
+
+def test_a_job_page_tells_what_it_took_of_the_devices(home, reader, ada, make_job):
+    job = make_job(
+        state=JobState.SUCCEEDED,
+        gpus=2,
+        seconds_run=7_920.0,
+        first_started_at=timezone.now(),
+        ended_at=timezone.now(),
+    )
+
+    assert "4.4 device-hours" in reader(ada).get(reverse("job", args=[job.pk])).content.decode()
