@@ -73,11 +73,15 @@ def fill(client: Client) -> dict[str, str]:
         "compare": f"/compare?jobs={first},{second}",
         "submit": "/submit",
         "datasets": "/datasets",
+        "benchmarks": "/benchmarks",
         "pools": "/pools",
         "device": "/devices/sim-0",
         "usage": "/usage",
         "messages": "/notices",
         "account": "/account",
+        "audit": "/audit",
+        "api-docs": "/api/v1/docs",
+        "admin": "/admin/",
     }
 
 
