@@ -1,0 +1,35 @@
+"""The submit page in a real browser: the plan follows what is typed."""
+
+import pytest
+from playwright.sync_api import expect
+
+from orchestrator.models import Job, JobState
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning"),
+]
+
+
+def test_the_plan_follows_the_form_and_a_change_that_starts_it_is_one_click(
+    home, open_page, ada, bob, make_attempt, make_job, make_device
+):
+    devices = [make_device(index) for index in range(2)]
+    make_attempt(make_job(owner=bob, name="theirs"), state=JobState.RUNNING, devices=devices[:1])
+    page = open_page(ada, "/submit")
+    plan = page.locator("#plan")
+    expect(plan).to_contain_text("It would start at once")
+
+    page.locator("#gpus").fill("2")
+    page.locator("#args").fill("--lr 3e-4")
+    page.locator("#file").set_input_files({"name": "fit.py", "mimeType": "text/x-python", "buffer": b"1\n"})
+    expect(plan).to_contain_text("Waits for 2", timeout=15_000)
+    expect(plan.locator("code")).to_have_text("berth run -g 2 fit.py -- --lr 3e-4", timeout=15_000)
+    plan.get_by_role("button", name="use 1 device").click()
+
+    expect(page.locator("#gpus")).to_have_value("1")
+    expect(plan).to_contain_text("It would start at once", timeout=15_000)
+    page.locator("#args").fill("'")
+    expect(plan).to_contain_text("Arguments: A quotation mark is not closed", timeout=15_000)
+    assert Job.objects.count() == 1
