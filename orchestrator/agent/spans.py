@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from orchestrator import placement
 from orchestrator.devices.types import Reading
 from orchestrator.models import AdminState, Device, DeviceSpan, Health, Lease, SchedulerTerm, Use
 from orchestrator.models.ledger import GAP
@@ -37,14 +38,14 @@ class SpanKeeper:
             self._open = {span.device_id: span for span in DeviceSpan.objects.open()}
         rows = {row.pk: row for row in Device.objects.all()}
         whole = {lease.device_id for lease in leases if lease.memory_bytes is None}
-        reserved = _reserved()
+        reserved, booked = _reserved(), placement.booked_now(now)
         foreign = _foreign_owners(readings)
         with transaction.atomic():
             for device_id, row in rows.items():
                 span = self._open.get(device_id)
                 if device_id in whole and span is not None and now - span.seen_at <= GAP:
                     continue  # what is left of it is nothing; the lease tells all
-                self._follow(device_id, *_use_of(row, reserved, foreign), now)
+                self._follow(device_id, *_use_of(row, reserved, booked, foreign), now)
             for device_id in self._open.keys() - rows.keys():
                 del self._open[device_id]  # the row is gone, and its spans with it
         if now_s - self._marked_at >= MARK_EVERY_S:
@@ -71,14 +72,16 @@ class SpanKeeper:
         )
 
 
-def _use_of(row: Device, reserved: set[str], foreign: Mapping[str, str]) -> tuple[Use, str]:
+def _use_of(
+    row: Device, reserved: set[str], booked: placement.Booked, foreign: Mapping[str, str]
+) -> tuple[Use, str]:
     if row.health != Health.OK:
         return Use.FAILED, ""
-    if row.admin_state != AdminState.ENABLED:
+    if row.admin_state != AdminState.ENABLED or row.pk in booked.for_maintenance:
         return Use.DRAINED, ""
     if row.pk in foreign:
         return Use.FOREIGN, foreign[row.pk]
-    return (Use.RESERVED if row.pk in reserved else Use.IDLE), ""
+    return (Use.RESERVED if row.pk in reserved or row.pk in booked.for_people else Use.IDLE), ""
 
 
 def _reserved() -> set[str]:

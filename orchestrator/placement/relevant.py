@@ -1,6 +1,6 @@
 """The jobs that a pass looks at, read so that a queue of ten thousand costs tenths of a second."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 import orjson
@@ -24,13 +24,12 @@ _JSON = ("spec_fields", "memory_claim", "wait_blocked_by")
 _COLUMNS = (*_PLAIN, *_JSON)
 
 
-def relevant_jobs() -> list[Job]:
+def relevant_jobs(states: Collection[str] = (JobState.QUEUED, *LEASED_STATES)) -> list[Job]:
     """Jobs that wait or hold devices, newest first, with their owners, arrays and pools.
 
     Columns that no pass needs are read when somebody asks for one.  Jobs whose JSON is equal share the
     objects read from it: look, and do not change them.
     """
-    states = [JobState.QUEUED, *LEASED_STATES]
     # As text: most are equal, and the database's own conversion would read each of them.
     texts = [Cast(name, TextField()) for name in _JSON]
     rows = Job.objects.filter(state__in=states).values_list(*_PLAIN, *texts)

@@ -14,6 +14,7 @@ from orchestrator.devices.types import DeviceProcess, Reading
 from orchestrator.ledger import JOB, UNKNOWN, Held, Spell, divide
 from orchestrator.models import (
     AdminState,
+    Booking,
     Device,
     DeviceSpan,
     Health,
@@ -164,6 +165,23 @@ def test_a_foreign_process_a_drain_a_fault_and_a_reservation_are_told_apart(make
         ("reserved", 50, None),
     ]
     assert DeviceSpan.objects.get(use=Use.FOREIGN).owner == "carl"
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "use"),
+    [("reservation", None, "reserved"), ("reservation", 1, "reserved"), ("maintenance", None, "drained")],
+)
+def test_what_the_calendar_keeps_is_counted_while_it_is_on(make_device, look, ada, home, kind, count, use):
+    device = make_device(0)
+    window = {"start": START + timedelta(seconds=15), "until": START + timedelta(seconds=25)}
+    booking = Booking.objects.create(name="x", kind=kind, pool=device.pool, count=count, **window)
+    booking.devices.set([] if count else [device])
+    booking.people.set([ada] if kind == "reservation" else [])
+    keeper = SpanKeeper()
+    for _ in range(3):
+        look(keeper)
+
+    assert spans() == [("idle", 10, 20), (use, 20, 30), ("idle", 30, None)]
 
 
 def test_a_display_server_is_nobodys_use(make_device, look):
