@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 from django.conf import settings
 from django.http import HttpResponse
+from django.urls import register_converter
+from django.urls.converters import PathConverter
 from ninja import Query, Router
 from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
@@ -89,6 +91,15 @@ class MetricWindow(MetricNames):
     @classmethod
     def _read_time(cls, value: Any, info: ValidationInfo) -> Any:
         return read_seconds(value) if info.data.get("x") == "time" else value
+
+
+class FilePath(PathConverter):
+    """As Django's, and with line breaks, which names of files may have."""
+
+    regex = "(?s:.+)"
+
+
+register_converter(FilePath, "filepath")
 
 
 @router.get("/{job_id}/logs", openapi_extra={"responses": {200: {"content": TEXT}}})
@@ -249,7 +260,7 @@ def list_job_files(request: ApiRequest, job_id: str) -> object:
 
 
 @router.get(
-    "/{job_id}/files/{path:path}",
+    "/{job_id}/files/{filepath:path}",
     openapi_extra={"responses": {200: {"content": {"application/octet-stream": {}}}}},
 )
 def download_job_file(request: ApiRequest, job_id: str, path: str) -> object:

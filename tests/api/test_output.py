@@ -271,7 +271,7 @@ def test_a_file_name_that_is_no_text_does_not_break_the_list(output, ran, client
 
 
 def test_the_link_of_a_file_leads_to_it_whatever_its_name_has(output, ran, client_of, ada):
-    names = ["a#b?c%20d.txt", "sub dir/é+&;.txt"]
+    names = ["a#b?c%20d.txt", "sub dir/é+&;.txt", "two\nlines"]
     (output / "sub dir").mkdir()
     for name in names:
         (output / name).write_text(name)
