@@ -20,8 +20,8 @@ _IDENTITY = ("--hostname", "localhost", "--cap-drop", "ALL", "--die-with-parent"
 _CONFINE = Path(__file__).with_name("confine.py")
 # Besides the job's folders: the sandbox's own memory and devices, and what a process may tell the kernel of itself.
 _WRITABLE = ("/tmp", "/dev", "/proc")  # noqa: S108 -- the sandbox's own
-# Below the user's home: what no training run should be able to read.
-_PRIVATE = (".ssh", ".gnupg", ".aws", ".kube", ".docker", ".config/gcloud", ".netrc", ".pgpass")
+# What only root can read, for who runs Berth as root all the same.
+_PRIVATE = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh")
 _ROOT_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
 
 
@@ -133,9 +133,12 @@ def _in_memory(launch: Launch, path: Path) -> list[str]:
 
 
 def _hidden(launch: Launch) -> list[Path]:
-    user = Path(os.path.expanduser("~"))  # noqa: PTH111 -- unlike Path.home it never fails
+    """The user's home as a whole: keys and tokens lie in it under more names than anybody can list."""
+    user = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 -- unlike Path.home it never fails
     paths = [launch.home, Path("/tmp"), Path(f"/run/user/{os.getuid()}")]  # noqa: S108 -- hidden, not used
-    paths += [user / name for name in _PRIVATE] + [Path(name) for name in _ROOT_SOCKETS]
+    if not Path("/usr").is_relative_to(user):  # the home of system users may be /
+        paths.append(user)
+    paths += [Path(name) for name in (*_PRIVATE, *_ROOT_SOCKETS)]
     return list(dict.fromkeys(path.resolve() for path in paths if path.exists()))
 
 

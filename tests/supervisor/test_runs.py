@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -547,6 +548,26 @@ def test_t13_the_sandbox_hides_berths_state_and_is_read_only_but_for_the_jobs_fo
     job = attempt.work.parent
     assert [(job / name).read_text() for name in ("work/a", "output/b", "checkpoints/c")] == ["1", "1", "1"]
     assert attempt.folder.metrics.read_text() == "{}"
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_t13_the_home_of_the_user_is_hidden_but_for_the_interpreter(make_attempt: MakeAttempt) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # /tmp is hidden anyway
+        home = Path(name)
+        for path in (".config/berth/login.json", ".config/berth/environment", ".npmrc", "notes/diary.txt"):
+            (home / path).parent.mkdir(parents=True, exist_ok=True)
+            (home / path).write_text("hunter2")
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "venv"], check=True)
+        attempt = make_attempt(
+            f"import os, sys\nprint(os.listdir({name!r}), sys.prefix)\n"
+            "try:\n    print(open('/etc/shadow').read() and 'read')\nexcept OSError:\n    print('nothing')",
+            level=1,
+            python=str(home / "venv/bin/python"),
+        )
+
+        attempt.run(HOME=name)
+
+    assert attempt.log().splitlines() == [f"['venv'] {name}/venv", "nothing"]
 
 
 @pytest.mark.usefixtures("needs_bwrap")
