@@ -139,7 +139,8 @@ def sentence(job: Job) -> str:
     if job.state == JobState.HELD:
         return "Held; starts after it is released."
     if job.state == JobState.BACKOFF:
-        return "Tries again after a failure."
+        larger = f", with {words.size(job.claim_floor_bytes)} on each device" if job.claim_floor_bytes else ""
+        return f"Tries again after a failure{larger}."
     return ""
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.system.queue_page import open_queue
 from tests.system.server import Server
 
 pytestmark = pytest.mark.slow
@@ -22,7 +23,8 @@ def test_f86_three_jobs_share_a_device_and_the_one_that_outgrows_its_claim_is_li
     greedy = server.submit(HOLD, env={"MIB": "600"}, **claim)
 
     # Limited, and then given what it showed to need.
-    server.wait_until(lambda: server.job(greedy)["attempt_count"] > 1, 90)
+    with open_queue(server) as page:
+        server.wait_until(lambda: page.look() and server.job(greedy)["attempt_count"] > 1, 90)
     server.wait_until(lambda: (server.job(greedy)["memory_claim"] or {})["source"] == "raised")
     first = server.attempts(greedy)[0]
     devices = {server.job(job)["attempt"]["devices"][0]["id"] for job in modest}
@@ -35,5 +37,6 @@ def test_f86_three_jobs_share_a_device_and_the_one_that_outgrows_its_claim_is_li
 
     assert {first["devices"][0]["id"]} == devices, "all three were on one device"
     assert first["exit_kind"] == "oom_gpu"
+    assert page.said("Tries again after a failure, with")
     assert claimed > 0.25 * 2**30
     assert [(job["state"], job["attempt_count"]) for job in beside] == [("running", 1)] * 2
