@@ -1,7 +1,6 @@
-"""Accepts jobs: checks, the snapshot of the code, then job, event and errand in one transaction."""
+"""Accepts jobs: checks (``admission``), the snapshot of the code, then job, event and errand in one transaction."""
 
 import hashlib
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,38 +12,16 @@ from typing import Any, BinaryIO, Protocol, cast
 import orjson
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
-from django.core.exceptions import ValidationError as InvalidValue
 from django.db import IntegrityError, OperationalError, connection, transaction
-from django.db.models import QuerySet
 from django.utils import timezone
 from pydantic import ValidationError
 
-from orchestrator import (
-    datasets,
-    isolation,
-    job_secrets,
-    lifecycle,
-    memory_claims,
-    quotas,
-    retention,
-    rights,
-    words,
-)
+from orchestrator import admission, lifecycle, memory_claims, quotas, rights, words
 from orchestrator.arrays import ArraySpec
 from orchestrator.exceptions import Conflict, Impossible, Malformed, NotFound, TooLarge
-from orchestrator.models import (
-    AdminState,
-    Errand,
-    Health,
-    IdempotencyKey,
-    Job,
-    JobArray,
-    JobEvent,
-    JobState,
-    Pool,
-)
+from orchestrator.models import Errand, IdempotencyKey, Job, JobArray, JobEvent, JobState
 from orchestrator.repeating import again_when_undone
-from orchestrator.spec import GIB, Dependency, JobSpec, say_problem
+from orchestrator.spec import JobSpec, say_problem
 from orchestrator.store import bundles, scripts
 from orchestrator.store.checkpoints import GenerationStore
 
@@ -53,8 +30,6 @@ LONGEST_TURN_S = 5.0
 _turn = threading.Lock()
 CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s"})
 NOT_KEPT = frozenset({"source", "array"})
-_SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
-LONGEST_DELAY = timedelta(days=366)
 RESOLVED = ("datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 
 
@@ -134,9 +109,9 @@ def accept(
     """
     # The same request gets the same answer, whatever changed in pools and datasets since.
     known = idempotency_key is not None and _is_known(user, endpoint, idempotency_key)
-    resolved = spec if known else _resolve(user, spec)
+    resolved = spec if known else admission.resolve(user, spec)
     if spec.source is not None and spec.source.bundle not in (None, uploaded):
-        _check_bundle(user, spec.source.bundle)
+        admission.check_bundle(user, spec.source.bundle)
     spec, stored, warnings = _store_code(spec, script, bundle)
     fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
     spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
@@ -172,99 +147,6 @@ def accept(
         raise
 
 
-def _check_pool(user: AbstractBaseUser, spec: JobSpec) -> None:
-    """
-    Raises:
-        Impossible: there is no such pool, or it can never fit the job.
-        Forbidden: not for this person.
-    """
-    pool = Pool.objects.filter(pk=spec.pool).first()
-    if pool is None:
-        known = ", ".join(Pool.objects.values_list("name", flat=True)) or "none yet"
-        raise _impossible("pool", f"There is no pool {spec.pool!r}; known: {known}.")
-    rights.check_submit(user, pool)
-    rights.check_priority(user, pool.name, spec.priority)
-    there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
-    sizes = list(there.values_list("memory_bytes", flat=True))
-    if spec.gpus > len(sizes):
-        has = f"{len(sizes)} device{'' if len(sizes) == 1 else 's'}" if sizes else "no devices"
-        raise _impossible("gpus", f"Pool {pool.name} has {has}; {spec.gpus} were asked for.")
-    wanted = spec.gpu_memory_bytes
-    if wanted is not None and (fit := sum(size >= wanted for size in sizes)) < spec.gpus:
-        has = "no device" if not fit else "only one device" if fit == 1 else f"only {fit} devices"
-        raise _impossible(
-            "gpu_memory_gib",
-            f"Pool {pool.name} has {has} with {spec.gpu_memory_gib:g} GiB; "
-            f"the largest has {max(sizes) / GIB:.1f} GiB.",
-        )
-    if spec.python is not None and spec.python not in pool.pythons:
-        known = ", ".join(sorted(pool.pythons)) or "none"
-        raise _impossible(
-            "python", f"Pool {pool.name} has no interpreter {spec.python!r}; registered: {known}."
-        )
-
-
-def _impossible(name: str, sentence: str) -> Impossible:
-    return Impossible(sentence, fields={name: [sentence]})
-
-
-def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
-    if spec.secrets and (lacking := job_secrets.missing(user, spec.secrets)):
-        raise _impossible(
-            "secrets", f"You have no secret {lacking[0][:80]!r}; store it on your account page."
-        )
-
-
-def _resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
-    """Check what a job refers to; datasets get their version, and jobs the one spelling of their id."""
-    isolation.check()
-    retention.check_disk(user, settings.ENVIRONMENT.user_disk_gib)
-    _check_pool(user, spec)
-    _check_delay(spec)
-    _check_secrets(user, spec)
-    pinned = [datasets.resolve(reference).reference for reference in spec.datasets]
-    return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
-
-
-def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency]:
-    found = []
-    for each in spec.depends_on:
-        named = list(_named(user, each.job)[:2])
-        if len(named) != 1:
-            several = "There are several jobs" if named else "There is no job"
-            raise _impossible("depends_on", f"{several} {each.job!r} to depend on.")
-        found.append(each.model_copy(update={"job": str(named[0].pk)}))
-    return found
-
-
-def _named(user: AbstractBaseUser, text: str) -> QuerySet[Job]:
-    """Jobs by id, or by the end of one, as pages show it."""
-    jobs = Job.objects.visible_to(user).only("pk")
-    if _SHORT_ID.fullmatch(text):
-        return jobs.filter(id__endswith=text)
-    try:
-        return jobs.filter(pk=text)
-    except InvalidValue:  # a text that is no id
-        return jobs.none()
-
-
-def _check_delay(spec: JobSpec) -> None:
-    if spec.not_before is not None and spec.not_before > timezone.now() + LONGEST_DELAY:
-        raise _impossible("not_before", "A job can be put off for a year at most; give an earlier time.")
-
-
-def _check_bundle(user: AbstractBaseUser, sha256: str | None) -> None:
-    """A hash is no key: whoever learns one must not run, and so read, another person's code."""
-    if not Job.objects.visible_to(user).filter(bundle=sha256).exists():
-        raise _no_bundle(sha256)
-
-
-def _no_bundle(sha256: str | None) -> Impossible:
-    return _impossible(
-        "source", f"You have no bundle {(sha256 or '')[:12]}… on this server; upload the code again."
-    )
-
-
 def _store_code(
     spec: JobSpec, script: Upload | None, bundle: Upload | None
 ) -> tuple[JobSpec, bundles.Bundle, list[str]]:
@@ -281,7 +163,7 @@ def _store_code(
         try:
             stored = bundles.open_bundle(settings.HOME.bundles, spec.source.bundle)
         except NotFound:
-            raise _no_bundle(spec.source.bundle) from None
+            raise admission.no_bundle(spec.source.bundle) from None
     else:
         with _beside("source" if script is None else "script"):
             return _store_script(spec, script)
@@ -408,11 +290,11 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
     Raises:
         Impossible, Forbidden, TooMany: as ``accept``.
     """
-    resolved = _resolve(user, spec)
+    resolved = admission.resolve(user, spec)
     quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
     bundle = ""  # unknown code: nothing was learned from its earlier runs
     if spec.source is not None and spec.source.bundle is not None:
-        _check_bundle(user, spec.source.bundle)
+        admission.check_bundle(user, spec.source.bundle)
         bundle = spec.source.bundle
     elif spec.source is not None and spec.source.text is not None:
         bundle = bundles.script_hash(spec.entrypoint, spec.source.text.encode(errors="surrogatepass"))
@@ -457,7 +339,7 @@ def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[st
         )
     spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
     rights.check_steer(user, job)
-    spec = _resolve(user, spec)
+    spec = admission.resolve(user, spec)
     _store_code(spec, None, None)  # the bundle is there, with the entrypoint
     with transaction.atomic():
         quotas.one_submit_at_a_time(user)

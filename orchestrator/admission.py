@@ -1,0 +1,117 @@
+"""What a job refers to, checked when it is submitted: its pool, devices, datasets, secrets, code and other jobs."""
+
+import re
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError as InvalidValue
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from orchestrator import datasets, isolation, job_secrets, retention, rights
+from orchestrator.exceptions import Impossible
+from orchestrator.models import AdminState, Health, Job, Pool
+from orchestrator.spec import GIB, Dependency, JobSpec
+
+LONGEST_DELAY = timedelta(days=366)
+_SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
+
+
+def resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
+    """Check what a job refers to; datasets get their version, and jobs the one spelling of their id.
+
+    Raises:
+        Impossible: there is no such thing, or it can never fit the job.
+        Forbidden: not for this person.
+        TooMany: their files take all of their share of the disk.
+    """
+    isolation.check()
+    retention.check_disk(user, settings.ENVIRONMENT.user_disk_gib)
+    _check_pool(user, spec)
+    _check_delay(spec)
+    _check_secrets(user, spec)
+    pinned = [datasets.resolve(reference).reference for reference in spec.datasets]
+    return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
+
+
+def check_bundle(user: AbstractBaseUser, sha256: str | None) -> None:
+    """A hash is no key: whoever learns one must not run, and so read, another person's code."""
+    if not Job.objects.visible_to(user).filter(bundle=sha256).exists():
+        raise no_bundle(sha256)
+
+
+def no_bundle(sha256: str | None) -> Impossible:
+    return _impossible(
+        "source", f"You have no bundle {(sha256 or '')[:12]}… on this server; upload the code again."
+    )
+
+
+def _impossible(name: str, sentence: str) -> Impossible:
+    return Impossible(sentence, fields={name: [sentence]})
+
+
+def _check_pool(user: AbstractBaseUser, spec: JobSpec) -> None:
+    """
+    Raises:
+        Impossible: there is no such pool, or it can never fit the job.
+        Forbidden: not for this person.
+    """
+    pool = Pool.objects.filter(pk=spec.pool).first()
+    if pool is None:
+        known = ", ".join(Pool.objects.values_list("name", flat=True)) or "none yet"
+        raise _impossible("pool", f"There is no pool {spec.pool!r}; known: {known}.")
+    rights.check_submit(user, pool)
+    rights.check_priority(user, pool.name, spec.priority)
+    there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
+    sizes = list(there.values_list("memory_bytes", flat=True))
+    if spec.gpus > len(sizes):
+        has = f"{len(sizes)} device{'' if len(sizes) == 1 else 's'}" if sizes else "no devices"
+        raise _impossible("gpus", f"Pool {pool.name} has {has}; {spec.gpus} were asked for.")
+    wanted = spec.gpu_memory_bytes
+    if wanted is not None and (fit := sum(size >= wanted for size in sizes)) < spec.gpus:
+        has = "no device" if not fit else "only one device" if fit == 1 else f"only {fit} devices"
+        raise _impossible(
+            "gpu_memory_gib",
+            f"Pool {pool.name} has {has} with {spec.gpu_memory_gib:g} GiB; "
+            f"the largest has {max(sizes) / GIB:.1f} GiB.",
+        )
+    if spec.python is not None and spec.python not in pool.pythons:
+        known = ", ".join(sorted(pool.pythons)) or "none"
+        raise _impossible(
+            "python", f"Pool {pool.name} has no interpreter {spec.python!r}; registered: {known}."
+        )
+
+
+def _check_delay(spec: JobSpec) -> None:
+    if spec.not_before is not None and spec.not_before > timezone.now() + LONGEST_DELAY:
+        raise _impossible("not_before", "A job can be put off for a year at most; give an earlier time.")
+
+
+def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
+    if spec.secrets and (lacking := job_secrets.missing(user, spec.secrets)):
+        raise _impossible(
+            "secrets", f"You have no secret {lacking[0][:80]!r}; store it on your account page."
+        )
+
+
+def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency]:
+    found = []
+    for each in spec.depends_on:
+        named = list(_named(user, each.job)[:2])
+        if len(named) != 1:
+            several = "There are several jobs" if named else "There is no job"
+            raise _impossible("depends_on", f"{several} {each.job!r} to depend on.")
+        found.append(each.model_copy(update={"job": str(named[0].pk)}))
+    return found
+
+
+def _named(user: AbstractBaseUser, text: str) -> QuerySet[Job]:
+    """Jobs by id, or by the end of one, as pages show it."""
+    jobs = Job.objects.visible_to(user).only("pk")
+    if _SHORT_ID.fullmatch(text):
+        return jobs.filter(id__endswith=text)
+    try:
+        return jobs.filter(pk=text)
+    except InvalidValue:  # a text that is no id
+        return jobs.none()
