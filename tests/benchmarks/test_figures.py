@@ -73,6 +73,10 @@ PROMISED = {
         "decide_8gpu_p99_ms",
         "decide_10k_plain_p99_ms",
         "decide_8gpu_plain_p99_ms",
+        "plan_http_p95_ms",
+        "explain_http_p95_ms",
+        "explain_1000_http_p95_ms",
+        "queue_http_p95_ms",
     },
     "pages": {
         "overview_lcp_ms",
