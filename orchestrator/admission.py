@@ -31,7 +31,7 @@ def resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
     _check_pool(user, spec)
     _check_delay(spec)
     _check_secrets(user, spec)
-    pinned = [datasets.resolve(reference).reference for reference in spec.datasets]
+    pinned = _pin_datasets(spec)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
 
@@ -93,6 +93,19 @@ def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
         raise _impossible(
             "secrets", f"You have no secret {lacking[0][:80]!r}; store it on your account page."
         )
+
+
+def _pin_datasets(spec: JobSpec) -> list[str]:
+    """References with their version, each once; the script finds each in a variable of its own."""
+    found: dict[str, str] = {}
+    for dataset in map(datasets.resolve, spec.datasets):
+        variable = datasets.variable_of(dataset.name)
+        if found.setdefault(variable, dataset.reference) != dataset.reference:
+            sentence = (
+                f"{found[variable]} and {dataset.reference} would both be {variable}; give one of them."
+            )
+            raise _impossible("datasets", sentence)
+    return list(found.values())
 
 
 def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency]:

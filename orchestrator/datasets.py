@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -154,6 +155,11 @@ def resolve(reference: str) -> Dataset:
             f"There is no dataset {reference!r}; {f'there is {known}' if known else 'register it first'}.",
         )
     return dataset
+
+
+def variable_of(name: str) -> str:
+    """The environment variable in which a job finds this dataset."""
+    return "BERTH_DATASET_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
 def checked_path(dataset: Dataset) -> Path:

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import logging
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -372,7 +371,7 @@ def _environment(
         "BERTH_METRICS_FILE": str(folder.attempt(attempt.number).metrics),
     }
     for name, path in data.items():
-        environment["BERTH_DATASET_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()] = str(path)
+        environment[datasets.variable_of(name)] = str(path)
     if resume:
         environment["BERTH_RESUME_FROM"] = str(resume.path)
     if job.array_index is not None:

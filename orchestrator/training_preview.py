@@ -7,7 +7,6 @@ kept by what they depend on: code, arguments, devices and memory.
 import hashlib
 import json
 import logging
-import re
 import secrets
 import shutil
 import sys
@@ -128,7 +127,7 @@ def _prepare(
         "args": [*ask, spec.entrypoint, *arguments],
         "env": {
             **spec.env,
-            **{f"BERTH_DATASET_{_variable(name)}": str(path) for name, path in data.items()},
+            **{datasets.variable_of(name): str(path) for name, path in data.items()},
             "CUDA_VISIBLE_DEVICES": "",
         },
         "ranks": 1,
@@ -147,10 +146,6 @@ def _prepare(
         "gpu_memory_fraction": None,
     }
     write_record(folder.launch, record)
-
-
-def _variable(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
 def _place_code(work: Path, spec: JobSpec, job: Job) -> None:

@@ -194,6 +194,19 @@ def test_an_unknown_dataset_is_422_and_a_known_one_is_pinned(client_of, ada, sub
     assert submit(client_of(ada), datasets=["digits"]).json()["datasets"] == ["digits@2"]
 
 
+def test_two_datasets_of_one_variable_are_422(client_of, ada, submit, tmp_path):
+    where = DatasetRoot.objects.create(name="data", path=str(tmp_path))
+    for name, version in [("a-b", "1"), ("a-b", "2"), ("a.b", "1")]:
+        Dataset.objects.create(name=name, version=version, root=where, path="x", owner=ada)
+    client = client_of(ada)
+
+    assert submit(client, datasets=["a-b@1", "a-b@1"]).json()["datasets"] == ["a-b@1"]
+    for other in ("a-b@2", "a.b"):
+        answer = submit(client, datasets=["a-b@1", other])
+        assert answer.status_code == 422
+        assert "would both be BERTH_DATASET_A_B" in answer.json()["errors"]["datasets"][0]
+
+
 def test_b37_an_unknown_field_is_400_and_names_the_known_ones(client_of, ada, submit):
     answer = submit(client_of(ada), strategy="magic")
 
