@@ -23,6 +23,7 @@ MOST_BARS = 300
 LEAST_PERCENT = 0.1  # what is narrower shows nothing
 ONE_BAR = timedelta(minutes=1)  # attempts of a job with less between them are drawn as one
 NAMED_PERCENT = 2.0  # of a bar that has room for a name
+EDGE_PERCENT = 2.5
 SAID_PERCENT = 8.0  # of an idle time that has room for its words
 USES = {Use.FOREIGN: "not ours", Use.RESERVED: "reserved", Use.DRAINED: "drained", Use.FAILED: "failed"}
 
@@ -96,7 +97,7 @@ def _parts(
     device: Device, bars: Sequence[dict[str, Any]], found: Timeline, window: Window, now: datetime
 ) -> list[dict[str, Any]]:
     """A lane from left to right: what others had, what jobs had or will have, and between them idle times."""
-    own = sorted((bar for bar in bars if bar["bar"].device_id == device.pk), key=lambda bar: bar["left"])
+    own = sorted((bar for bar in bars if bar["bar"].device_id == device.pk), key=_in_order)
     others = []
     for span in (one for one in found.spans if one.device_id == device.pk and one.use in USES):
         left = window.place(span.started_at)
@@ -108,6 +109,11 @@ def _parts(
     taken = sorted([bar for bar in own if not bar["planned"]] + others, key=lambda one: one["left"])
     known = window.place(device.added_at)  # before, nobody knows
     return _idle(taken, known, window, now) + others + _in_turn(own)
+
+
+def _in_order(bar: dict[str, Any]) -> tuple[bool, float]:
+    """What runs first, then what waits, each from left to right."""
+    return bar["bar"].rank is None, bar["left"]
 
 
 def _in_turn(bars: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -145,7 +151,10 @@ def _ticks(window: Window) -> list[dict[str, Any]]:
         datetime.fromtimestamp(at, tz=window.start.tzinfo)
         for at in range(first, int(window.end.timestamp()), step_s)
     )
-    return [{"at": at, "left": window.place(at), "is_day": step_s == DAY_S} for at in moments]
+    ticks: list[dict[str, Any]] = [
+        {"at": at, "left": window.place(at), "is_day": step_s == DAY_S} for at in moments
+    ]
+    return [tick for tick in ticks if EDGE_PERCENT <= tick["left"] <= 100 - EDGE_PERCENT]  # no half words
 
 
 def _note(kept: Sequence[dict[str, Any]], hidden: int, found: Timeline, now: datetime) -> str:

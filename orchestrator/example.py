@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 
 from orchestrator import datasets, submission
@@ -54,8 +55,8 @@ class ExampleJob:
             self.tell(f"  {line}")
 
 
-def submit() -> Job:
-    """Register the example dataset and submit the example job, as the first admin."""
+def submit(user: User | None = None) -> Job:
+    """Register the example dataset as the first admin's, and submit the example job for a user, or for that admin."""
     admin = get_user_model().objects.filter(is_superuser=True).order_by("pk").first()
     if admin is None:
         raise Impossible(
@@ -74,4 +75,4 @@ def submit() -> Job:
         tags=["example"],
     )
     script = ContentFile((FOLDER / "digits.py").read_bytes(), name="digits.py")
-    return submission.accept(admin, spec, script=script).job
+    return submission.accept(user or admin, spec, script=script).job

@@ -400,3 +400,21 @@ def test_a_job_page_tells_what_it_took_of_the_devices(home, reader, ada, make_jo
     )
 
     assert "4.4 device-hours" in reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+
+
+def test_the_example_runs_for_whoever_asks(home, reader, root, ada, make_device):
+    make_device(0)
+
+    answer = reader(ada).post(reverse("example"))
+
+    job = Job.objects.get()
+    assert (job.name, job.owner) == ("digits-example", ada)
+    assert answer["Location"] == reverse("job", args=[job.pk])
+
+
+def test_without_an_admin_the_example_says_what_is_missing(home, reader, ada, make_device):
+    make_device(0)
+
+    answer = reader(ada).post(reverse("example"), follow=True)
+
+    assert "There is no admin to submit the example for" in answer.content.decode()
