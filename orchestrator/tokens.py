@@ -36,6 +36,7 @@ def issue(
     scope: str = Scope.WRITE,
     life_s: float | None = None,
     at_most: str = Scope.ADMIN,
+    ends_by: datetime | None = None,
     address: str = "",
 ) -> tuple[Token, str]:
     """Make a token; the second value is the only copy of its text.
@@ -43,6 +44,7 @@ def issue(
     Args:
         life_s: seconds until it expires; None: never.
         at_most: the scope of whoever asks, which a new token cannot exceed.
+        ends_by: when the token that asks expires, which a new one cannot outlive: a stolen one would never end.
 
     Raises:
         Malformed: the name, scope or life.
@@ -54,6 +56,8 @@ def issue(
     prefix = "".join(secrets.choice(_LETTERS) for _ in range(10))
     text = f"berth_{prefix}_{secrets.token_urlsafe(32)}"
     expires_at = None if life_s is None else timezone.now() + timedelta(seconds=life_s)
+    if ends_by is not None:
+        expires_at = ends_by if expires_at is None else min(expires_at, ends_by)
     with transaction.atomic():
         token = Token.objects.create(
             user=user, name=name, prefix=prefix, digest=_digest(text), scope=scope, expires_at=expires_at

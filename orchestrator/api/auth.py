@@ -1,5 +1,6 @@
 """Who may call what: the one gate that every route but health passes; it denies by default."""
 
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -26,6 +27,7 @@ class ApiRequest(HttpRequest):
 
     user: User  # never anonymous behind the gate
     token_scope: str  # what the credentials allow: read, write or admin
+    token_ends_at: datetime | None  # None: a session, or a token without end
 
 
 class TokenOrSession(AuthBase):
@@ -54,7 +56,7 @@ class TokenOrSession(AuthBase):
             Forbidden: valid, but not for this; or a session without its CSRF token.
             TooMany: their requests come too fast.
         """
-        user, scope = _identify(request)
+        user, scope, ends_at = _identify(request)
         rate.requests.take(user.pk)
         needed = Scope.READ if request.method in SAFE_METHODS else Scope.WRITE
         if self.for_operators or self.for_admins:
@@ -67,11 +69,11 @@ class TokenOrSession(AuthBase):
         if self.for_admins:
             rights.check_admin(user)
         gated: Any = request
-        gated.user, gated.token_scope = user, scope
+        gated.user, gated.token_scope, gated.token_ends_at = user, scope, ends_at
         return user
 
 
-def _identify(request: HttpRequest) -> tuple[User, str]:
+def _identify(request: HttpRequest) -> tuple[User, str, datetime | None]:
     if not _TOKEN_PARAMETERS.isdisjoint(name.lower() for name in request.GET):
         raise Unauthenticated(f"A token in the address is refused, because addresses are logged. {_HOW}")
     if (header := request.headers.get("Authorization")) is not None:
@@ -81,7 +83,7 @@ def _identify(request: HttpRequest) -> tuple[User, str]:
         raise Unauthenticated(f"You are not logged in. {_HOW}")
     if check_csrf(request) is not None:
         raise Forbidden("The page's CSRF token is missing or old; reload the page and try again.")
-    return user, rights.widest_scope(user)
+    return user, rights.widest_scope(user), None
 
 
 def _beyond(needed: str) -> str:
@@ -91,7 +93,7 @@ def _beyond(needed: str) -> str:
     return "Only operators may do this; ask the person who runs this server."
 
 
-def _read_token(header: str) -> tuple[User, str]:
+def _read_token(header: str) -> tuple[User, str, datetime | None]:
     """A cookie beside the header counts for nothing: the token alone says who calls."""
     scheme, _, text = header.partition(" ")
     if scheme != "Token":
@@ -99,7 +101,7 @@ def _read_token(header: str) -> tuple[User, str]:
     token = tokens.authenticate(text)
     if token is None:
         raise Unauthenticated(f"This token is unknown, expired or revoked. {_HOW}")
-    return token.user, token.scope
+    return token.user, token.scope, token.expires_at
 
 
 SIGNED_IN = TokenOrSession()

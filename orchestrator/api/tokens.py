@@ -22,13 +22,14 @@ def list_tokens(request: ApiRequest, paging: Query[Paging]) -> object:
 
 @router.post("", response={201: NewTokenOut})
 def make_token(request: ApiRequest, body: TokenIn) -> object:
-    """Make a token; its text is in this answer and nowhere else."""
+    """Make a token; its text is in this answer and nowhere else.  One made with a token expires with it at the latest."""
     token, text = tokens.issue(
         request.user,
         name=body.name,
         scope=body.scope,
         life_s=body.expires_in_s,
         at_most=request.token_scope,
+        ends_by=request.token_ends_at,
         address=audit.address_of(request),
     )
     return {**show_token(token), "token": text}

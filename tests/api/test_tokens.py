@@ -70,6 +70,18 @@ def test_a_token_cannot_make_a_greater_one(client_of, ada, root):
     assert client_of(root).send("POST", "/tokens", {"name": "x", "scope": "admin"}).status_code == 201
 
 
+@pytest.mark.parametrize("life", [{}, {"expires_in_s": None}, {"expires_in_s": 86_400}])
+def test_t07_a_token_cannot_make_one_that_outlives_it(client_of, ada, life):
+    client = client_of(ada)
+    Token.objects.update(expires_at=timezone.now() + timedelta(hours=1))
+    ends_at = Token.objects.get().expires_at
+
+    made = client.send("POST", "/tokens", {"name": "x", "scope": "read", **life})
+
+    assert made.status_code == 201
+    assert Token.objects.get(name="x").expires_at == ends_at
+
+
 @pytest.mark.parametrize(
     "body",
     [
