@@ -1,7 +1,6 @@
 """Bytes that no browser sends, on a websocket that was opened rightly (B61)."""
 
 import contextlib
-import os
 import random
 import select
 import socket
@@ -118,15 +117,3 @@ def _wait_for_close(connection: socket.socket) -> int | None:
         if (code := _read_close(connection)) != 0:
             return code
     return None
-
-
-def is_still_heard(connection: socket.socket) -> bool:
-    """Whether a socket that did nothing wrong is answered."""
-    mask, payload = os.urandom(4), b"berth"
-    masked = bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload))
-    connection.sendall(struct.pack("!BB", 0x89, 0x80 | len(payload)) + mask + masked)
-    deadline_s = time.monotonic() + 10
-    while time.monotonic() < deadline_s:
-        if b"\x8a\x05berth" in connection.recv(1 << 16):
-            return True
-    return False
