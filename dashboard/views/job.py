@@ -63,6 +63,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "job": found,
         "row": row,
         "attempts": attempts,
+        "address": request.build_absolute_uri(request.path),
         "device_hours": device_hours(found, attempts, now),
         "offers": offers(found) if rights.may_steer(signed_in(request), found) else [],
         "plan": shown_plan(attempts),

@@ -13,7 +13,7 @@ function startKeys() {
     opener.hidden = false;
     opener.addEventListener("click", palette);
   }
-  for (const copy of document.querySelectorAll("[data-copy]")) copy.hidden = !navigator.clipboard;
+  if (navigator.clipboard) document.documentElement.dataset.copies = "";
   document.addEventListener("click", async ({ target }) => {
     if (target.dataset?.copy) (await import("./actions.js")).copyText(by(target.dataset.copy).textContent, "Copied.");
   });

@@ -37,7 +37,6 @@ async function askPlan() {
 
 function showUses() {
   for (const use of plan.querySelectorAll("[data-use]")) use.hidden = false;
-  for (const copy of plan.querySelectorAll("[data-copy]")) copy.hidden = !navigator.clipboard;
 }
 
 function planSoon() {

@@ -418,3 +418,11 @@ def test_without_an_admin_the_example_says_what_is_missing(home, reader, ada, ma
     answer = reader(ada).post(reverse("example"), follow=True)
 
     assert "There is no admin to submit the example for" in answer.content.decode()
+
+
+def test_a_job_page_has_a_link_to_share(home, reader, ada, make_job):
+    address = reverse("job", args=[make_job().pk])
+
+    page = reader(ada).get(address).content.decode()
+
+    assert f'id="job-link" aria-hidden="true">http://testserver{address}<' in page
