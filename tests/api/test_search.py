@@ -75,7 +75,7 @@ def test_nothing_asked_gives_the_newest_jobs_and_the_places(find, ada, make_job)
 
 
 @pytest.mark.parametrize("q", ["%25", "'; DROP TABLE", "%F0%9F%9A%A2", "a" * 200, "%5C", "*"])
-def test_b53_whatever_is_typed_is_answered(find, ada, make_job, q):
+def test_b43_whatever_is_typed_is_answered(find, ada, make_job, q):
     make_job()
 
     assert find(ada, q, "action") == {}

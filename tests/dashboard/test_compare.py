@@ -92,7 +92,7 @@ def test_a_job_is_added_by_its_name_the_newest_of_them(reader, ada, make_job):
 @pytest.mark.parametrize(
     "wanted", [{}, {"jobs": ",,,"}, {"jobs": "nothing'; --"}, {"x": "z", "smooth": "much"}, {"add": "\u202e"}]
 )
-def test_b53_an_address_that_means_nothing_is_answered_with_a_page(reader, ada, wanted):
+def test_b43_an_address_that_means_nothing_is_answered_with_a_page(reader, ada, wanted):
     assert reader(ada).get(reverse("compare"), wanted).status_code == 200
 
 

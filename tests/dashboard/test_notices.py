@@ -52,7 +52,7 @@ def test_the_bell_counts_until_the_list_was_opened(reader, ada, tell):
 
 
 @pytest.mark.parametrize("seen", ["", "nan", "1e99", "yesterday", "-1"])
-def test_b53_a_cookie_that_is_no_time_is_as_good_as_none(reader, ada, tell, seen):
+def test_b43_a_cookie_that_is_no_time_is_as_good_as_none(reader, ada, tell, seen):
     tell()
     browser = reader(ada)
     browser.cookies["berth_seen"] = seen

@@ -60,7 +60,7 @@ def test_what_would_start_it_sooner_is_one_click_away(ask, make_attempt):
         ({"name": "x" * 3_000_000}, "Name: "),
     ],
 )
-def test_b47_what_is_wrong_is_said_field_by_field_before_it_is_submitted(ask, fields, said):
+def test_b28_b31_what_is_wrong_is_said_field_by_field_before_it_is_submitted(ask, fields, said):
     assert said in ask(**fields)
 
 
