@@ -188,7 +188,7 @@ class Sweeper:
         if undone.exists():
             self.left_alone_at = time.monotonic()
         self.passed_at = time.monotonic()
-        placement.run_pass(now)
+        placement.run_pass(earliest=now)
         self.wake_at = placement.next_wake_at()
 
     def _patience_s(self) -> float:

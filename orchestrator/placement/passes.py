@@ -21,17 +21,21 @@ ERRANDS_A_STATEMENT = 500
 POLICY = scheduling.Policy.progress_aware()  # as the benchmarks measure it
 
 
-def run_pass(now: datetime | None = None, *, only_for_errands: bool = False) -> int:
+def run_pass(
+    now: datetime | None = None, *, earliest: datetime | None = None, only_for_errands: bool = False
+) -> int:
     """Place what can be placed; returns how many jobs got devices.
 
     Any number of passes may run at once: only the newest may write (its term is checked with each write).
 
     Args:
+        now: default: when the queue was read.
+        earliest: what brought this pass about is known since then.
         only_for_errands: do nothing unless an open errand asks for a pass.
     """
     given = now
     with turn():
-        now = given or timezone.now()
+        now = given or _clock(earliest)
         seen = _open_errands()
         if only_for_errands and not seen:
             return 0
@@ -42,9 +46,8 @@ def run_pass(now: datetime | None = None, *, only_for_errands: bool = False) -> 
             return 0
         learn(now)
         jobs = {str(job.pk): job for job in relevant_jobs()}
-        now = (
-            given or timezone.now()
-        )  # behind the read: no job in it is newer, so none starts before its submit
+        # Behind the read: no job in it is newer, so none starts before its submit.
+        now = given or _clock(earliest)
         memory_claims.refresh(jobs.values())
         state = snapshot(now, jobs)
         decisions = scheduling.decide(state, POLICY)
@@ -57,6 +60,11 @@ def run_pass(now: datetime | None = None, *, only_for_errands: bool = False) -> 
         write_waits(decisions, jobs, now)
         _settle(seen, now)
         return started
+
+
+def _clock(earliest: datetime | None) -> datetime:
+    now = timezone.now()
+    return now if earliest is None else max(now, earliest)
 
 
 def _open_errands() -> list[int]:
