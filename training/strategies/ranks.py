@@ -1,13 +1,19 @@
 """What the ranks of a training tell each other on the host, beside the gradients."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch import Tensor, distributed
+from torch._C._distributed_c10d import PrefixStore  # torch.distributed has it, without saying so
+from torch.distributed.rendezvous import rendezvous
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 EXCHANGE_EVERY_S = 0.05  # an exchange costs 35 us of CPU, which short steps would feel
 
@@ -76,6 +82,26 @@ class Alone:
         """Nothing to end."""
 
 
+_Meeting = tuple["Store", int, int]
+_met: dict[tuple[str | None, ...], _Meeting] = {}
+_groups_made = 0
+
+
+def join_ranks(backend: str, timeout: timedelta) -> None:
+    """Make the group of all ranks, over torchrun's store; a process may do so again when it has ended the last.
+
+    Ranks find each other by addresses in the store, and those of an earlier group would still stand there.
+    """
+    global _groups_made
+    where = tuple(os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
+    if where not in _met:  # kept: rank 0 may be the one that serves it
+        _met[where] = next(iter(rendezvous("env://", timeout=timeout)))
+    store, rank, size = _met[where]
+    _groups_made += 1
+    own = PrefixStore(f"berth/group/{_groups_made}", store)
+    distributed.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=timeout)
+
+
 class Connected:
     """The ranks that torchrun started; starts the process group unless the script has, and ends what it started.
 
@@ -86,7 +112,7 @@ class Connected:
         timeout = timedelta(seconds=timeout_s)
         self._owns_group = not distributed.is_initialized()
         if self._owns_group:
-            distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+            join_ranks("nccl" if device.type == "cuda" else "gloo", timeout)
         self.rank = distributed.get_rank()
         self.size = distributed.get_world_size()
         self._side = distributed.new_group(backend="gloo", timeout=timeout)

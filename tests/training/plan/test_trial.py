@@ -91,12 +91,16 @@ from torch.utils.data import TensorDataset
 from training import TrainConfig, Trainer
 data = TensorDataset(torch.randn(64, 8), torch.zeros(64).long())
 model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
-print(Trainer(TrainConfig(plan_trials=True, batch_size=8, checkpoint_every=None)).fit(model, data).step)
+trainer = Trainer(TrainConfig(plan_trials=True, batch_size=8, checkpoint_every=None))
+print(trainer.fit(model, data).step)
+again = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+Trainer(TrainConfig(strategy="zero1", batch_size=8, checkpoint_every=None)).fit(again, data)
+print("evaluated", trainer.evaluate(again, data) > 0, tuple(trainer.predict(again, data).shape))
 """
 
 
 @pytest.mark.slow
-def test_where_it_is_allowed_all_ranks_try_the_best_plans_before_one_is_chosen(tmp_path, monkeypatch):
+def test_ranks_try_the_best_plans_where_they_may_and_meet_again_for_each_call(tmp_path, monkeypatch):
     script, output = tmp_path / "learn.py", tmp_path / "output"
     script.write_text(ON_TRIAL)
     launcher = WarmLauncher(socket_path=tmp_path / "s")
@@ -118,6 +122,7 @@ def test_where_it_is_allowed_all_ranks_try_the_best_plans_before_one_is_chosen(t
     assert codes == [0, 0], said
     assert "measured" in said.split("the quickest of")[0]  # the table says it before the training starts
     assert said.count("\n4\n") >= 1
+    assert said.count("evaluated True (64, 2)") == 2  # the ranks meet again for each call
 
 
 def test_parameters_on_the_host_need_a_strategy_that_splits_them():
