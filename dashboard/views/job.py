@@ -91,11 +91,13 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
 def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:
     """What it took of the devices so far; empty before it started."""
     ran_s = run_s_of(found, attempts, now)
-    if not ran_s:
+    if ran_s is None or ran_s < 1:
         return ""
     hours = ran_s * found.gpus / 3600
     return (
-        f"{hours:.1f} device-hours" if hours >= 0.1 else f"{words.duration(ran_s * found.gpus)} of a device"
+        f"{hours:.1f} device-hours"
+        if hours >= 0.1
+        else f"{words.duration(ran_s * found.gpus)} of device time"
     )
 
 
