@@ -74,21 +74,22 @@ SEARCH = """text => new Promise(done => {
 })"""
 # Takes each new line once, as the viewer holds it, right before every kill.
 COLLECT = """async address => {
-  const { LogLines } = await import(address);
-  const get = LogLines.prototype.get;
-  LogLines.prototype.get = function (number) { globalThis.held.viewer = this; return get.call(this, number); };
+  const { RankLines } = await import(address);
+  const get = RankLines.prototype.get;
+  const textAt = (viewer, number) => get.call(viewer, number)?.text ?? null;
+  RankLines.prototype.get = function (number) { globalThis.held.viewer = this; return get.call(this, number); };
   globalThis.held = { viewer: null, lines: [] };
   globalThis.takeLines = () => {
     const { viewer, lines } = globalThis.held;
     if (!viewer) return 0;
-    for (let at = 0; at < viewer.total; at += 1) lines[at] ??= at < viewer.total - 3000 ? null : get.call(viewer, at);
+    for (let at = 0; at < viewer.total; at += 1) lines[at] ??= at < viewer.total - 3000 ? null : textAt(viewer, at);
     return viewer.total;
   };
   globalThis.readHoles = async () => {
     const { viewer, lines } = globalThis.held;
     for (let at = 0; at < lines.length; at += 1) {
       for (let turn = 0; lines[at] === null && turn < 200; turn += 1) {
-        lines[at] = get.call(viewer, at);
+        lines[at] = textAt(viewer, at);
         if (lines[at] === null) await new Promise(done => setTimeout(done, 20));
       }
     }
