@@ -74,8 +74,10 @@ def end_leftovers(folder: AttemptFolder) -> int:
 
 
 def _gather(folder: AttemptFolder) -> Evidence:
-    held = _lock_is_held(folder)  # before the record: it is written before the lock gets free
+    # A supervisor takes the lock, writes who it is, and at its end the record, before the lock gets free.  Looked at
+    # in this order, one that begins or ends meanwhile is never taken for dead.
     launch, identity = read_record(folder.launch) or {}, read_record(folder.supervisor)
+    held = _lock_is_held(folder)
     ended = _is_of(read_record(folder.exit), launch)
     supervisor = from_record(identity)
     same_boot = supervisor is not None and supervisor.boot_id == boot_id()

@@ -1,5 +1,6 @@
 """Records, processes, orders, caps and the verdict over an attempt's folder, each by itself."""
 
+import fcntl
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.supervisor import liveness as liveness_of
 from orchestrator.supervisor import processes
 from orchestrator.supervisor.environment import rank_environment
 from orchestrator.supervisor.folder import AttemptFolder
@@ -227,6 +229,31 @@ def test_f66_after_a_reboot_an_attempt_is_lost_at_once(tmp_path: Path) -> None:
     folder.lock.touch()
 
     assert liveness(folder) is Liveness.LOST
+
+
+def test_a_supervisor_that_begins_during_the_look_is_not_taken_for_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the lock just after this was seen free, and writes who it is before anything else is read."""
+    folder = AttemptFolder(tmp_path)
+    write_record(folder.launch, {"number": 1, "nonce": "n"})
+    folder.lock.touch()
+    with folder.lock.open() as lock:
+
+        def look_just_too_early(_folder: AttemptFolder) -> bool:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            start = processes.identify(1)
+            assert start is not None
+            write_record(
+                folder.supervisor,
+                {"boot_id": processes.boot_id(), "pid": 1, "start_ticks": start.start_ticks},
+            )
+            return False
+
+        with monkeypatch.context() as patched:
+            patched.setattr(liveness_of, "_lock_is_held", look_just_too_early)
+            assert liveness(folder) is Liveness.NEVER_STARTED
+        assert liveness(folder) is Liveness.ALIVE
 
 
 def test_an_exit_record_of_another_attempt_does_not_count(tmp_path: Path) -> None:
