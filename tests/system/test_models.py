@@ -60,3 +60,6 @@ def test_a_model_larger_than_its_devices_is_planned_and_resumed_with_less_memory
     assert f"micro-batch {before.batch_size} -> {after.batch_size}" in story
     assert "the effective batch stays 4096" in story
     assert ended["plan"]["summary"] == second["plan"]["summary"]
+    (change,) = ended["plan"]["changes"]  # what stands on the page under "Changed"
+    assert change["what"].startswith(f"micro-batch {before.batch_size} -> {after.batch_size}")
+    assert "out of" in change["why"]
