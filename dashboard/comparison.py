@@ -96,7 +96,7 @@ def _results(
                 name,
                 [finite(job.last_values.get(name)) for job in jobs],
                 baseline,
-                note="lower is better" if name.endswith("loss") else "",
+                note="lower is better" if name.endswith("loss") else "last value",
             )
             for name in _metrics(jobs)
         ),
