@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import connection, transaction
 
 from orchestrator import services, wakeups
 from orchestrator.config.environment import Environment, WrongSetting, read_environment, redis_socket
@@ -227,6 +227,16 @@ def test_a_wake_up_is_sent_after_the_commit_and_never_after_a_rollback(sent):
         wakeups.publish("queue")
         transaction.set_rollback(True)
     assert list(sent.sender.waiting) == ["live jobs"]
+
+
+@pytest.mark.django_db
+def test_down_in_a_home_where_nothing_was_started_says_so(home, monkeypatch):
+    monkeypatch.setattr(connection.introspection, "table_names", list)
+    said = StringIO()
+
+    call_command("down", stdout=said)
+
+    assert said.getvalue() == f"Berth was never started in {home.root}; nothing is there to stop.\n"
 
 
 @pytest.mark.django_db(transaction=True)

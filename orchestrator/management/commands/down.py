@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
+from django.db import connection
 
 from orchestrator import launcher, lifecycle, wakeups
 from orchestrator.exceptions import Conflict
@@ -23,6 +24,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self._stop_up()
+        if Attempt._meta.db_table not in connection.introspection.table_names():
+            self.stdout.write(f"Berth was never started in {settings.HOME.root}; nothing is there to stop.")
+            return
         attempts = list(Attempt.objects.live().select_related("job"))
         longest_s = 0.0
         for attempt in attempts:
