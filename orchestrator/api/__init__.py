@@ -29,6 +29,7 @@ from orchestrator.api.door import BerthAPI, only_known_parameters
 from orchestrator.api.errors import answer_error
 from orchestrator.api.reading import StrictParser
 from orchestrator.api.rendering import JsonRenderer
+from orchestrator.api.samples import with_readers_address
 
 api = BerthAPI(
     title="Berth",
@@ -38,6 +39,7 @@ api = BerthAPI(
     auth=SIGNED_IN,  # every route; those of health say otherwise themselves
     parser=StrictParser(),
     renderer=JsonRenderer(),
+    docs_decorator=with_readers_address,
 )
 for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja brings own answers to these
     api.add_exception_handler(_kind, answer_error)

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from orchestrator.api.beside import describe_beside
 from orchestrator.api.errors import WrongMethod, answer_error, problem
+from orchestrator.api.samples import add_samples
 from orchestrator.api.schemas import JobChanges, Problem
 from orchestrator.exceptions import Malformed
 from orchestrator.spec import JobSpec
@@ -50,7 +51,7 @@ class BerthAPI(NinjaAPI):
     def get_openapi_schema(
         self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
     ) -> OpenAPISchema:
-        """ninja's schema, with the bodies that we read ourselves and the form of every error; made once."""
+        """ninja's schema, with the bodies that we read ourselves, the form of every error and samples; made once."""
         if path_prefix is None:
             path_prefix = self.get_root_path(path_params or {})
         if path_prefix not in self._schemas:
@@ -64,9 +65,10 @@ class BerthAPI(NinjaAPI):
             schema["components"]["schemas"].update(described.pop("$defs", {}))
             schema["components"]["schemas"][model.__name__] = described
         schema["paths"].update(describe_beside(path_prefix))
-        for methods in schema["paths"].values():
-            for operation in methods.values():
+        for address, methods in schema["paths"].items():
+            for method, operation in methods.items():
                 operation["responses"]["default"] = PROBLEM_RESPONSE
+                add_samples(address, method, operation)
         return schema
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
