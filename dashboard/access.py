@@ -14,7 +14,7 @@ from django.contrib.sessions.models import Session
 from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
 
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.models import Job, Person, PoolRight, Right, Role, Token
 
 OPEN_TOPICS = frozenset({"devices", "jobs", "queue", "health"})

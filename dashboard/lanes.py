@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from orchestrator import words
+from orchestrator.accounting.timeline import Bar, Timeline, read_timeline
 from orchestrator.models import Device, Use
-from orchestrator.timeline import Bar, Timeline, read_timeline
 
 # How far back and ahead each choice looks.
 RANGES = {

@@ -10,7 +10,9 @@ from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from orchestrator import audit, datasets, quotas, tokens, wakeups
+from orchestrator import datasets, wakeups
+from orchestrator.access import audit, tokens
+from orchestrator.accounting import quotas
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.models import (
     AdminState,

@@ -9,9 +9,11 @@ from django.core.exceptions import ValidationError as InvalidValue
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from orchestrator import datasets, isolation, job_secrets, retention, rights
+from orchestrator import datasets, isolation, job_secrets
+from orchestrator.access import rights
 from orchestrator.exceptions import Impossible
 from orchestrator.models import AdminState, Health, Job, Pool
+from orchestrator.operation import retention
 from orchestrator.spec import GIB, Dependency, JobSpec
 
 LONGEST_DELAY = timedelta(days=366)

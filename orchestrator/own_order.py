@@ -5,7 +5,8 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
-from orchestrator import lifecycle, rights
+from orchestrator import lifecycle
+from orchestrator.access import rights
 from orchestrator.exceptions import Conflict, Impossible
 from orchestrator.models import Errand, Job, JobState
 from orchestrator.placement.turns import turn

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator import audit, checkpoints, lifecycle, rights
+from orchestrator import checkpoints, lifecycle
+from orchestrator.access import audit, rights
 from orchestrator.exceptions import Impossible
 from orchestrator.lifecycle import IllegalTransition
 from orchestrator.models import FINAL_STATES, WAITING_STATES, Job

@@ -16,7 +16,9 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
-from orchestrator import admission, lifecycle, memory_claims, quotas, rights, words
+from orchestrator import admission, lifecycle, memory_claims, words
+from orchestrator.access import rights
+from orchestrator.accounting import quotas
 from orchestrator.arrays import ArraySpec
 from orchestrator.exceptions import Conflict, Impossible, Malformed, NotFound, TooLarge
 from orchestrator.models import Errand, IdempotencyKey, Job, JobArray, JobEvent, JobState

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from dashboard.signing_in import signed_in
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import JobSecret, NoticeTarget, Occasion, Scope, Token
 

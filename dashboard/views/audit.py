@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.signing_in import signed_in
-from orchestrator import rights
+from orchestrator.access import rights
 from orchestrator.models import AuditEntry, Role
 
 PAGE = 100

@@ -12,7 +12,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from dashboard.signing_in import signed_in
-from orchestrator import audit, steering, submission, words
+from orchestrator import steering, submission, words
+from orchestrator.access import audit
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Job
 

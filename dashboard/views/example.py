@@ -6,8 +6,8 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from dashboard.signing_in import signed_in
-from orchestrator import example
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.operation import example
 
 
 @require_POST

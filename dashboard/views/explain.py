@@ -9,8 +9,8 @@ from django.views.decorators.http import require_GET
 from dashboard import plan_changes
 from dashboard.signing_in import signed_in
 from orchestrator import placement
+from orchestrator.forecast.planning import look_ahead
 from orchestrator.models import Job
-from orchestrator.planning import look_ahead
 
 MOST_NAMED = 5
 

@@ -17,7 +17,8 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard import rows, wall
 from dashboard.comparison import run_s_of
 from dashboard.signing_in import signed_in
-from orchestrator import audit, rights, steering, submission, training_plans, words
+from orchestrator import steering, submission, training_plans, words
+from orchestrator.access import audit, rights
 from orchestrator.api.downloads import list_files
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import (

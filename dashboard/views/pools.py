@@ -8,7 +8,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard import wall
 from dashboard.signing_in import signed_in
-from orchestrator import rights
+from orchestrator.access import rights
 from orchestrator.live import read_now
 from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
 

@@ -16,7 +16,8 @@ from django.views.decorators.http import require_POST
 
 from dashboard import rows
 from dashboard.signing_in import signed_in
-from orchestrator import audit, own_order
+from orchestrator import own_order
+from orchestrator.access import audit
 from orchestrator.api.finding import find_job
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Device, Job, JobState, Pool

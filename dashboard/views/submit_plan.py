@@ -14,7 +14,7 @@ from dashboard import forms, plan_changes
 from dashboard.signing_in import signed_in
 from orchestrator import placement, submission, words
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.planning import Plan, plan
+from orchestrator.forecast.planning import Plan, plan
 
 LABELS = {one.name: one.label for one in forms.FIELDS} | {
     "gpus": "Devices",

@@ -9,11 +9,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from dashboard.signing_in import signed_in
-from orchestrator import rights, words
+from orchestrator import words
+from orchestrator.access import rights
+from orchestrator.accounting.ledger import JOB
+from orchestrator.accounting.usage import OTHERS, Usage, UsageRow
 from orchestrator.api.usage import HOUR_S, UsageWindow, as_csv, usage_for
-from orchestrator.ledger import JOB
 from orchestrator.models import Pool
-from orchestrator.usage import OTHERS, Usage, UsageRow
 
 PERIODS = {"1": "the last day", "7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days"}
 GROUPS = {"owner": "by person", "pool": "by pool", "day": "by day"}

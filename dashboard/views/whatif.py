@@ -11,11 +11,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from dashboard.signing_in import signed_in
-from orchestrator import replay_runs, rights, words
+from orchestrator import words
+from orchestrator.access import rights
 from orchestrator.exceptions import Forbidden, Malformed
+from orchestrator.forecast import replay_runs
+from orchestrator.forecast.replay_runs import State
+from orchestrator.forecast.replays import Question
 from orchestrator.models import Pool
-from orchestrator.replay_runs import State
-from orchestrator.replays import Question
 from orchestrator.simulator.variants import MOST_SLICES, Variant
 
 PERIODS = {"7": "7 days", "14": "14 days", "28": "28 days", "90": "90 days"}

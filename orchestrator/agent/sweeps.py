@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
-from orchestrator import launcher, lifecycle, placement, retention, wakeups
+from orchestrator import launcher, lifecycle, placement, wakeups
 from orchestrator.elapsed import supervised_s
 from orchestrator.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.lifecycle.endings import LONGEST_BACKOFF_S
@@ -26,6 +26,7 @@ from orchestrator.models import (
     Outbox,
     StopReason,
 )
+from orchestrator.operation import retention
 from orchestrator.restarts import saved_for_stop
 from orchestrator.submission import KEYS_KEPT
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
-from orchestrator import rights, tokens
+from orchestrator.access import rights, tokens
 from orchestrator.api import rate
 from orchestrator.api.errors import Unauthenticated
 from orchestrator.exceptions import Forbidden

@@ -12,7 +12,8 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import audit, live, rights, wakeups
+from orchestrator import live, wakeups
+from orchestrator.access import audit, rights
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.moments import Moment
 from orchestrator.api.paging import Page, Paging, page

@@ -11,7 +11,8 @@ from django.urls.converters import PathConverter
 from ninja import Query, Router
 from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from orchestrator import audit, checkpoints, rights, steering
+from orchestrator import checkpoints, steering
+from orchestrator.access import audit, rights
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_made, send_tar
 from orchestrator.api.finding import find_job

@@ -8,7 +8,8 @@ from django.contrib.auth.models import User
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import audit, own_order, placement, steering, submission
+from orchestrator import own_order, placement, steering, submission
+from orchestrator.access import audit
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_job, find_jobs
 from orchestrator.api.job_view import (
@@ -24,8 +25,8 @@ from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import AttemptOut, EventsOut, ExplainOut, JobChanges, JobOut, MoveIn
 from orchestrator.api.submitting import KEY_PARAMETER, REQUEST_BODY, read_idempotency_key, read_submit
 from orchestrator.exceptions import Malformed
+from orchestrator.forecast.planning import look_ahead
 from orchestrator.models import Attempt, Job, JobEvent
-from orchestrator.planning import look_ahead
 
 router = Router()
 

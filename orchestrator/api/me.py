@@ -3,7 +3,8 @@
 from ninja import Router
 from pydantic import BaseModel, Field
 
-from orchestrator import quotas, rights
+from orchestrator.access import rights
+from orchestrator.accounting import quotas
 from orchestrator.api.auth import ApiRequest
 from orchestrator.models import Role
 

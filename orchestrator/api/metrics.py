@@ -16,7 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import orchestrator
-from orchestrator import live, rights
+from orchestrator import live
+from orchestrator.access import rights
 from orchestrator.api.auth import SIGNED_IN
 from orchestrator.api.errors import answer_error
 from orchestrator.models import Attempt, Device, Job, JobState, Lease, Outbox, SchedulerTerm

@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from pydantic import BaseModel, Field, StrictBool
 
-from orchestrator import audit, people, rights
+from orchestrator.access import audit, people, rights
 from orchestrator.api.auth import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page, whole
 from orchestrator.api.schemas import Body

@@ -7,12 +7,13 @@ from typing import Any
 from ninja import Router
 from pydantic import BaseModel, Field
 
-from orchestrator import placement, submission, training_preview
+from orchestrator import placement, submission
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import CalibrationOut, ChangeOut, MemoryClaimOut
 from orchestrator.exceptions import Malformed
-from orchestrator.planning import Plan, plan, register_training_planner
+from orchestrator.forecast import training_preview
+from orchestrator.forecast.planning import Plan, plan, register_training_planner
 
 router = Router()
 register_training_planner(training_preview.preview)

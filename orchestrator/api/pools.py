@@ -8,7 +8,8 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
-from orchestrator import audit, rights, wakeups
+from orchestrator import wakeups
+from orchestrator.access import audit, rights
 from orchestrator.api.auth import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import PoolChanges, PoolIn, PoolOut

@@ -10,7 +10,9 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
-from orchestrator import audit, quotas, wakeups
+from orchestrator import wakeups
+from orchestrator.access import audit
+from orchestrator.accounting import quotas
 from orchestrator.api.auth import ADMINS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import Body

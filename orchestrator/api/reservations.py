@@ -10,7 +10,8 @@ from django.utils import timezone
 from ninja import Query, Router
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
-from orchestrator import audit, bookings, rights
+from orchestrator import bookings
+from orchestrator.access import audit, rights
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import Body

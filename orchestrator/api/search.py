@@ -8,7 +8,8 @@ from django.db.models import Q
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import rights, words
+from orchestrator import words
+from orchestrator.access import rights
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_jobs
 from orchestrator.models import FINAL_STATES, WAITING_STATES, AdminState, Dataset, Device, Job, JobState

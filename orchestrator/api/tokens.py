@@ -5,7 +5,7 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from ninja import Query, Router
 
-from orchestrator import audit, tokens
+from orchestrator.access import audit, tokens
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import NewTokenOut, TokenIn, TokenOut

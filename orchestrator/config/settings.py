@@ -49,7 +49,7 @@ MIDDLEWARE = [
     "orchestrator.config.middleware.compressed",
     "orchestrator.config.middleware.content_security_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "orchestrator.sessions.SessionLimits",
+    "orchestrator.access.sessions.SessionLimits",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

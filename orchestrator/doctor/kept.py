@@ -10,9 +10,9 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 
-from orchestrator import retention
 from orchestrator.doctor.finding import Finding
 from orchestrator.models import Attempt, AttemptState, Checkpoint, JobEvent
+from orchestrator.operation import retention
 from orchestrator.spec import GIB
 from orchestrator.store.plain_file import open_plain
 

@@ -14,7 +14,9 @@ class Use(models.TextChoices):
     """What a device, or the part of it that no job holds, is given to."""
 
     IDLE = "idle"
-    RESERVED = "reserved"  # kept for a job whose other devices are not free yet, or for people by the calendar
+    RESERVED = (
+        "reserved"  # kept for a job whose other devices are not free yet, or for people by the calendar
+    )
     FOREIGN = "foreign"  # held by processes that are not Berth's
     DRAINED = "drained"  # an operator takes it out of service, or the calendar does for maintenance
     FAILED = "failed"  # faulty, fenced or missing

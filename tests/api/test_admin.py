@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.models import DatasetRoot, Device, Health, Job, Token
 
 

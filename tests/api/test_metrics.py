@@ -9,7 +9,7 @@ from django.conf import settings
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.api import metrics
 
 DEPLOY = Path(settings.BASE_DIR) / "deploy"

@@ -10,7 +10,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient
 
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.agent.follow import Follower
 from orchestrator.models import Checkpoint, JobState
 from orchestrator.store.checkpoints import GenerationStore

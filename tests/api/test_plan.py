@@ -5,7 +5,7 @@ import time
 import pytest
 from django.utils import timezone
 
-from orchestrator import planning
+from orchestrator.forecast import planning
 from orchestrator.models import AdminState, Attempt, Job, JobState, StartPromise
 
 MINUTE_S = 60

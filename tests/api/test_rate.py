@@ -11,7 +11,7 @@ import redis as redis_client
 from orchestrator.api import rate
 from orchestrator.config.environment import read_environment
 from orchestrator.exceptions import TooMany
-from orchestrator.services import redis_command
+from orchestrator.operation.services import redis_command
 
 
 class Alone(rate.Counts):

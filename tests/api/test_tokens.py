@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.models import Token
 

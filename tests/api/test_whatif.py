@@ -2,10 +2,10 @@
 
 import pytest
 
-from orchestrator import whatif
+from orchestrator.forecast import whatif
+from orchestrator.forecast.planning import Outlook, look_ahead
+from orchestrator.forecast.whatif import Change, Search
 from orchestrator.models import Health, JobState
-from orchestrator.planning import Outlook, look_ahead
-from orchestrator.whatif import Change, Search
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connections
 from django.test import Client, RequestFactory
 
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.api.errors import answer_error
 from orchestrator.models import Job, JobState
 from tests.orchestrator.invariants import check_invariants

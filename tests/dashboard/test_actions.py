@@ -5,7 +5,7 @@ import re
 import pytest
 from django.urls import reverse
 
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.models import Job, JobState, Token
 
 

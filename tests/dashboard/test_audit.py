@@ -3,7 +3,7 @@
 import pytest
 from django.urls import reverse
 
-from orchestrator import audit, tokens
+from orchestrator.access import audit, tokens
 from orchestrator.models import AppendOnly, AuditEntry, Quota
 
 

@@ -11,7 +11,7 @@ from django.test import Client
 from dashboard import feed, polling
 from dashboard.polling import BadQuery, read_query
 from dashboard.routing import WithPolling
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.models import Job, JobState
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from orchestrator import rights
+from orchestrator.access import rights
 from orchestrator.config.single_sign_on import django_settings, read_ldap
 from orchestrator.models import AuditEntry, Role
 from tests.dashboard.ldap_directory import serving

@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from orchestrator import sign_in_limits
+from orchestrator.access import sign_in_limits
 from orchestrator.models import AuditEntry, SignInFailure
 
 RIGHT = "ada's password"

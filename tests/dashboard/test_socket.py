@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from dashboard import consumers, feed, frames, problems, topics
 from dashboard.routing import websocket_urlpatterns
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.models import Job, JobState
 from orchestrator.store.metrics import MetricWriter, Point
 

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
 from dashboard.viewers import THEIR_OWN
-from orchestrator import tokens
+from orchestrator.access import tokens
 from orchestrator.models import Attempt, Job, JobState, Person, PoolRight, Right, Role
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import replay_runs
+from orchestrator.forecast import replay_runs
 from orchestrator.models import Attempt, AttemptState, ExitKind, JobState, Lease
 
 FORM = {"pool": "default", "days": "7", "more": "1", "split": "", "slices": "7", "fifo": "1"}

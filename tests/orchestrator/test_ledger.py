@@ -9,9 +9,9 @@ from django.db import transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.accounting.ledger import JOB, UNKNOWN, Held, Spell, divide
 from orchestrator.agent.spans import SpanKeeper
 from orchestrator.devices.types import DeviceProcess, Reading
-from orchestrator.ledger import JOB, UNKNOWN, Held, Spell, divide
 from orchestrator.models import (
     AdminState,
     Booking,

@@ -5,7 +5,8 @@ import threading
 import pytest
 from django.db import OperationalError, close_old_connections, connection, transaction
 
-from orchestrator import lifecycle, quotas, submission
+from orchestrator import lifecycle, submission
+from orchestrator.accounting import quotas
 from orchestrator.exceptions import TooMany
 from orchestrator.models import Job, JobEvent, JobState, Quota
 from orchestrator.submission import parse_spec

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from orchestrator import replay_runs
 from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.forecast import replay_runs
+from orchestrator.forecast.replay_runs import State
+from orchestrator.forecast.replays import Question, answer, record
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, JobState, Lease
-from orchestrator.replay_runs import State
-from orchestrator.replays import Question, answer, record
 from orchestrator.simulator.variants import Variant
 from orchestrator.spec import GIB
 

@@ -10,9 +10,10 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from orchestrator import doctor, retention
+from orchestrator import doctor
 from orchestrator.exceptions import TooMany
 from orchestrator.models import Checkpoint, Job, JobState
+from orchestrator.operation import retention
 
 pytestmark = pytest.mark.django_db
 

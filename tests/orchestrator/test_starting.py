@@ -20,9 +20,10 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from orchestrator import services, wakeups
+from orchestrator import wakeups
 from orchestrator.config.environment import Environment, WrongSetting, read_environment, redis_socket
 from orchestrator.models import Job
+from orchestrator.operation import services
 from orchestrator.store.layout import Home
 
 REPOSITORY = Path(__file__).resolve().parents[2]

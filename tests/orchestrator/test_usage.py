@@ -7,6 +7,7 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.accounting.usage import USES, Usage, read_usage
 from orchestrator.models import (
     Attempt,
     AttemptState,
@@ -20,7 +21,6 @@ from orchestrator.models import (
     Use,
 )
 from orchestrator.spec import GIB
-from orchestrator.usage import USES, Usage, read_usage
 
 START = datetime(2026, 11, 21, 0, tzinfo=UTC)
 NOW = START + timedelta(hours=48)

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from orchestrator.services import (
+from orchestrator.operation.services import (
     ENDED_AT_START_S,
     CannotStart,
     Services,

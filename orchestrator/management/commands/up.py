@@ -12,9 +12,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from orchestrator import example, first_start
 from orchestrator.models import Attempt
-from orchestrator.services import CannotStart, Services
+from orchestrator.operation import example, first_start
+from orchestrator.operation.services import CannotStart, Services
 
 WATCH_EVERY_S = 0.25
 

@@ -7,9 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from orchestrator import replay_runs, words
+from orchestrator import words
 from orchestrator.exceptions import Impossible, Malformed
-from orchestrator.replays import Question, answer
+from orchestrator.forecast import replay_runs
+from orchestrator.forecast.replays import Question, answer
 from orchestrator.simulator.variants import MOST_SLICES, Variant
 
 NICENESS = 10

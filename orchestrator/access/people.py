@@ -9,7 +9,7 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator import audit
+from orchestrator.access import audit
 from orchestrator.exceptions import Conflict
 from orchestrator.models import Person, Pool, PoolRight, Right, Role
 

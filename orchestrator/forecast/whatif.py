@@ -7,7 +7,8 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator import placement, rights, scheduling
+from orchestrator import placement, scheduling
+from orchestrator.access import rights
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Job, Pool
 from orchestrator.spec import GIB

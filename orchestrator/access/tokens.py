@@ -11,7 +11,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator import audit, rights
+from orchestrator.access import audit, rights
 from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.models import Scope, Token
 from orchestrator.spec import clean_text

@@ -8,7 +8,8 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
-from orchestrator import memory_claims, placement, scheduling, submission, whatif
+from orchestrator import memory_claims, placement, scheduling, submission
+from orchestrator.forecast import whatif
 from orchestrator.models import Device, Job, JobState
 from orchestrator.spec import JobSpec
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import Max, Min, Q
 
-from orchestrator.ledger import JOB, UNKNOWN, Held, Piece, Spell, divide
+from orchestrator.accounting.ledger import JOB, UNKNOWN, Held, Piece, Spell, divide
 from orchestrator.models import (
     Attempt,
     AttemptState,

@@ -27,7 +27,7 @@ from ldap3.core.exceptions import (
 from ldap3.utils.conv import escape_filter_chars
 from ldap3.utils.dn import escape_rdn
 
-from orchestrator import people, rights
+from orchestrator.access import people, rights
 from orchestrator.config.single_sign_on import Ldap
 from orchestrator.exceptions import Conflict, Unavailable
 from orchestrator.models import Role

@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
-from orchestrator import audit, people, sign_in_limits
+from orchestrator.access import audit, people, sign_in_limits
 
 NOTED_EVERY_S = 600.0  # how exact the idle limit is; a row is written so often at most
 _SIGNED_IN, _SEEN = "signed_in_at", "seen_at"

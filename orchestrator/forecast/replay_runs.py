@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 
 from orchestrator.exceptions import Impossible, Malformed
-from orchestrator.replays import Question, answer
+from orchestrator.forecast.replays import Question, answer
 from orchestrator.store.durable import write_durably
 
 STARTS_WITHIN_S = 30.0

@@ -1,0 +1,1 @@
+"""Who may do what, who they are, and what they did."""

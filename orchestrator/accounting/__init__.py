@@ -1,0 +1,1 @@
+"""What people used, hold and may still use."""

@@ -1,0 +1,1 @@
+"""What would happen: a job before it is submitted, a change of one thing, other weeks under another policy."""

@@ -1,0 +1,1 @@
+"""Berth's own processes and files: started, watched, kept small."""
