@@ -27,6 +27,7 @@ from orchestrator.supervisor.processes import identify
 from orchestrator.supervisor.records import read_record, write_record
 from orchestrator.supervisor.run import Run, kill_all_below_us, start
 from orchestrator.supervisor.stopping import Stopping, ask_for_checkpoint, ask_for_stacks
+from orchestrator.supervisor.unseen import explain_unseen
 
 _TICK_S = 0.1
 _LOCK_PATIENCE_S = 0.1  # a reader that tests the lock holds it for microseconds
@@ -235,19 +236,20 @@ class Supervision:
         folder, ranks = self._folder, range(launch.ranks)
         group = self._run.group if self._run else None
         finished = rank_reports.read_finished(folder, launch.ranks)
+        errors = rank_reports.read_errors(folder, launch.ranks)
         return Ending(
             launch.ranks,
             top=None if self._cut_short else _top_code(self._top, launch, finished),
             torchrun=launch.torchrun,
             finished=finished,
-            errors=rank_reports.read_errors(folder, launch.ranks),
+            errors=errors,
             codes=rank_reports.read_exit_codes(folder, launch.ranks) if launch.ranks > 1 else {},
             stop_reason=self._stopping.reason if self._stopping else None,
             stop_heard=self._stopping.heard if self._stopping else False,
             infra=infra,
             over_memory=self._over_memory or self._memory.killed_at_limit(group),
             over_limit=self._over_limit,
-            at_limit=_refused_forks(group, launch),
+            at_limit=_refused_forks(group, launch) or explain_unseen(launch, errors.values()),
             hang=self._hang,
             oom_killed=self._memory.kernel_was_killing(now_s, group),
             disk_full=is_full(launch.work),

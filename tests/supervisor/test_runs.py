@@ -571,6 +571,31 @@ def test_t13_the_home_of_the_user_is_hidden_but_for_the_interpreter(make_attempt
 
 
 @pytest.mark.usefixtures("needs_bwrap")
+@pytest.mark.parametrize("path", ["data.csv", "no-such-folder/data.csv"])
+def test_a_path_below_the_hidden_home_is_answered_with_what_to_do(
+    make_attempt: MakeAttempt, path: str
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:  # /tmp is hidden anyway
+        (Path(home) / "data.csv").write_text("1,2")
+        attempt = make_attempt(f"open({home + '/' + path!r})", level=1)
+
+        attempt.run(HOME=home)
+
+    detail = attempt.record()["detail"]
+    assert f"Jobs do not see {home}" in detail
+    assert "berth data add" in detail
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_a_file_missing_elsewhere_is_just_missing(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt("open('/no-such-folder/data.csv')", level=1)
+
+    attempt.run()
+
+    assert "Jobs do not see" not in attempt.record()["detail"]
+
+
+@pytest.mark.usefixtures("needs_bwrap")
 def test_an_interpreter_and_entry_below_a_hidden_folder_stay_visible(
     make_attempt: MakeAttempt, tmp_path: Path
 ) -> None:
