@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from orchestrator.cli.arguments import duration_s, merge, pair, start_time
+from orchestrator.cli.arguments import WrongUse, duration_s, merge, pair, start_time
 from orchestrator.cli.choosing import find_job, newest
 from orchestrator.cli.following import follow_log, wait_for_end
 from orchestrator.cli.printing import remark, safe, say, show_json
@@ -18,7 +18,13 @@ NOT_LOOKED_AT = "Waits for the scheduler."
 
 
 def submit(berth: Berth, code: str, spec: Spec) -> Job:
-    """Submit a script, archive or folder; ``-`` reads a script from standard input."""
+    """Submit a script, archive or folder; ``-`` reads a script from standard input.
+
+    Raises:
+        WrongUse: what names the script looks like a variable of the environment.
+    """
+    if "=" in (named := spec.get("entrypoint") or "") and not Path(code, named).exists():
+        raise WrongUse(f"-e names the script in a folder; for a variable: --env {named}")
     if code == "-":
         spec["source"] = {"text": sys.stdin.read()}
         return berth.run(None, **spec)

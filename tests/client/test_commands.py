@@ -325,6 +325,7 @@ def test_a_refusal_can_be_json_too(cli):
     ("words", "sentence"),
     [
         (("run", "nothing.py"), "There is no file 'nothing.py' here"),
+        (("run", "-e", "CODE=3", "train.py"), "for a variable: --env CODE=3"),
         (("run", "-", "-t", "soon"), "'soon' is not a duration"),
         (("run", "-", "--env", "A"), "'A' is not of the form NAME=VALUE"),
         (("compare", "tiny-gpt"), "Two jobs or more can be compared"),
