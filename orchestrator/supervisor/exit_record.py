@@ -30,6 +30,10 @@ _STOP_SENTENCES = {
 _GPU_MEMORY = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|NVML_ERROR_MEMORY"
 )
+# As torch's allocator says it; its number of the GPU is the rank's own count, which would mislead.
+_GPU_MEMORY_SHORT = re.compile(
+    r"Tried to allocate ([\d.]+ \w+)\. GPU \d+ has a total capaci?ty of ([\d.]+ \w+) of which ([\d.]+ \w+) is free"
+)
 _CPU_MEMORY = re.compile(
     r"can't allocate memory|Cannot allocate memory|std::bad_alloc|unable to mmap|unable to allocate"
 )
@@ -235,7 +239,8 @@ def _raised(ending: Ending) -> Verdict | None:
     if error.exception.rpartition(".")[2] == "OutOfMemoryInStep":  # as above
         return Verdict("oom_gpu", short, rank)
     if kind == "oom_gpu":
-        return Verdict(kind, f"Rank {rank} ran out of GPU memory ({raised}). {_GPU_MEMORY_ADVICE}", rank)
+        short_of = _short_of(error.message) or f" ({raised})"
+        return Verdict(kind, f"Rank {rank} ran out of GPU memory{short_of}. {_GPU_MEMORY_ADVICE}", rank)
     if kind == "oom_cpu":
         return Verdict(kind, f"Rank {rank} ran out of main memory ({raised}).", rank)
     if kind == "gpu_fault":
@@ -349,6 +354,14 @@ def _kind_of_text(text: str) -> str | None:
     if _GPU_FAULT.search(text):
         return "gpu_fault"
     return "oom_cpu" if _CPU_MEMORY.search(text) else None
+
+
+def _short_of(message: str) -> str | None:
+    found = _GPU_MEMORY_SHORT.search(message)
+    if found is None:
+        return None
+    needed, total, free = found.groups()
+    return f": it needed {needed} more, and {free} of the device's {total} were free"
 
 
 def _signal_name(number: int) -> str:

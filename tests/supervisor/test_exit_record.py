@@ -214,3 +214,15 @@ def test_without_a_failure_there_is_no_first_one(fields: dict[str, Any]) -> None
     ending = Ending(1, **fields)
 
     assert first_failure(ending, classify(ending)) is None
+
+
+def test_what_a_gpu_lacked_is_said_with_its_amounts() -> None:
+    message = (
+        "CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 31.47 GiB of which 12.73 GiB is "
+        "free. Including non-PyTorch memory, this process has 18.73 GiB memory in use."
+    )
+    verdict = classify(Ending(2, top=1, errors={1: RankError("OutOfMemoryError", message, 10)}))
+
+    assert verdict.detail.startswith(
+        "Rank 1 ran out of GPU memory: it needed 22.78 GiB more, and 12.73 GiB of the device's 31.47 GiB were free."
+    )
