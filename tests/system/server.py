@@ -26,7 +26,8 @@ _FIRST_START = """
 import sys
 from django.contrib.auth import get_user_model
 from django.conf import settings
-from orchestrator import first_start, tokens
+from orchestrator.access import tokens
+from orchestrator.operation import first_start
 from orchestrator.models import DatasetRoot
 first_start.collect_static()
 root = get_user_model().objects.create_superuser("root", password="root's password")
