@@ -239,8 +239,7 @@ def _raised(ending: Ending) -> Verdict | None:
     if error.exception.rpartition(".")[2] == "OutOfMemoryInStep":  # as above
         return Verdict("oom_gpu", short, rank)
     if kind == "oom_gpu":
-        short_of = _short_of(error.message) or f" ({raised})"
-        return Verdict(kind, f"Rank {rank} ran out of GPU memory{short_of}. {_GPU_MEMORY_ADVICE}", rank)
+        return Verdict(kind, f"{_short_of(rank, error.message, raised)} {_GPU_MEMORY_ADVICE}", rank)
     if kind == "oom_cpu":
         return Verdict(kind, f"Rank {rank} ran out of main memory ({raised}).", rank)
     if kind == "gpu_fault":
@@ -356,12 +355,12 @@ def _kind_of_text(text: str) -> str | None:
     return "oom_cpu" if _CPU_MEMORY.search(text) else None
 
 
-def _short_of(message: str) -> str | None:
+def _short_of(rank: int, message: str, raised: str) -> str:
     found = _GPU_MEMORY_SHORT.search(message)
     if found is None:
-        return None
+        return f"Rank {rank} ran out of GPU memory ({raised})."
     needed, total, free = found.groups()
-    return f": it needed {needed} more, and {free} of the device's {total} were free"
+    return f"Rank {rank} ran out of GPU memory: it needed {needed} more, and {free} of the device's {total} were free."
 
 
 def _signal_name(number: int) -> str:
