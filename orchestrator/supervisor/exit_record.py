@@ -3,11 +3,17 @@
 Pure; the rules stand in their order of precedence in ``_RULES``.
 """
 
-import re
 import signal
 from collections.abc import Callable
 
-from orchestrator.supervisor.rank_reports import RankError
+from orchestrator.supervisor.ending import Ending, rank_rows
+from orchestrator.supervisor.error_texts import (
+    GPU_MEMORY_ADVICE,
+    kind_of_text,
+    lacked_room,
+    peer_lost,
+    short_of,
+)
 
 KIND_OF_STOP = {
     "cancel": "cancelled",
@@ -27,89 +33,6 @@ _STOP_SENTENCES = {
     "memory": "Stopped because it used more GPU memory than it had claimed.",
     "gpu_fault": "Stopped because its GPU reported a fault.",
 }
-_GPU_MEMORY = re.compile(
-    r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|NVML_ERROR_MEMORY"
-)
-# As torch's allocator says it; its number of the GPU is the rank's own count, which would mislead.
-_GPU_MEMORY_SHORT = re.compile(
-    r"Tried to allocate ([\d.]+ \w+)\. GPU \d+ has a total capaci?ty of ([\d.]+ \w+) of which ([\d.]+ \w+) is free"
-)
-_CPU_MEMORY = re.compile(
-    r"can't allocate memory|Cannot allocate memory|std::bad_alloc|unable to mmap|unable to allocate"
-)
-_GPU_FAULT = re.compile(
-    r"uncorrectable (NVLink |ECC )?error|fallen off the bus|GPU is lost|device is (lost|no longer)|"
-    r"CUDA-capable device\(s\) is/are busy|unspecified launch failure.*ECC",
-    re.IGNORECASE,
-)
-# What a rank raises because another one has gone.
-_PEER_LOST = re.compile(
-    r"Connection (closed|reset) by (remote )?peer|Broken pipe|Connection was likely closed|remote process exited|"
-    r"socketPollConnect|ncclRemoteError|failed to recv|Socket Timeout|connection refused",
-    re.IGNORECASE,
-)
-_PEER_EXCEPTIONS = (
-    "DistBackendError",
-    "DistNetworkError",
-    "DistStoreError",
-    "ConnectionResetError",
-    "BrokenPipeError",
-)
-
-
-class Ending:
-    """Everything the supervisor saw; what it did not see stays at its default."""
-
-    def __init__(
-        self,
-        ranks: int,
-        *,
-        top: int | None = None,
-        torchrun: bool = False,
-        finished: dict[int, int] | None = None,
-        errors: dict[int, RankError] | None = None,
-        codes: dict[int, int] | None = None,
-        stop_reason: str | None = None,
-        stop_heard: bool = False,
-        infra: str | None = None,
-        over_memory: str | None = None,
-        over_limit: str | None = None,
-        at_limit: str | None = None,
-        hang: str | None = None,
-        oom_killed: bool = False,
-        disk_full: bool = False,
-        started_ranks: int | None = None,
-        tails: dict[int, str] | None = None,
-        launcher_tail: str = "",
-    ) -> None:
-        self.ranks = ranks
-        self.top = top  # code of what the sandbox ran; negative: a signal; None: never started
-        self.torchrun = torchrun
-        self.finished = finished or {}
-        self.errors = errors or {}
-        self.codes = codes or {}  # by rank, the first failure first
-        self.stop_reason = stop_reason  # of a stop that reached living processes
-        self.stop_heard = stop_heard  # a rank caught our SIGTERM before its script returned
-        self.infra = infra
-        self.over_memory = over_memory
-        self.over_limit = over_limit  # ended by us because of the limit that this sentence names
-        self.at_limit = at_limit  # a limit that it met and that may be why it failed
-        self.hang = hang
-        self.oom_killed = oom_killed  # the kernel's out-of-memory killer was at work when it ended
-        self.disk_full = disk_full  # nothing could be written when it ended
-        self.started_ranks = ranks if started_ranks is None else started_ranks
-        self.tails = tails or {}  # the last lines of each rank's log
-        self.launcher_tail = launcher_tail  # the last lines of bubblewrap's or torchrun's own output
-
-    def code(self, rank: int) -> int | None:
-        """The rank's exit code, negative for a signal, None where nobody saw it."""
-        if rank in self.codes:
-            return self.codes[rank]
-        if rank in self.finished:
-            return self.finished[rank]
-        if self.ranks == 1 or self.top == 0:
-            return self.top
-        return 1 if rank in self.errors else None
 
 
 class Verdict:
@@ -137,23 +60,7 @@ def _lacked_room(ending: Ending) -> bool:
     """The disk was full, by no fault of the script: the same code may work when there is room again (F50)."""
     if ending.over_limit is not None:
         return False
-    return ending.disk_full or any(_NO_ROOM.search(error.message) for error in ending.errors.values())
-
-
-def rank_rows(ending: Ending) -> list[dict[str, object]]:
-    """One row a rank for the record: code or signal, and whether the script's code returned."""
-    rows: list[dict[str, object]] = []
-    for rank in range(ending.ranks):
-        code = ending.code(rank)
-        rows.append(
-            {
-                "rank": rank,
-                "code": code if code is not None and code >= 0 else None,
-                "signal": -code if code is not None and code < 0 else None,
-                "finished": rank in ending.finished,
-            }
-        )
-    return rows
+    return ending.disk_full or any(lacked_room(error.message) for error in ending.errors.values())
 
 
 def first_failure(ending: Ending, verdict: Verdict) -> dict[str, object] | None:
@@ -221,7 +128,7 @@ def _hung(ending: Ending) -> Verdict | None:
 
 
 def _raised(ending: Ending) -> Verdict | None:
-    own = {rank: error for rank, error in ending.errors.items() if not _peer_lost(error)}
+    own = {rank: error for rank, error in ending.errors.items() if not peer_lost(error)}
     if not own and any(_is_cause(code) for code in ending.codes.values()):
         return None  # the exceptions only tell that another rank was killed
     errors = own or ending.errors
@@ -231,7 +138,7 @@ def _raised(ending: Ending) -> Verdict | None:
     error = errors[rank]
     short = error.message.strip().splitlines()[0][:300] if error.message.strip() else ""
     raised = f"{error.exception}: {short}" if short else error.exception
-    kind = _kind_of_text(f"{error.exception}: {error.message}")
+    kind = kind_of_text(f"{error.exception}: {error.message}")
     if error.exception == "MemoryError":
         kind = "oom_cpu"
     if error.exception == "RankHangs":  # the training library found it and ended it
@@ -239,7 +146,7 @@ def _raised(ending: Ending) -> Verdict | None:
     if error.exception.rpartition(".")[2] == "OutOfMemoryInStep":  # as above
         return Verdict("oom_gpu", short, rank)
     if kind == "oom_gpu":
-        return Verdict(kind, f"{_short_of(rank, error.message, raised)} {_GPU_MEMORY_ADVICE}", rank)
+        return Verdict(kind, f"{short_of(rank, error.message, raised)} {GPU_MEMORY_ADVICE}", rank)
     if kind == "oom_cpu":
         return Verdict(kind, f"Rank {rank} ran out of main memory ({raised}).", rank)
     if kind == "gpu_fault":
@@ -256,9 +163,9 @@ def _killed(ending: Ending) -> Verdict | None:
         return None
     number = -_codes(ending)[rank]
     name = _signal_name(number)
-    kind = _kind_of_text(ending.tails.get(rank, "")) if number == signal.SIGABRT else None
+    kind = kind_of_text(ending.tails.get(rank, "")) if number == signal.SIGABRT else None
     if kind == "oom_gpu":
-        return Verdict(kind, f"Rank {rank} ran out of GPU memory and aborted. {_GPU_MEMORY_ADVICE}", rank)
+        return Verdict(kind, f"Rank {rank} ran out of GPU memory and aborted. {GPU_MEMORY_ADVICE}", rank)
     if kind is not None:
         return Verdict(kind, f"Rank {rank} aborted; the end of its log tells why.", rank)
     if number == signal.SIGKILL and ending.oom_killed:
@@ -315,9 +222,7 @@ _RULES = (
     _exited,
     _top_died,
 )
-_NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device")
 _MAY_BE_LIMITS = ("user_error", "signal", "infra")
-_GPU_MEMORY_ADVICE = "A smaller micro-batch, activation checkpointing or FSDP needs less."
 _SIGNAL_HINTS: dict[int, str] = {
     signal.SIGSEGV: " (a crash in native code)",
     signal.SIGBUS: " (often /dev/shm is full: use fewer data-loader workers)",
@@ -341,26 +246,6 @@ def _first(ending: Ending, matches: Callable[[int], bool]) -> int | None:
 
 def _is_cause(code: int) -> bool:
     return code < 0 and -code != signal.SIGTERM
-
-
-def _peer_lost(error: RankError) -> bool:
-    return error.exception.rpartition(".")[2] in _PEER_EXCEPTIONS or bool(_PEER_LOST.search(error.message))
-
-
-def _kind_of_text(text: str) -> str | None:
-    if _GPU_MEMORY.search(text):
-        return "oom_gpu"
-    if _GPU_FAULT.search(text):
-        return "gpu_fault"
-    return "oom_cpu" if _CPU_MEMORY.search(text) else None
-
-
-def _short_of(rank: int, message: str, raised: str) -> str:
-    found = _GPU_MEMORY_SHORT.search(message)
-    if found is None:
-        return f"Rank {rank} ran out of GPU memory ({raised})."
-    needed, total, free = found.groups()
-    return f"Rank {rank} ran out of GPU memory: it needed {needed} more, and {free} of the device's {total} were free."
 
 
 def _signal_name(number: int) -> str:

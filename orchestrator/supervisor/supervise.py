@@ -14,8 +14,9 @@ from orchestrator.supervisor import orders, rank_reports
 from orchestrator.supervisor.cgroup import Group
 from orchestrator.supervisor.child import IGNORED_BY_SUPERVISOR
 from orchestrator.supervisor.disk import DiskWatch, is_full
+from orchestrator.supervisor.ending import Ending, rank_rows
 from orchestrator.supervisor.environment import run_environment
-from orchestrator.supervisor.exit_record import Ending, classify, first_failure, rank_rows
+from orchestrator.supervisor.exit_record import classify, first_failure
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.hang import HangWatch
 from orchestrator.supervisor.heartbeat import Heartbeat

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.supervisor.exit_record import KIND_OF_STOP, Ending, classify, first_failure, rank_rows
+from orchestrator.supervisor.ending import Ending, rank_rows
+from orchestrator.supervisor.exit_record import KIND_OF_STOP, classify, first_failure
 from orchestrator.supervisor.orders import STOP_REASONS
 from orchestrator.supervisor.rank_reports import RankError
 
