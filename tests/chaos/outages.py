@@ -12,9 +12,35 @@ from tests.chaos.campaign import write_json
 from tests.system.server import Server, prepare_home
 from tests.system.trainings import train
 
-TARGETS = {"killed_to_decision_s": 30, "reboot_to_training_s": 60}
+TARGETS = {"killed_to_decision_s": 30, "reboot_to_training_s": 60, "stuck_to_training_s": 90}
 LONG = 100_000  # steps
 PATIENCE_S = 240
+# Two ranks of the training library; one of them stops in the middle of its first attempt.
+STUCK = """
+import os, time, torch
+from training import TrainConfig, Trainer
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.passes = torch.nn.Linear(20, 2), 0
+        self.stops = os.environ["RANK"] == "1" and os.environ["BERTH_ATTEMPT"] == "1"
+
+    def forward(self, batch):
+        self.passes += 1
+        if self.passes == 200 and self.stops:
+            print("stuck", flush=True)
+            time.sleep(1e6)
+        if self.passes % 20 == 0:
+            print("pass", self.passes, flush=True)
+        time.sleep(0.02)
+        return self.layer(batch)
+
+torch.manual_seed(1)
+data = torch.utils.data.TensorDataset(torch.randn(4096, 20), torch.randint(2, (4096,)))
+config = TrainConfig(batch_size=16, epochs=1000, checkpoint_every=50)
+Trainer(config).fit(Net(), data, loss_fn=torch.nn.functional.cross_entropy)
+"""
 
 
 def main() -> int:
@@ -76,6 +102,19 @@ def measure_reboot(server: Server) -> float:
     return took_s
 
 
+def measure_stuck(server: Server) -> float:
+    """One of two ranks stands still while the other waits for it, until both train again."""
+    job = server.submit(STUCK, gpus=2, grace_period_s=5)
+    server.wait_for_line(job, "stuck", rank=1, limit_s=PATIENCE_S)
+    began = time.monotonic()
+    server.wait_for_line(job, "pass ", attempt=2, rank=1, limit_s=PATIENCE_S)
+    took_s = time.monotonic() - began
+    if (kind := server.attempts(job)[0]["exit_kind"]) != "hang":
+        raise AssertionError(f"the first attempt ended with {kind!r}, not because it hung")
+    _cancel(server, [job])
+    return took_s
+
+
 def _cancel(server: Server, jobs: list[str]) -> None:
     for job in jobs:
         server.post(f"/jobs/{job}/cancel")
@@ -86,6 +125,7 @@ def _cancel(server: Server, jobs: list[str]) -> None:
 MEASURES: dict[str, Callable[[Server], float]] = {
     "killed_to_decision_s": measure_killed,
     "reboot_to_training_s": measure_reboot,
+    "stuck_to_training_s": measure_stuck,
 }
 
 if __name__ == "__main__":
