@@ -34,7 +34,8 @@ def main() -> int:
 
 def simulate(folder: Path, first: int, count: int) -> int:
     """Run the histories; the exit status."""
-    os.environ |= {"BERTH_HOME": str(folder / "home"), "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+    tempfile.tempdir = str(folder)  # where those settings make the state folder
     import django
 
     django.setup()
