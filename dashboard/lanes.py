@@ -22,7 +22,7 @@ MOST_TICKS = 10
 MOST_BARS = 300
 LEAST_PERCENT = 0.1  # what is narrower shows nothing
 ONE_BAR = timedelta(minutes=1)  # attempts of a job with less between them are drawn as one
-NAMED_PERCENT = 2.0  # of a bar that has room for a name
+NAMED_PERCENT = 3.0  # of a bar with room for a name, and for a finger: targets are 24 px wide or none
 EDGE_PERCENT = 2.5
 SAID_PERCENT = 8.0  # of an idle time that has room for its words
 USES = {Use.FOREIGN: "not ours", Use.RESERVED: "reserved", Use.DRAINED: "drained", Use.FAILED: "failed"}

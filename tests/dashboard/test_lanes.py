@@ -1,5 +1,6 @@
 """The time line as the pages draw it."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +36,18 @@ def test_idle_times_stand_between_jobs_and_say_how_long_they_were(home, now, lan
 
     assert (idle["kind"], idle["left"], idle["width"], idle["said"]) == ("idle", 0.0, 25.0, "idle 1 h")
     assert (job["kind"], job["left"], job["width"], job["is_named"]) == ("job", 25.0, 25.0, True)
+
+
+@pytest.mark.parametrize(("minutes", "tag"), [(60, "a"), (5, "span")])
+def test_a_bar_too_narrow_for_a_finger_is_no_link(home, now, ada, reader, make_attempt, minutes, tag):
+    make_attempt(owner=ada, state=JobState.RUNNING)
+    Lease.objects.update(started_at=now - timedelta(minutes=minutes))
+
+    html = reader(ada).get("/").text
+
+    found = re.search(r'<(a|span)[^>]*class="lane-bar colour-', html)
+    assert found is not None
+    assert found[1] == tag
 
 
 def test_a_device_was_not_idle_before_anybody_knew_it(home, now, make_device):
