@@ -3,8 +3,8 @@
 import functools
 import logging
 import random
-import time
 from collections.abc import Callable
+from time import sleep
 from typing import ParamSpec, TypeVar
 
 from django.db import OperationalError, connection
@@ -36,7 +36,7 @@ def again_when_undone(act: Callable[P, R]) -> Callable[P, R]:
                     raise
                 logger.info("The database undid %s; again: %s", act.__qualname__, error)
             # Two that met once would meet again if both waited equally long.
-            time.sleep(FIRST_PAUSE_S * 2**number * random.uniform(0.5, 1.5))  # noqa: S311  # jitter, not a secret
+            sleep(FIRST_PAUSE_S * 2**number * random.uniform(0.5, 1.5))  # noqa: S311  # jitter, not a secret
         return act(*args, **kwargs)
 
     return repeat

@@ -40,7 +40,8 @@ class Deadlocks:
 @pytest.fixture
 def pauses(monkeypatch) -> list[float]:
     waited: list[float] = []
-    monkeypatch.setattr("orchestrator.repeating.time.sleep", waited.append)
+    # Not the module ``time``: threads of other tests may still wait in it.
+    monkeypatch.setattr("orchestrator.repeating.sleep", waited.append)
     return waited
 
 
