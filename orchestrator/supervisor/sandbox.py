@@ -115,7 +115,7 @@ def _view(launch: Launch) -> list[str]:
     """
     hidden = _hidden(launch)
     shown = [path.resolve() for path in launch.read_only]
-    shown += [path for path in _needed(launch) if any(path.is_relative_to(folder) for folder in hidden)]
+    shown += [path for path in needed(launch) if any(path.is_relative_to(folder) for folder in hidden)]
     steps = [(path, 1, _hide(launch, path)) for path in hidden]
     steps += [(path, 0, ["--ro-bind", str(path), str(path)]) for path in shown]
     steps.sort(key=lambda step: (len(step[0].parts), step[1]))
@@ -142,7 +142,7 @@ def _hidden(launch: Launch) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for path in paths if path.exists()))
 
 
-def _needed(launch: Launch) -> list[Path]:
+def needed(launch: Launch) -> list[Path]:
     """Where the interpreter, its packages and the rank entry are; ``python`` may be a link out of a venv."""
     interpreter = launch.python.resolve()
     roots = [launch.python.parent.parent, interpreter.parent.parent, launch.entry.parent.parent]

@@ -587,6 +587,18 @@ def test_a_path_below_the_hidden_home_is_answered_with_what_to_do(
 
 
 @pytest.mark.usefixtures("needs_bwrap")
+def test_a_file_missing_in_a_dataset_below_the_hidden_home_is_just_missing(make_attempt: MakeAttempt) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:  # /tmp is hidden anyway
+        data = Path(home, "digits")
+        data.mkdir()
+        attempt = make_attempt(f"open({str(data / 'test.csv')!r})", level=1, read_only=[str(data)])
+
+        attempt.run(HOME=home)
+
+    assert "Jobs do not see" not in attempt.record()["detail"]
+
+
+@pytest.mark.usefixtures("needs_bwrap")
 def test_a_file_missing_elsewhere_is_just_missing(make_attempt: MakeAttempt) -> None:
     attempt = make_attempt("open('/no-such-folder/data.csv')", level=1)
 
