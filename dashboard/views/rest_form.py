@@ -41,7 +41,8 @@ def change(request: HttpRequest) -> HttpResponse:
     if request.headers.get("X-Requested-With") == "fetch":
         return JsonResponse({"detail": said}, status=200 if is_done else answer.status_code)
     (messages.success if is_done else messages.error)(request, said)
-    return redirect(urlsplit(request.headers.get("Referer", "")).path or "pools")
+    page = urlsplit(request.headers.get("Referer", "")).path.lstrip("/")  # two slashes would be another host
+    return redirect(f"/{page}" if page else "pools")
 
 
 def read_fields(given: MultiValueDict[str, str]) -> dict[str, Any]:

@@ -64,6 +64,25 @@ def test_without_javascript_a_form_drains_a_device_and_says_so(home, reader, roo
     assert "Done." in answer.content.decode()
 
 
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("http://testserver/pools", "/pools"),
+        ("http://testserver//evil.example/x", "/evil.example/x"),
+        ("", "/pools"),
+    ],
+)
+def test_a_plain_form_leads_back_to_its_page_and_never_to_another_host(
+    reader, root, make_device, page, expected
+):
+    device = make_device(0)
+    form = {"do": f"PATCH /api/v1/devices/{device.pk}", "state": "draining"}
+
+    answer = reader(root).post(reverse("change"), form, headers={"Referer": page})
+
+    assert answer["Location"] == expected
+
+
 def test_what_a_plain_form_says_means_what_the_rest_api_takes(
     home, reader, root, ada, make_pool, make_device
 ):
