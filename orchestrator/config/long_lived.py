@@ -6,9 +6,8 @@ import gc
 # Of glibc's malloc.h; other C libraries have no mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 ARENAS = 2  # one a thread is the default; Python's lock lets one thread allocate at a time
-MAPPED_FROM_BYTES = (
-    256 << 10
-)  # fixed: glibc would raise it with each large array, into a heap that never shrinks
+# Fixed: glibc would raise it with each large array, into a heap that never shrinks.
+MAPPED_FROM_BYTES = 256 << 10
 
 
 def return_what_is_freed() -> None:
