@@ -72,9 +72,7 @@ def main() -> int:
 
 def measure_killed(server: Server) -> float:
     """SIGKILL of everything of ours, trainings too, until the first job has its devices again."""
-    jobs = [train(server, LONG, grace_period_s=1) for _ in range(2)]
-    for job in jobs:
-        server.wait_for_line(job, "step 40 ", limit_s=PATIENCE_S)
+    jobs = _train_two(server)
     began = time.monotonic()
     server.kill_everything()
     server.start()
@@ -86,9 +84,7 @@ def measure_killed(server: Server) -> float:
 
 def measure_reboot(server: Server) -> float:
     """The same, but found by another boot of the machine; until every training is at a step again."""
-    jobs = [train(server, LONG, grace_period_s=1) for _ in range(2)]
-    for job in jobs:
-        server.wait_for_line(job, "step 40 ", limit_s=PATIENCE_S)
+    jobs = _train_two(server)
     began = time.monotonic()
     server.kill_everything()
     for job in jobs:
@@ -113,6 +109,14 @@ def measure_stuck(server: Server) -> float:
         raise AssertionError(f"the first attempt ended with {kind!r}, not because it hung")
     _cancel(server, [job])
     return took_s
+
+
+def _train_two(server: Server) -> list[str]:
+    """Jobs that have checkpoints already."""
+    jobs = [train(server, LONG, grace_period_s=1) for _ in range(2)]
+    for job in jobs:
+        server.wait_for_line(job, "step 40 ", limit_s=PATIENCE_S)
+    return jobs
 
 
 def _cancel(server: Server, jobs: list[str]) -> None:
