@@ -212,7 +212,7 @@ def test_f07_a_launch_that_died_is_given_up_after_its_deadline_and_tried_again(m
     job = check_until(watch, ended)
 
     assert (job.state, job.launch_failures) == (JobState.QUEUED, 1)
-    assert (read_record(launcher._folder(attempt).exit) or {})["kind"] == "infra", "a late one must leave"
+    assert (read_record(launcher.folder_of(attempt).exit) or {})["kind"] == "infra", "a late one must leave"
     check_invariants()
 
 
@@ -220,7 +220,7 @@ def test_a_launch_at_work_is_not_given_up_however_long_it_takes(make_attempt, wa
     attempt = make_attempt()
     lifecycle.claim_launch(attempt, timezone.now())
     watch = watch_of(attempt)
-    with launcher._preparing(launcher._folder(attempt)):
+    with launcher.preparing(launcher.folder_of(attempt)):
         check_once(watch)
         assert watch.unstarted_since is not None
         watch.unstarted_since -= 1000

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator import datasets, job_secrets, launcher, lifecycle
+from orchestrator import datasets, job_secrets, launch_record, launcher, lifecycle
 from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobArray, JobState, Network
 from orchestrator.spec import GIB
 from orchestrator.store.checkpoints import GenerationStore
@@ -37,8 +37,8 @@ def placed(make_attempt, make_job, store_script) -> Callable[..., Attempt]:
 
 def prepare(attempt: Attempt) -> dict[str, Any]:
     """Everything but the start; the launch record."""
-    launcher._prepare(Job.objects.select_related("pool").get(pk=attempt.job_id), attempt)
-    return read_record(launcher._folder(attempt).launch) or {}
+    launcher.prepare(Job.objects.select_related("pool").get(pk=attempt.job_id), attempt)
+    return read_record(launcher.folder_of(attempt).launch) or {}
 
 
 def again(attempt: Attempt) -> Attempt:
@@ -140,7 +140,7 @@ def test_a_script_job_gets_only_its_own_arguments(placed):
 
 @pytest.mark.parametrize(("claim_gib", "left_gib"), [(20, 19.5), (2, 1.5), (1, 0.75)])
 def test_of_a_small_claim_at_most_a_quarter_is_for_the_cuda_context(claim_gib, left_gib):
-    assert launcher.allocator_bytes(claim_gib * GIB) == left_gib * GIB
+    assert launch_record.allocator_bytes(claim_gib * GIB) == left_gib * GIB
 
 
 def test_a_whole_device_has_no_limit_of_memory(placed):
@@ -269,7 +269,7 @@ def test_a_launch_at_work_is_seen_and_ends_with_its_process(placed, home):
     attempt = placed()
     assert not launcher.is_preparing(attempt)
 
-    with launcher._preparing(launcher._folder(attempt)):
+    with launcher.preparing(launcher.folder_of(attempt)):
         assert launcher.is_preparing(attempt)
 
     assert not launcher.is_preparing(attempt)
@@ -278,7 +278,7 @@ def test_a_launch_at_work_is_seen_and_ends_with_its_process(placed, home):
 def test_a_supervisor_that_comes_after_its_attempt_was_given_up_leaves(placed, home):
     attempt = placed(b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n")
     prepare(attempt)
-    folder = launcher._folder(attempt)
+    folder = launcher.folder_of(attempt)
 
     assert launcher.forestall(attempt, "Too late.")
 
@@ -291,7 +291,7 @@ def test_a_supervisor_that_comes_after_its_attempt_was_given_up_leaves(placed, h
 def test_a_living_supervisor_cannot_be_forestalled(placed):
     attempt = placed()
     prepare(attempt)
-    folder = launcher._folder(attempt)
+    folder = launcher.folder_of(attempt)
     with folder.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
@@ -426,7 +426,7 @@ def test_a_stop_is_handed_over_once_there_is_a_folder(placed):
 
     assert launcher.stop(attempt, reason="cancel", grace_s=3)
 
-    orders = [read_record(path) for path in launcher._folder(attempt).orders.iterdir()]
+    orders = [read_record(path) for path in launcher.folder_of(attempt).orders.iterdir()]
     assert orders == [{"v": 1, "order": "stop", "reason": "cancel", "grace_s": 3, "saved": False}]
 
 
@@ -442,7 +442,7 @@ def test_who_prepared_and_died_leaves_an_attempt_that_is_launching(placed):
 
 
 def _made(attempt: Attempt) -> Path:
-    root = launcher._folder(attempt).root
+    root = launcher.folder_of(attempt).root
     root.mkdir(parents=True)
     return root
 

@@ -1,0 +1,166 @@
+"""The record that tells a supervisor what to run (design page ``protocol``, launch.json)."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from orchestrator import datasets, isolation, training_plans
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.models import Attempt, Dataset, Device, Job, Network
+from orchestrator.resuming import Resume
+from orchestrator.spec import JobSpec, fill_placeholders
+from orchestrator.store.layout import JobFolder
+
+LOG_BYTES_PER_RANK = 256 * 1024**2
+ENTRY = settings.BASE_DIR / "training" / "entry.py"
+CONTEXT_BYTES = 512 * 1024**2  # of CUDA with the libraries that torch loads, as a rule
+MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
+
+
+class CannotLaunch(OrchestratorError):
+    """The attempt cannot be started, and trying again would not help."""
+
+    code = "cannot_launch"
+    status = 422
+
+
+def describe(
+    job: Job, attempt: Attempt, folder: JobFolder, resume: Resume | None, level: int
+) -> dict[str, Any]:
+    """The content of ``launch.json`` for an attempt whose folders and code are there.
+
+    Raises:
+        CannotLaunch, Malformed, Impossible, Unavailable: what it refers to is not there any more.
+    """
+    spec = job.spec
+    devices = [
+        lease.device
+        for lease in attempt.leases.filter(ended_at=None).select_related("device").order_by("rank")
+    ]
+    data = {dataset.name: datasets.checked_path(dataset) for dataset in _datasets(spec)}
+    values = _placeholder_values(job, folder, data, resume)
+    arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]
+    arguments = fill_placeholders(arguments, values)
+    if spec.kind == "model":
+        script, arguments = str(MODEL_RUNNER), [spec.entrypoint, *_length(spec), *arguments]
+    else:
+        script = spec.entrypoint
+    return {
+        "v": 1,
+        "job_id": str(job.pk),
+        "number": attempt.number,
+        "nonce": attempt.nonce,
+        "python": _interpreter(job, spec),
+        "entry": str(ENTRY),
+        "script": script,
+        "args": arguments,
+        "env": _environment(job, attempt, folder, devices, data, resume),
+        "ranks": len(devices),
+        "launcher": spec.launcher,
+        "home": str(settings.HOME.root),
+        "work": str(folder.work),
+        "checkpoints": str(folder.checkpoints),
+        "output": str(folder.output),
+        "read_only": [str(path) for path in data.values()] + ([str(resume.path)] if resume else []),
+        "device_nodes": sorted({node for device in devices for node in device.nodes}),
+        "sandbox": {"level": level, "network": "none" if job.pool.network == Network.NONE else "host"},
+        "grace_s": spec.grace_period_s,
+        "limits": {"log_bytes": LOG_BYTES_PER_RANK, **isolation.limits(spec, len(devices))},
+        "hang_timeout_s": spec.hang_timeout_s,
+        "gpu_memory_fraction": _memory_fraction(attempt),
+    }
+
+
+def _length(spec: JobSpec) -> list[str]:
+    """Options that end a model's training at the job's steps; the job's own options come later and win.
+
+    No epoch is without a step, so as many epochs as steps are never too few.
+    """
+    if spec.total_steps is None:
+        return []
+    return ["--epochs", str(spec.total_steps), "--max-steps", str(spec.total_steps)]
+
+
+def _memory_fraction(attempt: Attempt) -> float | None:
+    """The part of each GPU that torch may allocate; None where the job has whole devices (F86).
+
+    The claim is what the driver shows of the rank, so the CUDA context, which torch does not count, comes off it.
+    """
+    shares = attempt.leases.filter(ended_at=None, memory_bytes__isnull=False).select_related("device")
+    return min(
+        (
+            min(1.0, allocator_bytes(lease.memory_bytes) / lease.device.memory_bytes)
+            for lease in shares
+            if lease.memory_bytes and lease.device.memory_bytes
+        ),
+        default=None,
+    )
+
+
+def allocator_bytes(claim_bytes: int) -> int:
+    """What is left of a claim for torch's allocator."""
+    return claim_bytes - min(CONTEXT_BYTES, claim_bytes // 4)
+
+
+def _resumes(job: Job, attempt: Attempt) -> bool:
+    """Whether this attempt gets ``resume_args``: from the second on, and a retry that resumes its parent."""
+    return attempt.number > 1 or job.resume_job_id is not None
+
+
+def _datasets(spec: JobSpec) -> list[Dataset]:
+    return [datasets.resolve(reference) for reference in spec.datasets]
+
+
+def _placeholder_values(
+    job: Job, folder: JobFolder, data: dict[str, Path], resume: Resume | None
+) -> dict[str, str]:
+    values = {
+        "checkpoint_dir": str(folder.checkpoints),
+        "output_dir": str(folder.output),
+        **{f"dataset:{name}": str(path) for name, path in data.items()},
+    }
+    if resume:
+        values["checkpoint"] = str(resume.path)
+    if job.array_index is not None:
+        values["array_index"] = str(job.array_index)
+    return values
+
+
+def _interpreter(job: Job, spec: JobSpec) -> str:
+    """The real interpreter that runs the job; a name must be registered with the pool."""
+    if spec.python is None:
+        return sys.executable
+    path = job.pool.pythons.get(spec.python)
+    if not path or not os.access(path, os.X_OK):
+        raise CannotLaunch(f"Pool {job.pool_id}'s interpreter {spec.python!r} is not there any more.")
+    return str(path)
+
+
+def _environment(
+    job: Job,
+    attempt: Attempt,
+    folder: JobFolder,
+    devices: list[Device],
+    data: dict[str, Path],
+    resume: Resume | None,
+) -> dict[str, str]:
+    environment = {
+        **job.spec.env,
+        "BERTH_CHECKPOINT_DIR": str(folder.checkpoints),
+        "BERTH_OUTPUT_DIR": str(folder.output),
+        "BERTH_METRICS_FILE": str(folder.attempt(attempt.number).metrics),
+    }
+    for name, path in data.items():
+        environment[datasets.variable_of(name)] = str(path)
+    if resume:
+        environment["BERTH_RESUME_FROM"] = str(resume.path)
+    if job.array_index is not None:
+        environment["BERTH_ARRAY_INDEX"] = str(job.array_index)
+    environment |= training_plans.environment(job, attempt)
+    gpus = [device for device in devices if device.kind == "gpu"]
+    # An empty list hides every GPU from a job on CPU slots.
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.id for device in gpus)
+    return environment
