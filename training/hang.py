@@ -45,25 +45,40 @@ class Beat:
 
 
 class Beats:
-    """The newest beat of each rank on this machine, in shared memory."""
+    """The newest beat of each rank on this machine, in shared memory.
+
+    The ranks find it by a file, which is gone as soon as all have: nothing is left of ranks that are killed.
+    """
 
     def __init__(self, rank: int, world_size: int) -> None:
         self._rank = rank
         self._size = world_size
         self._path = _shared_path() if world_size > 1 else None
-        self._memory = _map(self._path, world_size * _SLOT.size)
+        self._memory, self._inode = _map(self._path, world_size * _SLOT.size)
+        self.tell(Beat(os.getpid(), 0, 0.0, 0.0))
+        self.read()
 
     def tell(self, beat: Beat) -> None:
         offset = self._rank * _SLOT.size
         _SLOT.pack_into(self._memory, offset, beat.pid, beat.count, beat.moved_s, beat.alive_s, beat.waits)
 
     def read(self) -> list[Beat]:
-        return [Beat(*_SLOT.unpack_from(self._memory, rank * _SLOT.size)) for rank in range(self._size)]
+        beats = [Beat(*_SLOT.unpack_from(self._memory, rank * _SLOT.size)) for rank in range(self._size)]
+        if self._path is not None and all(beat.pid for beat in beats):
+            self._remove()
+        return beats
 
     def close(self) -> None:
         self._memory.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        """Not the file of a later training, whose ranks meet under the same name."""
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                if self._path.stat().st_ino == self._inode:
+                    self._path.unlink()
+            self._path = None
 
 
 def find_stuck(beats: Sequence[Beat], limit_s: float, now_s: float) -> list[int] | None:
@@ -215,19 +230,21 @@ def _record(rank: int, sentence: str) -> None:
 
 
 def _shared_path() -> Path:
-    """The same for all ranks that one launcher started, and for nobody else."""
-    name = f"berth-beats-{os.getuid()}-{os.environ.get('MASTER_PORT', '0')}-{os.getppid()}"
-    return Path(tempfile.gettempdir()) / name
+    """The same for all ranks that one launcher started together, and for nobody else."""
+    port, again = (os.environ.get(name, "0") for name in ("MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"))
+    return Path(tempfile.gettempdir()) / f"berth-beats-{os.getuid()}-{port}-{again}-{os.getppid()}"
 
 
-def _map(path: Path | None, size: int) -> mmap.mmap:
+def _map(path: Path | None, size: int) -> tuple[mmap.mmap, int]:
+    """The memory, and the inode of the file behind it."""
     if path is None:
-        return mmap.mmap(-1, size)
+        return mmap.mmap(-1, size), 0
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        if os.fstat(descriptor).st_uid != os.getuid():
+        status = os.fstat(descriptor)
+        if status.st_uid != os.getuid():
             raise PermissionError(f"{path} belongs to somebody else; remove it.")
         os.ftruncate(descriptor, size)  # new bytes are zero: those ranks have not begun
-        return mmap.mmap(descriptor, size)
+        return mmap.mmap(descriptor, size), status.st_ino
     finally:
         os.close(descriptor)

@@ -1,14 +1,17 @@
 """A rank that stands still is named and ended; ranks that wait for it are not blamed."""
 
+import json
 import os
+import subprocess
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.training.conftest import Lines
-from training.hang import EXIT_HANG, Beat, HangWatch, describe_hang, find_stuck
+from training.hang import EXIT_HANG, Beat, Beats, HangWatch, describe_hang, find_stuck
 from training.launch import WarmLauncher
 from training.report import Reporter
 
@@ -76,6 +79,50 @@ def test_the_sentence_names_who_waits() -> None:
     )
     assert "all stand at the same place" in describe_hang(beats, [], 100.0)
     assert "was stopped" in describe_hang([beat(1, 10), beat(1, 10, 20)], [1], 100.0)
+
+
+MAP = """
+import sys, time
+from training.hang import Beats
+
+beats = Beats(int(sys.argv[1]), 2)
+print([beat.pid for beat in beats.read()], flush=True)
+time.sleep(600)
+"""
+
+
+def test_f20_nothing_is_left_in_the_temporary_folder_where_ranks_are_killed(
+    start_python: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    ranks, told = [], []
+    for rank in range(2):
+        ranks.append(start_python(MAP, rank, TMPDIR=str(folder)))
+        assert ranks[-1].stdout is not None
+        told.append(json.loads(ranks[-1].stdout.readline()))
+
+    for process in ranks:
+        process.kill()
+        process.wait()
+
+    assert told == [[ranks[0].pid, 0], [each.pid for each in ranks]]  # both wrote into the same memory
+    assert list(folder.iterdir()) == []
+
+
+def test_a_training_that_ends_leaves_the_file_of_the_next_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = Beats(0, 2)
+    next(tmp_path.glob("berth-beats-*")).unlink()  # as another rank does that finds all of them there
+    following = Beats(1, 2)
+
+    before.close()
+
+    assert len(list(tmp_path.glob("berth-beats-*"))) == 1
+    following.close()
+    assert not list(tmp_path.glob("berth-beats-*"))
 
 
 STUCK = """
