@@ -5,9 +5,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, cast
 
 import orjson
 from django.conf import settings
@@ -16,32 +15,23 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
-from orchestrator import admission, lifecycle, memory_claims, words
+from orchestrator import admission, idempotency, lifecycle, memory_claims, words
 from orchestrator.access import rights
 from orchestrator.accounting import quotas
 from orchestrator.arrays import ArraySpec
-from orchestrator.exceptions import Conflict, Impossible, Malformed, NotFound, TooLarge
-from orchestrator.models import Errand, IdempotencyKey, Job, JobArray, JobEvent, JobState
+from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.models import Errand, Job, JobArray, JobEvent, JobState
 from orchestrator.repeating import again_when_undone
+from orchestrator.sent_code import Upload, store_code
 from orchestrator.spec import JobSpec, say_problem
-from orchestrator.store import bundles, scripts
+from orchestrator.store import bundles
 from orchestrator.store.checkpoints import GenerationStore
 
-KEYS_KEPT = timedelta(hours=24)
 LONGEST_TURN_S = 5.0
 _turn = threading.Lock()
 CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s"})
 NOT_KEPT = frozenset({"source", "array"})
 RESOLVED = ("datasets", "depends_on")  # replaced by what they stand for at the time of the submit
-
-
-class Upload(Protocol):
-    """A file part of a request; Django's UploadedFile is one."""
-
-    @property
-    def name(self) -> str | None: ...
-
-    def read(self, size: int = -1, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +100,12 @@ def accept(
         Forbidden: beyond what this person may ask for.
     """
     # The same request gets the same answer, whatever changed in pools and datasets since.
-    known = idempotency_key is not None and _is_known(user, endpoint, idempotency_key)
+    request = idempotency.Request(user, endpoint, idempotency_key) if idempotency_key else None
+    known = request is not None and request.is_known()
     resolved = spec if known else admission.resolve(user, spec)
     if spec.source is not None and spec.source.bundle not in (None, uploaded):
         admission.check_bundle(user, spec.source.bundle)
-    spec, stored, warnings = _store_code(spec, script, bundle)
+    spec, stored, warnings = store_code(spec, script, bundle)
     fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
     spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
     # Before others have to wait for us; a request that was answered before makes none, and may be unable to.
@@ -123,83 +114,35 @@ def accept(
     @again_when_undone
     def write() -> Accepted:
         with _one_writer(), transaction.atomic():
-            if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
+            if request and (kept := _accepted_before(request, fingerprint)):
                 return kept
             quotas.one_submit_at_a_time(user)
             quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
             job = _create(user, spec, columns or _columns(user, spec, stored.sha256))
-            if idempotency_key:
-                IdempotencyKey.objects.create(
-                    user_id=user.pk,
-                    endpoint=endpoint,
-                    key=idempotency_key,
-                    fingerprint=fingerprint,
-                    status=201,
-                    answer=render(job, warnings) if render else {"id": str(job.pk)},
-                    created_at=job.submitted_at,
-                )
+            if request:
+                answer = render(job, warnings) if render else {"id": str(job.pk)}
+                request.keep(fingerprint, answer, job.submitted_at)
         return Accepted(job, created=True, warnings=warnings)
 
     try:
         return write()
     except IntegrityError:
         # PostgreSQL lets two requests with one key come this far; the later one waits for the earlier here.
-        if idempotency_key and (kept := _answered_before(user, endpoint, idempotency_key, fingerprint)):
+        if request and (kept := _accepted_before(request, fingerprint)):
             return kept
         raise
-
-
-def _store_code(
-    spec: JobSpec, script: Upload | None, bundle: Upload | None
-) -> tuple[JobSpec, bundles.Bundle, list[str]]:
-    given = [part for part in (script, bundle, spec.source) if part is not None]
-    if len(given) != 1:
-        raise Malformed(
-            "Give the code once: a part named script (one .py), a part named bundle (.zip or .tar.gz), or source.",
-            fields={"source": ["give exactly one of script, bundle and source"]},
-        )
-    if bundle is not None:
-        with _beside("bundle"):
-            stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, bundle))
-    elif spec.source is not None and spec.source.bundle is not None:
-        try:
-            stored = bundles.open_bundle(settings.HOME.bundles, spec.source.bundle)
-        except NotFound:
-            raise admission.no_bundle(spec.source.bundle) from None
-    else:
-        with _beside("source" if script is None else "script"):
-            return _store_script(spec, script)
-    if spec.entrypoint not in {file.path for file in stored.files}:
-        sentence = f"The upload has no file {spec.entrypoint!r}; name the script to run as entrypoint."
-        raise Malformed(sentence, fields={"entrypoint": [sentence]})
-    return spec, stored, []
-
-
-@contextmanager
-def _beside(name: str) -> Iterator[None]:
-    """What is wrong with an upload is said beside the part it came in."""
-    try:
-        yield
-    except (Malformed, TooLarge) as error:
-        error.fields = error.fields or {name: [str(error)]}
-        raise
-
-
-def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundles.Bundle, list[str]]:
-    if script is None:
-        data = (spec.source.text if spec.source and spec.source.text else "").encode(errors="surrogatepass")
-    else:
-        if "entrypoint" not in spec.model_fields_set and script.name:
-            spec = spec.model_copy(update={"entrypoint": PurePosixPath(script.name).name})
-        limit = bundles.BundleLimits().script_bytes
-        data = script.read(limit + 1)
-    warnings = scripts.check_script(spec.entrypoint, data)
-    return spec, bundles.store_script(settings.HOME.bundles, spec.entrypoint, data), warnings
 
 
 def _fingerprint(spec: JobSpec, bundle: str) -> str:
     fields = spec.model_dump(mode="json", exclude={"source"})
     return hashlib.sha256(orjson.dumps([fields, bundle], option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _accepted_before(request: idempotency.Request, fingerprint: str) -> Accepted | None:
+    answer = request.answer(fingerprint)
+    if answer is None:
+        return None
+    return Accepted(Job.objects.get(pk=answer["id"]), created=False, answer=answer)
 
 
 @contextmanager
@@ -214,28 +157,6 @@ def _one_writer() -> Iterator[None]:
         yield
     finally:
         _turn.release()
-
-
-def _is_known(user: AbstractBaseUser, endpoint: str, key: str) -> bool:
-    kept_since = timezone.now() - KEYS_KEPT
-    kept = IdempotencyKey.objects.filter(user_id=user.pk, endpoint=endpoint, key=key)
-    return kept.filter(created_at__gte=kept_since).exists()
-
-
-def _answered_before(user: AbstractBaseUser, endpoint: str, key: str, fingerprint: str) -> Accepted | None:
-    now = timezone.now()
-    kept = IdempotencyKey.objects.filter(user_id=user.pk, endpoint=endpoint, key=key).first()
-    if kept is None:
-        return None
-    if kept.created_at < now - KEYS_KEPT:
-        kept.delete()
-        return None
-    if kept.fingerprint != fingerprint:
-        raise Impossible(
-            "This Idempotency-Key was used for another body; use a new key for a new job.",
-            fields={"Idempotency-Key": ["was used for another body"]},
-        )
-    return Accepted(Job.objects.get(pk=kept.answer["id"]), created=False, answer=kept.answer)
 
 
 def _create(
@@ -342,7 +263,7 @@ def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[st
     spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
     rights.check_steer(user, job)
     spec = admission.resolve(user, spec)
-    _store_code(spec, None, None)  # the bundle is there, with the entrypoint
+    store_code(spec, None, None)  # the bundle is there, with the entrypoint
     with transaction.atomic():
         quotas.one_submit_at_a_time(user)
         quotas.check_submit(user, spec)

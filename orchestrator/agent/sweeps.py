@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
-from orchestrator import launcher, lifecycle, placement, wakeups
+from orchestrator import idempotency, launcher, lifecycle, placement, wakeups
 from orchestrator.elapsed import supervised_s
 from orchestrator.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.lifecycle.endings import LONGEST_BACKOFF_S
@@ -20,7 +20,6 @@ from orchestrator.models import (
     AttemptState,
     Errand,
     ExitKind,
-    IdempotencyKey,
     Job,
     JobState,
     Outbox,
@@ -28,7 +27,6 @@ from orchestrator.models import (
 )
 from orchestrator.operation import retention
 from orchestrator.restarts import saved_for_stop
-from orchestrator.submission import KEYS_KEPT
 
 logger = logging.getLogger(__name__)
 
@@ -246,7 +244,7 @@ def _remove_old_files(now: datetime) -> None:
 
 def clean(now: datetime) -> None:
     """Remove uploads that never became a job, and answers that are kept no longer (F04)."""
-    IdempotencyKey.objects.filter(created_at__lt=now - KEYS_KEPT).delete()
+    idempotency.forget_old(now)
     Outbox.objects.filter(done_at__lt=now - timedelta(days=1)).delete()
     for folder in (settings.HOME.uploads, settings.HOME.bundles):
         if not folder.exists():

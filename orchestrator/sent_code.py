@@ -1,0 +1,76 @@
+"""The code that came with a job: given once, kept by its hash, and holding the file to run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import BinaryIO, Protocol, cast
+
+from django.conf import settings
+
+from orchestrator import admission
+from orchestrator.exceptions import Malformed, NotFound, TooLarge
+from orchestrator.spec import JobSpec
+from orchestrator.store import bundles, scripts
+
+
+class Upload(Protocol):
+    """A file part of a request; Django's UploadedFile is one."""
+
+    @property
+    def name(self) -> str | None: ...
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+def store_code(
+    spec: JobSpec, script: Upload | None, bundle: Upload | None
+) -> tuple[JobSpec, bundles.Bundle, list[str]]:
+    """The job as its code completes it, where that is kept, and warnings about it.
+
+    Raises:
+        Malformed, TooLarge: not given just once, unreadable, or without the file to run.
+        Impossible: a bundle that is not kept here.
+    """
+    given = [part for part in (script, bundle, spec.source) if part is not None]
+    if len(given) != 1:
+        raise Malformed(
+            "Give the code once: a part named script (one .py), a part named bundle (.zip or .tar.gz), or source.",
+            fields={"source": ["give exactly one of script, bundle and source"]},
+        )
+    if bundle is not None:
+        with _beside("bundle"):
+            stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, bundle))
+    elif spec.source is not None and spec.source.bundle is not None:
+        try:
+            stored = bundles.open_bundle(settings.HOME.bundles, spec.source.bundle)
+        except NotFound:
+            raise admission.no_bundle(spec.source.bundle) from None
+    else:
+        with _beside("source" if script is None else "script"):
+            return _store_script(spec, script)
+    if spec.entrypoint not in {file.path for file in stored.files}:
+        sentence = f"The upload has no file {spec.entrypoint!r}; name the script to run as entrypoint."
+        raise Malformed(sentence, fields={"entrypoint": [sentence]})
+    return spec, stored, []
+
+
+@contextmanager
+def _beside(name: str) -> Iterator[None]:
+    """What is wrong with an upload is said beside the part it came in."""
+    try:
+        yield
+    except (Malformed, TooLarge) as error:
+        error.fields = error.fields or {name: [str(error)]}
+        raise
+
+
+def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundles.Bundle, list[str]]:
+    if script is None:
+        data = (spec.source.text if spec.source and spec.source.text else "").encode(errors="surrogatepass")
+    else:
+        if "entrypoint" not in spec.model_fields_set and script.name:
+            spec = spec.model_copy(update={"entrypoint": PurePosixPath(script.name).name})
+        limit = bundles.BundleLimits().script_bytes
+        data = script.read(limit + 1)
+    warnings = scripts.check_script(spec.entrypoint, data)
+    return spec, bundles.store_script(settings.HOME.bundles, spec.entrypoint, data), warnings
