@@ -20,6 +20,9 @@ _IDENTITY = ("--hostname", "localhost", "--cap-drop", "ALL", "--die-with-parent"
 _CONFINE = Path(__file__).with_name("confine.py")
 # Besides the job's folders: the sandbox's own memory and devices, and what a process may tell the kernel of itself.
 _WRITABLE = ("/tmp", "/dev", "/proc")  # noqa: S108 -- the sandbox's own
+# Settings of the whole kernel and its drivers: a job of root's could write there, and bubblewrap's own check of
+# /proc/sys looks at the folder, not at the files.
+_KERNEL = ("/proc/sys", "/proc/driver", "/proc/fs", "/proc/acpi", "/proc/scsi")
 # What only root can read, for who runs Berth as root all the same.
 _PRIVATE = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh")
 _ROOT_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
@@ -43,7 +46,7 @@ def _starts(bwrap: str, filter_fd: int | None) -> bool:
     import subprocess
 
     command = [bwrap, *_OWN_NAMESPACES, *_IDENTITY, *_filter(filter_fd)]
-    command += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--", "/bin/true"]
+    command += [*_system(), "--", "/bin/true"]
     fds = () if filter_fd is None else (filter_fd,)
     try:
         tried = subprocess.run(command, capture_output=True, timeout=10, check=False, pass_fds=fds)  # noqa: S603 -- a fixed command
@@ -66,6 +69,12 @@ def open_filter(launch: Launch) -> int | None:
     return filter_fd
 
 
+def _system() -> list[str]:
+    """The machine read-only, with devices and processes of its own."""
+    kernel = [word for path in _KERNEL if Path(path).is_dir() for word in ("--ro-bind", path, path)]
+    return ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", *kernel]
+
+
 def _filter(fd: int | None) -> list[str]:
     return [] if fd is None else ["--seccomp", str(fd)]
 
@@ -85,7 +94,7 @@ def command(
     return [
         *(bwrap, *_OWN_NAMESPACES, *network, *_IDENTITY, "--info-fd", str(info_fd)),
         *_filter(filter_fd),
-        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+        *_system(),
         *_in_memory(launch, Path("/dev/shm")),  # noqa: S108 -- the sandbox's own
         *_view(launch),
         *_writable(launch, folder),

@@ -40,6 +40,8 @@ _DENIED: dict[str, tuple[int, int]] = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
+_SOCKET = (41, 198)
+_AF_VSOCK = 40  # to the host of a virtual machine and its guests: no network namespace holds it
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _CLONE_NEWUSER = 0x10000000
@@ -74,6 +76,13 @@ def filter_program(machine: str | None = None) -> bytes | None:
         program += [(_JUMP_EQUAL, 0, 1, number), _fail(errno.EPERM)]
     # clone3 hides its flags behind a pointer; told that it does not exist, the C library uses clone.
     program += [(_JUMP_EQUAL, 0, 1, _CLONE3[column]), _fail(errno.ENOSYS)]
+    program += [
+        (_JUMP_EQUAL, 0, 4, _SOCKET[column]),
+        (_LOAD, 0, 0, _OFFSET_FIRST_ARGUMENT),
+        (_JUMP_EQUAL, 0, 1, _AF_VSOCK),
+        _fail(errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
     program += [
         (_JUMP_EQUAL, 0, 3, _CLONE[column]),
         (_LOAD, 0, 0, _OFFSET_FIRST_ARGUMENT),

@@ -94,9 +94,10 @@ def test_the_group_of_an_attempt_is_gone_at_its_end(make_attempt: MakeAttempt, n
         "libc.ptrace(0, 0, 0, 0)",
         "libc.unshare(0x10000000)",
         "libc.mount(b'none', b'/tmp', b'tmpfs', 0, 0)",
+        "libc.socket(40, 1, 0)",
         "libc.syscall(321, 0, 0, 0)" if os.uname().machine == "x86_64" else "libc.syscall(280, 0, 0, 0)",
     ],
-    ids=["ptrace", "unshare", "mount", "bpf"],
+    ids=["ptrace", "unshare", "mount", "vsock", "bpf"],
 )
 def test_calls_that_attacks_begin_with_are_refused(
     make_attempt: MakeAttempt, needs_groups: None, call: str
