@@ -73,7 +73,7 @@ def may_read(holder: Pass, target: Target) -> bool:
     jobs = Job.objects.visible_to(_person(holder)).filter(pk=target.job_id)
     if target.kind != "log":
         return jobs.exists()
-    return jobs.filter(attempts__number=target.attempt, gpus__gt=target.rank).exists()
+    return jobs.filter(attempts__number=target.attempt, spec_fields__gpus__gt=target.rank).exists()
 
 
 def _person(holder: Pass) -> User:

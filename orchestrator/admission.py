@@ -67,11 +67,12 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec) -> None:
     rights.check_priority(user, pool.name, spec.priority)
     there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
     sizes = list(there.values_list("memory_bytes", flat=True))
-    if spec.gpus > len(sizes):
+    least = spec.min_gpus or spec.gpus
+    if least > len(sizes):
         has = f"{len(sizes)} device{'' if len(sizes) == 1 else 's'}" if sizes else "no devices"
-        raise _impossible("gpus", f"Pool {pool.name} has {has}; {spec.gpus} were asked for.")
+        raise _impossible("gpus", f"Pool {pool.name} has {has}; {least} were asked for.")
     wanted = spec.gpu_memory_bytes
-    if wanted is not None and (fit := sum(size >= wanted for size in sizes)) < spec.gpus:
+    if wanted is not None and (fit := sum(size >= wanted for size in sizes)) < least:
         has = "no device" if not fit else "only one device" if fit == 1 else f"only {fit} devices"
         raise _impossible(
             "gpu_memory_gib",

@@ -68,6 +68,8 @@ def note_balanced(attempt: Attempt, event: dict[str, Any]) -> None:
 def describe(before: Plan, after: Plan) -> str:
     """What one plan does otherwise than another; "" where nothing is."""
     said = []
+    if before.world_size != after.world_size:
+        said.append(f"{before.world_size} -> {after.world_size} devices")
     if before.batch_size != after.batch_size:
         said.append(
             f"micro-batch {before.batch_size} -> {after.batch_size}, {before.gradient_accumulation_steps} -> "
@@ -81,7 +83,9 @@ def describe(before: Plan, after: Plan) -> str:
         said.append(f"offload to the host {before.cpu_offload} -> {after.cpu_offload}")
     if before.strategy != after.strategy:
         said.append(f"strategy {before.strategy} -> {after.strategy}")
-    if said and before.samples_per_step == after.samples_per_step:
+    if before.samples_per_step != after.samples_per_step:
+        said.append(f"effective batch {before.samples_per_step} -> {after.samples_per_step}")
+    elif said:
         said.append(f"the effective batch stays {after.samples_per_step}")
     return "; ".join(said)
 
@@ -96,7 +100,7 @@ def _since_last_attempt(attempt: Attempt, plan: Plan) -> list[dict[str, Any]]:
     if last.kind == ExitKind.OOM_GPU:
         why = f"attempt {last.number} ran out of memory"
     elif before is not None and before.world_size != plan.world_size:
-        why = f"attempt {last.number} ran on {before.world_size} devices, this one on {plan.world_size}"
+        why = f"attempt {last.number} had {before.world_size} devices"
     return [{"step": None, "what": what, "why": why}]
 
 

@@ -185,6 +185,7 @@ class JobSpec(BaseModel):
     datasets: list[StrictStr] = Field(default_factory=list, max_length=32)
     pool: Annotated[StrictStr, Field(min_length=1, max_length=64)] = "default"
     gpus: Annotated[StrictInt, Field(ge=1, le=100_000)] = 1
+    min_gpus: Annotated[StrictInt, Field(ge=1)] | None = None  # that it goes on with where a device is lost
     gpu_memory_gib: Gib | None = None
     cpus: Annotated[StrictInt, Field(ge=1, le=4096)] | None = None
     memory_gib: Gib | None = None
@@ -216,6 +217,8 @@ class JobSpec(BaseModel):
         for name in self.env:
             if problem := why_not_a_variable(name):
                 raise ValueError(f"env: {problem}")
+        if self.min_gpus is not None and self.min_gpus > self.gpus:
+            raise ValueError(f"min_gpus: {self.min_gpus} is more than gpus, which is {self.gpus}")
         for reference in self.datasets:
             if not DATASET_REFERENCE.fullmatch(reference):
                 raise ValueError(

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.models import Attempt, Job, Lease
-from training.plan.given import MEMORY_VARIABLE, PLAN_VARIABLE, with_less_memory
+from training.plan.given import MEMORY_VARIABLE, PLAN_VARIABLE, WHY_VARIABLE, with_less_memory
 from training.plan.table import format_s, summarise
 from training.plan.types import Plan
 
 MOST_CANDIDATES = 24
 _LONGEST_TEXT = 1000
+_KEPT = 2  # plans for fewer devices
 _WHOLE_FIELDS = (
     "dp",
     "pp",
@@ -47,7 +48,14 @@ def read_event(event: dict[str, Any]) -> dict[str, Any] | None:
         "usable_bytes": _number(table.get("usable_bytes")),
         "device": _text(table.get("device")),
         "candidates": read_candidates(table.get("candidates")),
+        "fewer": _read_fewer(table.get("fewer")),
     }
+
+
+def _read_fewer(given: object) -> dict[str, Any]:
+    """The plans for fewer devices, by their number."""
+    plans = [parse_plan(each) for each in list(given.values())[:_KEPT]] if isinstance(given, dict) else []
+    return {str(plan.world_size): plan.to_json() for plan in plans if plan is not None}
 
 
 def read_candidates(given: object) -> list[dict[str, Any]]:
@@ -90,10 +98,22 @@ def environment(job: Job, attempt: Attempt) -> dict[str, str]:
     limits = [limit for lease in attempt.leases.select_related("device") if (limit := _limit(lease))]
     if limits:
         told[MEMORY_VARIABLE] = str(min(limits))
-    plan = parse_plan(job.next_plan)
-    if plan is not None:
-        told[PLAN_VARIABLE] = json.dumps(plan.to_json())
+    if ready := _ready_plan(job, attempt):
+        told[PLAN_VARIABLE], told[WHY_VARIABLE] = json.dumps(ready[0].to_json()), ready[1]
     return told
+
+
+def _ready_plan(job: Job, attempt: Attempt) -> tuple[Plan, str] | None:
+    """What is known already for as many devices as the attempt has, and why it is taken; None: the run plans."""
+    count = attempt.leases.count()
+    lighter = parse_plan(job.next_plan)
+    if lighter is not None and lighter.world_size == count:
+        return lighter, "With less memory than the attempt before."
+    last = Attempt.objects.filter(job=job, number=attempt.number - 1).first()
+    kept = parse_plan(last.plan.get("fewer", {}).get(str(count))) if last else None
+    if kept is None or kept.world_size != count:
+        return None
+    return kept, f"Made by the attempt before, should it have only {count} of its devices left."
 
 
 def _limit(lease: Lease) -> int | None:

@@ -29,6 +29,7 @@ from orchestrator.spec import JobSpec
 _SPEC_DEFAULTS: Mapping[str, Any] = JobSpec().model_dump()
 _SPEC_FIELDS = (
     "kind",
+    "min_gpus",
     "gpu_memory_gib",
     "cpus",
     "memory_gib",

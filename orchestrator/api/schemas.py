@@ -197,7 +197,8 @@ class JobOut(BaseModel):
     pool: str
     priority: int
     tags: list[str]
-    gpus: int
+    gpus: int = Field(description="that it holds or waits for")
+    min_gpus: int | None = None
     gpu_memory_gib: float | None
     idle_since: datetime | None = Field(
         description="its devices do nothing since then; null: they work, or no warning yet"

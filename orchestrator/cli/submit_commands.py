@@ -54,6 +54,9 @@ def run(
         str | None, typer.Option(help='added from the second attempt on: "--resume {checkpoint}"')
     ] = None,
     steps: Annotated[int | None, typer.Option(help="how many there are in all, for the progress")] = None,
+    min_gpus: Annotated[
+        int | None, typer.Option(help="goes on with so few where the pool has no more that work")
+    ] = None,
     cpus: Annotated[int | None, typer.Option(help="CPU cores")] = None,
     ram: Annotated[float | None, typer.Option(metavar="GIB", help="main memory")] = None,
     python: Annotated[str | None, typer.Option(help="an interpreter that the pool has")] = None,
@@ -87,6 +90,7 @@ def run(
         "entrypoint": entrypoint,
         "resume_args": None if resume_args is None else shlex.split(resume_args),
         "total_steps": steps,
+        "min_gpus": min_gpus,
         "cpus": cpus,
         "memory_gib": ram,
         "python": python,

@@ -359,6 +359,7 @@ class Spec(TypedDict, total=False):
     datasets: Sequence[str]
     pool: str
     gpus: int
+    min_gpus: int | None
     gpu_memory_gib: float | None
     cpus: int | None
     memory_gib: float | None

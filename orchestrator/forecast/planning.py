@@ -54,6 +54,7 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
         Impossible, Forbidden, TooMany: a submit of it would be refused.
     """
     job = submission.draft(user, spec)
+    placement.fit_to_pools([job])
     now = timezone.now()
     state = placement.look(now, drafts=[job])
     rivals = tuple(each for each in state.queued if each.pool == job.pool_id)

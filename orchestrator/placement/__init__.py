@@ -1,6 +1,7 @@
 """Production's side of the scheduler: snapshot, the pure ``decide``, and what follows from its answer."""
 
 from orchestrator.placement.booked import Booked, booked_now
+from orchestrator.placement.fewer_devices import fit_to_pools
 from orchestrator.placement.passes import POLICY, run_pass
 from orchestrator.placement.promises import calibration
 from orchestrator.placement.reservations import next_wake_at
@@ -14,6 +15,7 @@ __all__ = [
     "OldTerm",
     "booked_now",
     "calibration",
+    "fit_to_pools",
     "look",
     "next_term",
     "next_wake_at",

@@ -8,6 +8,7 @@ from django.utils import timezone
 from orchestrator import memory_claims, scheduling
 from orchestrator.models import Booking, Errand, Job, Outbox
 from orchestrator.placement.dependencies import fail_without_dependency
+from orchestrator.placement.fewer_devices import fit_to_pools
 from orchestrator.placement.learning import learn
 from orchestrator.placement.promises import drop_void_promises
 from orchestrator.placement.relevant import relevant_jobs
@@ -49,6 +50,7 @@ def run_pass(
         # Behind the read: no job in it is newer, so none starts before its submit.
         now = given or _clock(earliest)
         memory_claims.refresh(jobs.values())
+        fit_to_pools(jobs.values())
         state = snapshot(now, jobs)
         decisions = scheduling.decide(state, POLICY)
         started = sum(start(term, jobs[each.job_id], each, now) for each in decisions.start)

@@ -42,6 +42,7 @@ def test_every_field_of_a_job_comes_back_as_it_was_given(client_of, ada, submit)
         "datasets": [],
         "pool": "default",
         "gpus": 2,
+        "min_gpus": 1,
         "gpu_memory_gib": 4,
         "cpus": 4,
         "memory_gib": 16,

@@ -17,8 +17,9 @@ LESS = {"step": 12, "rank": 1, "from_batch_size": 16, "to_batch_size": 8}
 
 
 @pytest.fixture
-def model_attempt(make_attempt):
-    attempt: Attempt = make_attempt(state=JobState.RUNNING)
+def model_attempt(make_attempt, make_device):
+    devices = [make_device(index) for index in range(PLAN.world_size)]
+    attempt: Attempt = make_attempt(state=JobState.RUNNING, devices=devices)
     job = attempt.job
     job.spec_fields = {**job.spec_fields, "kind": "model"}
     job.save(update_fields=["spec_fields"])

@@ -44,11 +44,12 @@ def plan_event(plan: Plan = PLAN, **fields) -> dict[str, Any]:
 
 
 @pytest.fixture
-def model_attempt(make_attempt, make_job):
+def model_attempt(make_attempt, make_device):
     """A running attempt of a model job that has told its plan."""
 
     def make(plan: Plan = PLAN, **fields) -> Attempt:
-        attempt: Attempt = make_attempt(state=JobState.RUNNING, **fields)
+        devices = [make_device(index) for index in range(plan.world_size)]
+        attempt: Attempt = make_attempt(state=JobState.RUNNING, devices=devices, **fields)
         job = attempt.job
         job.spec_fields = {**job.spec_fields, "kind": "model"}
         job.save(update_fields=["spec_fields"])
@@ -97,7 +98,7 @@ def test_a_script_that_ran_out_of_memory_is_not_tried_again(make_attempt):
 
 
 def test_a_simulated_device_and_a_claim_tell_the_run_its_memory(model_attempt):
-    attempt = model_attempt()
+    attempt = model_attempt(Plan())
     lease = Lease.objects.select_related("device").filter(attempt=attempt).first()
     assert lease is not None
     lease.device.kind = "gpu"

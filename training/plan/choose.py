@@ -22,7 +22,7 @@ from training.data import SizedDataset
 from training.events import METRICS_FILE_VARIABLE
 from training.plan.candidates import leaves_choice
 from training.plan.fixed import fixed_plan
-from training.plan.given import PLAN_EVENT, declared_memory_bytes, given_plan
+from training.plan.given import PLAN_EVENT, WHY_VARIABLE, declared_memory_bytes, given_plan
 from training.plan.hardware import USABLE, free_bytes, read_hardware
 from training.plan.link import measure_unless_known
 from training.plan.table import PlanTable, summarise
@@ -58,7 +58,7 @@ def choose_plan(training: Training, reporter: Reporter | None = None) -> Plan:
     """
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if given := given_plan(world_size):
-        _tell(reporter, rank, given, None, "With less memory than the attempt before.")
+        _tell(reporter, rank, given, None, os.environ.get(WHY_VARIABLE, "As Berth says."))
         return given
     if not leaves_choice(training.config) or _has_one_answer(training):
         plan = _fixed(training, world_size)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from training.plan.types import Plan
 
 PLAN_VARIABLE = "BERTH_PLAN"  # JSON of a plan that is carried out as it is
+WHY_VARIABLE = "BERTH_PLAN_WHY"  # a sentence for the job's page
 MEMORY_VARIABLE = (
     "BERTH_DEVICE_MEMORY_BYTES"  # what a job may use of each device; a simulated one has no other
 )

@@ -1,0 +1,52 @@
+"""Jobs that go on with fewer devices while their pool has not all of those that they ask for."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from orchestrator import lifecycle
+from orchestrator.models import AdminState, Device, Health, Job, JobState
+
+Nodes = Mapping[str, Sequence[int]]
+"""Bytes of each working device, by node."""
+
+
+def fit_to_pools(jobs: Iterable[Job]) -> None:
+    """Have queued jobs that name ``min_gpus`` ask for what their pool can give, ``gpus`` at most.
+
+    Devices that others hold count: for those a job waits.  Its history tells each change.
+    """
+    flexible = [job for job in jobs if job.state == JobState.QUEUED and job.spec_fields.get("min_gpus")]
+    if not flexible:
+        return
+    pools = _working_devices({job.pool_id for job in flexible})
+    for job in flexible:
+        there = _most_on_a_node(pools.get(job.pool_id, {}), job.claimed_bytes or 0)
+        count = max(job.spec_fields["min_gpus"], min(job.spec_fields["gpus"], there))
+        if count != job.gpus:
+            _ask_for(job, count)
+
+
+def _ask_for(job: Job, count: int) -> None:
+    wanted, before, job.gpus = job.spec_fields["gpus"], job.gpus, count
+    if not Job.objects.filter(pk=job.pk, state=JobState.QUEUED).update(gpus=count):
+        return  # a draft, or it moved on
+    again = " again" if count > before else ""
+    text = (
+        f"Takes {count} of the {wanted} devices that it asks for: so many work in pool {job.pool_id}{again}."
+    )
+    lifecycle.remark(job, text, actor="scheduler")
+
+
+def _working_devices(pools: set[str]) -> dict[str, Nodes]:
+    """What is fenced comes back soon, and counts."""
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    rows = Device.objects.filter(
+        pool__in=pools, admin_state=AdminState.ENABLED, health__in=[Health.OK, Health.FENCED]
+    )
+    for pool, node, size in rows.values_list("pool_id", "node", "memory_bytes"):
+        found[pool][node].append(size)
+    return dict(found)
+
+
+def _most_on_a_node(nodes: Nodes, least_bytes: int) -> int:
+    return max((sum(size >= least_bytes for size in sizes) for sizes in nodes.values()), default=0)
