@@ -1,5 +1,6 @@
 """Copying what a script has just written, so that no torn file is ever taken for a checkpoint."""
 
+import errno
 import hashlib
 import os
 import time
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.store.durable import clone, write_all
+from orchestrator.store.durable import clone, write_sparsely
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import CheckpointFile, Generation, hash_file
 from orchestrator.store.writers import (
@@ -150,11 +151,17 @@ def _at_rest(fd: int) -> os.stat_result:
 
 
 def _copy_and_hash(fd: int, copy_fd: int) -> tuple[int, str]:
+    status, disk = os.fstat(fd), os.fstatvfs(copy_fd)
+    room = disk.f_bavail * disk.f_frsize
+    if status.st_size - status.st_blocks * 512 > room:  # holes: it would be read for hours
+        raise OSError(errno.ENOSPC, "the file is larger than the disk has room for")
     if clone(fd, copy_fd):
         return os.fstat(copy_fd).st_size, hash_file(copy_fd)
+    if status.st_size > room:  # found out now, and not when the disk is full for everybody
+        raise OSError(errno.ENOSPC, "there is no room for a copy of the file")
     digest, size = hashlib.sha256(), 0
     while chunk := os.pread(fd, 1 << 20, size):
         digest.update(chunk)
-        write_all(copy_fd, chunk)
+        write_sparsely(copy_fd, chunk)
         size += len(chunk)
     return size, digest.hexdigest()

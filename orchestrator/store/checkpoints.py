@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from orchestrator.store.capture import Capture, opened
-from orchestrator.store.durable import clone, discard_folder, sync_folder, write_all
+from orchestrator.store.durable import clone, discard_folder, sync_folder, write_all, write_sparsely
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import (
     MANIFEST,
@@ -290,7 +290,7 @@ def _copy_kept(generation: Generation, file: CheckpointFile, part: str, target: 
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=target)
         try:
             cloned = clone(source, fd)
-            digest = hash_file(source, None if cloned else lambda chunk: write_all(fd, chunk))
+            digest = hash_file(source, None if cloned else lambda chunk: write_sparsely(fd, chunk))
             if digest != file.sha256:
                 raise NotVerified(f"{generation.name}: {file.kept} has other bytes than when it was written")
             os.fsync(fd)

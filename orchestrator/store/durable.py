@@ -10,6 +10,7 @@ from pathlib import Path
 FICLONE = 0x40049409  # linux/fs.h; the fcntl module has no name for it
 FEW_FILES = 64  # up to so many, one fsync each is faster than asking for the whole file system
 COPY_BYTES = 1 << 20
+_ZEROS = bytes(COPY_BYTES)
 
 
 def sync_folder(folder: Path) -> None:
@@ -68,6 +69,17 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def write_sparsely(fd: int, data: bytes) -> None:
+    """Write behind what was written before; a block of zeros takes no room on the disk.
+
+    A job's file may be a terabyte of nothing: its copy must not be more than that.
+    """
+    if data == _ZEROS[: len(data)]:
+        os.ftruncate(fd, os.lseek(fd, len(data), os.SEEK_CUR))
+    else:
+        write_all(fd, data)
 
 
 def clone(source_fd: int, target_fd: int) -> bool:

@@ -397,6 +397,23 @@ def test_b59_a_link_called_latest_is_ignored(job, store, tmp_path):
     assert Watcher(job).files() == []
 
 
+def test_t15_a_file_that_is_large_only_by_its_size_fills_no_disk(job, store):
+    path = save(job.checkpoints / "ckpt.bin", b"first")
+    os.truncate(path, 64 << 20)
+    kept = capture(store, path)
+    with path.open("r+b") as file:
+        file.write(b"other")
+
+    assert store.put_back(kept) == [path]
+
+    assert path.read_bytes() == b"first" + bytes((64 << 20) - 5)
+    assert all(each.stat().st_blocks * 512 < 2 << 20 for each in (path, kept.folder / kept.files[0].kept))
+    os.truncate(path, 1 << 42)
+    with pytest.raises(OSError, match="larger than the disk has room for"):
+        capture(store, path)
+    assert store.list() == [kept]
+
+
 def test_the_last_ones_and_the_best_are_kept(job, store):
     path = job.checkpoints / "ckpt.bin"
     for number in range(6):
