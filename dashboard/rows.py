@@ -132,10 +132,13 @@ def needs(job: Job) -> str:
     return f"{count}, {memory:g} GiB{' each' if job.gpus > 1 else ''}"
 
 
-def sentence(job: Job) -> str:
-    """Why the job is where it is, for everybody; a failed job's reason is its owner's alone."""
+def sentence(job: Job, when: str = "") -> str:
+    """Why the job is where it is, for everybody; a failed job's reason is its owner's alone.
+
+    ``when`` it starts is told only where no cell beside the sentence does.
+    """
     if job.state == JobState.QUEUED:
-        return job.wait_sentence
+        return words.expecting(job.wait_sentence, when)
     if job.state == JobState.HELD:
         return "Held; starts after it is released."
     if job.state == JobState.BACKOFF:
@@ -166,10 +169,11 @@ def public_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
 def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
     """What the owner and staff see of a job in a list."""
     loss = main_loss(job.last_values)
+    public = public_row(job, devices, now)
     return {
-        **public_row(job, devices, now),
+        **public,
         "job": str(job.pk),
-        "sentence": _own_sentence(job, devices),
+        "sentence": _own_sentence(job, devices, public["starts"]),
         "attempt": job.attempt_count,
         "progress": percent(job),
         "step": job.step,
@@ -181,12 +185,12 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
     }
 
 
-def _own_sentence(job: Job, devices: list[str]) -> str:
+def _own_sentence(job: Job, devices: list[str], starts: str) -> str:
     """What is going on with a job, as its owner reads it in a list."""
     if job.state == JobState.RUNNING and devices:
         attempt = f"Attempt {job.attempt_count} runs" if job.attempt_count > 1 else "Runs"
         return f"{attempt} on {words.listed(devices)}."
-    return job.reason if job.state == JobState.BACKOFF else sentence(job) or job.reason
+    return job.reason if job.state == JobState.BACKOFF else sentence(job, starts) or job.reason
 
 
 def percent(job: Job) -> int | None:

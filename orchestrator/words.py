@@ -1,12 +1,16 @@
 """How sizes, times and counts are written for people; the same rules as in ``static/js/words.js``."""
 
 import math
+import re
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 
 GIB = 1024**3
 TIB = 1024**4
 MIB = 1024**2
+_FORETOLD = re.compile(r" Expected (?:in|within) (?:about )?\d[\w ]*\.$")
 
 
 def size(count: float) -> str:
@@ -80,17 +84,24 @@ def start_range(earliest: datetime | None, latest: datetime | None, now: datetim
     return f"in {duration(first)} to {duration(last)}"
 
 
+def expecting(sentence: str, when: str) -> str:
+    """Why something waits, with ``when`` it starts in place of what the scheduler's last pass foretold.
+
+    That pass may be a while ago; a ``start_range`` beside the sentence would name other minutes.
+    """
+    why = _FORETOLD.sub("", sentence)
+    return f"{why} Expected {when}." if when else why
+
+
 def plural(count: int, one: str, many: str = "") -> str:
     """1 device, 2 devices."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def listed(labels: Sequence[str]) -> str:
-    """Devices by their labels, the noun said once: GPU 0, 1, 3."""
-    parts: list[str] = []
-    noun = None
-    for label in labels:
-        before, _, number = label.rpartition(" ")
-        parts.append(number if before == noun else label)
-        noun = before
+    """Devices by their labels, the noun said once: GPUs 0, 1, 3."""
+    parts = []
+    for noun, group in groupby((label.rpartition(" ") for label in labels), key=itemgetter(0)):
+        numbers = [number for _, _, number in group]
+        parts.append(f"{noun}{'s' if noun and len(numbers) > 1 else ''} {', '.join(numbers)}".strip())
     return ", ".join(parts)

@@ -11,7 +11,7 @@ from django.db.models import F, Prefetch, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from orchestrator import isolation, training_plans
+from orchestrator import isolation, training_plans, words
 from orchestrator.models import (
     WAITING_STATES,
     Attempt,
@@ -120,8 +120,9 @@ def show_explanation(job: Job, *, now: datetime | None = None) -> dict[str, Any]
     now = now or timezone.now()
     waits = job.state in WAITING_STATES
     queued = job.state == JobState.QUEUED
+    when = words.start_range(job.start_earliest, job.start_latest, now)
     return {
-        "sentence": (job.wait_sentence or NOT_SEEN) if queued else _state_sentence(job),
+        "sentence": words.expecting(job.wait_sentence or NOT_SEEN, when) if queued else _state_sentence(job),
         "reason": (job.wait_code or "scheduler") if queued else job.state if waits else "",
         "start_earliest": _still_ahead(job.start_earliest, now) if waits else None,
         "start_latest": _still_ahead(job.start_latest, now) if waits else None,

@@ -1,7 +1,6 @@
 """berth why, gpu, drain and data: one thing at a time, in sentences."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.table import Table
@@ -9,7 +8,7 @@ from rich.text import Text
 
 from orchestrator import words
 from orchestrator.cli.printing import safe, say
-from orchestrator.cli.tables import grid, heat_text, job_line, moment, state_text, terminal, wall
+from orchestrator.cli.tables import grid, heat_text, job_line, state_text, terminal, wall
 from orchestrator.client import Berth, Dataset, Device, Explanation, Job, NotFound
 
 _CHANGES = {
@@ -25,11 +24,7 @@ def explain(job: Job, answer: Explanation) -> None:
     """The sentence, the range of its start, and what would change it."""
     terminal().print(Text.assemble((job_line(job), "bold"), "  ", state_text(job.state)))
     say(safe(answer.sentence))
-    now = datetime.now(tz=UTC)
-    when = words.start_range(moment(answer.start_earliest), moment(answer.start_latest), now)
-    if when:
-        say(f"Expected to start {when}.")
-    elif job.state == "queued":
+    if job.state == "queued" and answer.start_earliest is None:
         say("When it starts is not known.")
     if answer.ahead:
         say(f"{words.plural(answer.ahead, 'job')} ahead of it.")

@@ -9,13 +9,29 @@ from orchestrator import words
     ("labels", "said"),
     [
         (["GPU 3"], "GPU 3"),
-        (["GPU 0", "GPU 1", "GPU 3"], "GPU 0, 1, 3"),
-        (["simulated GPU 0", "CPU slot 1", "CPU slot 2"], "simulated GPU 0, CPU slot 1, 2"),
+        (["GPU 0", "GPU 1", "GPU 3"], "GPUs 0, 1, 3"),
+        (["simulated GPU 0", "CPU slot 1", "CPU slot 2"], "simulated GPU 0, CPU slots 1, 2"),
         ([], ""),
     ],
 )
 def test_devices_are_listed_with_their_noun_said_once(labels, said):
     assert words.listed(labels) == said
+
+
+@pytest.mark.parametrize(
+    ("sentence", "when", "said"),
+    [
+        (
+            "Waits for 2 GPUs. Expected within 35 min.",
+            "within 34 min",
+            "Waits for 2 GPUs. Expected within 34 min.",
+        ),
+        ("Waits for 2 GPUs. Expected in 1 h 5 min to 2 h.", "", "Waits for 2 GPUs."),
+        ("Waits for Expected in x.", "in 2 min", "Waits for Expected in x. Expected in 2 min."),
+    ],
+)
+def test_a_sentence_tells_the_range_of_now_and_not_of_the_last_pass(sentence, when, said):
+    assert words.expecting(sentence, when) == said
 
 
 @pytest.mark.parametrize(
