@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import mean, stdev
 from typing import Any
 
-from dashboard.rows import finite
+from dashboard.rows import finite, main_loss
 from orchestrator import words
 from orchestrator.cli.arguments import by_name
-from orchestrator.models import Attempt, Job
+from orchestrator.models import Attempt, Job, JobState
 
 SETTINGS = (
     "kind",
@@ -26,6 +27,7 @@ SETTINGS = (
 )
 MOST_METRICS = 40
 MANY_TIMES = 10  # above this a percentage says little
+ONE_RUN = "1 run, no spread"
 SMALL_CHANGE = 0.005  # of the baseline; less is not worth a number
 
 
@@ -110,8 +112,26 @@ def _results(
             baseline,
         ),
         _texts("attempts", [str(job.attempt_count or "") for job in jobs], baseline),
-        _texts("spread", ["1 run, no spread" for _ in jobs], baseline),
+        _spread(jobs),
     ]
+
+
+def _spread(jobs: Sequence[Job]) -> Row:
+    """Of the arrays that the jobs are members of; shown however alike the cells are: it is what to trust the rest by."""
+    cells = [Cell(spread_over_array(job)) for job in jobs]
+    return Row("spread", cells, differs=True, note="loss, mean ± standard deviation")
+
+
+def spread_over_array(job: Job) -> str:
+    """The main loss of the members of a job's array that succeeded; a member that was run again counts once."""
+    if job.array_id is None:
+        return ONE_RUN
+    ended = Job.objects.filter(array_id=job.array_id, state=JobState.SUCCEEDED).order_by("pk")
+    newest = {index: main_loss(values) for index, values in ended.values_list("array_index", "last_values")}
+    losses = [loss[1] for loss in newest.values() if loss]
+    if len(losses) < 2:
+        return f"{words.plural(len(losses), 'run')} of its array ended, no spread"
+    return f"{words.value(mean(losses))} ± {stdev(losses):.2g} over {len(losses)} runs"
 
 
 def _metrics(jobs: Sequence[Job]) -> list[str]:

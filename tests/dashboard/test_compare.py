@@ -5,7 +5,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.comparison import Row, compare
-from orchestrator.models import JobState
+from orchestrator.models import Job, JobArray, JobState
 
 
 @pytest.fixture
@@ -100,3 +100,45 @@ def test_a_state_is_a_row_that_differs(make_job, rows):
     found = rows(make_job(), make_job(state=JobState.SUCCEEDED))
 
     assert [cell.text for cell in found["state"].cells] == ["queued", "succeeded"]
+
+
+@pytest.fixture
+def make_array(make_job):
+    """Jobs of one array, a succeeded one for each loss; each (index, loss) gives the next."""
+
+    def make(*members: tuple[int, float | None]) -> list[Job]:
+        array = JobArray.objects.create(count=len(members), created_at=timezone.now())
+        return [
+            make_job(
+                array=array,
+                array_index=index,
+                state=JobState.RUNNING if loss is None else JobState.SUCCEEDED,
+                last_values={"train/loss": 9.0 if loss is None else loss},
+            )
+            for index, loss in members
+        ]
+
+    return make
+
+
+def test_the_spread_is_that_of_the_ended_members_of_an_array(make_array, make_job, rows):
+    member, *_ = make_array((0, 2.0), (1, 2.1), (2, 2.2), (3, None))
+
+    found = rows(member, make_job())["spread"]
+
+    assert [cell.text for cell in found.cells] == ["2.1 ± 0.1 over 3 runs", "1 run, no spread"]
+    assert found.differs
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ([(0, None), (1, None)], "0 runs of its array ended, no spread"),
+        (
+            [(0, 2.0), (0, 2.5), (1, None)],
+            "1 run of its array ended, no spread",
+        ),  # run again: the same member
+    ],
+)
+def test_one_ended_member_has_no_spread(make_array, rows, members, said):
+    assert rows(make_array(*members)[0])["spread"].cells[0].text == said
