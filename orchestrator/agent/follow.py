@@ -38,6 +38,8 @@ from training.events import (
 from training.plan.given import PLAN_EVENT
 
 MOST_BYTES_A_POLL = 1 << 20
+MOST_AT_END_BYTES = 1 << 30  # waiting when the run is over; of more the newest are read
+READ_AT_END_BYTES = 256 << 20
 MOST_LAST_VALUES = 200
 RATE_WINDOW_S = 30.0
 RATE_EVERY_S = 1.0
@@ -86,6 +88,8 @@ class Follower:
         if self.merged is not None:
             seen = {rank: index.seen(at_end=at_end) for rank, index in self.log_indexes.items()}
             self.merged.note(seen, time.time(), at_end=at_end)
+        if at_end:
+            self._pass_over_too_much()
         data = _read_plain(self.folder.metrics, self.metrics_offset, MOST_BYTES_A_POLL)
         now = time.time()
         full = len(data) == MOST_BYTES_A_POLL
@@ -104,6 +108,18 @@ class Follower:
         if batch.consumed_bytes or read_stdout or read_events:
             self._commit(batch)
         return more
+
+    def _pass_over_too_much(self) -> None:
+        """A run that is over must not hold its devices for hours because of lines that nobody has read."""
+        try:
+            size = self.folder.metrics.stat(follow_symlinks=False).st_size
+        except OSError:
+            return
+        passed = size - READ_AT_END_BYTES - self.metrics_offset
+        if passed > MOST_AT_END_BYTES:
+            self.metrics_offset += passed
+            text = f"{passed / 2**30:,.1f} GiB of its metric lines were passed over: more than can be read at its end."
+            lifecycle.remark(self.attempt.job, text, actor="agent")
 
     def _read_stdout(self, batch: ParsedBatch, now: float) -> int:
         """Numbers that rank 0 prints; returns how many bytes were read."""
@@ -206,16 +222,12 @@ class Follower:
 
     def _follow_logs(self) -> bool:
         """Index logs that grew, and wake their viewers; True when more is waiting to be indexed."""
-        try:
-            entries = list(os.scandir(self.folder.logs))
-        except OSError:
-            return False
         more = False
-        for entry in entries:
-            name = entry.name
-            if not (name.startswith("rank") and name.endswith(".log") and name[4:-4].isdigit()):
+        for rank in range(self.attempt.job.gpus):  # its folder is the run's: other names there are its own
+            try:
+                size = self.folder.log(rank).stat(follow_symlinks=False).st_size
+            except OSError:
                 continue
-            rank, size = int(name[4:-4]), entry.stat(follow_symlinks=False).st_size
             if self.log_sizes.get(rank) == size:
                 continue
             index = self.log_indexes.get(rank)

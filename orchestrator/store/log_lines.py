@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.store.durable import append_behind
-from orchestrator.store.logs import LONGEST_LINE_BYTES, dropped_line, read_piece
+from orchestrator.store.logs import LONGEST_LINE_BYTES, dropped_line, next_data, read_piece
 from orchestrator.store.plain_file import open_plain
 
 EVERY = 1_000
@@ -60,7 +60,12 @@ class LineIndex:
 
     def _scan(self, fd: int, now_s: float, until: int) -> None:
         found: list[tuple[int, int, float]] = []
-        while self.offset < until and (data := os.pread(fd, SCAN_BYTES, self.offset)):
+        size = os.fstat(fd).st_size
+        while self.offset < until:
+            # What the cap dropped may be terabytes; a log that was cut short has nothing new.
+            self.offset = max(self.offset, next_data(fd, self.offset, size))
+            if not (data := os.pread(fd, SCAN_BYTES, self.offset)):
+                break
             ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
             if len(ends):
                 first = -self._lines % EVERY or EVERY
@@ -95,11 +100,18 @@ def count_lines(log: Path, index: Path) -> int:
         fd = open_plain(log)
     except OSError:
         return 0
-    with os.fdopen(fd, "rb") as file:
-        file.seek(offset)
-        while data := file.read(SCAN_BYTES):
+    try:
+        size = os.fstat(fd).st_size
+        while offset < size:
+            offset = next_data(fd, offset, size)
+            data = os.pread(fd, SCAN_BYTES, offset)
             lines += data.count(b"\n")
-            last = data[-1:]
+            last = data[-1:]  # none where a hole is left: that shows as a line
+            if not data:
+                break
+            offset += len(data)
+    finally:
+        os.close(fd)
     return lines + (last != b"\n")
 
 

@@ -61,14 +61,14 @@ def read_piece(path: Path, offset: int, limit_bytes: int) -> LogChunk:
         if offset >= size:
             return LogChunk(offset, offset, b"", size)
         data = b""
-        end = _next_data(fd, offset, size)
+        end = next_data(fd, offset, size)
         if end == offset:
             hole = _next_hole(fd, offset, size)
             data = os.pread(fd, min(limit_bytes, hole - offset), offset)
             end = offset + len(data)
             if end == hole < size:
                 data = data.rstrip(b"\0")  # of the block in which the hole begins
-                end = offset + len(data) if data else _next_data(fd, hole, size)
+                end = offset + len(data) if data else next_data(fd, hole, size)
         if data:
             return LogChunk(offset, end, data, size)
         end = _skip_zeros(fd, end, size) if offset < end < size else end
@@ -93,7 +93,7 @@ def _read_chunk(fd: int, offset: int, size: int, limit: int, *, whole_lines: boo
     data, at = b"", offset
     dropped = 0
     while at < size:
-        start = _next_data(fd, at, size)
+        start = next_data(fd, at, size)
         if start > at:
             end = _skip_zeros(fd, start, size)
             dropped += end - at
@@ -115,7 +115,7 @@ def _read_chunk(fd: int, offset: int, size: int, limit: int, *, whole_lines: boo
     return LogChunk(offset, at - (len(data) - kept), data[:kept], size, dropped)
 
 
-def _next_data(fd: int, at: int, size: int) -> int:
+def next_data(fd: int, at: int, size: int) -> int:
     """Where data begins at or after ``at``; the end of the file where there is none."""
     try:
         return min(size, os.lseek(fd, at, os.SEEK_DATA))

@@ -1,6 +1,7 @@
 """What a run writes is taken in exactly once, and none of it can hurt."""
 
 import json
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator import lifecycle
+from orchestrator.agent import follow
 from orchestrator.agent.follow import Follower
 from orchestrator.models import Attempt, ExitKind, Job, JobState
 from orchestrator.store.log_lines import read_index
@@ -64,6 +66,32 @@ def test_values_steps_and_points_reach_the_job(run, home):
     assert run.last_step == 2
 
 
+def test_t22_a_metrics_file_of_a_terabyte_does_not_keep_the_attempt_from_its_end(run, home, monkeypatch):
+    monkeypatch.setattr(follow, "MOST_AT_END_BYTES", 4 << 20)
+    monkeypatch.setattr(follow, "READ_AT_END_BYTES", 2 << 20)
+    write(run, {"step": 1, "loss": 2.0})
+    os.truncate(make_folder(run).metrics, 1 << 40)
+    write(run, "", {"step": 2, "loss": 1.5})
+
+    job = poll(run, at_end=True)
+
+    assert job.step == 2
+    assert stored(home, run) == [1.5]
+    assert job.events.get(actor="agent").reason.startswith("1,024.0 GiB of its metric lines were passed over")
+
+
+def test_only_the_logs_of_ranks_are_followed_whatever_lies_beside_them(run):
+    logs = make_folder(run).logs
+    for name in ("rank\u00b2.log", "rank7.log", "rank0.log"):
+        (logs / name).write_text("a line\n" * 2000)
+    reader = follower(run)
+
+    reader.poll()
+
+    reader.close()
+    assert list(reader.log_indexes) == [0]
+
+
 def test_half_a_line_is_left_until_it_is_whole(run, home):
     write(run, {"step": 1, "loss": 2.0}, '{"step": 2, "lo', end="")
     reader = follower(run)
@@ -90,6 +118,7 @@ def test_b52_a_last_line_without_its_end_counts_if_it_is_whole(run, home, last, 
 
 def test_lines_of_logs_are_indexed_while_they_are_written(run):
     folder = make_folder(run)
+    Job.objects.update(gpus=2)
     reader = follower(run)
     for rank in (0, 1):
         folder.log(rank).parent.mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.store.log_lines import EVERY, LineIndex, count_lines, read_lines
+from orchestrator.store.log_lines import EVERY, LineIndex, count_lines, read_index, read_lines
 from orchestrator.store.logs import (
     LONGEST_LINE_BYTES,
     display_text,
@@ -92,6 +92,21 @@ def test_whole_lines_end_at_a_newline_where_there_is_one(log):
 
     assert read_log(log, 0, 6, whole_lines=True).data == b"one\n"
     assert read_log(log, 8, 20, whole_lines=True).data == b"x" * 20
+
+
+def test_f90_a_log_of_terabytes_that_were_dropped_is_counted_and_indexed_at_once(log, tmp_path):
+    log.write_bytes(b"first\n")
+    os.truncate(log, 1 << 42)
+    with log.open("ab") as file:
+        file.write(b"end of the long line\n" + b"more\n" * 2000)
+    index = LineIndex(log, tmp_path / "rank0.idx")
+
+    assert index.extend(1.0) == count_lines(log, tmp_path / "none.idx") == 2002
+    assert [int(line) for line in read_index(tmp_path / "rank0.idx")["line"]] == [1000, 2000]
+    os.truncate(log, 6)
+    assert index.extend(2.0) == 2002
+    os.truncate(log, 1 << 42)
+    assert count_lines(log, tmp_path / "none.idx") == 2
 
 
 def test_dropped_parts_are_shown(punched):
