@@ -46,6 +46,8 @@ def find_job(berth: Berth, text: str, states: Sequence[str] | None = None) -> Jo
     if named:
         some = ", ".join(f"{job.name} {job.short_id}" for job in named[:5])
         raise Conflict(f"Several jobs match {text!r}: {some}{', ...' if len(named) > 5 else ''}; give an id.")
+    if states is not None:
+        return find_job(berth, text)  # in another state: the server says what that means for what is asked
     raise NotFound(f"There is no job {text!r}, or it is not yours to see; `berth ps` lists yours.")
 
 

@@ -63,12 +63,13 @@ def find_device(berth: Berth, text: str) -> Device:
 
 def show_device(device: Device) -> None:
     console = terminal()
-    console.print(wall([device]))
+    console.print(wall([device], console.width))
     facts = [f"pool {device.pool}", f"node {device.node}", f"id {device.id}", heat_text(device)]
     console.print(Text(safe("  ".join(fact for fact in facts if fact)), "dim"))
     if device.reading is None or not device.reading.processes:
         return
     table = grid("pid", "memory", "whose", "job", "command")
+    table.columns[3].no_wrap = True
     for process in device.reading.processes:
         whose = "" if process.job is None else process.job[-8:]
         table.add_row(

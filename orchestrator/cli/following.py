@@ -91,7 +91,9 @@ def print_log(job: Job, *, rank: int, attempt: int | None, tail: int | None, as_
         _print_part(part, as_json=as_json)
     if empty and not as_json:
         where = f"Rank {rank} of {job_line(job)}" if job.attempt_count else job_line(job)
-        remark(f"{where} has written nothing yet." if job.attempt_count else f"{where} has not started yet.")
+        goes_on = not job.ended and attempt in (None, job.attempt_count)
+        yet = " yet" if goes_on else ""
+        remark(f"{where} has {'written nothing' if job.attempt_count else 'not started'}{yet}.")
 
 
 def print_error(job: Job, *, as_json: bool) -> None:

@@ -1,12 +1,10 @@
 """berth plan: when and where a job would run."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 from orchestrator import words
 from orchestrator.cli.explaining import say_calibration, say_changes
 from orchestrator.cli.printing import safe, say
-from orchestrator.cli.tables import moment
 from orchestrator.client import Berth, BerthError, Plan, Spec
 
 
@@ -32,9 +30,8 @@ def say_plan(answer: Plan) -> None:
     if answer.stops:
         say(f"{words.plural(len(answer.stops), 'job')} would be stopped for it, and resumed later.")
     if not answer.starts_now:
-        now = datetime.now(tz=UTC)
-        when = words.start_range(moment(answer.start_earliest), moment(answer.start_latest), now)
-        say(f"Expected to start {when}." if when else "When it starts is not known.")
+        if answer.start_earliest is None:
+            say("When it starts is not known.")
         if answer.ahead:
             say(f"{words.plural(answer.ahead, 'job')} ahead of it.")
     claim = answer.memory_claim

@@ -16,7 +16,10 @@ WIDE = 200  # columns where nobody looks: a pipe or file should not lose text
 BAR = 12
 FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news
 LONGEST_NAME = 28
-ROOM_FOR_NOTES, ROOM_FOR_TIME = 130, 90  # columns
+ROOM_FOR_MODELS, ROOM_FOR_BARS = 100, 60  # columns
+# What a terminal must be wide for; the rest is always there.
+ROOM_FOR = {"devices": 50, "progress": 60, "last": 76, "time": 90, "note": 130}
+LEAST_WIDTH = {"id": 8, "state": 11, "job": 10}
 # As in design/ux.md, section 8: word, shape and colour; colour never alone.
 SHAPES = {
     "queued": ("◷", "cyan"),
@@ -54,15 +57,17 @@ def grid(*headers: str) -> Table:
 def job_table(jobs: Sequence[Job], width: int) -> RenderableType:
     """A line for each job; what there is to say about it stands beside it, or below where there is no room."""
     several = len({job.owner for job in jobs}) > 1
-    beside = width >= ROOM_FOR_NOTES and any(note(job) for job in jobs)
+    beside = width >= ROOM_FOR["note"] and any(note(job) for job in jobs)
     columns = ["id", "state", "job", "who", "devices", "progress", "last", "time", "note"]
-    left_out = {"who": several, "time": width >= ROOM_FOR_TIME, "note": beside}
-    shown = [name for name in columns if left_out.get(name, True)]
+    wanted = {"who": several, "note": beside}
+    shown = [name for name in columns if width >= ROOM_FOR.get(name, 0) and wanted.get(name, True)]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in shown:
-        least = 10 if name == "job" else None
         table.add_column(
-            "" if name == "note" else name, no_wrap=name != "note", overflow="ellipsis", min_width=least
+            "" if name == "note" else name,
+            no_wrap=name != "note",
+            overflow="ellipsis",
+            min_width=LEAST_WIDTH.get(name),
         )
     for job in jobs:
         cells = _cells(job)
@@ -148,28 +153,35 @@ def in_order(names: Sequence[str] | dict[str, float | None]) -> list[str]:
     return sorted(names, key=rank)
 
 
-def wall(devices: Sequence[Device]) -> Table:
-    table = grid("", "", "", "", "", "")
-    for device in devices:
-        reading = device.reading
-        memory = use = heat = Text("")
-        if reading is not None:
-            style = "dim" if reading.stale else ""
-            memory = Text(f"{bar(reading.used_bytes, reading.total_bytes)} ", style)
-            memory.append(f"{words.gib(reading.used_bytes)}/{words.gib(reading.total_bytes)} GiB")
-            use = Text(
-                "" if reading.utilization_percent is None else f"{reading.utilization_percent:.0f} %", style
-            )
-            heat = Text(heat_text(device), style)
-        table.add_row(
-            Text(safe(device.label), "bold"),
-            Text(safe(device.name), "dim"),
-            memory,
-            use,
-            heat,
-            holders_text(device),
+def wall(devices: Sequence[Device], width: int) -> RenderableType:
+    """A line for each device, two on a narrow terminal: what it shows, then who is on it."""
+    if width < ROOM_FOR_BARS:
+        return Text("\n").join(
+            Text("\n   ").join([Text("  ").join(_reading_texts(device, width)), holders_text(device)])
+            for device in devices
         )
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for _ in range(4):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for device in devices:
+        table.add_row(*_reading_texts(device, width), holders_text(device))
     return table
+
+
+def _reading_texts(device: Device, width: int) -> list[Text]:
+    """Name, memory, use and heat of a device; the model's name and a bar where there is room for them."""
+    label = Text(safe(device.label), "bold")
+    if width >= ROOM_FOR_MODELS and not device.label.startswith(device.name):
+        label.append(f"  {safe(device.name)}", "dim not bold")
+    reading = device.reading
+    if reading is None:
+        return [label, Text(), Text(), Text()]
+    style = "dim" if reading.stale else ""
+    drawn = f"{bar(reading.used_bytes, reading.total_bytes)} " if width >= ROOM_FOR_BARS else ""
+    memory = Text(f"{drawn}{words.gib(reading.used_bytes)}/{words.gib(reading.total_bytes)} GiB", style)
+    use = "" if reading.utilization_percent is None else f"{reading.utilization_percent:.0f} %"
+    return [label, memory, Text(use, style), Text(heat_text(device), style)]
 
 
 def heat_text(device: Device) -> str:
@@ -234,7 +246,7 @@ def overview(devices: Sequence[Device], jobs: Sequence[Job], width: int) -> list
     """The wall, then what waits in the order of its starts, then what runs."""
     parts: list[RenderableType] = [Text(box_line(devices, jobs), "bold")]
     if devices:
-        parts += [Text(), wall(devices)]
+        parts += [Text(), wall(devices, width)]
     waiting = sorted((job for job in jobs if job.waits), key=_line_up)
     running = [job for job in jobs if not job.waits]
     for title, group in (("Waiting", waiting), ("Running", running)):

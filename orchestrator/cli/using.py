@@ -31,7 +31,7 @@ def show_usage(usage: Usage) -> None:
             for use, hours in sorted(usage.uses.items(), key=lambda item: -item[1])
             if hours > 0
         ]
-        console.print(f"Of {usage.device_hours:,.0f} device hours: {', '.join(parts)}.")
+        console.print(f"Of {words.value(round(usage.device_hours, 1))} device hours: {', '.join(parts)}.")
 
 
 def _cells(row: UsageRow) -> list[str]:

@@ -35,6 +35,7 @@ FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "timed_out"})
 WAITING_STATES = frozenset({"queued", "held", "backoff"})
 ARCHIVES = (".zip", ".tar.gz", ".tgz")
 LOG_BYTES = 256 * 1024
+LARGEST_FOLDER_BYTES = 2**30  # as much code as a server takes
 _BUSY = frozenset({502, 503, 504})
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv"})  # and everything whose name begins with a dot
 _R = TypeVar("_R", bound="Record")
@@ -892,19 +893,34 @@ def _read_code(path: Path) -> tuple[str, str, bytes]:
 
 
 def pack_folder(folder: Path) -> bytes:
-    """A folder as a zip archive; hidden files, links, caches and virtual environments stay out."""
+    """A folder as a zip archive; hidden files, links, caches and virtual environments stay out.
+
+    Raises:
+        BerthError: it holds more than a server takes, which is said before minutes are spent on packing it.
+    """
     import zipfile  # here, because it costs each start of the command 6 ms
 
-    packed = io.BytesIO()
+    packed, paths = io.BytesIO(), list(_code_files(folder))
+    if sum(path.stat().st_size for path in paths) > LARGEST_FOLDER_BYTES:
+        raise BerthError(
+            f"{folder} holds more than {LARGEST_FOLDER_BYTES >> 30} GiB, too much for code. Name a smaller "
+            "folder; data stays where it is and is named as a dataset: berth data add"
+        )
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-        for root, folders, names in os.walk(folder):
-            here = Path(root)
-            folders[:] = sorted(each for each in folders if not _stays_out(here / each))
-            for name in sorted(names):
-                path = here / name
-                if not name.startswith(".") and path.is_file() and not path.is_symlink():
-                    archive.write(path, PurePosixPath(path.relative_to(folder)))
+        for path in paths:
+            archive.write(path, PurePosixPath(path.relative_to(folder)))
     return packed.getvalue()
+
+
+def _code_files(folder: Path) -> Iterator[Path]:
+    """Those of a folder that are uploaded, in order."""
+    for root, folders, names in os.walk(folder):
+        here = Path(root)
+        folders[:] = sorted(each for each in folders if not _stays_out(here / each))
+        for name in sorted(names):
+            path = here / name
+            if not name.startswith(".") and path.is_file() and not path.is_symlink():
+                yield path
 
 
 def _stays_out(folder: Path) -> bool:

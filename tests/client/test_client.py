@@ -66,6 +66,14 @@ def test_a_folder_goes_without_what_does_not_belong_to_the_code(tmp_path):
         assert archive.namelist() == ["src/train.py"]
 
 
+def test_a_folder_that_is_no_code_is_refused_before_it_is_packed(tmp_path):
+    with (tmp_path / "images.bin").open("wb") as file:
+        file.truncate(2**30 + 1)  # a hole: reading it would take seconds
+
+    with pytest.raises(BerthError, match=r"more than 1 GiB, too much for code.*berth data add"):
+        pack_folder(tmp_path)
+
+
 def test_a_folder_is_submitted_with_its_entrypoint(berth, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text(SCRIPT)

@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -210,6 +211,13 @@ def test_hold_and_release(cli):
     assert re.fullmatch(r"vit-s \w{8} queued.\n", cli("release").stdout)
 
 
+def test_a_job_in_the_wrong_state_is_named_with_it_not_denied(cli):
+    refused = cli("hold", "eval")
+
+    assert refused.returncode == 2
+    assert refused.stderr == "berth: The job is succeeded; only a queued job can be held.\n"
+
+
 def test_move_orders_ones_own_waiting_jobs(cli, web):
     job = json.loads(cli("again", web.jobs["failed"], "--json").stdout)["id"]
     try:
@@ -363,6 +371,16 @@ def test_colour_is_for_terminals_and_not_with_no_color(web, plain, tmp_path, var
     assert ("\x1b[32m" in shown) is coloured
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_narrow_terminal_shows_whole_ids_states_and_holders(web, plain, tmp_path, columns):
+    _, shown = on_a_terminal([], environment_for(web.url, web.tokens["ada"]), columns=columns)
+
+    plain_text = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert re.search(rf"^{web.jobs['running'][-8:]} +▶ running +tiny-gpt", plain_text, re.MULTILINE)
+    assert re.search(r"tiny-gpt \w{8} \(ada, rank 0\)", plain_text)
+    assert max(len(line) for line in plain_text.splitlines()) <= columns
+
+
 def test_the_shell_completes_jobs_by_their_short_id(cli, web):
     short = web.jobs["ended"][-8:]
 
@@ -422,9 +440,10 @@ def test_ps_loads_neither_django_nor_what_checks_models(web, plain, tmp_path):
     assert not [name for name in heavy if f"'{name}'" in shown]
 
 
-def on_a_terminal(words, environment):
+def on_a_terminal(words, environment, columns=80):
     """Run the command on a pseudo-terminal; returns its status and everything it wrote there."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
     with subprocess.Popen(
         [*BERTH, *words], env=environment, stdin=theirs, stdout=theirs, stderr=theirs
     ) as child:
