@@ -1,8 +1,10 @@
 """Who may call what: every route of the schema is walked, so a new route cannot be forgotten."""
 
 import re
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from orchestrator.api import api
 from orchestrator.api.beside import TAG
@@ -145,6 +147,40 @@ def test_an_operator_of_one_pool_sees_and_stops_its_jobs_alone(client_of, bob, a
     assert client.send("POST", f"/jobs/{elsewhere.pk}/hold").status_code == 404
     entry = AuditEntry.objects.get(action="job.hold")
     assert (entry.actor, entry.text) == ("bob", "Held it.")
+
+
+def test_a_right_in_one_pool_is_none_in_another(client_of, bob, root, adas_job, make_device, make_pool):
+    """Every route, with bodies that an operator of the pool would be allowed."""
+    own = make_device(1, pool=make_pool("other"))
+    PoolRight.objects.create(user=bob, pool_id="other", right=Right.OPERATE)
+    client, body = client_of(bob, "admin"), {"name": "x", "kind": "maintenance", "devices": 1}
+    body |= {"from": timezone.now().isoformat(), "until": (timezone.now() + timedelta(hours=2)).isoformat()}
+    held = client_of(root).send("POST", "/reservations", body).json()["id"]
+    tried = {
+        ("patch", "/pools/{pool_id}"): {"open": False},
+        ("patch", "/devices/{device_id}"): {"state": "disabled"},
+        ("put", "/pools/{pool_id}/rights/{username}"): {"right": "operate"},
+        ("post", "/reservations"): body,
+    }
+
+    for method, path in closed_routes():
+        if path.startswith("/tokens/"):
+            continue  # it would revoke the one that is used here
+        send = method.upper(), address(path, adas_job.pk).replace("/reservations/1", f"/reservations/{held}")
+        answer = client.send(*send, tried.get((method, path), {"name": "x"}))
+        if "{job_id}" in path:
+            assert answer.status_code in {400, 404}, (method, path)
+        elif (method, path) in OPERATORS_ONLY | ADMINS_ONLY:
+            assert answer.status_code == 403, (method, path)
+
+    assert client.send("PATCH", "/devices/sim-0", {"pool": "other"}).status_code == 403
+    assert client.send("PATCH", f"/devices/{own.pk}", {"pool": "default"}).status_code == 403
+    assert client.send("PATCH", f"/devices/{own.pk}", {"state": "disabled"}).status_code == 200
+    job = {"source": {"text": "pass"}, "priority": 80}
+    assert client.send("POST", "/jobs", job | {"pool": "default"}).status_code == 403
+    assert client.send("GET", "/jobs").json()["results"] == []
+    adas_job.refresh_from_db()
+    assert (adas_job.state, adas_job.name) == (JobState.QUEUED, "digits")
 
 
 def test_an_operator_sees_and_stops_everybodys_jobs(client_of, root, adas_job):

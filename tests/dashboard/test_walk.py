@@ -30,6 +30,8 @@ OPEN = {
 FOREIGN = "01890000-0000-7000-8000-000000000000"
 TOPICS = ("devices", "jobs", "queue", "health", "job:{}", "metrics:{}", "log:{}:1:0")
 PRIVATE = tuple(topic for topic in TOPICS if "{}" in topic)
+ELSEWHERE = "operator of another pool"
+ROLES = (Role.VIEWER, Role.SUBMITTER, ELSEWHERE)
 SECRET = "the only place of this text"  # noqa: S105  # in a job's argument
 
 
@@ -117,18 +119,26 @@ async def test_t01_a_stranger_is_sent_to_the_sign_in_or_gets_401(method, home):
                 assert answer.status_code in {401, 403, 404, 405}, address
 
 
-async def test_t02_another_user_a_viewer_and_a_read_token_find_nothing_of_anothers_job(adas_job, bob, root):
-    await sync_to_async(Person.objects.create)(user=bob, role=Role.VIEWER)
+def be(user, role: str, make_pool) -> None:
+    """Give somebody one role, and no other."""
+    Person.objects.filter(user=user).delete()
+    if role == ELSEWHERE:
+        PoolRight.objects.create(user=user, pool=make_pool("other"), right=Right.OPERATE)
+    else:
+        Person.objects.create(user=user, role=role)
+
+
+async def test_t02_who_has_no_right_in_its_pool_finds_nothing_of_anothers_job(adas_job, bob, root, make_pool):
     as_viewer = await sync_to_async(browser)(bob)
     mine = [_filled(route, str(adas_job.pk)) for route in _routes_of_jobs()]
     assert len(mine) > 15
-    for role in ("viewer", "submitter"):
+    for role in ROLES:
+        await sync_to_async(be)(bob, role, make_pool)
         for address in mine:
             answer = await as_viewer.get(address)
             # 400: what it was asked for is looked at first; that says nothing about the job.
             assert answer.status_code in {400, 404, 405}, (role, address)
             assert SECRET not in answer.text
-        await sync_to_async(Person.objects.all().delete)()
     token = (await sync_to_async(tokens.issue)(root, name="reads", scope="read"))[1]
     async with browser(token=token) as reading:
         for address in (each for each in mine if each.startswith("/api/")):
@@ -149,9 +159,9 @@ def _routes_of_jobs() -> list[str]:
     return sorted(set(routes(get_resolver().url_patterns, "/")))
 
 
-@pytest.mark.parametrize("role", [Role.VIEWER, Role.SUBMITTER])
-async def test_pages_of_admins_are_closed_to_others(role, bob, home):
-    await sync_to_async(Person.objects.create)(user=bob, role=role)
+@pytest.mark.parametrize("role", ROLES)
+async def test_pages_of_admins_are_closed_to_others(role, bob, home, make_pool):
+    await sync_to_async(be)(bob, role, make_pool)
     client = await sync_to_async(browser)(bob)
     for address in addresses():
         if address.startswith("/admin/") and address not in OPEN and "logout" not in address:
@@ -205,9 +215,9 @@ async def test_t01_a_stranger_gets_no_topic(topic, home):
 
 
 @pytest.mark.parametrize("topic", PRIVATE)
-@pytest.mark.parametrize("role", [Role.VIEWER, Role.SUBMITTER])
-async def test_b63_anothers_topic_is_answered_like_none(topic, role, adas_job, bob):
-    await sync_to_async(Person.objects.create)(user=bob, role=role)
+@pytest.mark.parametrize("role", ROLES)
+async def test_b63_anothers_topic_is_answered_like_none(topic, role, adas_job, bob, make_pool):
+    await sync_to_async(be)(bob, role, make_pool)
     cookie = await sync_to_async(cookie_of)(bob)
 
     found = await frames(topic.format(adas_job.pk), cookie=cookie)
