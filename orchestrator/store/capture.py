@@ -154,7 +154,7 @@ def _copy_and_hash(fd: int, copy_fd: int) -> tuple[int, str]:
     status, disk = os.fstat(fd), os.fstatvfs(copy_fd)
     room = disk.f_bavail * disk.f_frsize
     if status.st_size - status.st_blocks * 512 > room:  # holes: it would be read for hours
-        raise OSError(errno.ENOSPC, "the file is larger than the disk has room for")
+        raise NotYet
     if clone(fd, copy_fd):
         return os.fstat(copy_fd).st_size, hash_file(copy_fd)
     if status.st_size > room:  # found out now, and not when the disk is full for everybody
