@@ -16,7 +16,7 @@ from orchestrator.cli import (
 )
 from orchestrator.cli.arguments import WrongUse, split_at_dashes
 from orchestrator.cli.options import Json
-from orchestrator.cli.printing import remark, show_error
+from orchestrator.cli.printing import show_error
 
 if TYPE_CHECKING:
     from orchestrator.client import BerthError
@@ -38,7 +38,7 @@ class _Commands(TyperGroup):
         except BerthError as error:
             show_error(error, as_json=_wants_json())
         except WrongUse as error:
-            remark(f"berth: {error}")
+            show_error(BerthError(str(error)), as_json=_wants_json())
         raise typer.Exit(CANNOT)
 
 

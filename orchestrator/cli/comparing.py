@@ -10,7 +10,7 @@ from rich.text import Text
 from orchestrator import words
 from orchestrator.cli.arguments import by_name
 from orchestrator.cli.printing import safe
-from orchestrator.cli.tables import grid, in_order, job_line
+from orchestrator.cli.tables import grid, job_line
 from orchestrator.client import Job
 
 SETTINGS = (

@@ -142,17 +142,6 @@ def headline_value(job: Job) -> str:
     return f"{safe(name)} {job.nonfinite.get(name, '?') if value is None else words.value(value)}"
 
 
-def in_order(names: Sequence[str] | dict[str, float | None]) -> list[str]:
-    """Metrics as people look for them: losses first, then throughput, then the rest by name."""
-
-    def rank(name: str) -> tuple[int, str]:
-        if name.endswith("loss"):
-            return (0 if not name.startswith("val") else 1), name
-        return (2 if name.endswith(("/s", "_per_s")) else 3), name
-
-    return sorted(names, key=rank)
-
-
 def wall(devices: Sequence[Device], width: int) -> RenderableType:
     """A line for each device, two on a narrow terminal: what it shows, then who is on it."""
     if width < ROOM_FOR_BARS:

@@ -373,6 +373,7 @@ class Spec(TypedDict, total=False):
     depends_on: Sequence[str | Mapping[str, str]]
     not_before: str
     array: str | int | Mapping[str, Any]
+    begin_anew: bool
     total_steps: int | None
     grace_period_s: float
     preemptible: bool
@@ -390,20 +391,31 @@ class Job(Record):
     short_id: str
     name: str
     owner: str
+    kind: str
     state: str
     reason: str
+    stop_reason: str | None
     parent: str | None
     pool: str
     priority: int
     tags: list[str]
     gpus: int
     gpu_memory_gib: float | None
+    memory_claim: dict[str, Any]  # bytes on each device (None: all of it), source, error_percent, runs
+    cpus: int | None
+    memory_gib: float | None
     time_limit_s: float | None
     max_retries: int
+    preemptible: bool
     entrypoint: str
     args: list[str]
+    resume_args: list[str]
     datasets: list[str]
     env: dict[str, str | None]
+    secrets: list[str]
+    depends_on: list[dict[str, Any]]
+    array: dict[str, Any] | None  # id, index, count, at_most
+    plan: dict[str, Any] | None  # how a job of kind model trains
     submitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import client
+
 from .test_access import every_route
 
 # The routes of design/api.md that exist so far.
@@ -29,16 +31,23 @@ BESIDE_REST = {
 OF_THE_SCHEMA = {"/openapi.json", "/docs"}
 
 
-def rows_of_reference() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Each row of the reference's table of routes, with the (method, path) in it; {} for what varies."""
+def rows_of_reference() -> list[tuple[str, set[tuple[str, str]]]]:
+    """Each row of the reference's table of routes, with the (method, path) in its first cell; {} for what varies.
+
+    In a row "..." stands for its first path, and a path without a method for the first one with another last part.
+    """
     rows = []
     for line in REFERENCE.read_text().splitlines():
         if not re.match(r"\| `(GET|POST|PATCH)", line):
             continue
-        found = []
-        for methods, path in re.findall(r"`([A-Z]+(?:/[A-Z]+)*) (/[\w{}./]+)", line):
-            found += [(each.lower(), re.sub(r"\{\w+\}", "{}", path)) for each in methods.split("/")]
-        rows.append((line, [route for route in found if route[1] not in OF_THE_SCHEMA]))
+        found, first, methods = set(), "", ""
+        for named, text in re.findall(r"`(?:([A-Z/]+) )?([./][\w{}./]*)", line.split(" | ")[0]):
+            methods = named or methods
+            path = re.sub(r"\{\w+\}", "{}", text.replace("...", first))
+            path = path if named else f"{first.rpartition('/')[0]}{path}"
+            first = first or path
+            found |= {(each.lower(), path) for each in methods.split("/")}
+        rows.append((line, {route for route in found if route[1] not in OF_THE_SCHEMA}))
     return rows
 
 
@@ -51,18 +60,51 @@ def test_the_contract_is_served():
     assert {f"{method} {path}" for method, path in every_route()} >= CONTRACT
 
 
-def test_the_reference_marks_the_routes_that_are_not_there():
-    served = {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in every_route()}
+def test_the_reference_has_every_route_and_marks_those_that_are_not_there():
+    served = {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in every_route()} | BESIDE_REST
     rows = rows_of_reference()
 
-    assert len(rows) > 25
-    for line, routes in rows:
-        for method, path in routes:
-            if (method, path) in BESIDE_REST:
-                continue
-            # DELETE /tokens takes an id.
-            is_there = (method, path) in served or (method, f"{path}/{{}}") in served
-            assert is_there != ("| *not yet*: " in line), (method, path)
+    promised = {route for line, routes in rows if "| *not yet*: " in line for route in routes}
+    assert {route for _, routes in rows for route in routes} - promised == served
+    assert promised & served == set()
+
+
+def test_the_reference_and_the_client_name_every_field_of_a_job_to_submit(schema):
+    fields = set(schema["components"]["schemas"]["JobSpec"]["properties"])
+    page = REFERENCE.read_text()
+
+    assert {name for name in fields if not re.search(rf"[`\"]{name}[`\"]", page)} == set()
+    assert set(client.Spec.__annotations__) == fields
+
+
+@pytest.mark.parametrize(
+    ("answer", "record"),
+    [
+        ("JobOut", client.Job),
+        ("AttemptOut", client.Attempt),
+        ("ProgressOut", client.Progress),
+        ("ExplainOut", client.Explanation),
+        ("PlanOut", client.Plan),
+        ("EventOut", client.Event),
+        ("CheckpointOut", client.Checkpoint),
+        ("FileOut", client.OutputFile),
+        ("SeriesOut", client.Series),
+        ("DeviceOut", client.Device),
+        ("ReadingOut", client.Reading),
+        ("HolderOut", client.Holder),
+        ("ProcessOut", client.Process),
+        ("PoolOut", client.Pool),
+        ("ReservationOut", client.Booking),
+        ("UsageOut", client.Usage),
+        ("UsageRowOut", client.UsageRow),
+        ("DatasetOut", client.Dataset),
+        ("PersonOut", client.Person),
+    ],
+)
+def test_the_client_promises_no_field_that_is_not_answered(schema, answer, record):
+    promised = {name for name in record.__annotations__ if not name.startswith("_")}
+
+    assert promised - set(schema["components"]["schemas"][answer]["properties"]) == set()
 
 
 def test_the_schema_is_public_openapi_3_1_without_dangling_references(schema):

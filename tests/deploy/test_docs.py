@@ -1,5 +1,6 @@
 """Each command in the tutorial and the operators' pages is run, as far as a test can."""
 
+import ast
 import itertools
 import os
 import re
@@ -9,12 +10,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
+from orchestrator.cli.app import app
 from tests.system.server import Server, prepare_home
+from training.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -179,13 +184,41 @@ def test_the_settings_of_the_monitoring_page_are_yaml_and_their_files_exist():
         subprocess.run([promtool, "check", "rules", ROOT / "deploy/alerts.yml"], check=True)
 
 
-def test_every_setting_is_in_the_reference():
+def test_the_reference_has_every_setting_and_no_other():
     modules = (ROOT / "orchestrator" / "config").glob("*.py")
     read = {name for module in modules for name in re.findall(r'"(BERTH_[A-Z_]+[A-Z])"', module.read_text())}
     page = (ROOT / "docs/reference/settings.md").read_text()
 
-    assert len(read) > 20
-    assert sorted(name for name in read if f"`{name}`" not in page) == []
+    assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == read | {"DATABASE_URL"}
+
+
+def test_the_reference_has_every_setting_of_a_training_with_its_default():
+    page = (ROOT / "docs/reference/training.md").read_text()
+    real = {each.name: each.default for each in fields(TrainConfig)}
+    told, wrong = set[str](), []
+    for row in re.findall(r"^\| (`[^|]*) \|([^|]*)\|", page, re.MULTILINE):
+        names, defaults = (re.findall(r"`([^`]+)`", cell) for cell in row)
+        told |= set(names)
+        if len(names) == len(defaults):  # else the row says it in words
+            wrong += [each for each in zip(names, defaults, strict=True) if _value(each[1]) != real[each[0]]]
+
+    assert told == set(real)
+    assert wrong == []
+
+
+def _value(text: str) -> object:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def test_the_page_of_the_command_line_names_every_command():
+    page = (ROOT / "docs/how-to/use-the-command-line.md").read_text()
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+
+    assert [name for name in group.commands if not re.search(rf"`berth {name}\b", page)] == []
 
 
 PAGES_OF_ALL = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
