@@ -11,10 +11,12 @@ from typing import Any
 import orjson
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
 
 from dashboard import access, feed, frames
 from dashboard.topics import Source
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.store import log_lines
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +24,8 @@ MOST_TOPICS = 64
 LONGEST_MESSAGE = 4096  # characters; a subscription has about 150
 MESSAGES_A_SECOND = 20
 BURST = 200
+LINES_COST = 0.1  # of a message: dragging a log's scroll bar asks at each frame of the screen
+MOST_LINES_ASKED = 500
 LOG_BYTES_A_SECOND = 256 << 10
 STALLED_S = 30.0
 LARGEST_SEQ = 1 << 62
@@ -121,12 +125,17 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         try:
             message = self._read(text_data)
-            if message["op"] == "subscribe":
-                await self._subscribe(message["topic"], message.get("after"))
-            else:
-                self._unsubscribe(message["topic"])
+            match message["op"]:
+                case "subscribe":
+                    await self._subscribe(message["topic"], message.get("after"))
+                case "lines":
+                    await self._send_lines(message["topic"], message["from"], message["count"])
+                case _:
+                    self._unsubscribe(message["topic"])
         except BadMessage as bad:
             await self.close(bad.code)
+        except _Left:
+            return
 
     def _read(self, text: str | None) -> dict[str, Any]:
         """One message of the client, checked.
@@ -134,7 +143,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         Raises:
             BadMessage: it is none (B61).
         """
-        if self._messages.take(1) > 0:
+        if self._messages.take(LINES_COST) > 0:
             raise BadMessage(AGAINST_RULES)
         if text is None:
             raise BadMessage(NOT_TEXT)
@@ -144,11 +153,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
             message = orjson.loads(text)
         except orjson.JSONDecodeError:
             raise BadMessage(NOT_JSON) from None
-        if not isinstance(message, dict) or message.get("op") not in ("subscribe", "unsubscribe"):
+        if not isinstance(message, dict) or not isinstance(message.get("topic"), str):
             raise BadMessage(AGAINST_RULES)
-        after = message.get("after")
-        is_seq = isinstance(after, int) and not isinstance(after, bool) and 0 <= after < LARGEST_SEQ
-        if not isinstance(message.get("topic"), str) or not (after is None or is_seq):
+        match message.get("op"):
+            case "subscribe" | "unsubscribe":
+                self._messages.take(1 - LINES_COST)
+                is_right = message.get("after") is None or _is_count(message["after"])
+            case "lines":
+                first, count = message.get("from"), message.get("count")
+                is_right = _is_count(first) and _is_count(count, MOST_LINES_ASKED)
+            case _:
+                is_right = False
+        if not is_right:
             raise BadMessage(AGAINST_RULES)
         return message
 
@@ -166,6 +182,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
         subscription = self._subscriptions.pop(topic, None)
         if subscription is not None:
             self._feed.unsubscribe(self, subscription.target)
+
+    async def _send_lines(self, topic: str, first: int, count: int) -> None:
+        """Lines by number of a log that is subscribed to: who may read it was asked then, and is asked again and again."""
+        subscription = self._subscriptions.get(topic)
+        if subscription is None or subscription.target.kind != "log":
+            await self._deliver(frames.lines(topic[: access.LONGEST_TOPIC], first, None))
+            return
+        target = subscription.target
+        folder = settings.HOME.job(target.job_id).attempt(target.attempt)
+        log, index = folder.log(target.rank), folder.log_index(target.rank)
+        shown = await asyncio.to_thread(log_lines.show_lines, log, index, first, count)
+        await self._deliver(frames.lines(topic, first, shown))
 
     def mark(self, source: Source) -> None:
         """The topic has something new; sent when the client has taken what came before."""
@@ -244,6 +272,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
             raise _Left from None
         except OSError:  # the server's word for a client that went away meanwhile
             raise _Left from None
+
+
+def _is_count(value: object, most: int = LARGEST_SEQ) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def read_headers(scope: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

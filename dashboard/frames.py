@@ -39,6 +39,11 @@ def ping() -> str:
     return encode({"type": "ping", "data": {"now": time.time()}})
 
 
+def lines(topic: str, start: int, shown: dict[str, Any] | None) -> str:
+    """The answer to ``lines``, which has no seq of its own; None where the topic is no log that is followed."""
+    return encode({"topic": topic, "type": "lines", "from": start, "data": shown})
+
+
 def refused(topic: str, status: int) -> str:
     return encode({"topic": topic, "type": "error", "data": {"status": status}})
 

@@ -20,6 +20,7 @@ from orchestrator.api.job_view import show_checkpoint
 from orchestrator.api.moments import read_seconds
 from orchestrator.api.paging import Page, whole
 from orchestrator.api.schemas import CheckpointOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
+from orchestrator.charts import chart_groups
 from orchestrator.exceptions import NotFound
 from orchestrator.metrics_csv import write_points
 from orchestrator.models import Attempt, Checkpoint, Job
@@ -128,18 +129,8 @@ def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindo
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
     log, index = folder.log(window.rank), folder.log_index(window.rank)
-    total = log_lines.count_lines(log, index)
-    # Read after it was counted: a log that grew meanwhile has at least as many lines as are told.
-    lines = log_lines.read_lines(log, index, window.start, window.count)
-    last = lines[-1] if lines else None
-    return {
-        "attempt": number,
-        "rank": window.rank,
-        "total": max(total, last.number + 1) if last else total,
-        "end": 0 if last is None else last.offset if last.is_open else last.end,
-        "open": last is not None and last.is_open,
-        "lines": [_show_line(line.number, line.offset, line.data) for line in lines],
-    }
+    shown = log_lines.show_lines(log, index, window.start, window.count)
+    return {"attempt": number, "rank": window.rank, **shown}
 
 
 @router.get("/{job_id}/logs/search", response=LogHitsOut)
@@ -192,11 +183,12 @@ def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindo
     folder = _folder(job).metrics
     seq = job.metric_seq
     if not seq:
-        return {"series": {}, "seq": 0}
+        return {"series": {}, "charts": [], "seq": 0}
     found = series.read_series(
         folder, names, window.x, window.start, window.end, window.max_points, until_seq=seq
     )
-    return {"series": {name: each.as_json() for name, each in found.items()}, "seq": seq}
+    shown = {name: each.as_json() for name, each in found.items()}
+    return {"series": shown, "charts": chart_groups(shown), "seq": seq}
 
 
 @router.get("/{job_id}/metrics.csv", openapi_extra={"responses": {200: {"content": {"text/csv": {}}}}})

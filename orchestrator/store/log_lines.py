@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.store.durable import append_behind
-from orchestrator.store.logs import LONGEST_LINE_BYTES, dropped_line, next_data, read_piece
+from orchestrator.store.logs import LONGEST_LINE_BYTES, display_text, dropped_line, next_data, read_piece
 from orchestrator.store.plain_file import open_plain
 
 EVERY = 1_000
 SCAN_BYTES = 1 << 20
+FIRST_SCAN_BYTES = 64 << 10  # a page of lines seldom needs more
 MOST_BYTES_A_TURN = 64 << 20
 MOST_LINES = 5_000
 # Where line ``line`` (from 0) begins, and when it was seen; 24 bytes.
@@ -131,6 +133,22 @@ def read_lines(log: Path, index: Path, first: int, count: int) -> list[LogLine]:
     return found[:MOST_LINES]
 
 
+def show_lines(log: Path, index: Path, first: int, count: int) -> dict[str, Any]:
+    """As ``read_lines``, as text that is safe to show; the fields are those of REST and of the websocket."""
+    total = count_lines(log, index)
+    # Read after it was counted: a log that grew meanwhile has at least as many lines as are told.
+    lines = read_lines(log, index, first, count)
+    last = lines[-1] if lines else None
+    return {
+        "total": max(total, last.number + 1) if last else total,
+        "end": 0 if last is None else last.offset if last.is_open else last.end,
+        "open": last is not None and last.is_open,
+        "lines": [
+            {"number": line.number, "offset": line.offset, "text": display_text(line.data)} for line in lines
+        ],
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class LineBlock:
     """Consecutive whole lines of a log, each with its newline (of the last line of a log it may be missing)."""
@@ -141,7 +159,7 @@ class LineBlock:
 
 
 def read_blocks(log: Path, index: Path, first: int = 0) -> Iterator[LineBlock]:
-    """The log as blocks of about a MiB, from the last indexed line at or before ``first`` on.
+    """The log as blocks of at most about a MiB, from the last indexed line at or before ``first`` on.
 
     Where the cap dropped a part, a line says so; what follows has the numbers that it had before.
     """
@@ -149,9 +167,9 @@ def read_blocks(log: Path, index: Path, first: int = 0) -> Iterator[LineBlock]:
     place = int(np.searchsorted(entries["line"], first, side="right")) - 1
     number = int(entries["line"][place]) if place >= 0 else 0
     offset = at = int(entries["offset"][place]) if place >= 0 else 0
-    carry = b""
-    while (piece := read_piece(log, at, SCAN_BYTES)).next_offset > at:
-        at = piece.next_offset
+    carry, scan_bytes = b"", FIRST_SCAN_BYTES
+    while (piece := read_piece(log, at, scan_bytes)).next_offset > at:
+        at, scan_bytes = piece.next_offset, min(2 * scan_bytes, SCAN_BYTES)
         if piece.dropped_bytes:
             if carry:
                 yield LineBlock(number, offset, carry + b"\n")

@@ -8,6 +8,7 @@ const BEYOND = 10; // rows above and below what is seen
 const TALLEST_PX = 15_000_000; // browsers lose exactness above
 const LONGEST = 4000;
 const NEAR_END_PX = 24;
+const LATE_MS = 60;
 const READ_MS = 5000;
 const SGR = /\x1b\[([0-9;:]*)m/g; // what colours text
 const LEVELS = [
@@ -22,6 +23,7 @@ export class Log {
   #whole = new Set(); // lines shown at their full length
   #unseen = 0;
   #drawing = 0;
+  #late = 0;
   #readAt = 0;
   #lastTop = 0;
 
@@ -104,7 +106,8 @@ export class Log {
     this.#drawNow();
   }
 
-  #drawNow() {
+  // Lines that are all still on their way come before the next frame: dots in their place would be drawn for nothing.
+  #drawNow(isLate = false) {
     if (!this.#lines) return;
     if (this.window.parentNode !== this.ground) {
       this.ground.append(this.window);
@@ -122,9 +125,13 @@ export class Log {
       : Math.floor(top / ROW_PX);
     const from = Math.max(0, first - BEYOND);
     const to = Math.min(this.#lines.total, first + this.#seen + BEYOND);
-    const rows = [];
-    for (let number = from; number < to; number += 1) rows.push(this.#row(number));
-    this.window.replaceChildren(...rows);
+    const lines = Array.from({ length: to - from }, (_, at) => this.#lines.get(from + at));
+    if (!isLate && to && !lines.some(Boolean)) {
+      this.#late ||= setTimeout(() => this.#drawNow(true), LATE_MS);
+      return;
+    }
+    this.#late = clearTimeout(this.#late);
+    this.window.replaceChildren(...lines.map((line, at) => this.#row(from + at, line)));
     this.window.style.top = `${this.#isScaled ? top - (first - from) * ROW_PX : from * ROW_PX}px`;
     if (this.follow.checked) this.box.scrollTop = this.box.scrollHeight; // wrapped lines are taller than their rows
     this.#showUnseen();
@@ -136,8 +143,7 @@ export class Log {
     this.box.classList.toggle("is-empty", this.#lines.total === 0);
   }
 
-  #row(number) {
-    const line = this.#lines.get(number);
+  #row(number, line) {
     const link = make("a", { className: "line-number", href: `#L${number + 1}`, textContent: number + 1, tabIndex: -1 });
     const content = make("span", line ? {} : { className: "quiet", textContent: "…" });
     const row = make("div", { className: "line" }, link, ...(line?.seen_at ? [rankOf(line)] : []), content);
@@ -145,8 +151,8 @@ export class Log {
     if (!line) return row;
     const { text } = line;
     const isCut = text.length > LONGEST && !this.#whole.has(number);
-    content.append(...toNodes(isCut ? text.slice(0, LONGEST) : text, makeStyle()));
-    if (isCut) content.append(make("button", { type: "button", className: "is-plain", textContent: `show all ${text.length.toLocaleString("en")} characters` }));
+    content.append(...toNodes(isCut ? text.slice(0, LONGEST) : text));
+    if (isCut) content.append(button(`show all ${text.length.toLocaleString("en")} characters`, () => { this.#whole.add(number); this.#draw(); }, "is-plain"));
     const level = LEVELS.find(([words]) => words.test(content.textContent));
     if (level) row.classList.add(level[1]);
     if (this.search.has(number)) row.classList.add("hit");
@@ -156,18 +162,12 @@ export class Log {
   }
 
   #clicked(event) {
-    const row = event.target.closest(".line");
-    if (!row) return;
-    const number = Number(row.dataset.line);
-    if (event.target.closest("button")) {
-      this.#whole.add(number);
-      this.#draw();
-    } else if (event.target.closest("a") && event.shiftKey && this.#marked) {
-      event.preventDefault();
-      const ends = [this.#marked[0], number].sort((a, b) => a - b);
-      history.replaceState(null, "", `#L${ends[0] + 1}-${ends[1] + 1}`);
-      this.#readLink(false);
-    }
+    const row = event.target.closest("a")?.closest(".line");
+    if (!row || !event.shiftKey || !this.#marked) return;
+    event.preventDefault();
+    const ends = [this.#marked[0], Number(row.dataset.line)].sort((a, b) => a - b);
+    history.replaceState(null, "", `#L${ends[0] + 1}-${ends[1] + 1}`);
+    this.#readLink(false);
   }
 
   #readLink(jumps = true) {
@@ -198,51 +198,36 @@ function rankOf({ rank, seen_at }) {
 }
 
 // Text to nodes: colours become classes, everything else is text.
-function makeStyle() {
-  return { bold: false, dim: false, underline: false, colour: null };
-}
-
-function toNodes(text, style) {
-  const nodes = [];
-  let at = 0;
-  for (const hit of text.matchAll(SGR)) {
-    if (hit.index > at) nodes.push(piece(text.slice(at, hit.index), style));
-    apply(hit[1], style);
-    at = hit.index + hit[0].length;
-  }
-  if (at < text.length) nodes.push(piece(text.slice(at), style));
-  return nodes;
+function toNodes(text) {
+  let style = {};
+  return text.split(SGR).map((part, at) => {
+    if (at % 2 === 0) return piece(part, style);
+    style = restyle(style, part.split(/[;:]/).map(Number));
+    return "";
+  }).filter(Boolean);
 }
 
 function piece(text, style) {
-  const classes = [];
-  if (style.bold) classes.push("ansi-bold");
-  if (style.dim) classes.push("ansi-dim");
-  if (style.underline) classes.push("ansi-underline");
-  if (style.colour !== null) classes.push(`ansi-${style.colour}`);
-  if (!classes.length) return document.createTextNode(text);
-  const span = document.createElement("span");
-  span.className = classes.join(" ");
-  span.textContent = text;
-  return span;
+  const className = Object.values(style).map((name) => `ansi-${name}`).join(" ");
+  return text && className ? make("span", { className, textContent: text }) : text;
 }
 
-function apply(codes, style) {
-  const numbers = codes.split(/[;:]/).map(Number);
-  for (let at = 0; at < numbers.length; at += 1) {
-    const code = numbers[at];
-    if (code === 0) Object.assign(style, makeStyle());
-    else if (code === 1) style.bold = true;
-    else if (code === 2) style.dim = true;
-    else if (code === 4) style.underline = true;
-    else if (code === 22) Object.assign(style, { bold: false, dim: false });
-    else if (code === 24) style.underline = false;
-    else if (code === 39) style.colour = null;
-    else if (code >= 30 && code <= 37) style.colour = code - 30;
-    else if (code >= 90 && code <= 97) style.colour = code - 90;
+function restyle(before, codes) {
+  let style = { ...before };
+  for (let at = 0; at < codes.length; at += 1) {
+    const code = codes[at];
+    if (code === 0) style = {};
+    else if (code === 1) style.bold = "bold";
+    else if (code === 2) style.dim = "dim";
+    else if (code === 4) style.underline = "underline";
+    else if (code === 22) { delete style.bold; delete style.dim; }
+    else if (code === 24) delete style.underline;
+    else if (code === 39) delete style.colour;
+    else if (/^[39][0-7]$/.test(code)) style.colour = code % 10;
     else if (code === 38 || code === 48) {
-      if (code === 38 && numbers[at + 1] === 5 && numbers[at + 2] < 16) style.colour = numbers[at + 2] % 8;
-      at += numbers[at + 1] === 5 ? 2 : 4;
+      if (code === 38 && codes[at + 1] === 5 && codes[at + 2] < 16) style.colour = codes[at + 2] % 8;
+      at += codes[at + 1] === 5 ? 2 : 4;
     }
   }
+  return style;
 }

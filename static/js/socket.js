@@ -24,7 +24,6 @@ class Live extends EventTarget {
   #failedAt = []; // openings that came to nothing
   #polling = null;
   state = "connecting"; // live, polling, reconnecting, signed-out
-  lastFrameAt = 0;
 
   constructor() {
     super();
@@ -48,7 +47,7 @@ class Live extends EventTarget {
   }
 
   unsubscribe(topic) {
-    if (this.#topics.delete(topic)) this.#send({ op: "unsubscribe", topic });
+    if (this.#topics.delete(topic)) this.send({ op: "unsubscribe", topic });
   }
 
   resume(topic, seq) {
@@ -61,11 +60,14 @@ class Live extends EventTarget {
   #ask(topic) {
     const known = this.#topics.get(topic);
     if (this.#polling) return; // the next poll takes its seq along
-    if (this.#stream && !(this.#asleep && known.sleeps)) this.#send({ op: "subscribe", topic, after: known.seq });
+    if (this.#stream && !(this.#asleep && known.sleeps)) this.send({ op: "subscribe", topic, after: known.seq });
   }
 
-  #send(message) {
-    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
+  // Whether there was a socket to send it by.
+  send(message) {
+    const isOpen = this.#socket?.readyState === WebSocket.OPEN;
+    if (isOpen) this.#socket.send(JSON.stringify(message));
+    return isOpen;
   }
 
   #open() {
@@ -87,7 +89,6 @@ class Live extends EventTarget {
   }
 
   #onClose(event) {
-    this.ready = false;
     if (event.code === SIGNED_OUT) {
       this.#become("signed-out");
       return;
@@ -148,11 +149,10 @@ class Live extends EventTarget {
       known.isRefused = true; // not asked for again by poll, which it would end at once
       return known.handler(frame);
     }
-    if (frame.type !== "gap") {
+    if ("seq" in frame) {
       if (frame.seq === known.seq && frame.type !== "snapshot") return undefined;
       known.seq = frame.seq;
     }
-    this.lastFrameAt = Date.now();
     this.dispatchEvent(new CustomEvent("frame", { detail: frame }));
     return known.handler(frame);
   }
@@ -183,7 +183,7 @@ class Live extends EventTarget {
     if (document.hidden) {
       this.#hiddenTimer = setTimeout(() => {
         this.#asleep = true;
-        for (const [topic, known] of this.#topics) if (known.sleeps) this.#send({ op: "unsubscribe", topic });
+        for (const [topic, known] of this.#topics) if (known.sleeps) this.send({ op: "unsubscribe", topic });
       }, HIDDEN_MS);
       return;
     }

@@ -57,6 +57,9 @@ class Socket(ApplicationCommunicator):
     async def ask(self, topic: str, after: int | None = None) -> None:
         await self.say(json.dumps({"op": "subscribe", "topic": topic, "after": after}))
 
+    async def ask_lines(self, topic: str, start: int, count: int) -> None:
+        await self.say(json.dumps({"op": "lines", "topic": topic, "from": start, "count": count}))
+
     async def frame(self, timeout_s: float = 3) -> dict[str, Any]:
         event = await self.receive_output(timeout_s)
         assert event["type"] == "websocket.send", event
@@ -163,6 +166,9 @@ async def test_another_address_has_no_socket(home, ada):
         ({"text": '{"op": "subscribe", "topic": "devices", "after": true}'}, 1008),
         ({"text": '{"op": "subscribe", "topic": "devices", "after": 1e400}'}, 1007),
         ({"text": '{"op": ["subscribe"], "topic": "devices"}'}, 1008),
+        ({"text": '{"op": "lines", "topic": "devices"}'}, 1008),
+        ({"text": '{"op": "lines", "topic": "devices", "from": -1, "count": 1}'}, 1008),
+        ({"text": '{"op": "lines", "topic": "devices", "from": 0, "count": 501}'}, 1008),
         ({"text": " " * 10_000_000}, 1009),
     ],
 )
@@ -309,6 +315,49 @@ async def test_a_log_is_followed_as_it_grows(home, ada, make_attempt):
 
     assert (first["data"]["text"], second["data"]["text"]) == ("one\n", "<b>two</b>\n")
     assert second["data"]["offset"] == first["seq"] == 4
+
+
+async def test_lines_of_a_log_that_is_followed_come_by_number(home, ada, make_attempt):
+    attempt = await sync_to_async(make_attempt)()
+    topic = f"log:{attempt.job_id}:1:0"
+    path = home.job(attempt.job_id).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"line {number}\n" for number in range(3_000)) + "\x1b]0;title\x07open")
+    async with socket_of(ada) as socket:
+        await socket.ask(topic, path.stat().st_size)
+        await socket.ask_lines(topic, 2_999, 500)
+        answer = await socket.expect(topic, "lines")
+        for _ in range(consumers.BURST + 100):  # as often as somebody who drags the scroll bar for seconds
+            await socket.ask_lines(topic, 7, 1)
+            again = await socket.expect(topic, "lines")
+
+    assert answer["from"] == 2_999
+    assert "seq" not in answer
+    assert [(line["number"], line["text"]) for line in answer["data"]["lines"]] == [
+        (2_999, "line 2999"),
+        (3_000, "open"),
+    ]
+    assert (answer["data"]["total"], answer["data"]["open"]) == (3_001, True)
+    assert [line["text"] for line in again["data"]["lines"]] == ["line 7"]
+
+
+async def test_b63_a_socket_has_no_lines_of_a_log_that_it_does_not_follow(home, ada, bob, make_attempt):
+    attempt = await sync_to_async(make_attempt)()
+    topic = f"log:{attempt.job_id}:1:0"
+    path = home.job(attempt.job_id).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_text("secret\n")
+    async with socket_of(bob) as socket:
+        await socket.ask(topic)
+        await socket.expect(topic, "error")
+        for wanted in (topic, "devices", "x" * 3_000):
+            await socket.ask_lines(wanted, 0, 1)
+            assert (await socket.expect(wanted[:120], "lines"))["data"] is None
+    async with socket_of(ada) as socket:
+        await socket.ask(topic)
+        await socket.say(json.dumps({"op": "unsubscribe", "topic": topic}))
+        await socket.ask_lines(topic, 0, 1)
+        assert (await socket.expect(topic, "lines"))["data"] is None
 
 
 async def test_b56_b63_a_flood_of_log_reaches_a_reader_at_a_bounded_rate(home, ada, make_attempt):
