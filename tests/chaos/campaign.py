@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.faults import Fault, Field, draw, set_clock
+from tests.chaos.faults import Fault, Field, draw, empty_redis, set_clock
 from tests.chaos.load import Load
 from tests.chaos.witness import Findings, Witness
 from tests.system.server import FINAL, Server, prepare_home
@@ -23,6 +23,7 @@ from tests.system.server import FINAL, Server, prepare_home
 DEVICES = "sim:8x80GiB"
 RECOVER_WITHIN_S = 60.0
 DRAIN_WITHIN_S = 150.0
+LAST_WITHIN_S = 40.0
 SETTLE_S = 0.7
 DISK_MIB = 768
 SABOTAGE = Path(__file__).with_name("sabotage")
@@ -126,7 +127,7 @@ def run(
             entry = inject(place, fault)
             result.faults.append(entry)
             tell(f"{number:4d}  {entry['what']}: {_say_recovery(entry['recovered_s'])}")
-        drain(place, drain_within_s)
+        drain(place, drain_within_s, last=empty_redis if faults is None else None)
         result.findings = place.witness.findings
         result.jobs = len(place.load.promises)
         result.attempts = sum(each.get("attempt_count", 0) for each in place.witness.jobs.values())
@@ -153,18 +154,27 @@ def inject(place: Field, fault: Fault) -> dict[str, Any]:
     return {"what": what, "recovered_s": recovered_s}
 
 
-def drain(place: Field, within_s: float) -> None:
-    """No more load: everything promised must come to its end, and then nothing be left."""
+def drain(place: Field, within_s: float, *, last: Fault | None = None) -> None:
+    """No more load: everything promised must come to its end, and then nothing be left.
+
+    Args:
+        last: a fault for the silence afterwards, in which no other job's events put right what it broke.
+    """
     place.load.stop()
-    _wait(lambda: not place.load.unfinished & place.load.promises.keys() and _all_seen(place), within_s)
+    _wait(lambda: _all_ended(place), within_s)
+    if last is not None:
+        last(place)
+        _wait(lambda: _all_ended(place), LAST_WITHIN_S)
     time.sleep(1)
     place.witness.stop()
     place.witness.judge_promises()
 
 
-def _all_seen(place: Field) -> bool:
+def _all_ended(place: Field) -> bool:
     jobs = place.witness.jobs
-    return all(job in jobs and jobs[job]["state"] in FINAL for job in place.load.promises)
+    return not place.load.unfinished & place.load.promises.keys() and all(
+        job in jobs and jobs[job]["state"] in FINAL for job in place.load.promises
+    )
 
 
 def _wait(condition: Callable[[], bool], limit_s: float) -> bool:

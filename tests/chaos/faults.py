@@ -36,10 +36,17 @@ class Field:
     small_disk: bool  # the home is on a file system of its own, which may be filled
     hit_at: float = 0.0  # monotonic; set by faults that hurt at once, however long they take to return
 
-    def victim(self) -> str | None:
-        """A job that trains and has trained for a while; None where none does."""
+    def victim(self, *, to_its_end: bool = False) -> str | None:
+        """A job that trains and has trained for a while; None where none does.
+
+        Args:
+            to_its_end: one that was promised its last step, so that an end before it is seen.
+        """
         steps = self.witness.steps()
         running = sorted(job for job in self.witness.running if steps.get(job, 0) > CHECKPOINTED_AT)
+        if to_its_end:
+            promises = self.load.promises
+            running = [job for job in running if job in promises and promises[job].total]
         return self.random.choice(running) if running else None
 
     def hold(self, least_s: float, most_s: float) -> None:
@@ -235,7 +242,7 @@ def set_clock(path: Path, offset_s: int) -> None:
 
 def plant_old_record(field: Field) -> str:
     """The exit record of another attempt lies where this one's belongs: it must not end it."""
-    job = field.victim()
+    job = field.victim(to_its_end=True)
     if job is not None:
         number = max(field.witness.running.get(job, {1}))
         record = {
