@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator import words
+from orchestrator.charts import in_order
 from orchestrator.cli.arguments import by_name
 from orchestrator.cli.printing import safe
 from orchestrator.cli.tables import grid, job_line

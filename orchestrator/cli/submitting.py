@@ -101,21 +101,30 @@ def fill(spec: Spec, given: Mapping[str, Any]) -> None:
 
 
 def report(job: Job, *, follow: bool, wait: bool, as_json: bool) -> int:
-    """Say what became of a submit, and stay with the job if that was asked for; returns the exit status."""
+    """Say what became of a submit, and stay with the job if that was asked for; returns the exit status.
+
+    Of an array all jobs are waited for, one after the other; the first status that is not 0 counts.
+    """
     for warning in job.json.get("warnings", []):
         remark(f"berth: {safe(warning)}")
+    members = (job.json.get("array") or {}).get("jobs", [job.id])
+    of_array = f", the first of {len(members)} jobs" if len(members) > 1 else ""
     if wait or follow:
         if not as_json:
-            remark(f"Submitted {job_line(job)}.")
-        status = follow_log(job, as_json=as_json) if follow else wait_for_end(job, quiet=as_json)
+            remark(f"Submitted {job_line(job)}{of_array}.")
+        jobs = [job, *(job.berth.job(each) for each in members[1:])]
+        ends = [
+            follow_log(each, as_json=as_json) if follow else wait_for_end(each, quiet=as_json)
+            for each in jobs
+        ]
         if as_json and not follow:
             show_json(job.json)
-        return status
+        return next((status for status in ends if status), 0)
     if as_json:
         show_json(job.json)
         return 0
     settle(job)
-    say(f"Submitted {job_line(job)}: {_situation(job)}")
+    say(f"Submitted {job_line(job)}{of_array}: {_situation(job)}")
     say(f"Watch it with: berth watch {job.short_id}")
     return 0
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator import words
+from orchestrator.charts import in_order
 from orchestrator.cli.printing import safe
 from orchestrator.client import Device, Job
 

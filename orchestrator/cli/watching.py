@@ -10,13 +10,13 @@ from rich.live import Live
 from rich.text import Text
 
 from orchestrator import words
+from orchestrator.charts import in_order
 from orchestrator.cli import chart
 from orchestrator.cli.choosing import UNFINISHED, exit_status
 from orchestrator.cli.following import detaching, follow_log, say_end, stdout_is_terminal
 from orchestrator.cli.printing import safe, show_json_line
 from orchestrator.cli.tables import (
     headline_value,
-    in_order,
     job_line,
     note,
     on_devices,

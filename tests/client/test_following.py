@@ -80,6 +80,25 @@ def test_waiting_tells_each_state_and_exits_with_0_on_success(start_in_lab, scri
     )
 
 
+def test_an_array_is_waited_for_as_a_whole_and_its_failure_is_the_exit_status(start_in_lab, tmp_path):
+    (tmp_path / "third.py").write_text(
+        "import os, sys; sys.exit(3 * (os.environ['BERTH_ARRAY_INDEX'] == '1'))"
+    )
+
+    child = start_in_lab("run", "third.py", "--array", "0-2", "--wait")
+    _, told = child.communicate(timeout=120)
+
+    assert child.returncode == 3
+    assert re.match(r"Submitted third\[0\] \w{8}, the first of 3 jobs\.", told)
+    assert [
+        len(re.findall(rf"^third\[{index}\] \w{{8}} succeeded", told, re.MULTILINE)) for index in range(3)
+    ] == [
+        1,
+        0,
+        1,
+    ]
+
+
 def test_ctrl_c_detaches_and_the_job_goes_on(start_in_lab, script, berth, lab):
     child = start_in_lab("run", "-f", script(FOREVER))
     assert child.stdout.readline() == "on\n"
