@@ -34,6 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ddp-accumulate": {"strategy": "ddp", "gradient_accumulation_steps": 2},
     "ddp-offload-optimizer": {"strategy": "ddp", "cpu_offload": "optimizer"},
     "ddp-static": {"strategy": "ddp", "static_graph": True, "broadcast_buffers": False, "bucket_cap_mb": 1},
+    "ddp-static-accumulate": {"strategy": "ddp", "static_graph": True, "gradient_accumulation_steps": 2},
     "zero1": {"strategy": "zero1"},
     "zero2": {"strategy": "zero2", "gradient_accumulation_steps": 2},
     "fsdp": {"strategy": "fsdp"},

@@ -10,8 +10,8 @@ from tests.training.started import run_cases
 
 ALONE = ("single-accumulate", "single-selective", "single-full", "single-offload-optimizer",
          "single-offload-activations")  # fmt: skip
-ON_TWO = ("ddp", "ddp-accumulate", "ddp-offload-optimizer", "ddp-static", "zero1", "zero2", "fsdp", "fsdp-accumulate",
-          "fsdp-offload-parameters", "fsdp-offload-activations", "tensor", "pipeline-gpipe", "pipeline-1f1b",
+ON_TWO = ("ddp", "ddp-accumulate", "ddp-offload-optimizer", "ddp-static", "ddp-static-accumulate", "zero1", "zero2",
+          "fsdp", "fsdp-accumulate", "fsdp-offload-parameters", "fsdp-offload-activations", "tensor", "pipeline-gpipe", "pipeline-1f1b",
           "pipeline-interleaved", "pipeline-full")  # fmt: skip
 ON_FOUR = ("ddp", "zero1", "zero2", "fsdp", "tensor-dp", "pipeline-1f1b", "pipeline-dp", "pipeline-tp")
 ON_EIGHT = ("pipeline-tp-dp",)

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from training.comm import LocalSgd, register_hook
 from training.config import ConfigError, TrainConfig
 from training.plan.types import Plan
-from training.strategies.gradients import exchange_with_empty_pass, sum_gradients
+from training.strategies.gradients import exchange_with_empty_pass
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import copy_from_first
 from training.strategies.single import Single
@@ -24,10 +24,12 @@ class Ddp(Single):
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks, config: TrainConfig) -> None:
         super().__init__(plan, device, ranks)
         self.config = config
-        # A static graph knows no empty pass, and without it nothing is compressed or left unused.
-        self.repeats = not config.static_graph or (
-            config.comm_hook == "none" and not config.find_unused_parameters
+        # DDP fails where a static graph keeps gradients back (github.com/pytorch/pytorch/issues/143580), so
+        # it is told of one only where each pass exchanges, and no step is repeated then.
+        self._static = (
+            config.static_graph and plan.gradient_accumulation_steps == 1 and config.local_sgd_steps is None
         )
+        self.repeats = not self._static
         self._owed = False  # whether the gradients of the last micro-batch were kept back
         self._model: DistributedDataParallel | None = None
         self._local_sgd: LocalSgd | None = None
@@ -47,7 +49,7 @@ class Ddp(Single):
             gradient_as_bucket_view=config.gradient_as_bucket_view,
             find_unused_parameters=config.find_unused_parameters,
             **_buffers(config.broadcast_buffers),
-            static_graph=config.static_graph,
+            static_graph=self._static,
             bucket_cap_mb=config.bucket_cap_mb,
         )
         register_hook(self._model, config.comm_hook, self.device)
@@ -67,10 +69,7 @@ class Ddp(Single):
     def finish_gradients(self) -> None:
         if not self._owed or self._model is None:
             return
-        if self.config.static_graph:
-            sum_gradients(self._model.parameters(), self._model.process_group, mean=True)
-        else:
-            exchange_with_empty_pass(self._model, self.device, some=self.config.find_unused_parameters)
+        exchange_with_empty_pass(self._model, self.device, some=self.config.find_unused_parameters)
         if self.config.broadcast_buffers:
             copy_from_first([*self._model.buffers()], self.device)
         self._model.require_forward_param_sync = False

@@ -15,8 +15,8 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def sum_gradients(parameters: Iterable[Parameter], group: ProcessGroup, *, mean: bool = False) -> None:
-    """Add up, or average, the gradients of all ranks of ``group``, in one message for each type."""
+def average_gradients(parameters: Iterable[Parameter], group: ProcessGroup) -> None:
+    """Over all ranks of ``group``, in one message for each type."""
     by_type: dict[torch.dtype, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is None and parameter.requires_grad:  # another rank may have one
@@ -26,8 +26,7 @@ def sum_gradients(parameters: Iterable[Parameter], group: ProcessGroup, *, mean:
     for gradients in by_type.values():
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         distributed.all_reduce(flat, group=group)
-        if mean:
-            flat /= distributed.get_world_size(group)
+        flat /= distributed.get_world_size(group)
         parts = torch.split(flat, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))

@@ -17,7 +17,7 @@ from training.plan.types import Plan
 from training.precision import make_autocast
 from training.strategies import staged_state
 from training.strategies.chain import Chain, find_chain
-from training.strategies.gradients import clip_sharded, sum_gradients
+from training.strategies.gradients import average_gradients, clip_sharded
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
 from training.strategies.shortage import Shortage, SparingStage
@@ -262,7 +262,7 @@ class Pipeline(Single):
 
     def finish_gradients(self) -> None:
         if self.plan.dp > 1:
-            sum_gradients(self._own_parameters(), self._dp.get_group(), mean=True)
+            average_gradients(self._own_parameters(), self._dp.get_group())
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         shards = self._tp.get_group() if self.plan.tp > 1 else None

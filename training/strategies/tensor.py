@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import (
 
 from training.memory.gate import AskBeforeAll, Gate
 from training.plan.types import Plan
-from training.strategies.gradients import clip_sharded, sum_gradients
+from training.strategies.gradients import average_gradients, clip_sharded
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
 from training.strategies.split import Split
@@ -50,7 +50,7 @@ class TensorParallel(Split):
 
     def finish_gradients(self) -> None:
         if self.plan.dp > 1 and self._model is not None:
-            sum_gradients(self._model.parameters(), self._dp.get_group(), mean=True)
+            average_gradients(self._model.parameters(), self._dp.get_group())
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         clip_sharded(model.parameters(), max_norm, self.device, self._tp.get_group(), None)
