@@ -16,8 +16,6 @@ CASE = re.compile(r"([bf]\d\d): ")  # the name of one case of a test with many
 NUMBERS = [f"B{n:02d}" for n in range(1, 69)] + [f"F{n:02d}" for n in range(1, 91)]
 WITHOUT_TEST = {
     "B46": "there is no search over hyper-parameters yet, so nothing takes a space of them",
-    "F26": "a process that cannot be killed cannot be made without a kernel module; the way from there (unknown, "
-    "devices fenced, the others go on) is that of F15",
     "F68": "nothing of Berth is keyed by the host's name",
     "F73": "nothing of Berth needs inotify: files are polled; and without a socket pages poll (F35, F71)",
 }

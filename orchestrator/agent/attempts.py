@@ -17,7 +17,7 @@ from orchestrator.agent.follow import Follower, storable_text
 from orchestrator.lifecycle import Ending
 from orchestrator.models import Attempt, AttemptState, ExitKind, JobState
 from orchestrator.store.logs import display_text, read_tail
-from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
+from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness, end_leftovers, liveness
 from orchestrator.supervisor.records import read_record
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,10 @@ REST_A_TURN_S = 0.3
 TAIL_LINES = 20
 SILENT_TEXT = (
     "Its supervisor has given no sign of life for 30 s; its devices are kept until it answers or is gone."
+)
+UNDYING_TEXT = (
+    "It was killed, but {who} does not end: it waits in the kernel, mostly for a driver or a network disk. Its devices "
+    "are kept until it is gone; if that does not come, restart the machine."
 )
 LOST_TEXT = "Its processes ended without a word: the supervisor was killed, or the server went down."
 
@@ -40,6 +44,7 @@ class AttemptWatch:
         self.follower: Follower | None = None
         self.keeper = CheckpointKeeper(attempt)
         self.followed_at = 0.0  # monotonic
+        self.dying_since: float | None = None  # monotonic
         self.unstarted_since: float | None = None  # monotonic: the clock on the wall may jump
 
     def close(self) -> None:
@@ -61,9 +66,9 @@ class AttemptWatch:
             case Liveness.ALIVE:
                 self._note_alive()
             case Liveness.UNKNOWN if attempt.job.state != JobState.UNKNOWN:
-                lifecycle.lose_sight(attempt, reason=SILENT_TEXT)
+                lifecycle.lose_sight(attempt, reason=self._why_silent())
             case Liveness.DYING:
-                end_leftovers(self.folder)
+                self._end_leftovers()
             case Liveness.LOST:
                 self._end(Ending(kind=ExitKind.LOST, detail=LOST_TEXT, at=now, run_s=self._run_s()))
             case Liveness.NEVER_STARTED:
@@ -84,6 +89,24 @@ class AttemptWatch:
             lifecycle.run(self.attempt, started_at=timezone.now())
         elif state == JobState.UNKNOWN:
             lifecycle.regain_sight(self.attempt)
+
+    def _end_leftovers(self) -> None:
+        """SIGKILL what a dead supervisor left; what does not end keeps its devices, and that is told (S14)."""
+        end_leftovers(self.folder)
+        if self.dying_since is None:
+            self.dying_since = time.monotonic()
+        if (
+            time.monotonic() - self.dying_since > STALE_HEARTBEAT_S
+            and self.attempt.job.state != JobState.UNKNOWN
+        ):
+            lifecycle.lose_sight(self.attempt, reason=UNDYING_TEXT.format(who="a process that it left"))
+
+    def _why_silent(self) -> str:
+        left = (read_record(self.folder.undying) or {}).get("processes")
+        if not isinstance(left, list) or not left:
+            return SILENT_TEXT
+        last = left[-1]  # parents come first
+        return UNDYING_TEXT.format(who=f"process {last.get('pid')} ({storable_text(str(last.get('name')))})")
 
     def _give_up_late_launch(self, now: datetime) -> None:
         if self.unstarted_since is None or launcher.is_preparing(self.attempt):

@@ -47,6 +47,11 @@ class AttemptFolder:
         return self.root / "heartbeat"
 
     @property
+    def undying(self) -> Path:
+        """What was killed and does not end; while it is so, the heartbeat rests."""
+        return self.root / "undying.json"
+
+    @property
     def orders(self) -> Path:
         return self.root / "orders"
 

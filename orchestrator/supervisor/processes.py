@@ -125,6 +125,14 @@ def rank_of(pid: int) -> int | None:
     return None
 
 
+def name_of(pid: int) -> str:
+    """What the kernel calls a process; empty where it has gone."""
+    try:
+        return _read(f"/proc/{pid}/comm").strip()
+    except OSError:
+        return ""
+
+
 def handles(pid: int, number: int) -> bool:
     """Whether the process catches this signal."""
     return _signal_in_mask(pid, "SigCgt", number)

@@ -24,6 +24,7 @@ from orchestrator.supervisor.processes import (
 from orchestrator.supervisor.records import write_record
 from orchestrator.supervisor.run_command import run_command
 
+UNDYING_AFTER_S = 5.0  # giving back hundreds of gigabytes takes the kernel a few
 _INFO_DEADLINE_S = 10.0  # bubblewrap needs about 5 ms; a machine that swaps may take long
 
 
@@ -38,6 +39,7 @@ class Run:
         self.init = init  # of the sandbox, in the host's pids; None at level 0
         self._launch = launch
         self._ranks: dict[int, ProcessId] = {}
+        self._killed_s: float | None = None
 
     def ranks(self) -> dict[int, ProcessId]:
         """The living ranks seen so far; looks for those not seen yet.
@@ -60,11 +62,17 @@ class Run:
 
     def kill(self) -> None:
         """SIGKILL everything; the caller reaps, and calls again until nothing is left."""
+        if self._killed_s is None:
+            self._killed_s = time.monotonic()
         if self.init is not None and send_signal(self.init, signal.SIGKILL):
             return  # the kernel ends the whole namespace with it
         if self.group is not None and self.group.kill():
             return
         kill_all_below_us()
+
+    def outlives_kill(self, now_s: float) -> bool:
+        """Whether something is still there long after it was killed: it waits in the kernel (F26)."""
+        return self._killed_s is not None and now_s - self._killed_s > UNDYING_AFTER_S
 
     def _find_ranks(self) -> None:
         top = self._top()

@@ -24,7 +24,7 @@ from orchestrator.supervisor.kernel import become_subreaper
 from orchestrator.supervisor.launch import BadLaunch, Launch, read_launch
 from orchestrator.supervisor.log_caps import LogCap
 from orchestrator.supervisor.memory import MemoryWatch
-from orchestrator.supervisor.processes import identify
+from orchestrator.supervisor.processes import identify, name_of
 from orchestrator.supervisor.records import read_record, write_record
 from orchestrator.supervisor.run import Run, kill_all_below_us, start
 from orchestrator.supervisor.stopping import Stopping, ask_for_checkpoint, ask_for_stacks
@@ -186,6 +186,9 @@ class Supervision:
     def _look(self, run: Run, now_s: float) -> None:
         """Each second; what fails here must not end a training."""
         try:
+            if run.outlives_kill(now_s):
+                self._tell_undying(run)
+                return
             self._heartbeat.beat()
             for cap in self._caps.values():
                 cap.enforce()
@@ -206,6 +209,12 @@ class Supervision:
         elif hang:
             self._hang, self._kill_at_s = hang, now_s + _STACKS_S
             ask_for_stacks(run)
+
+    def _tell_undying(self, run: Run) -> None:
+        """Leave a note, and let the heartbeat rest: nobody may be given these devices (F26)."""
+        if not self._folder.undying.exists():
+            left = [{"pid": pid, "name": name_of(pid)} for pid in run.members()]
+            write_record(self._folder.undying, {"processes": left})
 
     def _describe_end(self, infra: str | None) -> dict[str, object]:
         launch, ended_s = self._launch, time.monotonic()

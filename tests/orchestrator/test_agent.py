@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -38,7 +40,7 @@ from orchestrator.models import (
     Outbox,
     StopReason,
 )
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.records import read_record, write_record
 from tests.orchestrator.folders import living, make_folder, write_exit, write_identity
 from tests.orchestrator.invariants import check_invariants
 from tests.orchestrator.races import race
@@ -189,6 +191,42 @@ def test_f15_a_silent_supervisor_fences_and_its_heartbeat_lifts_the_fence(make_a
 
     assert (job.state, job.attempt_count, Device.objects.get().health) == (JobState.RUNNING, 1, Health.OK)
     check_invariants()
+
+
+def test_f26_a_process_that_does_not_die_keeps_its_device_and_is_named(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.STOPPING)
+    other = make_attempt(state=JobState.RUNNING)
+    left = [{"pid": 40, "name": "bwrap"}, {"pid": 41, "name": "python\0"}]
+    with living(attempt, silent_for_s=31) as folder, living(other):
+        write_record(folder.undying, {"processes": left})
+        job, neighbour = check_once(watch_of(attempt)), check_once(watch_of(other))
+
+    assert (job.state, neighbour.state) == (JobState.UNKNOWN, JobState.RUNNING)
+    assert "process 41 (python\ufffd) does not end" in job.reason
+    assert [lease.device.health for lease in attempt.leases.all()] == [Health.FENCED]
+    assert [lease.device.health for lease in other.leases.all()] == [Health.OK]
+
+
+def test_f26_what_a_dead_supervisor_left_and_nothing_ends_keeps_its_device(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_identity(attempt)
+    watch = watch_of(attempt)
+
+    def look() -> Job:
+        """With a process of the attempt that is there again whenever it is looked for."""
+        left = [sys.executable, "-c", "input()"]
+        with subprocess.Popen(left, stdin=subprocess.PIPE, env={"BERTH_NONCE": attempt.nonce}):
+            return check_once(watch)
+
+    assert look().state == JobState.RUNNING
+    watch.dying_since -= 31
+    job = look()
+
+    assert (job.state, Device.objects.get().health) == (JobState.UNKNOWN, Health.FENCED)
+    assert "does not end" in job.reason
+    job = check_until(watch, ended)
+    assert (job.state, job.exit_kind) == (JobState.BACKOFF, ExitKind.LOST)
+    assert Device.objects.get().health == Health.OK
 
 
 def test_f66_after_a_reboot_an_attempt_is_lost_at_once(make_attempt, watch_of):

@@ -16,6 +16,7 @@ from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
 from orchestrator.supervisor.orders import order_checkpoint, order_stop
 from orchestrator.supervisor.processes import descendants, identify, is_alive, with_nonce
 from orchestrator.supervisor.records import read_record, write_record
+from tests.conftest import lacking
 from tests.supervisor.conftest import REPOSITORY, Attempt, wait_until
 
 MakeAttempt = Callable[..., Attempt]
@@ -376,6 +377,47 @@ def test_f15_a_stopped_supervisor_does_not_stop_the_training(make_attempt: MakeA
     supervisor.send_signal(signal.SIGCONT)
 
     assert attempt.finish()["kind"] == "ok"
+
+
+# Whoever is traced stays in the table of processes after its death, until its tracer lets it go.
+TRACES = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.ptrace(0x4206, int(sys.argv[1]), None, None):  # PTRACE_SEIZE
+    sys.exit(os.strerror(ctypes.get_errno()))
+print("traced", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_bwrap")
+def test_f26_what_does_not_die_is_told_and_the_heartbeat_rests(make_attempt: MakeAttempt) -> None:
+    attempt = make_attempt(WAITS, level=1)
+    supervisor = attempt.start()
+    attempt.wait_for_line("ready")
+    rank = descendants(supervisor.pid)[-1]
+    tracer = subprocess.Popen(
+        [sys.executable, "-c", TRACES, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with tracer:
+        assert tracer.stdout is not None
+        assert tracer.stderr is not None
+        if not tracer.stdout.readline():
+            lacking(f"processes may not be traced here: {tracer.stderr.read()}")
+        order_stop(attempt.folder, "cancel", 0)
+        wait_until(attempt.folder.undying.exists, 30)
+        beat = attempt.folder.heartbeat.read_bytes()
+        time.sleep(1.5)
+
+        assert attempt.folder.heartbeat.read_bytes() == beat
+        record = read_record(attempt.folder.undying)
+        assert record is not None
+        assert record["processes"][-1]["pid"] == rank  # type: ignore[index]  # JSON of ours
+        assert not attempt.folder.exit.exists()
+        tracer.kill()
+
+    assert attempt.finish()["kind"] == "cancelled"
 
 
 def test_f08_a_second_supervisor_does_nothing(make_attempt: MakeAttempt, level: int) -> None:
