@@ -45,23 +45,27 @@ def build_dataset(samples: int) -> TensorDataset:
     return TensorDataset(inputs, inputs.flip(1))
 
 
+def load_theirs(path: Path, data: str | None) -> tuple[nn.Module, Any, dict[str, Any]]:
+    """Model, dataset and the further arguments of ``fit``, from a file as of a ``model`` job."""
+    module = load_model_file(path)
+    model, built = module.build_model(), module.build_dataset(data)
+    options = {"loss_fn": "loss_fn", "optimizer": "configure_optimizer"}
+    return (
+        model,
+        built[0] if isinstance(built, tuple) else built,
+        {option: getattr(module, name, None) for option, name in options.items()},
+    )
+
+
 def main(request: dict[str, Any]) -> None:
     default_reporter().active = False
     size, gpus = request["batch_size"], request["gpus"]
     steps = WARM_UP_STEPS + request["steps"] + 1  # the last one is profiled, and not timed
     torch.manual_seed(0)
-    options: dict[str, Any] = {}
     if request["model"]:
-        module = load_model_file(Path(request["model"]))
-        model = module.build_model()
-        built = module.build_dataset(request["data"])
-        dataset = built[0] if isinstance(built, tuple) else built
-        options = {
-            "loss_fn": getattr(module, "loss_fn", None),
-            "optimizer": getattr(module, "configure_optimizer", None),
-        }
+        model, dataset, options = load_theirs(Path(request["model"]), request["data"])
     else:
-        model, dataset = build_model(), build_dataset(size * gpus * 4)
+        model, dataset, options = build_model(), build_dataset(size * gpus * 4), {}
     clocks: list[_Clock] = []
 
     def make_clock(optimizer: torch.optim.Optimizer) -> _Clock:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import inf
 
+from training.plan.favourites import favourite_children
 from training.plan.placement_problem import Problem, Schedule
-
-_FAVOURITE_BELOW = 0.1  # as in Baechi: what the relaxed programme leaves nearly at zero counts as zero
 
 
 def topo(problem: Problem) -> Schedule | None:
@@ -34,7 +33,7 @@ def etf(problem: Problem) -> Schedule | None:
 
 def sct(problem: Problem) -> Schedule | None:
     """m-SCT: as m-ETF, but a device waits for the favourite child of what it ran (Hanen and Munier, 1995)."""
-    return _ListScheduler(problem, _favourite_children(problem)).run()
+    return _ListScheduler(problem, favourite_children(problem)).run()
 
 
 class _ListScheduler:
@@ -110,60 +109,3 @@ class _ListScheduler:
         self.room[device] -= self.problem.bytes[number]
         self.end_s[number] = self.free_s[device] = start_s + self.problem.compute_s[number]
         self.kept_for[device] = (self.favourite[number], self.end_s[number] + self.problem.transfer_s[number])
-
-
-def _favourite_children(problem: Problem) -> list[int]:
-    """For each layer the one that should follow it on its device, or -1.
-
-    The linear programme minimises the makespan on devices without limit; x of an edge is 0 where its
-    ends share a device, and each layer has at most one such edge on either side.
-    """
-    import numpy as np
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array
-
-    edges = [(source, number) for number, inputs in enumerate(problem.inputs) for source in inputs]
-    favourite = [-1] * len(problem.bytes)
-    if not edges:
-        return favourite
-    layers, count = len(problem.bytes), len(edges)
-    makespan = layers + count  # columns: starts, edges, makespan
-    rows, columns, values, limits = list[int](), list[int](), list[float](), list[float]()
-
-    def limit(terms: Sequence[tuple[int, float]], at_most: float) -> None:
-        for column, value in terms:
-            rows.append(len(limits))
-            columns.append(column)
-            values.append(value)
-        limits.append(at_most)
-
-    for place, (source, target) in enumerate(edges):
-        transfer_s = problem.transfer_s[source]
-        limit([(source, 1), (target, -1), (layers + place, transfer_s)], -problem.compute_s[source])
-    for side in (0, 1):
-        touching: list[list[int]] = [[] for _ in range(layers)]
-        for place, edge in enumerate(edges):
-            touching[edge[side]].append(layers + place)
-        for places in touching:
-            if len(places) > 1:
-                limit([(column, -1) for column in places], 1 - len(places))
-    for number in range(layers):
-        if not problem.outputs[number]:
-            limit([(number, 1), (makespan, -1)], -problem.compute_s[number])
-    answer = linprog(
-        np.eye(1, makespan + 1, makespan)[0],
-        A_ub=coo_array((values, (rows, columns)), shape=(len(limits), makespan + 1)).tocsr(),
-        b_ub=limits,
-        bounds=[(0, None)] * layers + [(0, 1)] * count + [(0, None)],
-        method="highs",
-    )
-    if answer.x is None:
-        return favourite
-    taken: set[int] = set()
-    for place in np.argsort(answer.x[layers:makespan], kind="stable").tolist():
-        source, target = edges[place]
-        near_zero = answer.x[layers + place] < _FAVOURITE_BELOW
-        if near_zero and favourite[source] < 0 and target not in taken:
-            favourite[source] = target
-            taken.add(target)
-    return favourite
