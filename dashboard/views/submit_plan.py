@@ -15,6 +15,7 @@ from dashboard.signing_in import signed_in
 from orchestrator import placement, submission, words
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.forecast.planning import Plan, plan
+from orchestrator.forecast.telling import tell_outcomes
 
 LABELS = {one.name: one.label for one in forms.FIELDS} | {
     "gpus": "Devices",
@@ -33,7 +34,10 @@ def submit_plan(request: HttpRequest) -> HttpResponse:
 def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dict[str, Any]:
     """The plan in words with what would start it sooner, or what is wrong, field by field; and the command."""
     data, errors = forms.read_fields(posted, datasets)
-    command = as_command(data, posted.get("file_name", ""))
+    file_name = posted.get("file_name", "")
+    command = as_command(data, file_name)
+    if file_name.endswith(".py"):
+        data["entrypoint"] = file_name  # its earlier runs have it too
     if not errors:
         try:
             return {**_show(plan(user, submission.parse_spec(data))), "command": command}
@@ -49,6 +53,10 @@ def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dic
 def _show(found: Plan) -> dict[str, Any]:
     labels = [device.label for device, _ in found.devices]
     when = words.start_range(found.start_earliest, found.start_latest, timezone.now())
+    outcomes = [
+        {"gpus": each.gpus, "text": said, "is_soonest": each.is_soonest}
+        for each, said in tell_outcomes(found)
+    ]
     return {
         "starts_now": found.starts_now,
         "sentence": found.sentence,
@@ -58,6 +66,8 @@ def _show(found: Plan) -> dict[str, Any]:
         "ahead": found.ahead,
         "claim": found.memory,
         "training": found.training,
+        "asked": [each for each in outcomes if each["gpus"] == found.job.gpus],
+        "others": [each for each in outcomes if each["gpus"] != found.job.gpus],
         "changes": plan_changes.told(found.search.changes),
         "calibration": placement.calibration(),
     }

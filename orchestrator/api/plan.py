@@ -13,7 +13,9 @@ from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import CalibrationOut, ChangeOut, MemoryClaimOut
 from orchestrator.exceptions import Malformed
 from orchestrator.forecast import training_preview
+from orchestrator.forecast.lasting import Like
 from orchestrator.forecast.planning import Plan, plan, register_training_planner
+from orchestrator.forecast.telling import tell_outcomes
 
 router = Router()
 register_training_planner(training_preview.preview)
@@ -26,6 +28,27 @@ class PlannedDeviceOut(BaseModel):
     kind: str
     rank: int
     memory_bytes: int | None = Field(description="claimed; null: the whole device")
+
+
+class LastingOut(BaseModel):
+    low_s: float
+    high_s: float
+    runs: int = Field(description="earlier ones that it is known from")
+    like: Like = Field(
+        description="what those have in common with the job; a script is one of that name that the same person ran"
+    )
+
+
+class OutcomeOut(BaseModel):
+    gpus: int
+    sentence: str
+    starts_now: bool
+    start_earliest: datetime | None
+    start_latest: datetime | None
+    lasts: LastingOut | None = Field(description="null: no earlier run tells")
+    end_earliest: datetime | None
+    end_latest: datetime | None
+    is_soonest: bool = Field(description="of several numbers of devices whose ends are known")
 
 
 class PlanOut(BaseModel):
@@ -50,6 +73,9 @@ class PlanOut(BaseModel):
     )
     training: dict[str, Any] | None = Field(
         description="how it would train, with candidates; null where Berth plans no training"
+    )
+    outcomes: list[OutcomeOut] = Field(
+        description="with as many devices as asked for, first, and with other numbers; not all of them where the queue is too long"
     )
 
 
@@ -99,4 +125,22 @@ def _show(found: Plan) -> dict[str, Any]:
         "memory_claim": found.memory.as_json(),
         "calibration": placement.calibration(),
         "training": found.training,
+        "outcomes": _show_outcomes(found),
     }
+
+
+def _show_outcomes(found: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "gpus": each.gpus,
+            "sentence": said,
+            "starts_now": each.starts_now,
+            "start_earliest": each.start_earliest,
+            "start_latest": each.start_latest,
+            "lasts": None if each.lasts is None else asdict(each.lasts),
+            "end_earliest": each.end_earliest,
+            "end_latest": each.end_latest,
+            "is_soonest": each.is_soonest,
+        }
+        for each, said in tell_outcomes(found)
+    ]

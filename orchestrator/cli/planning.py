@@ -34,6 +34,8 @@ def say_plan(answer: Plan) -> None:
             say("When it starts is not known.")
         if answer.ahead:
             say(f"{words.plural(answer.ahead, 'job')} ahead of it.")
+    for each in answer.json.get("outcomes", []):  # an older server tells of none
+        say(safe(each["sentence"]) + (" (the soonest finish)" if each["is_soonest"] else ""))
     claim = answer.memory_claim
     if claim["bytes"] is not None:
         error = f", give or take {claim['error_percent']:g} %" if claim["error_percent"] else ""

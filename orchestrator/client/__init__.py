@@ -178,6 +178,7 @@ class Plan(Record):
     memory_claim: dict[str, Any]
     calibration: dict[str, int] | None  # inside, of
     training: dict[str, Any] | None
+    outcomes: list[dict[str, Any]]  # gpus, sentence, lasts, is_soonest, ...; as asked first
 
 
 class Event(Record):

@@ -9,7 +9,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
 from orchestrator import memory_claims, placement, scheduling, submission
-from orchestrator.forecast import whatif
+from orchestrator.forecast import device_counts, whatif
 from orchestrator.models import Device, Job, JobState
 from orchestrator.spec import JobSpec
 
@@ -45,6 +45,11 @@ class Plan:
     memory: memory_claims.MemoryClaim
     search: whatif.Search  # for what would start it now
     training: dict[str, Any] | None
+    outcomes: tuple[device_counts.Outcome, ...]  # with so many devices as asked for, first, and with others
+
+    @property
+    def as_asked(self) -> device_counts.Outcome | None:
+        return next((each for each in self.outcomes if each.gpus == self.job.gpus), None)
 
 
 def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
@@ -58,7 +63,8 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
     now = timezone.now()
     state = placement.look(now, drafts=[job])
     rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
-    decisions = scheduling.decide(replace(state, queued=rivals), _FORESEEING)
+    among = replace(state, queued=rivals)
+    decisions = scheduling.decide(among, _FORESEEING)
     starts_now = any(each.job_id == str(job.pk) for each in decisions.start)
     return _plan(
         job,
@@ -66,6 +72,7 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
         now,
         search=whatif.Search() if starts_now else whatif.search(state, job, user),
         training=next((said for ask in _training_planners if (said := ask(user, spec, job))), None),
+        outcomes=device_counts.outcomes(job, among, decisions, _FORESEEING),
     )
 
 
@@ -104,6 +111,7 @@ def _plan(
     *,
     search: whatif.Search,
     training: dict[str, Any] | None,
+    outcomes: tuple[device_counts.Outcome, ...],
 ) -> Plan:
     job_id = str(job.pk)
     start = next((each for each in decisions.start if each.job_id == job_id), None)
@@ -122,6 +130,7 @@ def _plan(
         memory=memory_claims.claim_of(job),
         search=search,
         training=training,
+        outcomes=outcomes,
     )
 
 

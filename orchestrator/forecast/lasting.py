@@ -1,0 +1,97 @@
+"""How long a job would run, as far as earlier runs tell."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from django.db.models import Q
+
+from orchestrator.models import Job, JobState
+
+RECENT = 2_000  # jobs of the server that succeeded last; older ones are not looked through
+RUNS_REMEMBERED = 10  # of a number of devices
+FEW_RUNS = 3  # with fewer, their spread says nothing yet ...
+MARGIN_OF_FEW = 0.20  # ... so that the range is at least this much wider at either end
+LEAST_MARGIN = 0.05
+
+
+class Like(StrEnum):
+    """What earlier runs have in common with a job; what comes first says most."""
+
+    CODE_AND_ARGUMENTS = "code and arguments"
+    SCRIPT_AND_ARGUMENTS = "script and arguments"  # the owner's runs of a script of that name
+    CODE = "code"  # anybody's runs of it
+    SCRIPT = "script"
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """Seconds that a job would run, over all of its attempts."""
+
+    low_s: float
+    high_s: float
+    runs: int  # that it is known from
+    like: Like
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    gpus: int
+    seconds: float
+    like: Like
+
+
+def foretell(job: Job, counts: Collection[int]) -> dict[int, Lasting]:
+    """By number of devices how long an unsaved job would run; numbers with no earlier run are missing.
+
+    Only runs that succeeded count.  Where both name their steps, a run of fewer steps counts for that much longer.
+    """
+    runs = [
+        _Run(row["gpus"], row["seconds_run"] * _scale(job, row), _like(job, row))
+        for row in _earlier(job, counts)
+    ]
+    return {
+        count: _range(job, of_count)
+        for count in counts
+        if (of_count := _closest([run for run in runs if run.gpus == count]))
+    }
+
+
+def _earlier(job: Job, counts: Collection[int]) -> Sequence[Mapping[str, Any]]:
+    """Newest first."""
+    recent = Job.objects.filter(state=JobState.SUCCEEDED).order_by("-pk").values("pk")[:RECENT]
+    own = Q(owner=job.owner, spec_fields__entrypoint=job.spec_fields["entrypoint"])
+    rows = Job.objects.filter(own | Q(bundle=job.bundle) if job.bundle else own)
+    return list(
+        rows.filter(pk__in=recent, gpus__in=counts, seconds_run__gt=0)
+        .order_by("-pk")
+        .values("gpus", "bundle", "seconds_run", "total_steps", "spec_fields__args")
+    )
+
+
+def _scale(job: Job, row: Mapping[str, Any]) -> float:
+    return job.total_steps / row["total_steps"] if job.total_steps and row["total_steps"] else 1.0
+
+
+def _like(job: Job, row: Mapping[str, Any]) -> Like:
+    is_code = bool(job.bundle) and row["bundle"] == job.bundle
+    if row["spec_fields__args"] == job.spec_fields["args"]:
+        return Like.CODE_AND_ARGUMENTS if is_code else Like.SCRIPT_AND_ARGUMENTS
+    return Like.CODE if is_code else Like.SCRIPT
+
+
+def _closest(runs: Sequence[_Run]) -> list[_Run]:
+    """The newest of those that are most like the job."""
+    for like in Like:
+        if found := [run for run in runs if run.like == like]:
+            return found[:RUNS_REMEMBERED]
+    return []
+
+
+def _range(job: Job, runs: Sequence[_Run]) -> Lasting:
+    margin = LEAST_MARGIN if len(runs) >= FEW_RUNS else MARGIN_OF_FEW
+    limit_s = job.time_limit_s or float("inf")
+    low_s = min(run.seconds for run in runs) * (1 - margin)
+    high_s = max(run.seconds for run in runs) * (1 + margin)
+    return Lasting(min(low_s, limit_s), min(high_s, limit_s), len(runs), runs[0].like)
