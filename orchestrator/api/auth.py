@@ -65,7 +65,9 @@ class TokenOrSession(AuthBase):
         if needed != Scope.READ and not tokens.allows(rights.widest_scope(user), needed):
             raise Forbidden(_beyond(needed))
         if not tokens.allows(scope, needed):
-            raise Forbidden(f"This token has the scope {scope}; this needs {needed}.")
+            raise Forbidden(
+                f"This token has the scope {scope}; this needs {needed}. Make such a token on the Account page."
+            )
         if self.for_admins:
             rights.check_admin(user)
         gated: Any = request

@@ -84,13 +84,14 @@ def _worker() -> str:
 
 
 def _agent() -> str:
-    taken_at = live.read_now().taken_at
-    age_s = time.time() - taken_at
-    if not taken_at:
+    readings = live.read_now()
+    age_s = time.time() - readings.taken_at
+    if not readings.taken_at:
         raise _Failing("has not read the devices yet")
     if age_s > AGENT_AGE_S:
         raise _Failing(f"last read the devices {age_s:.0f} s ago")
-    return f"read the devices {max(0.0, age_s):.1f} s ago"
+    problem = f"; {readings.problem}" if readings.problem else ""
+    return f"read the devices {max(0.0, age_s):.1f} s ago{problem}"
 
 
 _CHECKS: dict[str, Callable[[], str]] = {

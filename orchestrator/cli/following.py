@@ -111,7 +111,7 @@ def print_error(job: Job, *, as_json: bool) -> None:
         say("")
         write_log(attempt.log_tail.rstrip("\n") + "\n")
     say("")
-    again = "berth resume" if attempt.last_step else "berth again"
+    again = "berth resume" if job.checkpoints() else "berth again"
     say(f"The whole log: berth logs {job.short_id}   Try again: {again} {job.short_id}")
 
 

@@ -232,11 +232,15 @@ def is_free(device: Device) -> bool:
     return device.usable and not device.holders and foreign <= FOREIGN_SHOWN_BYTES
 
 
-def overview(devices: Sequence[Device], jobs: Sequence[Job], width: int) -> list[RenderableType]:
-    """The wall, then what waits in the order of its starts, then what runs."""
+def overview(
+    devices: Sequence[Device], jobs: Sequence[Job], width: int, why_none: str = ""
+) -> list[RenderableType]:
+    """The wall, or why there are no devices, then what waits in the order of its starts, then what runs."""
     parts: list[RenderableType] = [Text(box_line(devices, jobs), "bold")]
     if devices:
         parts += [Text(), wall(devices, width)]
+    elif why_none:
+        parts += [Text(), Text(safe(why_none), "yellow")]
     waiting = sorted((job for job in jobs if job.waits), key=_line_up)
     running = [job for job in jobs if not job.waits]
     for title, group in (("Waiting", waiting), ("Running", running)):

@@ -89,8 +89,10 @@ def watch(job: Job, *, metric: str | None, rank: int, as_json: bool) -> int:
 def top(berth: Berth, *, once: bool, as_json: bool) -> None:
     """The wall and the queue, again every second until Ctrl-C."""
 
-    def look() -> tuple[list[Any], list[Any]]:
-        return berth.devices(), list(berth.jobs(state=UNFINISHED, limit=100))
+    def look() -> tuple[list[Any], list[Any], str]:
+        devices = berth.devices()
+        why_none = "" if devices else _agents_word(berth)
+        return devices, list(berth.jobs(state=UNFINISHED, limit=100)), why_none
 
     if as_json or once or not stdout_is_terminal():
         _top_lines(look, once=once or not as_json, as_json=as_json)
@@ -105,23 +107,33 @@ def top(berth: Berth, *, once: bool, as_json: bool) -> None:
         return
 
 
-def _top_lines(look: Callable[[], tuple[list[Any], list[Any]]], *, once: bool, as_json: bool) -> None:
+def _agents_word(berth: Berth) -> str:
+    """What the process that lists the devices says of itself."""
+    try:
+        detail = berth.get("/health/ready")["dependencies"]["agent"]["detail"]
+    except Unreachable:  # not ready
+        detail = "does not report; it starts with make up"
+    return f"The agent {detail}"
+
+
+def _top_lines(look: Callable[[], tuple[list[Any], list[Any], str]], *, once: bool, as_json: bool) -> None:
     while True:
-        devices, jobs = look()
+        devices, jobs, why_none = look()
         if as_json:
             show_json_line({"devices": [each.json for each in devices], "jobs": [each.json for each in jobs]})
         else:
             console = terminal()
-            console.print(Group(*overview(devices, jobs, console.width)))
+            console.print(Group(*overview(devices, jobs, console.width, why_none)))
         if once:
             return
         time.sleep(EVERY_S)
 
 
-def _overview_or_problem(look: Callable[[], tuple[list[Any], list[Any]]], width: int) -> RenderableType:
+def _overview_or_problem(look: Callable[[], tuple[list[Any], list[Any], str]], width: int) -> RenderableType:
     """A server that restarts leaves a sentence on the screen, not a dead picture."""
     try:
-        return Group(*overview(*look(), width), Text(), Text("Ctrl-C leaves.", "dim"))
+        devices, jobs, why_none = look()
+        return Group(*overview(devices, jobs, width, why_none), Text(), Text("Ctrl-C leaves.", "dim"))
     except Unreachable as error:
         return Text(f"{error}\nTrying again; Ctrl-C leaves.", "yellow")
 

@@ -237,7 +237,7 @@ def _why_not_again(ending: Ending, failures: int, budget: int) -> str:
     if ending.kind == ExitKind.USER_ERROR or same_again:
         return "Not retried: the same code would fail again."
     if ending.retriable and failures > budget > 0:
-        return f"All {budget} retries are used."
+        return "The only retry is used." if budget == 1 else f"All {budget} retries are used."
     return ""
 
 
