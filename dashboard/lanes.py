@@ -24,6 +24,7 @@ LEAST_PERCENT = 0.1  # what is narrower shows nothing
 ONE_BAR = timedelta(minutes=1)  # attempts of a job with less between them are drawn as one
 NAMED_PERCENT = 3.0  # of a bar with room for a name, and for a finger: targets are 24 px wide or none
 EDGE_PERCENT = 2.5
+ROW_PX = 26
 SAID_PERCENT = 8.0  # of an idle time that has room for its words
 USES = {Use.FOREIGN: "not ours", Use.RESERVED: "reserved", Use.DRAINED: "drained", Use.FAILED: "failed"}
 
@@ -50,13 +51,21 @@ def show_lanes(chosen: str, now: datetime) -> dict[str, Any]:
     kept = seen[:MOST_BARS]
     return {
         "ranges": [{"name": each, "chosen": each == name} for each in RANGES],
-        "lanes": [
-            {"device": device, "parts": _parts(device, kept, found, window, now)} for device in found.devices
-        ],
+        "lanes": [_lane(device, _parts(device, kept, found, window, now)) for device in found.devices],
         "now_at": window.place(now),
         "ticks": _ticks(window),
         "note": _note(kept, len(seen) - len(kept), found, now),
     }
+
+
+def _lane(device: Device, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """A device with its bars; jobs that share it at one time stand in rows below each other."""
+    ends: list[float] = []  # of the last bar in each row
+    for part in (one for one in parts if one["kind"] == "job"):
+        row = next((at for at, end in enumerate(ends) if end <= part["left"] + LEAST_PERCENT), len(ends))
+        ends[row:] = [part["left"] + part["width"], *ends[row + 1 :]]
+        part["top_px"] = row * ROW_PX
+    return {"device": device, "parts": parts, "height_px": max(1, len(ends)) * ROW_PX}
 
 
 def _merged(bars: Iterable[Bar], end: datetime) -> list[dict[str, Any]]:

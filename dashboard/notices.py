@@ -22,12 +22,18 @@ SAID = {
     JobState.BACKOFF: "failed and is tried again",
     JobState.UNKNOWN: "cannot be seen any more",
 }
+SAID_ALREADY = ("Finished.", "Attempt 1 runs.")  # reasons that add nothing to "finished" and "started"
 
 
 def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
     """Newest first; what the person did themselves is left out."""
     return [
-        {"event": event, "job": event.job, "said": SAID.get(JobState(event.to_state), event.to_state)}
+        {
+            "event": event,
+            "job": event.job,
+            "said": SAID.get(JobState(event.to_state), event.to_state),
+            "why": "" if event.reason in SAID_ALREADY else event.reason,
+        }
         for event in _events(user, now - KEPT).select_related("job").order_by("-at")[:MOST]
     ]
 

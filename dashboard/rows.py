@@ -176,6 +176,7 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
         "sentence": _own_sentence(job, devices, public["starts"]),
         "attempt": job.attempt_count,
         "progress": percent(job),
+        "done": done(job),
         "step": job.step,
         "total_steps": job.total_steps,
         "loss": words.value(loss[1]) if loss else "",
@@ -197,6 +198,14 @@ def percent(job: Job) -> int | None:
     """Whole percent; 100 only when it is done."""
     progress = job.progress
     return None if progress is None else math.floor(progress * 100)
+
+
+def done(job: Job) -> str:
+    """How far it is, for a cell: 26 %, or step 400 where the total is not known."""
+    share = percent(job)
+    if share is not None:
+        return f"{share} %"
+    return "" if job.step is None else f"step {words.value(job.step)}"
 
 
 def detail_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:

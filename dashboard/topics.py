@@ -145,12 +145,18 @@ class DevicesSource:
                 "problem": now.problem,
                 "simulated": now.simulated,
                 "host": now.host,
+                "host_words": wall.host_words(now.host),
                 "devices": [_public_device(entry) for entry in now.devices],
                 "readings": wall.tick(now),
                 "recent": {device: list(kept) for device, kept in self._recent.items()},
             }
         else:
-            data = {"t": now.taken_at, "readings": wall.tick(now), "host": now.host}
+            data = {
+                "t": now.taken_at,
+                "readings": wall.tick(now),
+                "host": now.host,
+                "host_words": wall.host_words(now.host),
+            }
         text = frame(self.topic, "snapshot" if whole else "tick", self.seq, data)
         return self._batches.put((whole, self.seq), Batch((text,), self.seq))
 

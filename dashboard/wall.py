@@ -43,6 +43,20 @@ def shape(readings: NowReadings, devices: Iterable[Device]) -> str:
     return hashlib.sha256(orjson.dumps(facts)).hexdigest()[:16]
 
 
+def host_words(host: Mapping[str, Any]) -> str:
+    """The host in the box line: CPU 31 % · RAM 210.0 GiB of 512.0 GiB · disk 1.2 TiB free."""
+    parts = []
+    if host.get("cpu_percent") is not None:
+        parts.append(f"CPU {host['cpu_percent']:.0f} %")
+    if host.get("memory_total_bytes"):
+        parts.append(
+            f"RAM {words.size(host['memory_used_bytes'])} of {words.size(host['memory_total_bytes'])}"
+        )
+    if host.get("disk_free_bytes"):
+        parts.append(f"disk {words.size(host['disk_free_bytes'])} free")
+    return " · ".join(parts)
+
+
 def tick(readings: NowReadings) -> list[list[Any]]:
     """The numbers of each device, in the order of the wall.
 

@@ -22,7 +22,7 @@ MOST_JOBS = 24
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWX"
 SUGGESTED = 30
 X_KINDS = ("step", "time", "relative")
-KEPT = ("baseline", "x", "smooth", "all")
+KEPT = ("baseline", "x", "smooth", "log", "zoom", "all")
 
 
 @require_GET
@@ -48,6 +48,8 @@ def compare(request: HttpRequest) -> HttpResponse:
         "baseline": jobs[baseline].short_id if jobs else "",
         "x": request.GET.get("x") if request.GET.get("x") in X_KINDS else "step",
         "smooth": _share(request.GET.get("smooth")),
+        "log": request.GET.get("log") == "1",
+        "hidden": request.GET.get("hidden", "")[:MOST_JOBS],
         "suggestions": list(_visible(request).order_by("-id").values_list("name", flat=True)[:SUGGESTED]),
         "most": MOST_JOBS,
         "data": [
@@ -103,7 +105,6 @@ def _columns(request: HttpRequest, jobs: list[Job], baseline: int) -> list[dict[
             "colour": f"colour-{at + 1}" if at < 8 else "",
             "is_baseline": at == baseline,
             "without": _address(request, [each for each in ids if each != job.short_id]),
-            "as_baseline": f"{_address(request, ids)}&{urlencode({'baseline': job.short_id})}",
             "loss": rows.main_loss(job.last_values),
         }
         for at, job in enumerate(jobs)

@@ -1,6 +1,7 @@
 """What a job's devices showed while it held them: for the charts, and as a table of every record."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import isnan
 from typing import Any
@@ -13,12 +14,15 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from dashboard.views.job import visible_job
+from orchestrator import words
 from orchestrator.csv_text import write_csv
 from orchestrator.models import Job, Lease
+from orchestrator.store.buckets import Series
 from orchestrator.store.device_history import MEASURES, DeviceHistory, reading_json
 
 MOST_POINTS = 240
-CHARTED = ("memory_used_bytes", "utilization_percent")
+MEMORY = "memory_used_bytes"
+CHARTED = ("utilization_percent",)
 MOST_LEASES = 64
 CSV_HEADER = ("device", "time", *(f"{name}_{what}" for name in MEASURES for what in ("mean", "min", "max")))
 
@@ -65,7 +69,15 @@ def _span(lease: Lease) -> tuple[datetime, datetime]:
 
 def _series(history: DeviceHistory, device_id: str, start: datetime, end: datetime) -> dict[str, object]:
     found = history.read(device_id, start.timestamp(), end.timestamp(), max_points=MOST_POINTS)
-    return reading_json({name: found[name] for name in CHARTED if name in found})
+    memory = found.pop(MEMORY, None)
+    shown = {name: found[name] for name in CHARTED if name in found}
+    return reading_json(shown if memory is None else {**shown, "memory_gib": _in_gib(memory)})
+
+
+def _in_gib(memory: Series) -> Series:
+    """As people read it: the charts draw what they get."""
+    y, low, high = (values / words.GIB for values in (memory.y, memory.y_min, memory.y_max))
+    return replace(memory, y=y, y_min=low, y_max=high)
 
 
 def _records(leases: list[Lease]) -> Iterator[bytes]:

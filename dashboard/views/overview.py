@@ -32,6 +32,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "wall_shape": wall.shape(readings, [tile["device"] for tile in tiles]),
         "mine": mine,
         "counts": counts(tiles, now),
+        "host_words": wall.host_words(readings.host),
         "on_cpu": bool(tiles) and all(tile["device"].kind == "cpu" for tile in tiles),
         "timeline": timeline,
         "may_open": openable(request.user, timeline),

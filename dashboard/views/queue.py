@@ -16,11 +16,13 @@ from django.views.decorators.http import require_POST
 
 from dashboard import rows
 from dashboard.signing_in import signed_in
+from dashboard.views import overview
 from orchestrator import own_order
 from orchestrator.access import audit
 from orchestrator.api.finding import find_job
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Device, Job, JobState, Pool
+from orchestrator.live import read_now
+from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Job, JobState, Pool
 from orchestrator.models.people import operated_pools
 
 MOST_WAITING = 200
@@ -51,9 +53,18 @@ def queue(request: HttpRequest) -> HttpResponse:
         "pool": pool,
         "median_wait_s": median_wait_s(jobs, now),
         "mine": bool(request.GET.get("mine")),
-        "device_count": Device.objects.count(),
+        "free": "" if waiting else free_now(request.user, now),
     }
     return render(request, "dashboard/queue.html", context)
+
+
+def free_now(user: AbstractBaseUser | AnonymousUser, now: datetime) -> str:
+    """How many devices are free, for who finds nothing waiting; empty where there are none."""
+    counts = overview.counts(overview.wall_tiles(user, read_now(), now), now)
+    if not counts["devices"]:
+        return ""
+    verb = "is" if counts["free"] == 1 else "are"
+    return f"{counts['free']} of {counts['devices']} {counts['noun']} {verb} free."
 
 
 def median_wait_s(jobs: QuerySet[Job], now: datetime) -> float | None:

@@ -317,6 +317,7 @@ class SeriesOut(BaseModel):
 
 class MetricsOut(BaseModel):
     series: dict[str, SeriesOut]
+    charts: list[list[str]] = Field(description="names that are drawn over each other, most wanted first")
     seq: int = Field(description="points stored when this was read")
 
 

@@ -1,7 +1,6 @@
 // Bars: the cells of a grid of strategies, and GPU-hours in parts that add up; the tables below say the same in numbers.
-import { asText, barLayout } from "./chart-drawing.js";
+import { asText, barLayout, loadPlotly } from "./chart-drawing.js";
 import { by, make } from "./dom.js";
-import { loadPlotly } from "./plotly.js";
 import { colour, onThemeChange } from "./shell.js";
 
 const LOOK_AGAIN_MS = 5000;
@@ -55,6 +54,7 @@ async function drawUsage(data) {
   }));
   const layout = barLayout({
     barmode: "stack",
+    bargap: places.length < 4 ? 0.8 : 0.2,
     hovermode: "x unified",
     showlegend: traces.length > 1,
     xaxis: { tickmode: "array", tickvals: places, ticktext: data.keys.map((name) => asText(name, LONGEST_LABEL)) },

@@ -1,10 +1,13 @@
-// What Plotly is given: a band from minimum to maximum, the mean, the raw line behind a smoothed one, marks.
+// Plotly: loaded at the first chart, and given a band from minimum to maximum, the mean, the raw line behind a smoothed one, marks.
 // Names come from jobs, so they are only ever written as text, never handed to Plotly.
 import { smoothed } from "./chart-data.js";
 import { colour } from "./shell.js";
 
 const FAINT = 0.25;
 const BAND = 0.18;
+const [PLOT_PX, LABEL_PX] = [180, 12]; // heights of what lines are drawn in, and of a letter
+const LONGEST_MS = 12; // of one piece of its start; then the page gets its turn
+let loading = null;
 const minutesEast = -new Date().getTimezoneOffset();
 
 // Plotly draws times as UTC; moved by the zone they read as the reader's clock.
@@ -29,7 +32,7 @@ function linesOf({ colour: name, data }, index, { map }, xKind, smooth) {
   const x = xKind === "time" ? data.x.map((at) => drawnX(xKind, at)) : data.x;
   const drawn = (values) => (map ? values.map(map) : values);
   const traces = [];
-  if (data.y_min && (data.bucket > 1 || data.n?.some((count) => count > 1))) {
+  if (data.y_min && name !== "edge" && (data.bucket > 1 || data.n?.some((count) => count > 1))) {
     const outline = band(x, drawn(data.y_min), drawn(data.y_max));
     traces.push({ ...outline, mode: "lines", line: { width: 0 }, hoverinfo: "skip", fill: "toself", fillcolor: colour(name, BAND) });
   }
@@ -74,7 +77,7 @@ function ground() {
 }
 
 function axisLook() {
-  return { gridcolor: colour("line"), zeroline: false, linecolor: colour("line"), automargin: true };
+  return { gridcolor: colour("line"), zeroline: false, linecolor: colour("line"), automargin: true, minexponent: 6, separatethousands: true };
 }
 
 // The layout of bars, whose hover is Plotly's own.
@@ -109,7 +112,7 @@ export function layoutOf(chart, series, scale) {
     xaxis: { ...axis, ...range, type: xKind === "time" ? "date" : "linear", ticksuffix: xKind === "relative" ? " min" : "" },
     yaxis: { ...axis, fixedrange: true, type: scale.type, ...scale.axis },
     yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
-    annotations: series.length > 1 ? series.flatMap((one) => endLabel(one, xKind, scale)) : [],
+    annotations: series.length > 1 ? apart(series.flatMap((one) => endLabel(one, xKind, scale)), scale.axis.rangemode === "tozero") : [],
     shapes: chart.marks.map(({ x }) => ({ type: "line", xref: "x", yref: "paper", x0: drawnX(xKind, x), x1: drawnX(xKind, x), y0: 0, y1: 1, line: { color: colour("edge"), width: 1, dash: "dash" } })),
   };
 }
@@ -117,7 +120,50 @@ export function layoutOf(chart, series, scale) {
 // The line's letter at its end; only letters of ours are drawn by Plotly, names of jobs are not.
 function endLabel({ label, colour: name, data }, xKind, { map, type }) {
   const last = data.y.at(-1) ?? null;
-  if (!/^[A-Z]$/.test(label) || last === null) return [];
+  if (!/^[A-Z]$/.test(label) || last === null || name === "edge") return [];
   const y = type === "log" ? Math.log10(last) : map ? map(last) : last;
   return [{ x: drawnX(xKind, data.x.at(-1)), y, text: label, showarrow: false, xanchor: "left", font: { color: colour(name), size: 12 } }];
+}
+
+// Labels of lines that end beside each other, moved up so that each can be read.
+function apart(labels, fromZero) {
+  labels.sort((one, two) => one.y - two.y);
+  const ends = [...labels.map(({ y }) => y), ...(fromZero ? [0] : [])];
+  let last = -Infinity;
+  for (const label of labels) {
+    const at = (label.y / (Math.max(...ends) - Math.min(...ends) || 1)) * PLOT_PX;
+    last = Math.max(at, last + LABEL_PX);
+    label.yshift = last - at;
+  }
+  return labels;
+}
+
+// Loaded when the first chart is near the view, and started a piece at a time.
+export function loadPlotly() {
+  loading ??= fetchScript(document.querySelector("[data-plotly]").dataset.plotly).then(start);
+  return loading;
+}
+
+function fetchScript(address) {
+  return new Promise((resolve, reject) => {
+    const script = Object.assign(document.createElement("script"), { src: address });
+    script.addEventListener("load", () => resolve(globalThis.Plotly));
+    script.addEventListener("error", () => reject(new Error("The chart library could not be loaded; reload the page.")));
+    document.head.append(script);
+  });
+}
+
+// The whole bundle has started by itself; the reduced one comes in parts (dashboard/plotly_bundle.py).
+async function start(loaded) {
+  if (!loaded.parts) return loaded;
+  let began = performance.now();
+  for (const part of loaded.parts) {
+    part();
+    if (performance.now() - began > LONGEST_MS) {
+      await new Promise((resolve) => { setTimeout(resolve); });
+      began = performance.now();
+    }
+  }
+  globalThis.Plotly = loaded.start();
+  return globalThis.Plotly;
 }

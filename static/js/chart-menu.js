@@ -1,8 +1,7 @@
 // What can be taken from a chart: a picture, its numbers, a table; loaded when first asked for.
 import { copyTable, toast } from "./actions.js";
-import { asText } from "./chart-drawing.js";
+import { asText, loadPlotly } from "./chart-drawing.js";
 import { button, make, openDialog } from "./dom.js";
-import { loadPlotly } from "./plotly.js";
 import { colour } from "./shell.js";
 
 const PICTURE = { width: 1200, height: 600 };

@@ -1,7 +1,7 @@
 // A chart in words and in numbers: one sentence for those who do not see it, the values under the cursor.
 import { smoothed } from "./chart-data.js";
 import { make, write } from "./dom.js";
-import { duration, value } from "./words.js";
+import { clock, duration, value } from "./words.js";
 
 const TREND_SHARE = 0.1; // of what is shown, at its end
 const STEADY_PERCENT = 0.5;
@@ -21,7 +21,7 @@ export function lastOf(data) {
 export function placeWords(kind, x) {
   if (kind === "step") return `step ${value(x)}`;
   if (kind === "relative") return `after ${duration(x * 60)}`;
-  return new Date(x * 1000).toLocaleTimeString();
+  return clock(x, true);
 }
 
 // "2.31 at step 72,310, falling 4 % in the last 7,200 steps, lowest 2.29."

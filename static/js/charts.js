@@ -1,9 +1,8 @@
 // One chart with axes: drawn a frame at a time, zoomed and read by pointer or keys, its cursor shared with the others.
 import { button, make } from "./dom.js";
 import { scaleOf } from "./chart-data.js";
-import { drawnX, fromDrawnX, layoutOf, readEnd, tracesOf } from "./chart-drawing.js";
+import { drawnX, fromDrawnX, layoutOf, loadPlotly, readEnd, tracesOf } from "./chart-drawing.js";
 import { Readout, lastOf, nearest, sentence, swatch } from "./chart-words.js";
-import { loadPlotly } from "./plotly.js";
 import { onThemeChange } from "./shell.js";
 import { value } from "./words.js";
 
@@ -120,10 +119,16 @@ export class Chart {
 
   follow() {
     clearTimeout(this.#asking);
-    this.window = null;
-    this.revision += 1;
-    this.back.hidden = true;
+    this.look(null);
     this.onWindow(null);
+  }
+
+  // What to show of x: [from, to], or null for all there is.
+  look(window) {
+    if (window === this.window) return;
+    this.window = window;
+    this.revision += 1;
+    this.back.hidden = !window;
     this.#soon();
   }
 
@@ -145,9 +150,8 @@ export class Chart {
   }
 
   drawing() {
-    const shown = this.#series.slice(0, 8);
-    const scale = scaleOf(shown, this, this.format);
-    return { data: tracesOf(shown, scale, this), layout: layoutOf(this, shown, scale) };
+    const scale = scaleOf(this.#series, this, this.format);
+    return { data: tracesOf(this.#series, scale, this), layout: layoutOf(this, this.#series, scale) };
   }
 
   showCursor() {
@@ -253,12 +257,12 @@ export class Chart {
   #describe() {
     const filled = this.#series.filter((one) => lastOf(one.data) !== null).slice(0, 8);
     this.latest.replaceChildren(...filled.map((one) => legend(one, filled.length > 1, `${this.format(lastOf(one.data))}${this.unit}`)));
-    const { notes } = scaleOf(this.#series.slice(0, 8), this, this.format);
+    const { notes } = scaleOf(this.#series, this, this.format);
     this.note.textContent = this.#series.slice(0, 1).map((one) => sentence(this, one.data, notes)).join("");
     if (this.isInView) this.showCursor();
   }
 }
 
 function legend(one, isNamed, text) {
-  return make("span", { className: "nowrap" }, ...(isNamed ? [swatch(one.colour), `${one.label} `] : []), text);
+  return make("span", { className: "nowrap" }, ...(isNamed ? [swatch(one.colour), `${one.label} `] : []), make("b", { textContent: text }));
 }

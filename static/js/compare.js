@@ -1,86 +1,117 @@
 // Jobs over each other: one chart for each name they report, a line for each job; the address keeps the view.
 import { copyTable, toast } from "./actions.js";
-import { addPoint } from "./chart-data.js";
 import { Chart } from "./charts.js";
 import { by, keepInAddress } from "./dom.js";
-import { grouped, isRate } from "./metrics.js";
+import { Numbers, firstOf, isRate } from "./numbers.js";
 import { live } from "./socket.js";
 
-const MOST_CHARTS = 12;
 const COLOURS = 8;
 const jobs = JSON.parse(by("compare-data").textContent);
-const view = by("view");
+const { x, smooth, log, baseline } = by("view").elements;
 const charts = new Map();
-const state = { x: view.elements.x.value, smooth: Number(view.elements.smooth.value), log: false };
+const address = new URLSearchParams(location.search);
+const hidden = new Set(address.get("hidden")); // letters of jobs
+let zoomed = address.get("zoom")?.split("~").map(Number) ?? null; // the same on all charts
+if (zoomed?.length !== 2 || !zoomed.every(Number.isFinite)) zoomed = null;
+let focus = null; // the letter of a line beyond the coloured ones that is looked at
+const first = firstOf(by("charts"), draw);
 
+for (const job of jobs) job.numbers = new Numbers(job.id);
 readAll();
 for (const job of jobs) if (!job.final) follow(job);
 
 async function readAll() {
   await Promise.all(jobs.map(read));
+  if (zoomed) await Promise.all(jobs.map(readWindow));
   draw();
 }
 
 async function read(job) {
-  const answer = await fetch(`/api/v1/jobs/${job.id}/metrics?x=${state.x === "step" ? "step" : "time"}`);
+  const answer = await job.numbers.ask(x.value);
   if (!answer.ok) {
     toast(`The numbers of ${job.name} could not be read (${answer.status}).`, { bad: true });
     return;
   }
-  const { series, seq } = await answer.json();
-  job.series = series;
-  job.seq = seq;
-  job.start = Math.min(...Object.values(series).map((data) => data.x[0] ?? Infinity));
+  const told = await answer.json();
+  job.numbers.take(told);
+  job.seq = told.seq;
 }
 
-async function follow(job) {
-  live.subscribe(`metrics:${job.id}`, async (frame) => {
+async function readWindow(job) {
+  const asked = zoomed;
+  const answer = await job.numbers.ask(x.value, job.numbers.fromView(x.value, asked)).catch(() => null);
+  if (answer?.ok && asked === zoomed) job.part = (await answer.json()).series;
+}
+
+function follow(job) {
+  const topic = `metrics:${job.id}`;
+  live.subscribe(topic, async (frame) => {
     if (frame.type === "gap") {
       await read(job);
-      live.resume(`metrics:${job.id}`, job.seq);
-    } else if (frame.type === "points" && job.series && frame.seq > job.seq) {
-      for (const [name, points] of Object.entries(frame.data)) append(job, name, points);
-    }
+      live.resume(topic, job.seq);
+    } else if (frame.type === "points" && frame.seq > job.seq && job.numbers.add(x.value, frame.data)) await read(job);
     draw();
   });
 }
 
-function append(job, name, points) {
-  const data = (job.series[name] ??= { x: [], y: [], y_min: [], y_max: [], n: [], bucket: 1, total: 0, nonfinite: [] });
-  const x = state.x === "step" ? points.x : points.t;
-  x.forEach((at, index) => addPoint(data, at, points.y[index], { low: points.y_min?.[index] ?? points.y[index], high: points.y_max?.[index] ?? points.y[index], n: points.n?.[index] ?? 1 }));
-}
-
 function draw() {
-  const names = grouped([...new Set(jobs.flatMap((job) => Object.keys(job.series ?? {})))]).flat();
+  const names = [...new Set(jobs.flatMap(({ numbers }) => numbers.charts.flat()))];
   by("charts-empty").hidden = names.length > 0;
-  for (const name of names.slice(0, MOST_CHARTS)) {
-    const chart = charts.get(name) ?? new Chart(by("charts"), { title: name, fromZero: isRate(name) });
+  for (const name of first(names)) {
+    const chart = charts.get(name) ?? new Chart(by("charts"), { title: name, fromZero: isRate(name), onWindow: zoom });
     charts.set(name, chart);
-    Object.assign(chart, { xKind: state.x, logScale: state.log, smooth: state.smooth });
-    chart.show(jobs.flatMap((job, at) => (job.series?.[name] ? [{ label: job.letter, colour: at < COLOURS ? `job-${at + 1}` : "edge", data: shifted(job) ? since(job, job.series[name]) : job.series[name] }] : [])));
+    Object.assign(chart, { xKind: x.value, logScale: log.checked, smooth: Number(smooth.value) });
+    chart.look(zoomed);
+    chart.show(jobs.map((job, at) => line(job, at, name)).filter(({ data, label }) => data && !hidden.has(label)));
   }
 }
 
-function shifted(job) {
-  return state.x === "relative" && Number.isFinite(job.start);
+function line({ numbers, part, letter }, at, name) {
+  const colour = at < COLOURS ? `job-${at + 1}` : letter === focus ? "text" : "edge";
+  return { label: letter, colour, data: numbers.toView(x.value, (zoomed && part?.[name]) || numbers.series.get(name)) };
 }
 
-function since(job, data) {
-  const minutes = (second) => (second - job.start) / 60;
-  return { ...data, x: data.x.map(minutes), nonfinite: data.nonfinite.map(([x, kind]) => [minutes(x), kind]) };
+async function zoom(ends) {
+  zoomed = ends;
+  for (const job of jobs) job.part = null;
+  keepInAddress("zoom", ends?.map((end) => Number(end.toPrecision(8))).join("~"));
+  draw();
+  if (!ends) return;
+  await Promise.all(jobs.map(readWindow));
+  draw();
 }
 
-view.addEventListener("input", () => {
-  const before = state.x;
-  state.x = view.elements.x.value;
-  state.smooth = Number(view.elements.smooth.value);
-  state.log = by("chart-log").checked;
-  keepInAddress("x", state.x === "step" ? "" : state.x);
-  keepInAddress("smooth", state.smooth || "");
-  if (before === state.x || (before !== "step" && state.x !== "step")) draw();
-  else readAll();
+by("view").addEventListener("input", ({ target }) => {
+  if (target === baseline) {
+    keepInAddress("baseline", baseline.value);
+    return location.reload();
+  }
+  keepInAddress("smooth", Number(smooth.value) || "");
+  keepInAddress("log", log.checked && "1");
+  if (target !== x) return draw();
+  keepInAddress("x", x.value === "step" ? "" : x.value);
+  for (const job of jobs) job.numbers.forget();
+  zoom(null);
+  return readAll();
 });
+
+// A click hides a line or shows it again; of many, the one that is pointed at has a colour.
+const legend = by("legend");
+legend.addEventListener("click", ({ target }) => {
+  const button = target.closest("button");
+  if (!button) return;
+  const { letter } = button.dataset;
+  button.ariaPressed = hidden.delete(letter);
+  if (button.ariaPressed === "false") hidden.add(letter);
+  keepInAddress("hidden", [...hidden].sort().join(""));
+  draw();
+});
+for (const event of jobs.length > COLOURS ? ["pointerover", "focusin"] : []) {
+  legend.addEventListener(event, ({ target }) => {
+    focus = target.closest("button")?.dataset.letter;
+    draw();
+  });
+}
 
 const onlyDiffering = by("only-differing");
 onlyDiffering.addEventListener("change", () => {
@@ -88,9 +119,7 @@ onlyDiffering.addEventListener("change", () => {
   keepInAddress("all", onlyDiffering.checked ? "" : "1");
 });
 
-const copy = by("copy-markdown");
-copy.hidden = !navigator.clipboard;
-copy.addEventListener("click", () => {
+by("copy-markdown").addEventListener("click", () => {
   const rows = [...document.querySelectorAll("#comparison tbody tr")].filter((row) => row.offsetParent !== null);
   copyTable([["", ...jobs.map((job) => `${job.letter} ${job.name}`)], ...rows.map((row) => [...row.cells].map((cell) => cell.innerText))]);
 });

@@ -8,7 +8,7 @@ import { Metrics } from "./metrics.js";
 import { refresh } from "./rows.js";
 import { sawReading } from "./shell.js";
 import { live } from "./socket.js";
-import { clockElement, size, value } from "./words.js";
+import { clockElement, value } from "./words.js";
 
 const page = by("job");
 const data = JSON.parse(by("job-data").textContent);
@@ -83,9 +83,9 @@ async function watchDevices(address, isFinal) {
   const box = by("device-charts");
   section.hidden = false;
   box.replaceChildren();
-  const memory = new Chart(box, { title: "memory in use, GiB", csv: `${address}.csv`, fromZero: true, format: (gib) => size(gib * 1024 ** 3) });
+  const memory = new Chart(box, { title: "memory in use", csv: `${address}.csv`, unit: " GiB", fromZero: true, format: (gib) => gib.toFixed(gib < 1 ? 2 : 1) });
   const use = new Chart(box, { title: "utilisation", csv: `${address}.csv`, unit: " %", fromZero: true, format: (percent) => Math.round(percent) });
-  const byId = new Map(devices.map((device) => [device.id, { ...device, memory: inGib(device.series.memory_used_bytes), use: device.series.utilization_percent ?? nothing() }]));
+  const byId = new Map(devices.map((device) => [device.id, { ...device, memory: device.series.memory_gib ?? nothing(), use: device.series.utilization_percent ?? nothing() }]));
   const draw = () => {
     const all = [...byId.values()].slice(0, 8);
     for (const [chart, name] of [[memory, "memory"], [use, "use"]]) {
@@ -112,10 +112,4 @@ async function watchDevices(address, isFinal) {
 
 function nothing() {
   return { x: [], y: [], y_min: [], y_max: [], n: [], bucket: 1, total: 0 };
-}
-
-function inGib(series) {
-  if (!series) return nothing();
-  const gib = (values) => values.map((bytes) => (bytes === null ? null : bytes / 1024 ** 3));
-  return { ...series, y: gib(series.y), y_min: gib(series.y_min), y_max: gib(series.y_max) };
 }

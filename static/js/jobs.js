@@ -1,6 +1,6 @@
 // The table of jobs, live: the filters swap it through htmx; jobs are chosen with Space or the boxes, then one thing for all of them.
 import { post, soon } from "./actions.js";
-import { button, by, keep, kept, make } from "./dom.js";
+import { button, by, keep, keptList, make } from "./dom.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import "./shell.js";
 
@@ -67,9 +67,7 @@ function act(event) {
 
 // Filters that a person gave a name, kept in this browser.
 function watchFilters() {
-  const box = by("saved-filters");
-  box.hidden = false;
-  box.querySelector("form").addEventListener("submit", (event) => {
+  document.querySelector("#saved-filters form").addEventListener("submit", (event) => {
     event.preventDefault();
     const name = event.target.elements.name.value.trim();
     if (!name) return;
@@ -80,8 +78,7 @@ function watchFilters() {
 }
 
 function savedFilters() {
-  const found = kept(FILTERS_KEY);
-  return (Array.isArray(found) ? found : []).filter((one) => typeof one?.name === "string" && typeof one?.query === "string");
+  return keptList(FILTERS_KEY, (one) => typeof one?.name === "string" && typeof one?.query === "string");
 }
 
 function keepFilters(filters) {

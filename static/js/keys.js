@@ -1,7 +1,7 @@
 // The keys and the palette (anything by name, and what can be done to the thing that is open): loaded at their first use.
 // Single keys are off while a field has focus, or in the account; the page of keys (/keys) tells them all.
 import { post, send, soon, toast, undo } from "./actions.js";
-import { button, by, icon, keep, kept, make, openDialog } from "./dom.js";
+import { by, icon, keep, keptList, make, openDialog } from "./dom.js";
 
 const GO = { o: "/", q: "/queue", j: "/jobs", c: "/compare", d: "/datasets", b: "/benchmarks", u: "/usage", p: "/pools" };
 const G_MS = 1500;
@@ -201,17 +201,13 @@ async function run(hit) {
 }
 
 function agreed(question, name) {
-  return new Promise((resolve) => {
-    const answer = (is) => () => { resolve(is); asking.close(); };
-    const row = make("div", { className: "row" }, button(name, answer(true)), button("Leave it", answer(false)));
-    const asking = openDialog(name, make("p", { textContent: question }), row);
-    asking.addEventListener("close", () => resolve(false));
-  });
+  const answers = [make("button", { textContent: name, value: "yes" }), make("button", { textContent: "Leave it" })];
+  const asking = openDialog(name, make("p", { textContent: question }), make("form", { method: "dialog", className: "row" }, ...answers));
+  return new Promise((resolve) => { asking.addEventListener("close", () => resolve(asking.returnValue === "yes")); });
 }
 
 function recent() {
-  const found = kept(RECENT_KEY);
-  return (Array.isArray(found) ? found : []).filter((hit) => typeof hit?.title === "string" && /^\/(?!\/)/.test(hit.url));
+  return keptList(RECENT_KEY, (hit) => typeof hit?.title === "string" && /^\/(?!\/)/.test(hit.url));
 }
 
 function remember({ kind, title, detail, url }) {

@@ -3,7 +3,7 @@ import { by, keepInAddress, write } from "./dom.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import { colour, onThemeChange, sawReading } from "./shell.js";
 import { live } from "./socket.js";
-import { gib, size } from "./words.js";
+import { gib } from "./words.js";
 
 const SLOTS = 120; // a minute at 2 Hz
 const WAITING = new Set(["queued", "held", "backoff"]);
@@ -42,7 +42,7 @@ function watchWall() {
     sawReading(data.t);
     if (frame.type === "snapshot") takeSnapshot(data);
     for (const reading of data.readings) showReading(reading, frame.type === "tick");
-    showHost(data.host);
+    write(by("host"), data.host_words);
   });
   const redraw = () => { for (const device of recent.keys()) draw(device); };
   onRefresh(redraw);
@@ -85,23 +85,14 @@ function draw(device, tile = document.querySelector(`[data-device="${CSS.escape(
   if (canvas && values.some((share) => share !== null)) drawSpark(canvas, values, SLOTS);
 }
 
-function showHost(host) {
-  const element = by("host");
-  if (!element || !host) return;
-  const parts = [];
-  if (host.cpu_percent !== null && host.cpu_percent !== undefined) parts.push(`CPU ${Math.round(host.cpu_percent)} %`);
-  if (host.memory_total_bytes) parts.push(`RAM ${size(host.memory_used_bytes)} of ${size(host.memory_total_bytes)}`);
-  if (host.disk_free_bytes) parts.push(`disk ${size(host.disk_free_bytes)} free`);
-  write(element, parts.join(" · "));
-}
-
 // A sparkline on a canvas, 0 to 100: 16 of these cost 2 ms a tick.
 function drawSpark(canvas, values, slots) {
   const ratio = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   if (!width) return;
-  if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
-  if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
+  for (const [side, length] of [["width", width], ["height", height]]) {
+    if (canvas[side] !== Math.round(length * ratio)) canvas[side] = Math.round(length * ratio);
+  }
   const pen = canvas.getContext("2d");
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
@@ -111,14 +102,10 @@ function drawSpark(canvas, values, slots) {
   const first = width - (values.length - 1) * step;
   const y = (share) => 2 + (height - 4) * (1 - Math.min(100, Math.max(0, share)) / 100);
   pen.beginPath();
-  let pen_is_down = false;
-  values.forEach((share, index) => {
-    if (share === null || share === undefined) pen_is_down = false;
-    else if (pen_is_down) pen.lineTo(first + index * step, y(share));
-    else {
-      pen.moveTo(first + index * step, y(share));
-      pen_is_down = true;
-    }
+  values.forEach((share, at) => {
+    if (share === null) return;
+    const isGoing = typeof values[at - 1] === "number";
+    pen[isGoing ? "lineTo" : "moveTo"](first + at * step, y(share));
   });
   pen.strokeStyle = colour("accent");
   pen.lineWidth = 1.5;

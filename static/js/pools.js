@@ -1,7 +1,7 @@
 // Pools and devices: their plain forms without a new page, and devices moved by dragging or by their list.
 import { post } from "./actions.js";
 import { by } from "./dom.js";
-import { onRefresh, refresh } from "./rows.js";
+import { refresh } from "./rows.js";
 import "./shell.js";
 
 document.addEventListener("submit", async (event) => {
@@ -21,9 +21,6 @@ document.addEventListener("formdata", ({ formData }) => {
   for (const [name, text] of [...formData]) if (name.endsWith(":moment") && text) formData.set(name, new Date(text).toISOString());
 });
 
-const hidePlain = () => document.querySelectorAll("[data-plain]").forEach((one) => { one.hidden = true; });
-hidePlain();
-onRefresh(hidePlain);
 document.addEventListener("change", ({ target }) => target.form?.matches("[data-move]") && target.form.requestSubmit());
 
 let dragged = null;

@@ -14,7 +14,6 @@ document.addEventListener("toggle", async ({ target }) => {
   target.querySelector("ul") ?? target.append(...piece.body.childNodes);
 }, true);
 watchRows("queue", ["queue"]);
-document.querySelector("[data-plain]").hidden = true;
 for (const control of document.querySelectorAll(".page-head select, .page-head input")) {
   control.addEventListener("change", () => control.form.requestSubmit());
 }
@@ -32,7 +31,7 @@ addEventListener("keydown", (event) => {
   move(row, step, document.activeElement);
 });
 
-// The row moves at once, and back if the server refuses.
+// The row moves at once, and back if the server refuses; its buttons are the server's, which draws the queue anew.
 async function move(row, step, focused) {
   const mine = [...row.parentNode.children].filter((one) => one.dataset.group === row.dataset.group);
   const other = mine[mine.indexOf(row) + step];
@@ -52,11 +51,5 @@ function exchange(one, other) {
   other.replaceWith(one);
   gap.replaceWith(other);
   const rows = [...one.parentNode.children];
-  for (const [at, row] of rows.entries()) row.querySelector("[data-place]").textContent = at + 1;
-  const mine = rows.filter((row) => row.dataset.group === one.dataset.group);
-  for (const [at, row] of mine.entries()) {
-    const [up, down] = row.querySelectorAll("[data-move] button");
-    Object.assign(up, { disabled: at === 0, value: mine[at - 1]?.dataset.id ?? "" });
-    Object.assign(down, { disabled: at === mine.length - 1, value: mine[at + 1]?.dataset.id ?? "" });
-  }
+  rows.forEach((row, at) => { row.querySelector("[data-place]").textContent = at + 1; });
 }

@@ -1,7 +1,7 @@
 // Keeps rows of jobs fresh.  Cells change in place; another state, or another set of jobs, is drawn by the server.
 import { by, write } from "./dom.js";
 import { live } from "./socket.js";
-import { clockElement, value } from "./words.js";
+import { clockElement } from "./words.js";
 
 const ENDED = new Set(["succeeded", "failed", "cancelled", "timed_out"]);
 
@@ -35,10 +35,13 @@ function rowElement(id) {
 
 function showRow(row) {
   const element = rowElement(row.id);
-  if (!element || element.dataset.state !== row.state) return;
+  if (element && element.dataset.state === row.state) showIn(element, row);
+  for (const foot of document.querySelectorAll(`[data-foot="${CSS.escape(row.id)}"]`)) showIn(foot, row);
+}
+
+function showIn(element, row) {
   write(element.querySelector("[data-loss]"), row.loss);
-  if (row.progress !== null && row.progress !== undefined) write(element.querySelector("[data-progress]"), `${row.progress} %`);
-  else if (row.step !== null && row.step !== undefined) write(element.querySelector("[data-progress]"), `step ${value(row.step)}`);
+  write(element.querySelector("[data-progress]"), row.done);
   const end = element.querySelector("[data-eta]");
   if (end && row.eta) end.replaceChildren(clockElement(row.eta));
   if (row.state === "queued") {

@@ -8,11 +8,7 @@ let pressed = Promise.resolve();
 
 function startKeys() {
   const palette = async () => (await import("./keys.js")).openPalette();
-  const opener = by("palette-open");
-  if (opener) {
-    opener.hidden = false;
-    opener.addEventListener("click", palette);
-  }
+  by("palette-open")?.addEventListener("click", palette);
   if (navigator.clipboard) document.documentElement.dataset.copies = "";
   document.addEventListener("click", async ({ target }) => {
     if (target.dataset?.copy) (await import("./actions.js")).copyText(by(target.dataset.copy).textContent, "Copied.");

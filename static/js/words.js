@@ -1,17 +1,9 @@
-// How sizes, times and counts are written (the same rules as orchestrator/words.py), and kept fresh on the page.
-const GIB = 1024 ** 3;
-
-export function size(count) {
-  if (count >= 1024 * GIB) return `${(count / (1024 * GIB)).toFixed(1)} TiB`;
-  if (count >= 0.1 * GIB) return `${(count / GIB).toFixed(1)} GiB`;
-  if (count >= 1024 ** 2) return `${Math.round(count / 1024 ** 2)} MiB`;
-  if (count >= 1024) return `${Math.round(count / 1024)} KiB`;
-  return `${Math.round(count)} bytes`;
-}
+// How times and counts are written (the same rules as orchestrator/words.py), and kept fresh on the page.
+import { make, write } from "./dom.js";
 
 // Beside a total in GiB, so without the unit.
 export function gib(count) {
-  return (count / GIB).toFixed(1);
+  return (count / 1024 ** 3).toFixed(1);
 }
 
 export function duration(seconds) {
@@ -63,8 +55,7 @@ function show(element, now) {
   else if ("since" in element.dataset) text = duration(now - at);
   else if (Math.abs(now - at) > 86400) text = new Date(at * 1000).toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
   else text = relative(at - now);
-  if (element.textContent !== text) element.textContent = text;
-  return Math.abs(now - at);
+  write(element, text);
 }
 
 export function startTimes() {
@@ -85,9 +76,7 @@ export function startTimes() {
 }
 
 export function clockElement(seconds) {
-  const element = document.createElement("time");
-  element.dateTime = new Date(seconds * 1000).toISOString();
+  const element = make("time", { dateTime: new Date(seconds * 1000).toISOString(), textContent: clock(seconds) });
   element.dataset.clock = "";
-  element.textContent = clock(seconds);
   return element;
 }

@@ -29,7 +29,7 @@ def test_who_held_which_device_is_drawn_in_the_row_of_the_device(
     page = open_page(ada, "/")
 
     lane = page.locator(f'[data-lane="{devices[0]}"]')
-    expect(lane.locator("a.lane-bar:not(.is-planned)")).to_have_text("mine-<b>")
+    expect(lane.locator(".lane-bar:not(.is-planned) > a")).to_have_text("mine-<b>")
     expect(page.locator(f'[data-lane="{devices[1]}"] .lane-bar').first).to_have_text("other")
     assert page.locator(f'[data-lane="{devices[1]}"] a').count() == 0
     expect(page.locator("#timeline-note")).to_contain_text("2 of 2 devices are in use")
@@ -37,7 +37,7 @@ def test_who_held_which_device_is_drawn_in_the_row_of_the_device(
     width = lane.locator(".lane-bar").first.evaluate("bar => bar.offsetWidth")
     page.get_by_role("link", name="12 h").click()
     expect(page).to_have_url(re.compile(r"/\?line=12"))
-    expect(lane.locator("a.lane-bar:not(.is-planned)")).to_be_visible()
+    expect(lane.locator(".lane-bar:not(.is-planned) > a")).to_be_visible()
     # Chromium evaluates no string on our pages, so the page cannot be told to wait for it.
     deadline = time.monotonic() + 10
     while lane.locator(".lane-bar").first.evaluate("bar => bar.offsetWidth") >= width / 2:

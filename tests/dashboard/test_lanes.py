@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from dashboard.lanes import show_lanes
+from dashboard.lanes import ROW_PX, show_lanes
 from orchestrator.models import Device, DeviceSpan, JobState, Lease, Use
 
 
@@ -45,9 +45,23 @@ def test_a_bar_too_narrow_for_a_finger_is_no_link(home, now, ada, reader, make_a
 
     html = reader(ada).get("/").text
 
-    found = re.search(r'<(a|span)[^>]*class="lane-bar colour-', html)
+    found = re.search(r'class="lane-bar colour-[^>]*><(a|span)', html)
     assert found is not None
     assert found[1] == tag
+
+
+def test_jobs_that_share_a_device_stand_below_each_other(home, now, make_attempt, make_device):
+    device = make_device(0)
+    for name in ("one", "two"):
+        make_attempt(state=JobState.RUNNING, name=name, devices=[device], memory_bytes=1)
+
+    lane = show_lanes("2 h", now + timedelta(minutes=30))["lanes"][0]
+
+    assert [part["top_px"] for part in lane["parts"] if part["kind"] == "job" and not part["planned"]] == [
+        0,
+        ROW_PX,
+    ]
+    assert lane["height_px"] == 2 * ROW_PX
 
 
 def test_a_device_was_not_idle_before_anybody_knew_it(home, now, make_device):

@@ -355,7 +355,7 @@ def test_a_job_page_charts_the_devices_from_what_the_agent_kept(reader, ada, mak
 
     [device] = reader(ada).get(f"/jobs/{attempt.job_id}/devices").json()["devices"]
 
-    assert len(device["series"]["memory_used_bytes"]["x"]) == 1
+    assert len(device["series"]["memory_gib"]["x"]) == 1
 
 
 def test_the_admin_refuses_who_is_no_operator_without_a_circle(client, home, ada):

@@ -1,0 +1,80 @@
+// The numbers of one job: read in buckets, the newest added, x as a view wants it; and which of many are drawn first.
+import { addPoint } from "./chart-data.js";
+import { button } from "./dom.js";
+
+const FIRST_SHOWN = 12;
+
+export class Numbers {
+  series = new Map(); // by name; x as the server tells it: a step, or seconds since 1970
+  charts = []; // names that are drawn over each other, most wanted first
+  start = null; // of the first point
+
+  constructor(job) {
+    this.job = job;
+  }
+
+  // kind is step, time or relative, the minutes since the first point.
+  ask(kind, more = {}) {
+    const query = new URLSearchParams({ x: kind === "step" ? "step" : "time", ...more });
+    return fetch(`/api/v1/jobs/${this.job}/metrics?${query}`);
+  }
+
+  forget() {
+    this.series.clear();
+    this.charts = [];
+  }
+
+  take({ series, charts }) {
+    this.charts = charts;
+    for (const [name, data] of Object.entries(series)) this.series.set(name, data);
+    this.start = Math.min(...[...this.series.values()].map((data) => data.x[0] ?? Infinity));
+  }
+
+  // Whether something has to be read anew: a name that is new, or steps that an earlier attempt did.
+  add(kind, frame, repeats = false) {
+    let isOdd = false;
+    for (const [name, points] of Object.entries(frame)) {
+      const data = this.series.get(name);
+      const x = kind === "step" ? points.x : points.t;
+      isOdd ||= !data || (repeats && x[0] < data.x.at(-1));
+      if (data) append(data, x, points);
+    }
+    return isOdd;
+  }
+
+  toView(kind, data) {
+    if (kind !== "relative" || !data) return data;
+    const since = (second) => (second - this.start) / 60;
+    return { ...data, x: data.x.map(since), nonfinite: data.nonfinite.map(([x, what]) => [since(x), what]) };
+  }
+
+  fromView(kind, [from, to]) {
+    const base = (x) => (kind === "relative" ? this.start + x * 60 : x);
+    return { from: base(from), to: base(to) };
+  }
+}
+
+// What is drawn already comes once more after a reread; addPoint leaves it out by its x.
+function append(data, x, points) {
+  const odd = new Map(points.nonfinite ?? []);
+  x.forEach((place, at) => {
+    const y = points.y[at];
+    addPoint(data, place, y, { low: points.y_min?.[at] ?? y, high: points.y_max?.[at] ?? y, n: points.n?.[at] ?? 1, kind: odd.get(points.x[at]) });
+  });
+}
+
+// Gives the first of many charts, and a button for the others.
+export function firstOf(box, draw) {
+  let most = FIRST_SHOWN;
+  const more = button("", () => { most = Infinity; draw(); });
+  box.append(more);
+  return (all) => {
+    more.hidden = all.length <= most;
+    more.textContent = `Show ${all.length - most} more`;
+    return all.slice(0, most);
+  };
+}
+
+export function isRate(name) {
+  return /(_per_s|\/s)$/.test(name);
+}
