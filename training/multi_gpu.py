@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from training.config import ConfigError
-from training.data import SizedDataset, measure_length, mix_seeds, move_to
+from training.data import SizedDataset, measure_length, mix_seeds, move_to, start_epoch
 from training.evaluation import evaluate
 from training.explanation import explain
 from training.fault import StopRequest
@@ -56,10 +56,10 @@ class MultiGPUTrainer(ABC):
         val_dataset: SizedDataset | None = None,
     ) -> None:
         trainer = Trainer(config.to_train_config())
-        device = choose_device()
+        device = choose_device(config.device_ids)
         world_size = int(os.environ.get("WORLD_SIZE", "1"))
         plan = fixed_plan(trainer.config, world_size, has_bf16=has_bf16(device))
-        strategy = make_strategy(plan, device, trainer.config)
+        strategy = make_strategy(plan, device, trainer.config, device_ids=config.device_ids)
         seed_rng(mix_seeds(config.seed, strategy.data_rank))
         self.model = prepare_model(model, strategy, compiled=False)
         state = trainer._make_state(model, measure_length(dataset), strategy, None, None)
@@ -92,7 +92,9 @@ class MultiGPUTrainer(ABC):
     def train_epoch(self, loader: DataLoader[Any]) -> float:
         """The mean loss of this rank over the rest of the epoch, each sample once over all ranks."""
         run, sampler = self.run, self.run.state.sampler
-        batches, in_step = iter(loader), run.strategy.plan.samples_per_step
+        in_step = run.strategy.plan.samples_per_step
+        start_epoch(loader, sampler)
+        batches = run.stream(loader)
         self.model.train()
         losses: list[tuple[Tensor, int]] = []
         ended = False
@@ -101,6 +103,9 @@ class MultiGPUTrainer(ABC):
             losses.append((train_step(run, batches, samples), samples))
             run.state.step += 1
             ended = sampler.advance(samples)
+            if run.reread:
+                run.reread = False
+                batches = run.stream(load(run, run.train_dataset, sampler))
             run.reporter.report(run.state.step, loss=losses[-1][0])
             end_step(run)
         return float(sum(float(loss) * samples for loss, samples in losses) / sum(n for _, n in losses))

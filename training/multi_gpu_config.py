@@ -38,7 +38,7 @@ class MultiGPUConfig:
     world_size: int | None = None
     rank: int | None = None
     local_rank: int | None = None
-    backend: str | None = None  # None: nccl on GPUs, else gloo
+    backend: str | None = None  # what is used follows from the devices: nccl on GPUs, else gloo
     timeout: float = 600.0  # seconds
     sync_bn: bool = False
     find_unused_parameters: bool = False
@@ -97,6 +97,8 @@ def _check_devices(config: MultiGPUConfig) -> None:
             f"device_ids names GPU {', '.join(map(str, missing))}, but {there} here; leave device_ids out to use "
             "what there is."
         )
+    if config.backend not in (None, "nccl", "gloo"):
+        raise ConfigError(f"backend is {config.backend!r}; it can be 'nccl' or 'gloo', or be left out.")
     if config.backend == "nccl" and not count:
         raise ConfigError("backend is 'nccl', which needs GPUs; leave it out, or choose 'gloo'.")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from training.config import ConfigError
 from training.memory.autotune import OutOfMemoryInStep
@@ -18,6 +18,7 @@ from training.multi_gpu import (
     PerformanceMonitor,
     TrainingMode,
 )
+from training.strategies.choose import choose_device
 
 
 def make_data(samples: int = 60) -> TensorDataset:
@@ -97,6 +98,45 @@ def test_devices_that_are_not_there_are_a_clear_error() -> None:
 
     with pytest.raises(ConfigError, match=r"device_ids names GPU .*leave device_ids out"):
         MultiGPUTrainingManager(config).setup_training(nn.Linear(4, 1), make_data())
+
+
+def test_ranks_take_the_gpus_that_device_ids_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+
+    assert choose_device([2, 3]) == torch.device("cuda", 3)
+    assert choose_device() == torch.device("cuda", 1)
+    with pytest.raises(ConfigError, match="1 are named by device_ids; start 1 ranks"):
+        choose_device([2])
+
+
+def test_a_backend_that_torch_has_not_is_refused(manager: MultiGPUTrainingManager) -> None:
+    manager.config.backend = "carrier pigeon"
+
+    with pytest.raises(ConfigError, match="'carrier pigeon'; it can be 'nccl' or 'gloo'"):
+        manager.setup_training(nn.Linear(4, 1), make_data())
+
+
+class Noisy(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Draws its samples anew each time, as augmentation does."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.rand(1), torch.zeros(1)
+
+
+def test_each_epoch_draws_its_own_augmentation() -> None:
+    manager = MultiGPUTrainingManager(MultiGPUConfig(batch_size=8, learning_rate=1e-9, num_workers=1))
+    _, loader, _ = manager.setup_training(nn.Linear(1, 1), Noisy())
+
+    first, second = (manager.train_epoch(loader, epoch)["loss"] for epoch in range(2))
+    manager.cleanup()
+
+    assert first != pytest.approx(second, rel=1e-3)
 
 
 def test_before_the_setup_there_is_no_trainer(manager: MultiGPUTrainingManager) -> None:

@@ -1,7 +1,7 @@
 """From a plan to the strategy that carries it out."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -20,11 +20,17 @@ from training.strategies.single import Single
 
 
 def make_strategy(
-    plan: Plan, device: torch.device, config: TrainConfig | None = None, example: Any | None = None
+    plan: Plan,
+    device: torch.device,
+    config: TrainConfig | None = None,
+    example: Any | None = None,
+    *,
+    device_ids: Sequence[int] | None = None,
 ) -> Strategy:
     """The strategy on this rank's device; several ranks connect here.
 
     ``example`` is a batch of inputs; "pipeline" needs it for models that are no Sequential.
+    ``device_ids`` are the GPUs that "dp" drives; None: all.
 
     Raises:
         ConfigError: the plan does not fit the ranks or the device.
@@ -35,7 +41,7 @@ def make_strategy(
     if plan.strategy == "dp":
         from training.strategies.dp import Dp
 
-        return Dp(plan, device)
+        return Dp(plan, device, device_ids)
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if "RANK" not in os.environ:
         raise ConfigError(
@@ -121,14 +127,15 @@ def prepare(
     return prepare_model(model, strategy, compiled=bool(config and config.compile)), strategy
 
 
-def choose_device() -> torch.device:
-    """This rank's GPU where there is one, else the CPU."""
+def choose_device(device_ids: Sequence[int] | None = None) -> torch.device:
+    """This rank's GPU, of ``device_ids`` or else of all that are visible; without GPUs the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    local_rank, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if local_rank >= count:
+    local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), device_ids or range(torch.cuda.device_count())
+    if local_rank >= len(gpus):
+        which = "named by device_ids" if device_ids else "visible"
         raise ConfigError(
-            f"Rank {local_rank} of this server has no GPU: {count} are visible; start {count} ranks."
+            f"Rank {local_rank} of this server has no GPU: {len(gpus)} are {which}; start {len(gpus)} ranks."
         )
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
+    torch.cuda.set_device(gpus[local_rank])
+    return torch.device("cuda", gpus[local_rank])
