@@ -120,17 +120,17 @@ def test_a_backend_that_torch_has_not_is_refused(manager: MultiGPUTrainingManage
 
 
 class Noisy(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Draws its samples anew each time, as augmentation does."""
+    """One sample that is drawn anew each time, as augmentation does."""
 
     def __len__(self) -> int:
-        return 8
+        return 1
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.rand(1), torch.zeros(1)
 
 
 def test_each_epoch_draws_its_own_augmentation() -> None:
-    manager = MultiGPUTrainingManager(MultiGPUConfig(batch_size=8, learning_rate=1e-9, num_workers=1))
+    manager = MultiGPUTrainingManager(MultiGPUConfig(batch_size=1, learning_rate=1e-9, num_workers=1))
     _, loader, _ = manager.setup_training(nn.Linear(1, 1), Noisy())
 
     first, second = (manager.train_epoch(loader, epoch)["loss"] for epoch in range(2))
