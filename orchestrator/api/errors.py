@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 import orjson
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
+from django.views.defaults import bad_request
 from ninja.errors import HttpError, ValidationError
 
 from orchestrator.exceptions import (
@@ -27,6 +28,7 @@ from orchestrator.spec import say_problem
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2
+WRONG_NAME = "This server does not answer to that name"
 
 
 class Unauthenticated(OrchestratorError):
@@ -82,6 +84,15 @@ def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) 
     return HttpResponse(
         orjson.dumps(body), status=error.status, content_type="application/problem+json", headers=headers
     )
+
+
+def refuse(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """What Django refuses before any view is asked: in our form to programs, as a page to people."""
+    if not request.path.startswith("/api/"):
+        return bad_request(request, exception)
+    if isinstance(exception, DisallowedHost):
+        exception = Malformed(f"{WRONG_NAME}. Its operator adds names to BERTH_ALLOWED_HOSTS.")
+    return answer_error(request, exception)
 
 
 def _translate(request: HttpRequest, error: Exception | type[Exception]) -> OrchestratorError:

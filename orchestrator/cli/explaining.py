@@ -8,7 +8,7 @@ from rich.text import Text
 
 from orchestrator import words
 from orchestrator.cli.printing import safe, say
-from orchestrator.cli.tables import grid, heat_text, job_line, state_text, terminal, wall
+from orchestrator.cli.tables import grid, heat_text, job_line, note, state_text, terminal, wall
 from orchestrator.client import Berth, Dataset, Device, Explanation, Job, NotFound
 
 _CHANGES = {
@@ -23,6 +23,9 @@ _CHANGES = {
 def explain(job: Job, answer: Explanation) -> None:
     """The sentence, the range of its start, and what would change it."""
     terminal().print(Text.assemble((job_line(job), "bold"), "  ", state_text(job.state)))
+    if not job.waits:
+        say(safe(note(job) or job.reason or answer.sentence))
+        return
     say(safe(answer.sentence))
     if job.state == "queued" and answer.start_earliest is None:
         say("When it starts is not known.")

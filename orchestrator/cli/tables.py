@@ -203,8 +203,10 @@ def holders_text(device: Device) -> Text:
         text.append(f"! not ours: {words.size(reading.foreign_bytes)} {strangers}  ", "yellow")
     elif not device.holders and device.usable:
         text.append("free", "green")
+        text.append("  ")
     if reading is not None and reading.stale:
         text.append(f"last read {words.relative(_ago(reading.taken_at))}", "yellow")
+    text.rstrip()
     return text
 
 

@@ -34,6 +34,15 @@ def test_addresses_that_are_not_there_are_problems_too(path, client_of, ada):
     assert (answer.status_code, answer["Content-Type"]) == (404, "application/problem+json")
 
 
+def test_a_name_that_the_server_does_not_go_by_is_said_to_programs_and_people(anonymous):
+    answer = anonymous.send("GET", "/jobs", Host="gpu-box")
+    page = anonymous.get("/", headers={"Host": "gpu-box"})
+
+    assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
+    assert "BERTH_ALLOWED_HOSTS" in answer.json()["detail"]
+    assert (page.status_code, b"BERTH_ALLOWED_HOSTS" in page.content) == (400, True)
+
+
 @pytest.mark.parametrize("method", ["PUT", "OPTIONS", "TRACE", "FOO"])
 def test_b67_other_methods_are_405(method, client_of, ada):
     answer = client_of(ada).send(method, "/jobs")
