@@ -193,13 +193,14 @@ def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> dict[str, A
     """The end of the newest attempt's log, of the rank that failed first if one did, else of rank 0."""
     if not attempts:
         return None
-    number, rank = attempts[0].number, rank if rank is not None and 0 <= rank < job.gpus else 0
+    number, ranks = attempts[0].number, range(len(attempts[0].leases.all()))
+    rank = rank if rank is not None and rank in ranks else 0
     chunk = logs.read_tail(settings.HOME.job(job.pk).attempt(number).log(rank), TAIL_LINES, TAIL_BYTES)
     start = chunk.next_offset - len(chunk.data) if not chunk.dropped_bytes else chunk.offset
     return {
         "text": logs.COLOUR.sub("", logs.display_text(chunk.data)),  # the script shows colours
         "from": {"attempt": number, "rank": rank, "start": start, "next": chunk.next_offset},
-        "ranks": list(range(job.gpus)),
+        "ranks": list(ranks),
     }
 
 
