@@ -9,7 +9,8 @@ from django.db.models import Q
 
 from orchestrator.models import Job, JobState
 
-RECENT = 2_000  # jobs of the server that succeeded last; older ones are not looked through
+RECENT = 1_000  # jobs of the server that succeeded last; older ones are not looked through
+MOST_READ = 200  # of those that are like the job
 RUNS_REMEMBERED = 10  # of a number of devices
 FEW_RUNS = 3  # with fewer, their spread says nothing yet ...
 MARGIN_OF_FEW = 0.20  # ... so that the range is at least this much wider at either end
@@ -66,7 +67,7 @@ def _earlier(job: Job, counts: Collection[int]) -> Sequence[Mapping[str, Any]]:
     return list(
         rows.filter(pk__in=recent, gpus__in=counts, seconds_run__gt=0)
         .order_by("-pk")
-        .values("gpus", "bundle", "seconds_run", "total_steps", "spec_fields__args")
+        .values("gpus", "bundle", "seconds_run", "total_steps", "spec_fields__args")[:MOST_READ]
     )
 
 

@@ -64,10 +64,11 @@ def _end(outcome: Outcome, lasts: Lasting, now: datetime) -> str:
 
 def _by(lasts: Lasting, job: Job) -> str:
     runs = words.plural(lasts.runs, "earlier run")
-    of = "this code" if lasts.like in {Like.CODE_AND_ARGUMENTS, Like.CODE} else job.spec_fields["entrypoint"]
-    mine = "" if of == "this code" else " of yours"
-    like = "these" if lasts.like in {Like.CODE_AND_ARGUMENTS, Like.SCRIPT_AND_ARGUMENTS} else "other"
-    return f"by {runs}{mine} of {of} with {like} arguments"
+    same = lasts.like in {Like.CODE_AND_ARGUMENTS, Like.SCRIPT_AND_ARGUMENTS}
+    like = f"with {'these' if same else 'other'} arguments"
+    if lasts.like in {Like.CODE_AND_ARGUMENTS, Like.CODE}:
+        return f"by {runs} of this code {like}"
+    return f"by your {runs} of {job.spec_fields['entrypoint']} {like}"
 
 
 def _middle(lasts: Lasting) -> float:

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from dashboard.views.submit_plan import as_command
-from orchestrator.models import Device, Job
+from orchestrator.models import Device, Job, JobState
 
 
 @pytest.fixture
@@ -47,6 +47,20 @@ def test_what_would_start_it_sooner_is_one_click_away(ask, make_attempt):
 
     assert "Waits for" in shown
     assert 'data-use="gpus" data-value="1"' in shown
+
+
+def test_earlier_runs_say_when_it_is_done_and_other_numbers_are_one_click_away(ask, make_job):
+    for gpus, seconds in ((1, 3_600), (2, 1_800)):
+        for _ in range(3):
+            earlier = {"gpus": gpus, "entrypoint": "fit.py"}
+            make_job(state=JobState.SUCCEEDED, seconds_run=float(seconds), spec=earlier)
+
+    shown = ask(file_name="fit.py")
+
+    assert "Done in 57 min to 1 h 3 min, by your 3 earlier runs of fit.py with these arguments." in shown
+    assert "2 devices: starts now, done in 28 to 32 min, runs 2.0 times as fast, <strong>the soonest" in shown
+    assert 'data-use="gpus" data-value="2"' in shown
+    assert "no run like it on 1 device has succeeded yet" in ask(file_name="other.py")
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,7 @@ def test_each_number_of_devices_says_when_it_starts_and_when_it_is_done(
     said = {each.gpus: text for each, text in tell_outcomes(found)}
 
     assert list(said) == [2, 1, 4]
-    assert (
-        said[2] == "Done in 57 min to 1 h 3 min, by 3 earlier runs of yours of train.py with these arguments."
-    )
+    assert said[2] == "Done in 57 min to 1 h 3 min, by your 3 earlier runs of train.py with these arguments."
     assert said[1] == "1 device: starts now, done in 1 h 54 min to 2 h 6 min, runs 2.0 times as long"
     assert said[4].startswith("4 devices: starts within ")
     assert said[4].endswith(" min, runs 2.0 times as fast")
