@@ -22,7 +22,7 @@ class SignInForm(AuthenticationForm):
             self.wait_s = sign_in_limits.wait_s(account, address, timezone.now())
         if self.wait_s:
             raise ValidationError(
-                f"Too many wrong passwords from here; try again in {words.duration(self.wait_s)}.",
+                f"Too many wrong passwords; try again in {words.duration(self.wait_s)}.",
                 code="limited",
             )
         try:

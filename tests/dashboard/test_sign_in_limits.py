@@ -35,7 +35,7 @@ def test_t08_ten_wrong_passwords_shut_the_door_alike_for_known_and_unknown_names
     assert {answer.status_code for answer in answers[:10]} == {200}
     assert answers[10].status_code == 429
     assert 0 < int(answers[10]["Retry-After"]) <= 900
-    assert b"Too many wrong passwords from here; try again in" in answers[10].content
+    assert b"Too many wrong passwords; try again in" in answers[10].content
     assert b"correct" in answers[0].content
     shown = answers[0].content.replace(name.encode(), b"")
     assert b"nobody" not in shown
@@ -58,6 +58,18 @@ def test_t08_one_address_cannot_try_everybody(sign_in):
         sign_in_limits.note_failure(f"user-{number}", "10.0.0.1", now)
 
     assert sign_in("ada", RIGHT).status_code == 429
+
+
+@pytest.mark.parametrize("name", ["ada", "nobody"])
+def test_t08_an_account_cannot_be_tried_from_ever_new_addresses(sign_in, name):
+    """What a proxy says of addresses, a job beside it can say too."""
+    sign_in("ada", RIGHT, address="10.0.9.9")
+    now = timezone.now()
+    for number in range(sign_in_limits.MOST_FROM_EVERYWHERE):
+        sign_in_limits.note_failure(name, f"10.1.0.{number}", now)
+
+    assert sign_in(name, RIGHT, address="10.0.0.1").status_code == 429
+    assert sign_in("ada", RIGHT, address="10.0.9.9").status_code == 302  # its owner was here before
 
 
 def test_a_right_password_clears_the_count(sign_in):
