@@ -17,6 +17,7 @@ class Ending:
         codes: dict[int, int] | None = None,
         stop_reason: str | None = None,
         stop_heard: bool = False,
+        stop_outlasted_s: float | None = None,
         infra: str | None = None,
         over_memory: str | None = None,
         over_limit: str | None = None,
@@ -36,6 +37,7 @@ class Ending:
         self.codes = codes or {}  # by rank, the first failure first
         self.stop_reason = stop_reason  # of a stop that reached living processes
         self.stop_heard = stop_heard  # a rank caught our SIGTERM before its script returned
+        self.stop_outlasted_s = stop_outlasted_s  # the grace after which it had to be killed
         self.infra = infra
         self.over_memory = over_memory
         self.over_limit = over_limit  # ended by us because of the limit that this sentence names

@@ -106,7 +106,10 @@ def _abort_note(ending: Ending) -> str:
 def _stopped(ending: Ending) -> Verdict | None:
     if ending.stop_reason is None:
         return None
-    return Verdict(KIND_OF_STOP[ending.stop_reason], _STOP_SENTENCES[ending.stop_reason])
+    sentence = _STOP_SENTENCES[ending.stop_reason]
+    if ending.stop_outlasted_s is not None:
+        sentence += f" It did not end within {round(ending.stop_outlasted_s, 1):g} s and was killed."
+    return Verdict(KIND_OF_STOP[ending.stop_reason], sentence)
 
 
 def _over_memory(ending: Ending) -> Verdict | None:

@@ -8,7 +8,7 @@ import signal
 
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.orders import StopOrder
-from orchestrator.supervisor.processes import ProcessId, handles, send_signal
+from orchestrator.supervisor.processes import ProcessId, handles, is_alive, send_signal
 from orchestrator.supervisor.run import Run
 
 _RESCAN_S = 0.2  # for ranks that started after the first look
@@ -20,6 +20,8 @@ class Stopping:
     def __init__(self, order: StopOrder, now_s: float) -> None:
         self.reason = order.reason
         self.heard = False  # a rank whose script had not returned catches SIGTERM: it knows
+        self.outlasted_s: float | None = None  # the grace, once a rank that was told had not ended within it
+        self._began_s = now_s
         self._deadline_s = now_s + order.grace_s
         self._signalled: set[ProcessId] = set()
         self._saving: set[ProcessId] = set()  # asked to save, and not yet to end
@@ -35,6 +37,8 @@ class Stopping:
     def step(self, run: Run, folder: AttemptFolder, now_s: float) -> None:
         """Signal ranks not signalled yet; end the sandbox where there is nothing to wait for (any more)."""
         if now_s >= self._deadline_s:
+            if self.outlasted_s is None and any(is_alive(process) for process in self._signalled):
+                self.outlasted_s = self._deadline_s - self._began_s
             run.kill()
             return
         if now_s < self._next_scan_s:

@@ -256,6 +256,7 @@ class Supervision:
             codes=rank_reports.read_exit_codes(folder, launch.ranks) if launch.ranks > 1 else {},
             stop_reason=self._stopping.reason if self._stopping else None,
             stop_heard=self._stopping.heard if self._stopping else False,
+            stop_outlasted_s=self._stopping.outlasted_s if self._stopping else None,
             infra=infra,
             over_memory=self._over_memory or self._memory.killed_at_limit(group),
             over_limit=self._over_limit,

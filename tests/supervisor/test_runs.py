@@ -144,6 +144,7 @@ def test_f25_a_script_that_ignores_the_stop_is_killed_after_the_grace(
     record = attempt.finish()
 
     assert record["kind"] == "cancelled"
+    assert record["detail"] == "Cancelled on request. It did not end within 0.5 s and was killed."
     assert record["ranks"][0]["finished"] is False
     assert 0.5 <= time.monotonic() - asked_s < 5
     assert with_nonce(attempt.nonce) == []

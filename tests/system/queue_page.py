@@ -29,11 +29,18 @@ class QueuePage:
 
 
 @contextmanager
-def open_queue(server: Server) -> Iterator[QueuePage]:
+def signed_in(server: Server) -> Iterator[httpx.Client]:
+    """A browser of the first admin's."""
     url = f"http://127.0.0.1:{server.port}"
     with httpx.Client(base_url=url, follow_redirects=True, timeout=20) as browser:
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get("/login").text)
         assert token is not None
         form = {"csrfmiddlewaretoken": token[1], "username": "root", "password": "root's password"}
         assert browser.post("/login", data=form, headers={"Referer": f"{url}/login"}).status_code == 200
+        yield browser
+
+
+@contextmanager
+def open_queue(server: Server) -> Iterator[QueuePage]:
+    with signed_in(server) as browser:
         yield QueuePage(browser)

@@ -1,13 +1,17 @@
 """A script that wants everything it should not have; its page tells what happened (sections 3.5 and 8)."""
 
+import html
 import json
 import os
 import socket
+from collections.abc import Callable
 
 import pytest
 
 from orchestrator.supervisor import landlock, sandbox
+from tests.system.queue_page import signed_in
 from tests.system.server import Server, alive
+from tests.system.trainings import train
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +69,25 @@ if os.fork() == 0:
         time.sleep(600)
     os._exit(0)
 print("ready", flush=True)
+time.sleep(600)
+"""
+TAKES_ALL_PROCESSES = """
+import os, time
+while True:
+    if os.fork() == 0:
+        time.sleep(600)
+"""
+TAKES_ALL_MEMORY = """
+held = []
+while True:
+    held.append(bytearray(16 << 20))
+"""
+TAKES_ALL_DISK = """
+import os, time
+with open("big", "wb") as file:
+    for number in range(24):
+        os.posix_fallocate(file.fileno(), number << 26, 1 << 26)
+        time.sleep(0.1)
 time.sleep(600)
 """
 HOLDS_A_NOTE = (
@@ -134,3 +157,28 @@ def test_t16_a_script_that_refuses_to_leave_is_gone_with_its_daemon(server: Serv
 
     assert ended["state"] == "cancelled"
     server.wait_until(lambda: not alive(members), limit_s=10)
+    with signed_in(server) as browser:
+        page = html.unescape(browser.get(f"/jobs/{job}").text)
+    assert "did not end within 1 s" in page
+
+
+def test_t15_what_takes_all_there_is_meets_its_limit_and_its_page_says_which(
+    make_server: Callable[..., Server], sandboxed: None
+) -> None:
+    server = make_server("cpu:4", {"BERTH_JOB_DISK_GIB": "1"}).start()
+    neighbour = train(server, 100)
+    jobs = {
+        "limit of 4,096": server.submit(TAKES_ALL_PROCESSES, max_retries=0),
+        "its limit of 0.25 GiB": server.submit(TAKES_ALL_MEMORY, memory_gib=0.25, max_retries=0),
+        "of disk, more than its limit of 1.0 GiB": server.submit(TAKES_ALL_DISK, max_retries=0),
+    }
+
+    with signed_in(server) as browser:
+        for words, job in jobs.items():
+            assert server.wait_for_end(job, limit_s=120)["state"] == "failed", words
+            page = html.unescape(browser.get(f"/jobs/{job}").text)
+            assert words in page
+            assert server.attempts(job)[-1]["sandbox"]["level"] == sandbox.detect()
+        ended = server.wait_for_end(neighbour)
+    assert (ended["state"], ended["attempt_count"]) == ("succeeded", 1)
+    assert not [pid for job in jobs.values() for pid in server.members(job)]
