@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,11 +17,17 @@ from benchmarks.figures import ROOT
 from benchmarks.server import Client, Server
 
 FOLDER = ROOT / "docs" / "screens"
-DEVICES = "sim:8x80GiB"
+DEVICES = "sim:8x2GiB"
 WIDTHS = (1440, 390)
 SCHEMES = ("light", "dark")
 SETTLE_MS = 2_500
 FULL_WAIT_S = 20.0
+LONGEST_MS = 60_000
+MEASURED_WITHIN_MS = 300_000
+DRAWN = """() => [...document.querySelectorAll(".chart-plot")]
+  .map(plot => [plot, plot.getBoundingClientRect()])
+  .filter(([, { top, height }]) => height && top < innerHeight)
+  .every(([plot]) => plot.querySelector(".main-svg"))"""
 BROKEN_SCRIPT = "raise SystemExit('CUDA was not what it seemed')\n"
 
 
@@ -35,6 +42,7 @@ def main() -> int:
                 "empty",
                 {"overview": "/", "queue": "/queue", "jobs": "/jobs", "datasets": "/datasets"},
             )
+            measure(visitor)
             pages = fill(server.client())
             time.sleep(FULL_WAIT_S)  # the time line and the sparklines get something to show
             shoot(visitor, "", pages)
@@ -49,13 +57,30 @@ def main() -> int:
     return 0
 
 
+def measure(visitor: Visitor) -> None:
+    """A small comparison of strategies, so that its page has something to show."""
+    with visitor.context() as context:
+        page = context.new_page()
+        page.goto(f"{visitor.url}/benchmarks")
+        for name, text in (("Batch sizes", "64 128"), ("Timed steps", "6")):
+            page.get_by_label(name).fill(text)
+        page.get_by_role("button", name="Run").click()
+        page.locator("#cells-title").wait_for(timeout=MEASURED_WITHIN_MS)
+
+
 def fill(client: Client) -> dict[str, str]:
     """Jobs that run, wait, share, ended and failed; the pages to show them on."""
-    first = submit(client, "tiny-gpt", "--lr", "3e-4", gpus=2, tags=["paper-x"])
-    second = submit(client, "tiny-gpt-lr", "--lr", "1e-3", gpus=2, tags=["paper-x"])
-    submit(client, "vit-s", gpu_memory_gib=30)
-    submit(client, "ner", gpu_memory_gib=24)
-    submit(client, "quick", "--steps", "3000", total_steps=3000)
+    data = Path(tempfile.gettempdir()) / "data" / "shakespeare.txt"
+    data.parent.mkdir(exist_ok=True)
+    data.write_text("To be, or not to be\n" * 50_000)
+    client.post("/datasets", {"name": "shakespeare", "path": str(data), "description": "all plays"})
+    first = submit(client, "tiny-gpt", *busy(1200, 6), "--lr", "3e-4", gpus=2, tags=["paper-x"])
+    second = submit(client, "tiny-gpt-lr", *busy(900, 4), "--lr", "1e-3", gpus=2, tags=["paper-x"])
+    submit(client, "vit-s", *busy(700, 3), gpu_memory_gib=1)
+    submit(client, "ner", *busy(400, 2), gpu_memory_gib=0.75)
+    seeds = submit(
+        client, "seeds", "--steps", "3000", total_steps=3000, array="0-2", datasets=["shakespeare@1"]
+    )
     failed = client.post("/jobs", {"name": "broken", "source": {"text": BROKEN_SCRIPT}, "max_retries": 0})[
         "id"
     ]
@@ -70,7 +95,7 @@ def fill(client: Client) -> dict[str, str]:
         "jobs": "/jobs",
         "job": f"/jobs/{first}",
         "job-failed": f"/jobs/{failed}",
-        "compare": f"/compare?jobs={first},{second}",
+        "compare": f"/compare?jobs={first},{second},{seeds}",
         "submit": "/submit",
         "datasets": "/datasets",
         "benchmarks": "/benchmarks",
@@ -85,6 +110,11 @@ def fill(client: Client) -> dict[str, str]:
     }
 
 
+def busy(held_mib: int, work_ms: int) -> list[str]:
+    """Arguments with which the script shows on its device."""
+    return ["--hold-mib", str(held_mib), "--work-ms", str(work_ms)]
+
+
 def shoot(visitor: Visitor, suffix: str, pages: Mapping[str, str]) -> None:
     for width in WIDTHS:
         for scheme in SCHEMES:
@@ -93,6 +123,7 @@ def shoot(visitor: Visitor, suffix: str, pages: Mapping[str, str]) -> None:
                 for name, address in pages.items():
                     page.goto(visitor.url + address)
                     page.wait_for_timeout(SETTLE_MS)
+                    page.wait_for_function(DRAWN, timeout=LONGEST_MS)
                     page.screenshot(path=picture(name, suffix, width, scheme))
 
 

@@ -1,4 +1,7 @@
-"""Reports seven curves: the first steps at once, then ten a second.  ``curves.py [--lr X] [--steps N] [--at-once N]``."""
+"""Reports seven curves: the first steps at once, then ten a second.
+
+``curves.py [--lr X] [--steps N] [--at-once N] [--hold-mib N] [--work-ms N]``; the members of an array differ.
+"""
 
 import argparse
 import json
@@ -12,8 +15,11 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=3e-4)
 parser.add_argument("--steps", type=int, default=20_000)
 parser.add_argument("--at-once", type=int, default=5_000)
+parser.add_argument("--hold-mib", type=int, default=0, help="memory that is in use all the time")
+parser.add_argument("--work-ms", type=float, default=0, help="processor time of a step")
 given = parser.parse_args()
-noise = random.Random(1).random  # noqa: S311  # noise, no secret
+noise = random.Random(1 + int(os.environ.get("BERTH_ARRAY_INDEX") or 0)).random  # noqa: S311  # noise, no secret
+held = b"\1" * (given.hold_mib << 20)
 speed = 4_000 * (3e-4 / given.lr) ** 0.3
 
 # One rank reports; the others keep it company.
@@ -37,4 +43,7 @@ with Path(os.environ["BERTH_METRICS_FILE"] if is_first else os.devnull).open("a"
         if step % 20 == 0:
             print(f"step {step} loss {loss:.3f} lr {point['lr']:.2e}", flush=True)
         if step >= given.at_once:
+            worked_until = time.thread_time() + given.work_ms / 1000
+            while time.thread_time() < worked_until:
+                pass
             time.sleep(0.1)

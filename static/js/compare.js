@@ -11,7 +11,7 @@ const { x, smooth, log, baseline } = by("view").elements;
 const charts = new Map();
 const address = new URLSearchParams(location.search);
 const hidden = new Set(address.get("hidden")); // letters of jobs
-let zoomed = address.get("zoom")?.split("~").map(Number) ?? null; // the same on all charts
+let zoomed = address.get("zoom")?.split("_").map(Number) ?? null; // the same on all charts
 if (zoomed?.length !== 2 || !zoomed.every(Number.isFinite)) zoomed = null;
 let focus = null; // the letter of a line beyond the coloured ones that is looked at
 const first = firstOf(by("charts"), draw);
@@ -28,13 +28,10 @@ async function readAll() {
 
 async function read(job) {
   const answer = await job.numbers.ask(x.value);
-  if (!answer.ok) {
-    toast(`The numbers of ${job.name} could not be read (${answer.status}).`, { bad: true });
-    return;
-  }
+  if (!answer.ok) return toast(`The numbers of ${job.name} could not be read (${answer.status}).`, { bad: true });
   const told = await answer.json();
-  job.numbers.take(told);
   job.seq = told.seq;
+  return job.numbers.take(told);
 }
 
 async function readWindow(job) {
@@ -58,12 +55,17 @@ function draw() {
   const names = [...new Set(jobs.flatMap(({ numbers }) => numbers.charts.flat()))];
   by("charts-empty").hidden = names.length > 0;
   for (const name of first(names)) {
-    const chart = charts.get(name) ?? new Chart(by("charts"), { title: name, fromZero: isRate(name), onWindow: zoom });
-    charts.set(name, chart);
+    const chart = charts.get(name) ?? makeChart(name);
     Object.assign(chart, { xKind: x.value, logScale: log.checked, smooth: Number(smooth.value) });
-    chart.look(zoomed);
     chart.show(jobs.map((job, at) => line(job, at, name)).filter(({ data, label }) => data && !hidden.has(label)));
   }
+}
+
+function makeChart(name) {
+  const chart = new Chart(by("charts"), { title: name, fromZero: isRate(name), onWindow: zoom });
+  charts.set(name, chart);
+  chart.look(zoomed);
+  return chart;
 }
 
 function line({ numbers, part, letter }, at, name) {
@@ -74,10 +76,9 @@ function line({ numbers, part, letter }, at, name) {
 async function zoom(ends) {
   zoomed = ends;
   for (const job of jobs) job.part = null;
-  keepInAddress("zoom", ends?.map((end) => Number(end.toPrecision(8))).join("~"));
-  draw();
-  if (!ends) return;
-  await Promise.all(jobs.map(readWindow));
+  keepInAddress("zoom", ends?.map((end) => Number(end.toPrecision(8))).join("_"));
+  for (const chart of charts.values()) chart.look(ends);
+  if (ends) await Promise.all(jobs.map(readWindow));
   draw();
 }
 
@@ -90,7 +91,7 @@ by("view").addEventListener("input", ({ target }) => {
   keepInAddress("log", log.checked && "1");
   if (target !== x) return draw();
   keepInAddress("x", x.value === "step" ? "" : x.value);
-  for (const job of jobs) job.numbers.forget();
+  for (const job of jobs) job.numbers.take();
   zoom(null);
   return readAll();
 });

@@ -36,11 +36,6 @@ export function kept(key) {
   }
 }
 
-export function keptList(key, isGood) {
-  const found = kept(key);
-  return Array.isArray(found) ? found.filter(isGood) : [];
-}
-
 export function keep(key, value) {
   try {
     localStorage.setItem(key, JSON.stringify(value));

@@ -1,6 +1,6 @@
 // The table of jobs, live: the filters swap it through htmx; jobs are chosen with Space or the boxes, then one thing for all of them.
 import { post, soon } from "./actions.js";
-import { button, by, keep, keptList, make } from "./dom.js";
+import { button, by, keep, kept, make } from "./dom.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import "./shell.js";
 
@@ -78,7 +78,8 @@ function watchFilters() {
 }
 
 function savedFilters() {
-  return keptList(FILTERS_KEY, (one) => typeof one?.name === "string" && typeof one?.query === "string");
+  const found = kept(FILTERS_KEY);
+  return (Array.isArray(found) ? found : []).filter((one) => typeof one?.name === "string" && typeof one?.query === "string");
 }
 
 function keepFilters(filters) {

@@ -1,7 +1,7 @@
 // The keys and the palette (anything by name, and what can be done to the thing that is open): loaded at their first use.
 // Single keys are off while a field has focus, or in the account; the page of keys (/keys) tells them all.
 import { post, send, soon, toast, undo } from "./actions.js";
-import { by, icon, keep, keptList, make, openDialog } from "./dom.js";
+import { by, icon, keep, kept, make, openDialog } from "./dom.js";
 
 const GO = { o: "/", q: "/queue", j: "/jobs", c: "/compare", d: "/datasets", b: "/benchmarks", u: "/usage", p: "/pools" };
 const G_MS = 1500;
@@ -207,7 +207,8 @@ function agreed(question, name) {
 }
 
 function recent() {
-  return keptList(RECENT_KEY, (hit) => typeof hit?.title === "string" && /^\/(?!\/)/.test(hit.url));
+  const found = kept(RECENT_KEY);
+  return (Array.isArray(found) ? found : []).filter((hit) => typeof hit?.title === "string" && /^\/(?!\/)/.test(hit.url));
 }
 
 function remember({ kind, title, detail, url }) {

@@ -42,7 +42,7 @@ export class Metrics {
 
   #readAnew() {
     this.#charts.forEach((chart) => chart.window && chart.follow());
-    this.#numbers.forget();
+    this.#numbers.take();
     this.reread(true);
   }
 

@@ -19,14 +19,10 @@ export class Numbers {
     return fetch(`/api/v1/jobs/${this.job}/metrics?${query}`);
   }
 
-  forget() {
-    this.series.clear();
-    this.charts = [];
-  }
-
-  take({ series, charts }) {
+  // What was read; without it there is nothing until the next read.
+  take({ series = {}, charts = [] } = {}) {
     this.charts = charts;
-    for (const [name, data] of Object.entries(series)) this.series.set(name, data);
+    this.series = new Map(Object.entries(series));
     this.start = Math.min(...[...this.series.values()].map((data) => data.x[0] ?? Infinity));
   }
 

@@ -3,7 +3,6 @@ import { by, keepInAddress, write } from "./dom.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import { colour, onThemeChange, sawReading } from "./shell.js";
 import { live } from "./socket.js";
-import { gib } from "./words.js";
 
 const SLOTS = 120; // a minute at 2 Hz
 const WAITING = new Set(["queued", "held", "backoff"]);
@@ -65,7 +64,7 @@ function showReading([device, use, used, watts, degrees, byJob, foreign], isTick
   const tile = document.querySelector(`[data-device="${CSS.escape(device)}"]`);
   if (!tile) return;
   write(tile.querySelector("[data-use]"), use === null ? "" : `${Math.round(use)} %`);
-  write(tile.querySelector("[data-memory]"), used === null ? "" : gib(used));
+  write(tile.querySelector("[data-memory]"), used === null ? "" : (used / 1024 ** 3).toFixed(1));
   write(tile.querySelector("[data-heat]"), [degrees === null ? "" : `${Math.round(degrees)} °C`, watts === null ? "" : `${Math.round(watts)} W`].filter(Boolean).join(" · "));
   const total = totals.get(device);
   if (total) {

@@ -3,7 +3,6 @@ import { by, icon, make, write } from "./dom.js";
 import { live } from "./socket.js";
 import { clock, serverNow, startTimes } from "./words.js";
 
-
 let pressed = Promise.resolve();
 
 function startKeys() {

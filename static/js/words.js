@@ -1,11 +1,6 @@
 // How times and counts are written (the same rules as orchestrator/words.py), and kept fresh on the page.
 import { make, write } from "./dom.js";
 
-// Beside a total in GiB, so without the unit.
-export function gib(count) {
-  return (count / 1024 ** 3).toFixed(1);
-}
-
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));
   const [days, hours] = [Math.floor(whole / 86400), Math.floor((whole % 86400) / 3600)];
