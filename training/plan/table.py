@@ -89,4 +89,7 @@ def format_s(seconds: float) -> str:
 
 
 def say_bytes(size: float) -> str:
-    return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / 2**20:.1f} MiB"
+    for unit, name in ((_GIB, "GiB"), (2**20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size / 1024:.1f} KiB"
