@@ -64,7 +64,7 @@ def measure(visitor: Visitor) -> None:
         page.goto(f"{visitor.url}/benchmarks")
         for name, text in (("Batch sizes", "64 128"), ("Timed steps", "6")):
             page.get_by_label(name).fill(text)
-        page.get_by_role("button", name="Run").click()
+        page.get_by_role("button", name="Run", exact=True).click()
         page.locator("#cells-title").wait_for(timeout=MEASURED_WITHIN_MS)
 
 

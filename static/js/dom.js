@@ -54,9 +54,7 @@ export function keepInAddress(name, value) {
 
 // From the page's one sprite.
 export function icon(name) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("class", "icon");
-  svg.setAttribute("aria-hidden", "true");
-  svg.innerHTML = `<use href="${document.documentElement.dataset.icons}#${name}"/>`;
-  return svg;
+  const box = make("i");
+  box.innerHTML = `<svg class="icon" aria-hidden="true"><use href="${document.documentElement.dataset.icons}#${name}"/></svg>`;
+  return box.firstChild;
 }

@@ -61,7 +61,7 @@ function act(event) {
     clear();
     refresh("jobs");
   };
-  if (action === "cancel") return soon(`Cancelling ${count} ${count === 1 ? "job" : "jobs"} in 5 s.`, run);
+  if (action === "cancel") return soon(`Cancelling ${count} job${count > 1 ? "s" : ""} in 5 s.`, run);
   return run();
 }
 

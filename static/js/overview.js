@@ -43,7 +43,7 @@ function watchWall() {
     for (const reading of data.readings) showReading(reading, frame.type === "tick");
     write(by("host"), data.host_words);
   });
-  const redraw = () => { for (const device of recent.keys()) draw(device); };
+  const redraw = () => recent.forEach((_, device) => draw(device));
   onRefresh(redraw);
   onThemeChange(redraw);
   addEventListener("resize", redraw);
@@ -61,31 +61,35 @@ function showReading([device, use, used, watts, degrees, byJob, foreign], isTick
     values.push(use);
     recent.set(device, values.slice(-SLOTS));
   }
-  const tile = document.querySelector(`[data-device="${CSS.escape(device)}"]`);
+  const tile = tileOf(device);
   if (!tile) return;
   write(tile.querySelector("[data-use]"), use === null ? "" : `${Math.round(use)} %`);
   write(tile.querySelector("[data-memory]"), used === null ? "" : (used / 1024 ** 3).toFixed(1));
-  write(tile.querySelector("[data-heat]"), [degrees === null ? "" : `${Math.round(degrees)} °C`, watts === null ? "" : `${Math.round(watts)} W`].filter(Boolean).join(" · "));
+  write(tile.querySelector("[data-heat]"), [degrees !== null && `${Math.round(degrees)} °C`, watts !== null && `${Math.round(watts)} W`].filter(Boolean).join(" · "));
   const total = totals.get(device);
   if (total) {
     for (const [job, bytes] of Object.entries(byJob)) widen(tile.querySelector(`[data-share="${CSS.escape(job)}"]`), bytes / total);
     widen(tile.querySelector("[data-foreign]"), foreign / total);
   }
-  draw(device, tile);
+  draw(device);
 }
 
 function widen(bar, share) {
   if (bar) bar.style.width = `${Math.min(100, share * 100).toFixed(1)}%`;
 }
 
-function draw(device, tile = document.querySelector(`[data-device="${CSS.escape(device)}"]`)) {
-  const canvas = tile?.querySelector("[data-spark]");
+function tileOf(device) {
+  return document.querySelector(`[data-device="${CSS.escape(device)}"]`);
+}
+
+function draw(device) {
+  const canvas = tileOf(device)?.querySelector("[data-spark]");
   const values = recent.get(device) ?? [];
-  if (canvas && values.some((share) => share !== null)) drawSpark(canvas, values, SLOTS);
+  if (canvas && values.some((share) => share !== null)) drawSpark(canvas, values);
 }
 
 // A sparkline on a canvas, 0 to 100: 16 of these cost 2 ms a tick.
-function drawSpark(canvas, values, slots) {
+function drawSpark(canvas, values) {
   const ratio = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   if (!width) return;
@@ -97,7 +101,7 @@ function drawSpark(canvas, values, slots) {
   pen.clearRect(0, 0, width, height);
   pen.fillStyle = colour("line");
   pen.fillRect(0, height - 1, width, 1);
-  const step = width / (slots - 1);
+  const step = width / (SLOTS - 1);
   const first = width - (values.length - 1) * step;
   const y = (share) => 2 + (height - 4) * (1 - Math.min(100, Math.max(0, share)) / 100);
   pen.beginPath();

@@ -45,22 +45,25 @@ const SAID = { running: "started", succeeded: "finished", failed: "failed", time
 
 function startNotices() {
   const me = document.documentElement.dataset.user;
-  const states = new Map();
+  const rows = new Map();
   live.addEventListener("frame", ({ detail: frame }) => {
     if (frame.topic !== "jobs" || !frame.data) return;
     for (const row of frame.data.jobs) {
-      const before = states.get(row.id);
-      states.set(row.id, row.state);
-      if (frame.type !== "snapshot" && before && before !== row.state && row.owner === me && SAID[row.state]) tell(row);
+      const before = rows.get(row.id);
+      rows.set(row.id, row);
+      if (frame.type === "snapshot" || !before || row.owner !== me) continue;
+      const isBroken = before.diverged === null && row.diverged !== null;
+      const said = isBroken ? "got a loss of NaN" : before.state !== row.state && SAID[row.state];
+      if (said) tell(row, said);
     }
   });
   if (!live.has("jobs")) live.subscribe("jobs", () => {}, { sleeps: false });
 }
 
-async function tell(row) {
+async function tell(row, said) {
   const { toast } = await import("./actions.js");
   const open = { label: "Open", run: () => { location.href = `/jobs/${row.job}`; } };
-  toast(`${row.name} ${SAID[row.state]}.`, { bad: row.state === "failed", action: by("job")?.dataset.job === row.job ? null : open });
+  toast(`${row.name} ${said}.`, { bad: row.state === "failed", action: by("job")?.dataset.job === row.job ? null : open });
 }
 
 function showProblems(problems) {
