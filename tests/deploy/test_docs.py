@@ -26,6 +26,7 @@ PAGES = (
     "how-to/install",
     "how-to/upgrade",
     "how-to/back-up",
+    "how-to/restore",
     "how-to/monitor",
     "how-to/harden",
     "troubleshooting",
@@ -35,7 +36,6 @@ ELSEWHERE = {
     "git": "needs a remote",
     "docker": "no engine here; the file is checked in test_compose.py",
     "systemctl": "needs a user manager; the units are checked in test_service_units.py",
-    "echo": "writes .env",
     "make": "its targets are checked below; they become manage.py",
     "0": "a line of a crontab",
 }
@@ -78,6 +78,8 @@ def test_every_command_of_the_pages_works(server: Server, tmp_path: Path) -> Non
             if command[0] == "curl":
                 path = command[1].partition("/api/v1")[2]
                 assert server.call("GET", path)[0] == 200, line
+            elif command[0] == "echo":
+                subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True)
             elif command[0] == ".venv/bin/python":
                 done = _manage(server, settings, command[1:], tmp_path)
                 assert done.returncode == 0, f"{page}: {line}\n{done.stdout}{done.stderr}"
@@ -90,6 +92,8 @@ def test_every_command_of_the_pages_works(server: Server, tmp_path: Path) -> Non
     finally:
         server.clean_up()
     assert ran >= 15
+    passwords = (tmp_path / ".env").read_text()  # those without which docker-compose.yml refuses
+    assert re.findall(r"^(\w+)=\w{48}$", passwords, re.MULTILINE) == ["POSTGRES_PASSWORD", "REDIS_PASSWORD"]
 
 
 def _manage(
