@@ -82,6 +82,9 @@ def _make_payload(chance: random.Random) -> bytes:
             + str(chance.randint(-9, 1 << 65)).encode()
             + b"}",
             b'{"op":"unsubscribe","topic":"' + topic + b'"}',
+            b'{"op":"lines","topic":"'
+            + topic
+            + b'","from":%d,"count":%d}' % (chance.randint(-9, 1 << 65), chance.randint(-9, 900)),
             b'{"op":"subscribe","topic":["jobs"],"after":{}}',
             b'{"op":null}',
             b"[" * chance.randint(1, 3000),
