@@ -9,7 +9,7 @@ from orchestrator import scheduling
 from orchestrator.forecast.lasting import Lasting, foretell
 from orchestrator.models import Job
 
-LONGEST_S = 0.03  # numbers that are left then are not asked about; reached where some thousand jobs wait
+LONGEST_S = 0.03  # of computing; numbers that are left then are not asked about; reached where some thousand jobs wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ def _starts(
     asked = _start(str(job.pk), decisions, state.now)
     if asked is not None:
         yield job.gpus, asked
-    deadline = time.monotonic() + LONGEST_S
+    deadline = time.thread_time() + LONGEST_S
     for count in _counts(job, state):
-        if time.monotonic() > deadline:
+        if time.thread_time() > deadline:
             return
         decided = scheduling.decide(_with(state, str(job.pk), count), policy)
         if (start := _start(str(job.pk), decided, state.now)) is not None:

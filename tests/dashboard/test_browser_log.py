@@ -189,6 +189,24 @@ def test_a_link_leads_to_its_lines_and_long_lines_open(open_page, ada, write_log
     assert len(log.locator(".is-linked").first.inner_text()) > 9000
 
 
+def test_colours_of_a_terminal_last_until_they_are_ended(open_page, ada, write_log):
+    marks = ["", "1;31", "22", "0;4;96", "24;39", "38;5;2", "48;2;1;2;3", "7", ""]
+    attempt, _ = write_log("".join(f"\x1b[{mark}m{part}" for part, mark in enumerate(marks)) + "\n")
+    page = open_page(ada, f"/jobs/{attempt.job_id}")
+    content = page.locator("#log .line > span")
+    expect(content).to_have_text("012345678", timeout=20_000)
+
+    styled = content.locator("span").evaluate_all("all => all.map(one => [one.textContent, one.className])")
+    assert styled == [
+        ["1", "ansi-bold ansi-1"],
+        ["2", "ansi-1"],
+        ["3", "ansi-underline ansi-6"],
+        ["5", "ansi-2"],
+        ["6", "ansi-2"],
+        ["7", "ansi-2"],
+    ]
+
+
 def test_the_lines_of_all_ranks_stand_in_the_order_they_were_seen(
     home, open_page, ada, make_attempt, make_device
 ):
