@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 SUITE = (
@@ -38,9 +40,18 @@ def find_programs() -> Path | None:
     return next((folder for folder in reversed(folders) if (folder / "initdb").exists()), None)
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """A PostgreSQL that trusts everybody on this machine."""
+
+    url: str  # for DATABASE_URL
+    start: Callable[[], None]
+    stop: Callable[[], None]  # at once, as by a power cut
+
+
 @contextlib.contextmanager
-def running(programs: Path, *, durable: bool = False) -> Iterator[str]:
-    """A cluster that trusts everybody on this machine; yields its DATABASE_URL.
+def cluster(programs: Path, *, durable: bool = False) -> Iterator[Cluster]:
+    """A started cluster in a folder that goes with it.
 
     Args:
         durable: a commit is on the disk when it returns, as in use; tests need not wait for that.
@@ -55,14 +66,27 @@ def running(programs: Path, *, durable: bool = False) -> Iterator[str]:
         data, port = folder / "data", _free_port()
         _run([programs / "initdb", "--no-sync", "-U", "berth", "-A", "trust", "-D", data], user)
         options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync={'on' if durable else 'off'}"
-        _run([programs / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", options, "start"], user)
+        control = [programs / "pg_ctl", "-w", "-D", data]
+        one = Cluster(
+            f"postgresql://berth@127.0.0.1:{port}/postgres",
+            partial(_run, [*control, "-l", folder / "log", "-o", options, "start"], user),
+            partial(_run, [*control, "-m", "immediate", "stop"], user),
+        )
+        one.start()
         try:
-            yield f"postgresql://berth@127.0.0.1:{port}/postgres"
+            yield one
         finally:
-            _run([programs / "pg_ctl", "-w", "-m", "immediate", "-D", data, "stop"], user)
+            one.stop()
 
 
-def _run(command: list[object], user: dict[str, object]) -> None:
+@contextlib.contextmanager
+def running(programs: Path, *, durable: bool = False) -> Iterator[str]:
+    """The DATABASE_URL of a cluster, as long as it runs."""
+    with cluster(programs, durable=durable) as one:
+        yield one.url
+
+
+def _run(command: Sequence[object], user: dict[str, object]) -> None:
     subprocess.run(
         [str(word) for word in command],
         check=True,

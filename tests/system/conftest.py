@@ -22,7 +22,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 @pytest.fixture(scope="session")
 def server(prepared: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of eight simulated GPUs that all tests of a session share; each leaves it idle and whole."""
-    server = _copy(prepared, tmp_path_factory.mktemp("shared") / "berth", "sim:8x80GiB")
+    server = copy_prepared(prepared, tmp_path_factory.mktemp("shared") / "berth", "sim:8x80GiB")
     try:
         yield server.start()
     finally:
@@ -35,7 +35,7 @@ def make_server(prepared: tuple[Path, str], tmp_path: Path) -> Iterator[Callable
     made: list[Server] = []
 
     def make(devices: str = "cpu:2", extra: Mapping[str, str] | None = None) -> Server:
-        made.append(_copy(prepared, tmp_path / f"berth{len(made)}", devices, extra))
+        made.append(copy_prepared(prepared, tmp_path / f"berth{len(made)}", devices, extra))
         return made[-1]
 
     yield make
@@ -49,7 +49,7 @@ def own_server(make_server: Callable[..., Server]) -> Server:
     return make_server().start()
 
 
-def _copy(
+def copy_prepared(
     prepared: tuple[Path, str], home: Path, devices: str, extra: Mapping[str, str] | None = None
 ) -> Server:
     template, token = prepared

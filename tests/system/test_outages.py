@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def outage(prepared: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of four CPU slots that the tests of this module hurt and leave whole."""
-    from tests.system.conftest import _copy
+    from tests.system.conftest import copy_prepared
 
-    server = _copy(prepared, tmp_path_factory.mktemp("outage") / "berth", "cpu:4")
+    server = copy_prepared(prepared, tmp_path_factory.mktemp("outage") / "berth", "cpu:4")
     try:
         yield server.start()
     finally:

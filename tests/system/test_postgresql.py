@@ -1,16 +1,19 @@
-"""A server on PostgreSQL, which allows only so many connections."""
+"""A server on PostgreSQL, which may be away, and allows only so many connections."""
 
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tests import postgresql
 from tests.conftest import lacking
+from tests.system.conftest import copy_prepared
 from tests.system.server import REPOSITORY, Server
+from tests.system.trainings import train
 
 pytestmark = pytest.mark.slow
 
@@ -25,17 +28,27 @@ sys.stdout.write(tokens.issue(root, name="tests", scope="admin")[1])
 """
 
 
-@pytest.fixture
-def server(make_server) -> Iterator[Server]:
-    """A running server whose database is a PostgreSQL of this test's own."""
+@pytest.fixture(scope="module")
+def database() -> Iterator[postgresql.Cluster]:
     programs = postgresql.find_programs()
     if programs is None:
         lacking("PostgreSQL (apt install postgresql)")
-    with postgresql.running(programs) as url:
-        server: Server = make_server("sim:2x80GiB", {"DATABASE_URL": url})
+    with postgresql.cluster(programs) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def server(
+    prepared: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory, database: postgresql.Cluster
+) -> Iterator[Server]:
+    """A running server whose database is a PostgreSQL of this module's own."""
+    home = tmp_path_factory.mktemp("postgresql") / "berth"
+    server = copy_prepared(prepared, home, "sim:2x80GiB", {"DATABASE_URL": database.url})
+    try:
         _manage(server, "migrate", "--verbosity", "0")
         server.token = _manage(server, "shell", "-v", "0", "-c", FIRST_PERSON).strip()
         yield server.start()
+    finally:
         server.clean_up()  # before its database goes
 
 
@@ -44,6 +57,27 @@ def _manage(server: Server, *arguments: str) -> str:
     return subprocess.run(
         command, cwd=REPOSITORY, env=server.environment, capture_output=True, text=True, check=True
     ).stdout
+
+
+def test_f41_a_training_goes_on_while_the_database_is_down_and_is_caught_up_with(server, database):
+    training = train(server, 200)
+    server.wait_for_line(training, "step 20 ")
+    job = {"source": {"text": "print('on')\n"}}
+
+    database.stop()
+    refused = server.call("POST", "/jobs", job, key="f41")
+    ready = server.call("GET", "/health/ready")
+    server.wait_for_line(training, "step 200 ", limit_s=60)
+    database.start()
+    server.wait_until(lambda: server.call("POST", "/jobs", job, key="f41")[0] == 201, 30)
+
+    assert (refused[0], refused[1]["code"], ready[0]) == (503, "unavailable", 503)
+    ended = server.wait_for_end(training)
+    assert (ended["state"], ended["attempt_count"], ended["progress"]["step"]) == ("succeeded", 1, 200)
+    assert server.states(training) == ["queued", "starting", "running", "succeeded"]
+    assert server.get(f"/jobs/{training}/metrics?names=loss")["series"]["loss"]["total"] == 200
+    taken = server.post("/jobs", job, key="f41")
+    assert server.wait_for_end(taken["id"])["state"] == "succeeded"
 
 
 def test_many_submits_at_once_share_few_connections(server):
