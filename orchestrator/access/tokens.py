@@ -1,5 +1,6 @@
 """API tokens: ``berth_<prefix>_<secret>``, shown once, kept as a hash."""
 
+import contextlib
 import hashlib
 import hmac
 import re
@@ -8,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import AbstractBaseUser, User
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from orchestrator.access import audit, rights
@@ -79,7 +80,8 @@ def authenticate(text: str, *, now: datetime | None = None) -> Token | None:
     if found is None or not _is_usable(found, now):
         return None
     if found.last_used_at is None or now - found.last_used_at >= _SEEN_EVERY:
-        Token.objects.filter(pk=found.pk).update(last_used_at=now)
+        with contextlib.suppress(OperationalError):  # on a full disk people still have to see what fills it
+            Token.objects.filter(pk=found.pk).update(last_used_at=now)
     return found
 
 

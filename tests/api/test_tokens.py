@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -60,6 +60,20 @@ def test_use_is_noted_at_most_once_a_minute(ada):
     tokens.authenticate(text, now=now + timedelta(seconds=61))
     token.refresh_from_db()
     assert token.last_used_at == now + timedelta(seconds=61)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_f52_with_a_full_disk_people_still_see_their_jobs(client_of, ada):
+    def write_nothing(execute, sql, params, many, context):
+        if sql.startswith("UPDATE"):
+            raise OperationalError("database or disk is full")
+        return execute(sql, params, many, context)
+
+    client = client_of(ada)
+
+    with connection.execute_wrapper(write_nothing):
+        assert client.send("GET", "/jobs").status_code == 200
+        assert client.send("GET", "/devices").status_code == 200
 
 
 def test_a_token_cannot_make_a_greater_one(client_of, ada, root):
