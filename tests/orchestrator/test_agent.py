@@ -1,6 +1,7 @@
 """The agent: from what folders show to transitions, and what it sweeps up."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -236,6 +237,24 @@ def test_f66_after_a_reboot_an_attempt_is_lost_at_once(make_attempt, watch_of):
     job = check_until(watch_of(attempt), ended)
 
     assert (job.state, job.exit_kind) == (JobState.BACKOFF, ExitKind.LOST)
+
+
+@pytest.mark.parametrize(
+    ("record", "state"),
+    [
+        ({"v": 0, "kind": "ok"}, JobState.SUCCEEDED),
+        ({"v": 2, "kind": "ok", "ranks": [{"rank": 0, "slept_s": 1}], "kept": [1]}, JobState.SUCCEEDED),
+        ({"v": 2, "kind": "of the future"}, JobState.BACKOFF),
+    ],
+    ids=["older", "newer", "a kind that nobody knows yet"],
+)
+def test_f32_what_a_supervisor_of_another_version_wrote_ends_its_job(make_attempt, watch_of, record, state):
+    attempt = make_attempt(state=JobState.RUNNING)
+    record |= {"number": attempt.number, "nonce": attempt.nonce}
+    make_folder(attempt).exit.write_text(json.dumps(record))
+
+    assert check_until(watch_of(attempt), lambda job: job.state == state).exit_kind in {"ok", "infra"}
+    check_invariants()
 
 
 def test_f07_a_launch_that_died_is_given_up_after_its_deadline_and_tried_again(make_attempt, watch_of):

@@ -380,6 +380,18 @@ def test_f15_a_stopped_supervisor_does_not_stop_the_training(make_attempt: MakeA
     assert attempt.finish()["kind"] == "ok"
 
 
+def test_b34_arguments_reach_the_script_as_they_are(make_attempt: MakeAttempt, level: int) -> None:
+    arguments = ["--lr", ";touch /tmp/x", "$(id)", "`id`", "a\nb", "--", "-c", ""]
+    attempt = make_attempt(
+        "import sys\nprint(sys.argv[1:] == eval(open('given').read()))", args=arguments, level=level
+    )
+    (attempt.work / "given").write_text(repr(arguments))
+
+    attempt.run()
+
+    assert attempt.log() == "True\n"
+
+
 # Whoever is traced stays in the table of processes after its death, until its tracer lets it go.
 TRACES = """
 import ctypes, os, sys, time
