@@ -23,7 +23,7 @@ SCHEMES = ("light", "dark")
 SETTLE_MS = 2_500
 FULL_WAIT_S = 20.0
 LONGEST_MS = 60_000
-MEASURED_WITHIN_MS = 300_000
+MEASURED_WITHIN_MS = 600_000
 DRAWN = """() => [...document.querySelectorAll(".chart-plot")]
   .map(plot => [plot, plot.getBoundingClientRect()])
   .filter(([, { top, height }]) => height && top < innerHeight)
@@ -62,7 +62,7 @@ def measure(visitor: Visitor) -> None:
     with visitor.context() as context:
         page = context.new_page()
         page.goto(f"{visitor.url}/benchmarks")
-        for name, text in (("Batch sizes", "64 128"), ("Timed steps", "6")):
+        for name, text in (("Batch sizes", "64"), ("Timed steps", "6")):
             page.get_by_label(name).fill(text)
         page.get_by_role("button", name="Run", exact=True).click()
         page.locator("#cells-title").wait_for(timeout=MEASURED_WITHIN_MS)
