@@ -27,13 +27,12 @@ def fit_to_pools(jobs: Iterable[Job]) -> None:
 
 
 def _ask_for(job: Job, count: int) -> None:
-    wanted, before, job.gpus = job.spec_fields["gpus"], job.gpus, count
+    wanted, job.gpus = job.spec_fields["gpus"], count
     if not Job.objects.filter(pk=job.pk, state=JobState.QUEUED).update(gpus=count):
         return  # a draft, or it moved on
-    again = " again" if count > before else ""
-    text = (
-        f"Takes {count} of the {wanted} devices that it asks for: so many work in pool {job.pool_id}{again}."
-    )
+    text = f"All {wanted} devices that it asks for work again in pool {job.pool_id}."
+    if count < wanted:
+        text = f"Takes {count} of the {wanted} devices that it asks for: pool {job.pool_id} has no more that work."
     lifecycle.remark(job, text, actor="scheduler")
 
 

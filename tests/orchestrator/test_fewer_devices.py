@@ -49,7 +49,7 @@ def test_f76_a_model_that_lost_a_gpu_goes_on_with_the_plan_kept_for_the_rest(mak
     assert [lease.device_id for lease in second.leases.all()] == [devices[0].pk]
     told = training_plans.environment(Job.objects.get(pk=job.pk), second)
     assert Plan.from_json(json.loads(told[PLAN_VARIABLE])) == ONE
-    assert "Takes 1 of the 2 devices that it asks for: so many work in pool default." in history(job)
+    assert "Takes 1 of the 2 devices that it asks for: pool default has no more that work." in history(job)
     plan_changes.keep_plan(second, {"plan": told[PLAN_VARIABLE], "why": told[WHY_VARIABLE]})
     second.refresh_from_db()
     assert second.plan["why"] == "Made by the attempt before, should it have only 1 of its devices left."
@@ -95,7 +95,7 @@ def test_a_device_that_is_back_is_asked_for_again(make_job, devices):
     assert placement.run_pass() == 1
 
     assert Attempt.objects.get().leases.count() == 2
-    assert history(job)[-2].endswith("so many work in pool default again.")
+    assert history(job)[-2] == "All 2 devices that it asks for work again in pool default."
 
 
 def test_it_asks_for_no_more_than_it_can_fill_with_its_memory(make_job, make_device):
