@@ -1,5 +1,6 @@
 """Every page: who may see it, what it shows of others' jobs, and that what users type is text."""
 
+import os
 import re
 import threading
 from datetime import timedelta
@@ -270,6 +271,19 @@ def test_b58_links_in_the_output_folder_are_not_listed(reader, ada, home, make_j
 
     assert "result.txt" in html
     assert "passwd" not in html
+
+
+def test_b55_a_file_name_that_is_no_text_does_not_break_the_page(reader, ada, home, make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+    for folder in (home.job(attempt.job_id).output, home.job(attempt.job_id).checkpoints):
+        folder.mkdir(parents=True)
+        (folder / os.fsdecode(b"caf\xe9\n\x1b[31m<img src=x>.txt")).write_text("x")
+
+    answer = reader(ada).get(reverse("job", args=[attempt.job_id]))
+
+    assert answer.status_code == 200
+    assert b"&lt;img src=x&gt;" in answer.content
+    assert b"<img src=x>" not in answer.content
 
 
 def test_filters_stand_in_the_address_and_unknown_ones_find_nothing(reader, ada, make_job):
