@@ -57,6 +57,8 @@ def _show(found: Plan) -> dict[str, Any]:
         {"gpus": each.gpus, "text": said, "is_soonest": each.is_soonest}
         for each, said in tell_outcomes(found)
     ]
+    at_once = {each.gpus for each in found.outcomes if each.starts_now}
+    changes = [one for one in found.search.changes if one.change != "gpus" or one.value not in at_once]
     return {
         "starts_now": found.starts_now,
         "sentence": found.sentence,
@@ -68,7 +70,7 @@ def _show(found: Plan) -> dict[str, Any]:
         "training": found.training,
         "asked": [each for each in outcomes if each["gpus"] == found.job.gpus],
         "others": [each for each in outcomes if each["gpus"] != found.job.gpus],
-        "changes": plan_changes.told(found.search.changes),
+        "changes": plan_changes.told(changes),
         "calibration": placement.calibration(),
     }
 
