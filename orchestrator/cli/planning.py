@@ -1,6 +1,8 @@
 """berth plan: when and where a job would run."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from orchestrator import words
 from orchestrator.cli.explaining import say_calibration, say_changes
@@ -36,9 +38,20 @@ def say_plan(answer: Plan) -> None:
             say(f"{words.plural(answer.ahead, 'job')} ahead of it.")
     for each in answer.json.get("outcomes", []):  # an older server tells of none
         say(safe(each["sentence"]) + (" (the soonest finish)" if each["is_soonest"] else ""))
+    if answer.training is not None:
+        say_training(answer.training)
     claim = answer.memory_claim
     if claim["bytes"] is not None:
         error = f", give or take {claim['error_percent']:g} %" if claim["error_percent"] else ""
         say(f"It would claim {words.size(claim['bytes'])} on each device ({claim['source']}{error}).")
     say_changes(answer.would_start_now_with)
-    say_calibration(answer.calibration)
+    if not answer.starts_now:
+        say_calibration(answer.calibration)
+
+
+def say_training(training: Mapping[str, Any]) -> None:
+    """How a job of kind model would train on each number of devices, or why that cannot be told."""
+    if training["error"]:
+        say(f"How it would train cannot be told: {safe(training['error'])}")
+    for each in training["devices"]:
+        say(f"Trained on {words.plural(each['gpus'], 'device')}: {safe(each['why'])}")
