@@ -1,6 +1,7 @@
 // Plotly: loaded at the first chart, and given a band from minimum to maximum, the mean, the raw line behind a smoothed one, marks.
 // Names come from jobs, so they are only ever written as text, never handed to Plotly.
 import { smoothed } from "./chart-data.js";
+import { make } from "./dom.js";
 import { colour } from "./shell.js";
 
 const FAINT = 0.25;
@@ -129,12 +130,13 @@ function endLabel({ label, colour: name, data }, xKind, { map, type }) {
 function apart(labels, fromZero) {
   labels.sort((one, two) => one.y - two.y);
   const ends = [...labels.map(({ y }) => y), ...(fromZero ? [0] : [])];
-  let last = -Infinity;
-  for (const label of labels) {
-    const at = (label.y / (Math.max(...ends) - Math.min(...ends) || 1)) * PLOT_PX;
-    last = Math.max(at, last + LABEL_PX);
-    label.yshift = last - at;
-  }
+  const high = Math.max(...ends) - Math.min(...ends) || 1;
+  labels.forEach((label, at) => {
+    const place = (label.y / high) * PLOT_PX;
+    const below = labels.slice(0, at).findLast(({ x }) => Math.abs(x - label.x) < x / 30);
+    label.place = Math.max(place, (below?.place ?? -Infinity) + LABEL_PX);
+    label.yshift = label.place - place;
+  });
   return labels;
 }
 
@@ -144,12 +146,10 @@ export function loadPlotly() {
   return loading;
 }
 
-function fetchScript(address) {
+function fetchScript(src) {
   return new Promise((resolve, reject) => {
-    const script = Object.assign(document.createElement("script"), { src: address });
-    script.addEventListener("load", () => resolve(globalThis.Plotly));
-    script.addEventListener("error", () => reject(new Error("The chart library could not be loaded; reload the page.")));
-    document.head.append(script);
+    const failed = () => reject(new Error("The chart library could not be loaded; reload the page."));
+    document.head.append(make("script", { src, onload: () => resolve(globalThis.Plotly), onerror: failed }));
   });
 }
 

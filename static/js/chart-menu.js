@@ -13,20 +13,16 @@ export function fillMenu(menu, chart) {
     button("PNG picture", () => save(chart, "png")),
     button("SVG picture", () => save(chart, "svg")),
     ...(chart.csv ? [make("a", { href: chart.csv, download: "", textContent: "CSV of all points" })] : []),
-    ...copyButton(chart),
+    button("Copy as Markdown table", () => copyTable(cells(chart)), "copies"),
   );
   list.addEventListener("click", () => { menu.open = false; });
   menu.append(list);
 }
 
-function copyButton(chart) {
-  return navigator.clipboard ? [button("Copy as Markdown table", () => copyTable(cells(chart)))] : [];
-}
-
 export function openTable(chart) {
   const scroll = make("div", { className: "scroll chart-table", tabIndex: 0, role: "region", ariaLabel: "Values" }, table(chart));
-  const row = make("div", { className: "row" }, ...copyButton(chart), button("Close", () => dialog.close()));
-  const dialog = openDialog(`Values of ${chart.title}`, make("h2", { textContent: chart.title }), scroll, row);
+  const close = button("Close", () => dialog.close());
+  const dialog = openDialog(`Values of ${chart.title}`, make("h2", { textContent: chart.title }), scroll, make("div", {}, close));
   dialog.classList.add("is-wide");
   dialog.addEventListener("close", () => chart.figure.focus());
 }
