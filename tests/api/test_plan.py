@@ -30,6 +30,24 @@ def test_a_job_that_fits_would_start_at_once_and_the_plan_says_where(client_of, 
     assert found["training"] is None
 
 
+def test_a_plan_says_how_long_earlier_runs_took_and_what_other_numbers_give(client_of, ada, eight, make_job):
+    for _ in range(3):
+        make_job(state=JobState.SUCCEEDED, seconds_run=600.0, spec={"gpus": 2})
+
+    asked, *others = client_of(ada).send("POST", "/plan", {"gpus": 2}).json()["outcomes"]
+
+    assert (asked["gpus"], asked["starts_now"], asked["is_soonest"]) == (2, True, False)
+    assert asked["lasts"] == {
+        "low_s": pytest.approx(570), "high_s": pytest.approx(630), "runs": 3, "like": "script and arguments",
+    }  # fmt: skip
+    assert asked["start_earliest"] < asked["end_earliest"] < asked["end_latest"]
+    assert [(each["gpus"], each["lasts"], each["end_latest"]) for each in others] == [
+        (1, None, None),
+        (4, None, None),
+        (8, None, None),
+    ]
+
+
 def test_a_plan_changes_nothing(client_of, ada, eight):
     client_of(ada).send("POST", "/plan", {"gpus": 2})
 
