@@ -15,6 +15,7 @@ from django.utils.text import slugify
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.spec import DATASET_REFERENCE, clean_text
+from orchestrator.store.trees import walk
 
 HASHED_BYTES = 64 * 1024**2  # above this the caller would wait too long for the checksum
 COUNTED_FILES = 10_000
@@ -212,7 +213,7 @@ def _walk(path: Path) -> Iterator[tuple[str, int]]:
     if path.is_file():
         yield path.name, path.stat().st_size
         return
-    for folder, _, names in os.walk(path):  # does not follow links to folders
+    for folder, _, names in walk(path):
         for name in names:
             file = Path(folder, name)
             entry = file.lstat()

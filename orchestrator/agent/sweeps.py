@@ -1,7 +1,6 @@
 """What a lost wake-up leaves undone, found again: errands, passes, waits that are over, limits, wishes to stop."""
 
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Iterable
@@ -27,6 +26,7 @@ from orchestrator.models import (
 )
 from orchestrator.operation import retention
 from orchestrator.restarts import saved_for_stop
+from orchestrator.store.durable import discard_folder
 
 logger = logging.getLogger(__name__)
 
@@ -253,6 +253,6 @@ def clean(now: datetime) -> None:
             unfinished = folder == settings.HOME.uploads or path.name.startswith(".")
             if unfinished and time.time() - path.lstat().st_mtime > UPLOAD_KEPT_S:
                 if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path, ignore_errors=True)
+                    discard_folder(path)
                 else:
                     path.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """Writes a backup: the database first, so that the files in it are never older than what refers to them."""
 
+import errno
 import io
 import json
 import os
@@ -16,6 +17,7 @@ from django.conf import settings
 from orchestrator.backup.dumping import dump, dump_name
 from orchestrator.exceptions import Unavailable
 from orchestrator.store.durable import sync_folder
+from orchestrator.store.trees import walk
 
 VERSION = 1
 ABOUT = "backup.json"
@@ -87,7 +89,7 @@ def _write_archive(file: io.BufferedWriter, *, checkpoints: bool) -> Contents:
 
 def _files(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
     """Folders before what is in them; sockets, pipes and what is being written are left out."""
-    for folder, names, files in os.walk(root):
+    for folder, names, files in walk(root):
         here = Path(folder)
         inside = here.relative_to(root)
         if here == root:
@@ -105,7 +107,9 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> int:
     """One member with as many bytes as it has now: logs grow meanwhile, and files may vanish."""
     try:
         entry = archive.gettarinfo(path, name)  # also finds hard links
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+            raise
         return 0
     if entry is None or not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
         return 0

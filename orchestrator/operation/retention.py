@@ -5,7 +5,6 @@ Only files go: the job, its history and its use of devices stay in the database.
 
 import logging
 import os
-import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from orchestrator import lifecycle
 from orchestrator.exceptions import TooMany
 from orchestrator.models import FINAL_STATES, Checkpoint, Job
 from orchestrator.spec import GIB
+from orchestrator.store.durable import discard_folder
+from orchestrator.store.trees import walk
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ def apply(removals: Iterable[Removal]) -> None:
         root.rename(trash)  # in one step, so that nobody meets half of it
         Checkpoint.objects.filter(job=each.job).delete()
         lifecycle.remark(each.job, f"Files removed: {each.reason}.", actor="retention")
-        shutil.rmtree(trash, ignore_errors=True)
+        discard_folder(trash)
         logger.info("Removed %.1f MiB of %s: %s.", each.size_bytes / 2**20, each.job, each.reason)
 
 
@@ -118,7 +119,7 @@ def sweep(now: datetime) -> None:
     environment = settings.ENVIRONMENT
     apply(plan(now, keep_days=environment.keep_days, user_disk_gib=environment.user_disk_gib))
     for path in settings.HOME.jobs.glob(".*.trash") if settings.HOME.jobs.is_dir() else ():
-        shutil.rmtree(path, ignore_errors=True)  # of an agent that died meanwhile
+        discard_folder(path)  # of an agent that died meanwhile
     if environment.keep_days:
         _remove_unused_bundles(now)
 
@@ -135,17 +136,17 @@ def _remove_unused_bundles(now: datetime) -> None:
             continue
         if any(settings.HOME.job(pk).root.is_dir() for pk in jobs.values_list("pk", flat=True)):
             continue
-        shutil.rmtree(path, ignore_errors=True)
+        discard_folder(path)
 
 
 def folder_bytes(folder: Path) -> int:
     """Blocks in use below a folder, each file once; links are not followed (B58)."""
     total, seen = 0, set()
-    for here, _, files in os.walk(folder):
+    for here, _, files in walk(folder):
         for name in files:
             try:
                 status = os.lstat(f"{here}/{name}")
-            except FileNotFoundError:
+            except OSError:  # gone, or its path is too long
                 continue
             if status.st_nlink == 1 or status.st_ino not in seen:
                 seen.add(status.st_ino)

@@ -3,9 +3,10 @@
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
+
+from orchestrator.store import trees
 
 FICLONE = 0x40049409  # linux/fs.h; the fcntl module has no name for it
 FEW_FILES = 64  # up to so many, one fsync each is faster than asking for the whole file system
@@ -106,4 +107,4 @@ def copy_bytes(source_fd: int, target_fd: int) -> None:
 
 def discard_folder(folder: Path) -> None:
     """Remove a folder of ours that nobody may take for complete; absent is fine, links are not followed."""
-    shutil.rmtree(folder, ignore_errors=True)
+    trees.remove(folder)
