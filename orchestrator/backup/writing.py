@@ -23,6 +23,7 @@ VERSION = 1
 ABOUT = "backup.json"
 # What is made anew at each start, belongs to the present processes, or was put aside.
 LEFT_OUT = frozenset({"redis", "static", "logs", "uploads", "quarantine", "before-restore"})
+LONGEST_PATH = 1_500  # of a folder in it: deeper ones, which jobs make for fun, might fit into no other home
 LEFT_OUT_FILES = (".lock", ".sqlite3", ".sqlite3-wal", ".sqlite3-shm", ".part", ".tmp")
 CHECKPOINT_FOLDERS = frozenset({"generations", "checkpoints"})
 
@@ -97,6 +98,8 @@ def _files(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
         if len(inside.parts) == 2 and inside.parts[0] == "jobs" and not checkpoints:
             names[:] = [name for name in names if name not in CHECKPOINT_FOLDERS]
         names[:] = [name for name in names if not name.endswith((".tmp", ".trash"))]
+        if len(str(inside)) > LONGEST_PATH:
+            names.clear()
         for name in (*names, *files):
             if name in files and here == root and name.endswith(LEFT_OUT_FILES):
                 continue

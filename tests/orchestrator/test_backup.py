@@ -13,9 +13,11 @@ from django.db import connections
 
 from orchestrator.backup.writing import _Exactly
 from orchestrator.models import Job, JobState
+from orchestrator.store import trees
 from orchestrator.store.checkpoints import GenerationStore
 from tests.conftest import lacking
 from tests.orchestrator.folders import make_folder
+from tests.store.test_trees import make_deep
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("home")]
 
@@ -89,6 +91,20 @@ def test_f48_attempts_after_the_backup_keep_their_numbers(job, make_attempt, hom
 
     restored = Job.objects.get()
     assert (restored.state, restored.attempt_count) == (JobState.QUEUED, 1)
+
+
+def test_a_folder_that_is_too_deep_for_paths_stops_neither_backup_nor_restore(job, home, tmp_path):
+    work = home.job(job.pk).work
+    work.mkdir(parents=True)
+    make_deep(work)
+
+    command("backup", tmp_path / "berth.tar")
+    command("restore", tmp_path / "berth.tar")
+
+    assert (work / "d/d/d").is_dir()
+    assert Job.objects.get() == job
+    for folder in (work, home.root / "before-restore"):
+        trees.remove(folder)  # pytest's own removal would break
 
 
 def test_a_backup_without_checkpoints_leaves_them_out(job, tmp_path):
