@@ -1,6 +1,7 @@
 """Techniques that one rank shows: scaling, rates, recomputing, offload, bad losses, inference."""
 
 from collections.abc import Callable
+from functools import partialmethod
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,18 @@ def test_fp16_trains_with_scaled_gradients(reporter: Reporter, lines: Lines) -> 
     for some, other in zip(scaled.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(some, other, rtol=0.05, atol=0.02)
         assert not torch.equal(some, other)
+
+
+@pytest.mark.slow
+def test_a_compiled_model_learns_the_same(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The graph is captured and run; the C++ compiler behind the usual backend would take most of a minute.
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="eager"))
+
+    compiled = fit(reporter, compile=True)
+
+    assert compiled._compiled_call_impl is not None
+    for some, other in zip(compiled.parameters(), fit(reporter).parameters(), strict=True):
+        torch.testing.assert_close(some, other)
 
 
 @pytest.mark.parametrize("pretended", [False, True])
