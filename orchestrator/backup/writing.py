@@ -24,6 +24,7 @@ ABOUT = "backup.json"
 # What is made anew at each start, belongs to the present processes, or was put aside.
 LEFT_OUT = frozenset({"redis", "static", "logs", "uploads", "quarantine", "before-restore"})
 LONGEST_PATH = 1_500  # of a folder in it: deeper ones, which jobs make for fun, might fit into no other home
+MOST_HOLES_BYTES = 4 << 30
 LEFT_OUT_FILES = (".lock", ".sqlite3", ".sqlite3-wal", ".sqlite3-shm", ".part", ".tmp")
 CHECKPOINT_FOLDERS = frozenset({"generations", "checkpoints"})
 
@@ -38,6 +39,7 @@ class Contents:
 
     files: int
     size_bytes: int
+    hollow: int = 0  # files that were left out because they are gigabytes of nothing
 
 
 def write(target: Path, *, checkpoints: bool = True) -> Contents:
@@ -72,7 +74,7 @@ def write(target: Path, *, checkpoints: bool = True) -> Contents:
 
 
 def _write_archive(file: io.BufferedWriter, *, checkpoints: bool) -> Contents:
-    count = size_bytes = 0
+    count = size_bytes = hollow = 0
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         about = json.dumps({"v": VERSION, "created_s": time.time(), "database": dump_name()}).encode()
         entry = tarfile.TarInfo(ABOUT)
@@ -83,9 +85,21 @@ def _write_archive(file: io.BufferedWriter, *, checkpoints: bool) -> Contents:
             dump(dumped)
             size_bytes += _add(archive, dumped, dumped.name)
         for path, name in _files(settings.HOME.root, checkpoints=checkpoints):
+            if _is_hollow(path):
+                hollow += 1
+                continue
             count += 1
             size_bytes += _add(archive, path, name)
-    return Contents(count, size_bytes)
+    return Contents(count, size_bytes, hollow)
+
+
+def _is_hollow(path: Path) -> bool:
+    """A job may make a file of a terabyte that takes no room; an archive would hold each of its zeros."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False  # gone: nobody will find it to add either
+    return status.st_size - status.st_blocks * 512 > MOST_HOLES_BYTES
 
 
 def _files(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:

@@ -1,6 +1,7 @@
 """Backup, wipe, restore: everything is back, and the doctor finds nothing."""
 
 import json
+import os
 import shutil
 import tarfile
 import zipfile
@@ -105,6 +106,18 @@ def test_a_folder_that_is_too_deep_for_paths_stops_neither_backup_nor_restore(jo
     assert Job.objects.get() == job
     for folder in (work, home.root / "before-restore"):
         trees.remove(folder)  # pytest's own removal would break
+
+
+def test_a_file_of_a_terabyte_of_nothing_is_left_out_and_that_is_said(job, home, tmp_path):
+    work = home.job(job.pk).work
+    work.mkdir(parents=True)
+    (work / "hollow").touch()
+    os.truncate(work / "hollow", 1 << 40)
+
+    said = command("backup", tmp_path / "berth.tar")
+
+    assert "Left out 1 files" in said
+    assert (tmp_path / "berth.tar").stat().st_size < 64 << 20
 
 
 def test_a_backup_without_checkpoints_leaves_them_out(job, tmp_path):
