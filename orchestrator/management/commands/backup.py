@@ -24,6 +24,4 @@ class Command(BaseCommand):
         size_mib = contents.size_bytes / 2**20
         self.stdout.write(f"Wrote {contents.files} files, {size_mib:.1f} MiB, to {options['file']}.")
         if contents.hollow:
-            self.stdout.write(
-                f"Left out {contents.hollow} files that are gigabytes larger than what is in them."
-            )
+            self.stdout.write(f"Left out, being gigabytes larger than what is in them: {contents.hollow}.")
