@@ -28,7 +28,6 @@ from orchestrator.spec import say_problem
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2
-WRONG_NAME = "This server does not answer to that name"
 
 
 class Unauthenticated(OrchestratorError):
@@ -91,7 +90,9 @@ def refuse(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not request.path.startswith("/api/"):
         return bad_request(request, exception)
     if isinstance(exception, DisallowedHost):
-        exception = Malformed(f"{WRONG_NAME}. Its operator adds names to BERTH_ALLOWED_HOSTS.")
+        exception = Malformed(
+            "This server does not answer to that name. Its operator adds names to BERTH_ALLOWED_HOSTS."
+        )
     return answer_error(request, exception)
 
 
