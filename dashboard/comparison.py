@@ -83,6 +83,7 @@ def _results(
     jobs: Sequence[Job], attempts: Mapping[Any, Sequence[Attempt]], baseline: int, now: datetime
 ) -> list[Row]:
     run_s = [run_s_of(job, attempts.get(job.pk, []), now) for job in jobs]
+    device_s = [device_s_of(job, attempts.get(job.pk, []), now) for job in jobs]
     peaks = [
         max(
             (each.peak_memory_bytes for each in attempts.get(job.pk, []) if each.peak_memory_bytes),
@@ -108,7 +109,7 @@ def _results(
         _numbers("run time", run_s, baseline, unit="duration"),
         _numbers(
             "device-hours",
-            [None if ran is None else ran * job.gpus / 3600 for job, ran in zip(jobs, run_s, strict=True)],
+            [None if held_s is None else held_s / 3600 for held_s in device_s],
             baseline,
         ),
         _texts("attempts", [str(job.attempt_count or "") for job in jobs], baseline),
@@ -145,6 +146,16 @@ def run_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | No
         (now - each.started_at).total_seconds() for each in attempts if each.started_at and not each.ended_at
     )
     return job.seconds_run + going if job.first_started_at else None
+
+
+def device_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | None:
+    """Run times by the devices that each attempt had, which may be fewer than the next one's."""
+    ran_s = run_s_of(job, attempts, now)
+    if ran_s is None:
+        return None
+    ended = [each for each in attempts if each.ended_at]
+    going_s = ran_s - sum(each.run_s for each in ended)
+    return going_s * job.gpus + sum(each.run_s * len(each.leases.all()) for each in ended)
 
 
 def _texts(name: str, texts: Sequence[str], baseline: int) -> Row:

@@ -113,7 +113,7 @@ def _columns(request: HttpRequest, jobs: list[Job], baseline: int) -> list[dict[
 
 def _table(request: HttpRequest, jobs: list[Job], baseline: int) -> list[comparison.Row]:
     attempts = defaultdict(list)
-    for attempt in Attempt.objects.filter(job__in=jobs):
+    for attempt in Attempt.objects.filter(job__in=jobs).prefetch_related("leases"):
         attempts[attempt.job_id].append(attempt)
     return comparison.compare(
         jobs, attempts, baseline=baseline, reader_id=request.user.pk, now=timezone.now()

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from dashboard import rows, wall
-from dashboard.comparison import run_s_of
+from dashboard.comparison import device_s_of
 from dashboard.signing_in import signed_in
 from orchestrator import steering, submission, training_plans, words
 from orchestrator.access import audit, rights
@@ -91,15 +91,11 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:
     """What it took of the devices so far; empty before it started."""
-    ran_s = run_s_of(found, attempts, now)
-    if ran_s is None or ran_s < 1:
+    held_s = device_s_of(found, attempts, now)
+    if held_s is None or held_s < 1:
         return ""
-    hours = ran_s * found.gpus / 3600
-    return (
-        f"{hours:.1f} device-hours"
-        if hours >= 0.1
-        else f"{words.duration(ran_s * found.gpus)} of device time"
-    )
+    hours = held_s / 3600
+    return f"{hours:.1f} device-hours" if hours >= 0.1 else f"{words.duration(held_s)} of device time"
 
 
 def seams(attempts: list[Attempt]) -> list[dict[str, Any]]:

@@ -76,10 +76,17 @@ def _results(jobs: Sequence[Job]) -> list[Row]:
         _numbers("steps", [job.progress.step for job in jobs], "value"),
         *([] if "steps_per_s" in metrics else [_numbers("steps_per_s", rates, "value")]),
         _numbers("run time", [job.run_s if job.started_at else None for job in jobs], "duration"),
-        _numbers("device-hours", [job.run_s * job.gpus / 3600 for job in jobs], "value"),
+        _numbers("device-hours", [_device_s(job) / 3600 for job in jobs], "value"),
         _numbers("peak memory", peaks, "size"),
         _row("attempts", [job.attempt_count for job in jobs]),
     ]
+
+
+def _device_s(job: Job) -> float:
+    """Run times by the devices that each attempt had, which may be fewer than the next one's."""
+    ended = [each for each in job.attempts() if each.ended_at] if job.attempt_count > 1 else []
+    going_s = job.run_s - sum(each.run_s for each in ended)
+    return going_s * job.gpus + sum(each.run_s * len(each.devices) for each in ended)
 
 
 def _last(job: Job, name: str) -> float | str | None:

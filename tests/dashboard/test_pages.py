@@ -10,9 +10,11 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from orchestrator import lifecycle
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices import open_devices
-from orchestrator.models import Job, JobState
+from orchestrator.lifecycle import Ending
+from orchestrator.models import ExitKind, Job, JobState
 
 HOSTILE = "<script>alert(1)</script>"
 PAGES = ("overview", "queue", "jobs", "submit", "account")
@@ -414,6 +416,17 @@ def test_a_job_page_tells_what_it_took_of_the_devices(home, reader, ada, make_jo
     )
 
     assert "4.4 device-hours" in reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+
+
+def test_devices_are_counted_by_the_attempt_that_had_them(reader, ada, make_attempt, make_device):
+    attempt = make_attempt(state=JobState.RUNNING, devices=[make_device(0), make_device(1)], gpus=2)
+    ending = Ending(kind=ExitKind.PREEMPTED, detail="", at=timezone.now(), run_s=7_200)
+    lifecycle.end(attempt, ending)
+    Job.objects.update(gpus=1)  # it goes on with fewer
+
+    shown = reader(ada).get(reverse("job", args=[attempt.job_id])).content.decode()
+
+    assert "4.0 device-hours" in shown
 
 
 def test_the_example_runs_for_whoever_asks(home, reader, root, ada, make_device):
