@@ -70,7 +70,7 @@ def test_f41_a_training_goes_on_while_the_database_is_down_and_is_caught_up_with
     ready = server.call("GET", "/health/ready", timeout_s=90)
     server.wait_for_line(training, "step 200 ", limit_s=60)
     database.start()
-    server.wait_until(lambda: server.call("POST", "/jobs", job, key="f41")[0] == 201, 30)
+    server.wait_until(lambda: server.call("POST", "/jobs", job, key="f41", timeout_s=90)[0] == 201, 60)
 
     assert (refused[0], refused[1]["code"], ready[0]) == (503, "unavailable", 503)
     ended = server.wait_for_end(training)
