@@ -37,7 +37,11 @@ def is_live(request: HttpRequest) -> object:
 @router.get("/ready", response={200: ReadyOut, 503: ReadyOut}, auth=None)
 def is_ready(request: HttpRequest) -> object:
     """Each dependency with its state; 503 when the database or the agent is missing."""
-    found = {name: _look(check) for name, check in _CHECKS.items()}
+    found: dict[str, dict[str, str]] = {}
+    for name, check in _CHECKS.items():
+        is_down = "database" in found and found["database"]["state"] != "ok"
+        # Each question to a database that is down takes its whole patience.
+        found[name] = _UNKNOWN if is_down and name == "worker" else _look(check)
     failing = {name for name, each in found.items() if each["state"] != "ok"}
     status = "not_ready" if failing & NEEDED else "degraded" if failing else "ready"
     return Status(503 if failing & NEEDED else 200, {"status": status, "dependencies": found})
@@ -48,6 +52,8 @@ def _look(check: Callable[[], str]) -> dict[str, str]:
         return {"state": "ok", "detail": check()}
     except _Failing as failing:
         return {"state": "failing", "detail": str(failing)}
+    except DatabaseError:
+        return _UNKNOWN
 
 
 def _database() -> str:
@@ -74,10 +80,7 @@ def _redis() -> str:
 
 def _worker() -> str:
     """Asking Celery takes a second; an errand that nobody did says the same."""
-    try:
-        late = Outbox.objects.open().filter(created_at__lt=timezone.now() - ERRAND_AGE).count()
-    except DatabaseError as error:
-        raise _Failing("is not known, because the database does not answer") from error
+    late = Outbox.objects.open().filter(created_at__lt=timezone.now() - ERRAND_AGE).count()
     if late:
         raise _Failing(f"{late} errand{'' if late == 1 else 's'} waited longer than {ERRAND_AGE.seconds} s")
     return "no errand waits for long"
@@ -94,6 +97,7 @@ def _agent() -> str:
     return f"read the devices {max(0.0, age_s):.1f} s ago{problem}"
 
 
+_UNKNOWN = {"state": "failing", "detail": "is not known, because the database does not answer"}
 _CHECKS: dict[str, Callable[[], str]] = {
     "database": _database,
     "redis": _redis,

@@ -52,12 +52,16 @@ def test_an_errand_that_nobody_does_shows_a_worker_that_is_gone(anonymous, agent
 
 
 def test_f46_a_database_that_does_not_answer_is_said_and_not_shown(anonymous, db, agent_reads):
+    asked = []
+
     def fail(*_: object) -> None:
+        asked.append(1)
         raise OperationalError("could not connect to host 10.0.0.7")
 
     with connection.execute_wrapper(fail):
         answer = anonymous.send("GET", "/health/ready")
 
     assert answer.status_code == 503
-    assert dependencies(answer)["database"] == "failing"
+    assert dependencies(answer)["database"] == dependencies(answer)["worker"] == "failing"
+    assert len(asked) == 1, "each question may take ten seconds"
     assert b"10.0.0.7" not in answer.content
