@@ -189,7 +189,7 @@ def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> dict[str, A
     """The end of the newest attempt's log, of the rank that failed first if one did, else of rank 0."""
     if not attempts:
         return None
-    number, ranks = attempts[0].number, range(len(attempts[0].leases.all()))
+    number, ranks = attempts[0].number, range(len(attempts[0].leases.all()) or job.gpus)
     rank = rank if rank is not None and rank in ranks else 0
     chunk = logs.read_tail(settings.HOME.job(job.pk).attempt(number).log(rank), TAIL_LINES, TAIL_BYTES)
     start = chunk.next_offset - len(chunk.data) if not chunk.dropped_bytes else chunk.offset
