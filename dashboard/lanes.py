@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
+
+from dashboard.memory_map import LEGEND, memory_parts
 from orchestrator import words
 from orchestrator.accounting.timeline import Bar, Timeline, read_timeline
 from orchestrator.models import Device, Use
+from orchestrator.store.device_history import DeviceHistory
 
 # How far back and ahead each choice looks.
 RANGES = {
@@ -25,6 +29,8 @@ ONE_BAR = timedelta(minutes=1)  # attempts of a job with less between them are d
 NAMED_PERCENT = 3.0  # of a bar with room for a name, and for a finger: targets are 24 px wide or none
 EDGE_PERCENT = 2.5
 ROW_PX = 26
+MEMORY = "memory"
+MOST_MEMORY = timedelta(days=1)  # a week of 64 devices is a gigabyte of readings
 SAID_PERCENT = 8.0  # of an idle time that has room for its words
 USES = {Use.FOREIGN: "not ours", Use.RESERVED: "reserved", Use.DRAINED: "drained", Use.FAILED: "failed"}
 
@@ -41,19 +47,54 @@ class Window:
 
 
 def show_lanes(chosen: str, now: datetime) -> dict[str, Any]:
-    """The time line around ``now``; a range that is none is the first."""
-    name = chosen if chosen in RANGES else next(iter(RANGES))
+    """The time line around ``now``; a range that is none is the first.
+
+    Args:
+        chosen: the name of a range; with ", memory" behind it how full the devices were instead of who had them.
+    """
+    name, _, view = chosen.partition(", ")
+    by_memory = view == MEMORY
+    names = [each for each, (back, _) in RANGES.items() if not by_memory or back <= MOST_MEMORY]
+    name = name if name in names else names[0]
     back, ahead = RANGES[name]
     window = Window(now - back, now + ahead)
+    lanes = _memory_lanes(window, now) if by_memory else _job_lanes(window, now)
+    suffix = f", {MEMORY}" if by_memory else ""
+    return {
+        "ranges": [{"name": each, "line": f"{each}{suffix}", "chosen": each == name} for each in names],
+        "views": [
+            {"name": "jobs", "line": name, "chosen": not by_memory},
+            {"name": MEMORY, "line": f"{name}, {MEMORY}", "chosen": by_memory},
+        ],
+        "now_at": window.place(now),
+        "ticks": _ticks(window),
+        **lanes,
+    }
+
+
+def _memory_lanes(window: Window, now: datetime) -> dict[str, Any]:
+    history = DeviceHistory(settings.HOME.device_history)
+    devices = Device.objects.order_by("index")
+    return {
+        "lanes": [
+            {
+                "device": device,
+                "parts": memory_parts(history, device, window.start, window.end, now),
+                "height_px": ROW_PX,
+            }
+            for device in devices
+        ],
+        "note": LEGEND,
+    }
+
+
+def _job_lanes(window: Window, now: datetime) -> dict[str, Any]:
     found = read_timeline(window.start, window.end, now=now)
     bars = [_bar(bar, window) for bar in _merged(found.bars, window.end)]
     seen = sorted((bar for bar in bars if bar["width"] >= LEAST_PERCENT), key=lambda bar: -bar["width"])
     kept = seen[:MOST_BARS]
     return {
-        "ranges": [{"name": each, "chosen": each == name} for each in RANGES],
         "lanes": [_lane(device, _parts(device, kept, found, window, now)) for device in found.devices],
-        "now_at": window.place(now),
-        "ticks": _ticks(window),
         "note": _note(kept, len(seen) - len(kept), found, now),
     }
 
@@ -173,4 +214,5 @@ def _note(kept: Sequence[dict[str, Any]], hidden: int, found: Timeline, now: dat
     if planned:
         said += f"; {words.plural(len(planned), 'waiting job has', 'waiting jobs have')} a planned place"
     left_out = f" {hidden} short ones are left out." if hidden else ""
-    return f"{said}.{left_out}{' Older ones are left out.' if found.truncated else ''}"
+    older = " Older ones are left out." if found.truncated else ""
+    return f"{said}. Solid: was; dotted: planned; grey: idle.{left_out}{older}"

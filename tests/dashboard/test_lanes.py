@@ -9,6 +9,8 @@ from django.utils import timezone
 
 from dashboard.lanes import ROW_PX, show_lanes
 from orchestrator.models import Device, DeviceSpan, JobState, Lease, Use
+from orchestrator.spec import GIB
+from orchestrator.store.device_history import DeviceHistory
 
 
 @pytest.fixture
@@ -48,6 +50,25 @@ def test_a_bar_too_narrow_for_a_finger_is_no_link(home, now, ada, reader, make_a
     found = re.search(r'class="lane-bar colour-[^>]*><(a|span)', html)
     assert found is not None
     assert found[1] == tag
+
+
+def test_the_memory_view_shows_how_full_a_device_was_and_hides_no_spike(home, now, reader, ada, make_device):
+    device = make_device(0, memory_bytes=100 * GIB)
+    history = DeviceHistory(home.device_history)
+    for minute in range(90, 0, -1):
+        used = 95 * GIB if minute == 45 else 5 * GIB if minute > 30 else 52 * GIB
+        history.append(device.pk, (now - timedelta(minutes=minute)).timestamp(), memory_used_bytes=used)
+    history.flush()
+
+    parts = show_lanes("2 h, memory", now)["lanes"][0]["parts"]
+
+    assert [part["level"] for part in parts] == [0, 9, 0, 5]
+    assert parts[0]["left"] == pytest.approx(12.5, abs=1)
+    assert re.fullmatch(r"from 4[56] min ago: 95\.0 GiB of 100\.0 GiB", parts[1]["said"])
+    assert parts[-1]["left"] + parts[-1]["width"] == pytest.approx(50, abs=1), "the future is empty"
+    page = reader(ada).get("/", {"line": "2 h, memory"}).text
+    assert 'class="lane-memory heat-9"' in page
+    assert "?line=12%20h%2C%20memory" in page
 
 
 def test_jobs_that_share_a_device_stand_below_each_other(home, now, make_attempt, make_device):

@@ -1,0 +1,54 @@
+"""The memory view of the time line: how full each device was, as colours of one scale."""
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from orchestrator import words
+from orchestrator.models import Device
+from orchestrator.store.device_history import DeviceHistory
+
+CELLS = 96  # of the part of the window that is past
+LEVELS = 10  # of the colour scale in berth.css
+LEGEND = "Memory in use, the most in each cell; dark: empty, bright: full."
+
+
+def memory_parts(
+    history: DeviceHistory, device: Device, start: datetime, end: datetime, now: datetime
+) -> list[dict[str, Any]]:
+    """A lane's cells from left to right, in percent of the window; cells that look alike are one."""
+    span_s, past_s = (end - start).total_seconds(), (now - start).total_seconds()
+    cell_s = past_s / CELLS
+    most = _most_bytes(history, device, start.timestamp(), past_s)
+    parts: list[dict[str, Any]] = []
+    for at, used in enumerate(most):
+        if np.isnan(used):
+            continue
+        level = min(LEVELS - 1, int(used / max(1, device.memory_bytes) * LEVELS))
+        left, width = 100 * at * cell_s / span_s, 100 * cell_s / span_s
+        if parts and parts[-1]["level"] == level and parts[-1]["until"] == at:
+            parts[-1]["width"], parts[-1]["until"] = round(parts[-1]["width"] + width, 2), at + 1
+            parts[-1]["used"] = max(parts[-1]["used"], used)
+        else:
+            cell = {"kind": "memory", "left": round(left, 2), "width": round(width, 2), "level": level}
+            parts.append({**cell, "used": used, "from": at, "until": at + 1})
+    for part in parts:
+        ago = words.duration((CELLS - part["from"]) * cell_s)
+        part["said"] = f"from {ago} ago: {words.size(part['used'])} of {words.size(device.memory_bytes)}"
+    return parts
+
+
+def _most_bytes(history: DeviceHistory, device: Device, start_s: float, past_s: float) -> np.ndarray:
+    """The most memory in use in each cell, shape ``(CELLS,)``; NaN where nothing was read."""
+    most = np.full(CELLS, np.nan)
+    series = history.read(device.pk, start_s, start_s + past_s, max_points=8 * CELLS).get("memory_used_bytes")
+    if series is not None:
+        seen = series.n > 0
+        cells = np.clip(((series.x[seen] - start_s) / past_s * CELLS).astype(int), 0, CELLS - 1)
+        np.fmax.at(most, cells, series.y_max[seen])
+        width = int(np.ceil(series.bucket / (past_s / CELLS)))
+        if width > 1:  # fewer readings than cells
+            for at in np.flatnonzero(~np.isnan(most)):
+                most[at : at + width] = np.fmax(most[at : at + width], most[at])
+    return most
