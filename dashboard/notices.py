@@ -8,6 +8,7 @@ from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 
 from orchestrator.models import FINAL_STATES, JobEvent, JobState
+from orchestrator.notices.events import WATCHERS
 
 SEEN_COOKIE = "berth_seen"
 KEPT = timedelta(days=14)
@@ -31,7 +32,9 @@ def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[di
         {
             "event": event,
             "job": event.job,
-            "said": SAID.get(JobState(event.to_state), event.to_state),
+            "said": "look at it"
+            if event.from_state == event.to_state
+            else SAID.get(JobState(event.to_state), event.to_state),
             "why": "" if event.reason in SAID_ALREADY else event.reason,
         }
         for event in _events(user, now - KEPT).select_related("job").order_by("-at")[:MOST]
@@ -48,6 +51,8 @@ def count_unseen(request: HttpRequest, now: datetime) -> int:
 
 
 def _events(user: AbstractBaseUser | AnonymousUser, since: datetime) -> QuerySet[JobEvent]:
-    told = Q(to_state__in=[*FINAL_STATES, JobState.RUNNING, JobState.BACKOFF, JobState.UNKNOWN])
+    news = Q(to_state__in=[*FINAL_STATES, JobState.RUNNING, JobState.BACKOFF, JobState.UNKNOWN])
+    warnings = Q(from_state=F("to_state"), actor__in=WATCHERS)
+    told = (news & ~Q(from_state=F("to_state"))) | warnings
     happened = JobEvent.objects.filter(told, job__owner_id=user.pk, at__gt=since)
-    return happened.exclude(from_state=F("to_state")).exclude(actor=getattr(user, "username", ""))
+    return happened.exclude(actor=getattr(user, "username", ""))

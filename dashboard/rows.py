@@ -13,6 +13,7 @@ from django.db.models import Case, QuerySet, When
 from orchestrator import own_order, words
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
+from orchestrator.silence import is_silent
 
 RECENT = timedelta(minutes=10)
 MOST_ROWS = 500
@@ -183,7 +184,15 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
         "loss_name": loss[0] if loss else "",
         "rate": throughput(job),
         "diverged": job.diverged_step,
+        "alarm": alarm(job, now),
     }
+
+
+def alarm(job: Job, now: datetime) -> str:
+    """What its owner is told at once, beside changes of its state; behind the job's name."""
+    if job.diverged_step is not None:
+        return "got a loss of NaN"
+    return "has reported no step for 10 min" if is_silent(job, now) else ""
 
 
 def _own_sentence(job: Job, devices: list[str], starts: str) -> str:

@@ -15,7 +15,8 @@ from orchestrator.agent.blame import blame_others
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.follow import Follower, storable_text
 from orchestrator.lifecycle import Ending
-from orchestrator.models import Attempt, AttemptState, ExitKind, JobState
+from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
+from orchestrator.silence import is_silent
 from orchestrator.store.logs import display_text, read_tail
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness, end_leftovers, liveness
 from orchestrator.supervisor.records import read_record
@@ -32,6 +33,8 @@ UNDYING_TEXT = (
     "It was killed, but {who} does not end: it waits in the kernel, mostly for a driver or a network disk. Its devices "
     "are kept until it is gone; if that does not come, restart the machine."
 )
+SILENCE_TEXT = "It has reported no step for 10 min or longer"
+SILENCE_HINT = "Its log and the use of its devices may say why."
 LOST_TEXT = "Its processes ended without a word: the supervisor was killed, or the server went down."
 
 
@@ -45,6 +48,7 @@ class AttemptWatch:
         self.keeper = CheckpointKeeper(attempt)
         self.followed_at = 0.0  # monotonic
         self.dying_since: float | None = None  # monotonic
+        self.silent_since: datetime | None = None
         self.unstarted_since: float | None = None  # monotonic: the clock on the wall may jump
 
     def close(self) -> None:
@@ -89,6 +93,17 @@ class AttemptWatch:
             lifecycle.run(self.attempt, started_at=timezone.now())
         elif state == JobState.UNKNOWN:
             lifecycle.regain_sight(self.attempt)
+        elif is_silent(self.attempt.job, timezone.now()):
+            self._note_silence(self.attempt.job)
+
+    def _note_silence(self, job: Job) -> None:
+        """Tell it once, also when the agent was started again meanwhile."""
+        if self.silent_since == job.last_report_at:
+            return
+        self.silent_since = job.last_report_at
+        text = f"{SILENCE_TEXT} (the last step was {job.step:,}). {SILENCE_HINT}"
+        if not job.events.filter(at__gte=job.last_report_at, reason__startswith=SILENCE_TEXT).exists():
+            lifecycle.remark(job, text, actor="agent")
 
     def _end_leftovers(self) -> None:
         """SIGKILL what a dead supervisor left; what does not end keeps its devices, and that is told (S14)."""

@@ -52,8 +52,7 @@ function startNotices() {
       const before = rows.get(row.id);
       rows.set(row.id, row);
       if (frame.type === "snapshot" || !before || row.owner !== me) continue;
-      const isBroken = before.diverged === null && row.diverged !== null;
-      const said = isBroken ? "got a loss of NaN" : before.state !== row.state && SAID[row.state];
+      const said = (before.alarm !== row.alarm && row.alarm) || (before.state !== row.state && SAID[row.state]);
       if (said) tell(row, said);
     }
   });

@@ -1,8 +1,10 @@
 """Everything from the keyboard, in a real browser."""
 
 import re
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import expect
 
 from orchestrator.models import Job, JobState
@@ -97,3 +99,23 @@ def test_a_job_that_fails_is_told_on_whatever_page_one_is(open_page, ada, make_j
     expect(page.locator(".toast")).to_contain_text("unlucky failed.", timeout=8_000)
     page.keyboard.press("F6")
     expect(page.get_by_role("button", name="Open")).to_be_focused()
+
+
+def test_a_loss_that_is_no_number_and_steps_that_stop_are_told_at_once(open_page, ada, make_job):
+    now = timezone.now()
+    fields = {
+        "state": JobState.RUNNING,
+        "step": 9,
+        "queued_at": now - timedelta(hours=1),
+        "last_report_at": now,
+    }
+    broken, silent = make_job(name="broken", **fields), make_job(name="silent", **fields)
+    page = open_page(ada, "/queue")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    page.wait_for_timeout(1_500)
+
+    Job.objects.filter(pk=broken.pk).update(diverged_step=9)
+    Job.objects.filter(pk=silent.pk).update(last_report_at=now - timedelta(minutes=11))
+
+    for text in ("broken got a loss of NaN.", "silent has reported no step for 10 min."):
+        expect(page.locator(".toast", has_text=text)).to_have_count(1, timeout=8_000)

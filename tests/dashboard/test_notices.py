@@ -31,6 +31,16 @@ def test_what_happened_to_ones_own_jobs_is_listed_with_the_reason(reader, ada, t
     assert "failed: It ran out." in page
 
 
+def test_warnings_about_a_run_that_goes_on_are_listed_and_other_remarks_are_not(reader, ada, tell):
+    tell(JobState.RUNNING, actor="agent", name="silent-one")
+    tell(JobState.RUNNING, actor="scheduler", name="changed-one")
+
+    page = reader(ada).get(reverse("notices")).content.decode()
+
+    assert "look at it: It ran out." in page
+    assert "changed-one" not in page
+
+
 def test_what_one_did_oneself_and_what_is_others_is_left_out(reader, ada, bob, tell):
     tell(JobState.CANCELLED, actor="ada", name="own-doing")
     tell(owner=bob, name="of-bob")

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from orchestrator import launcher, lifecycle, tasks
 from orchestrator.agent import loop
-from orchestrator.agent.attempts import AttemptWatch
+from orchestrator.agent.attempts import SILENCE_HINT, SILENCE_TEXT, AttemptWatch
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.loop import AgentRunning, Loop
 from orchestrator.agent.sweeps import Sweeper, clean
@@ -38,9 +38,12 @@ from orchestrator.models import (
     Job,
     JobState,
     Lease,
+    Occasion,
     Outbox,
     StopReason,
 )
+from orchestrator.notices.events import occasion_of
+from orchestrator.silence import is_silent
 from orchestrator.supervisor.records import read_record, write_record
 from tests.orchestrator.folders import living, make_folder, write_exit, write_identity
 from tests.orchestrator.invariants import check_invariants
@@ -192,6 +195,36 @@ def test_f15_a_silent_supervisor_fences_and_its_heartbeat_lifts_the_fence(make_a
 
     assert (job.state, job.attempt_count, Device.objects.get().health) == (JobState.RUNNING, 1, Health.OK)
     check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "fields", "is_told"),
+    [
+        (599, {}, False),
+        (601, {}, True),
+        (601, {"step": None}, False),  # it never told any
+        (601, {"steps_per_s": 1 / 60}, False),  # a step takes a minute
+        (1_201, {"steps_per_s": 1 / 60}, True),
+    ],
+)
+def test_a_run_that_stops_telling_steps_is_told_once_as_a_warning(
+    make_attempt, watch_of, silent_s, fields, is_told
+):
+    attempt = make_attempt(state=JobState.RUNNING)
+    long_ago, last = timezone.now() - timedelta(days=1), timezone.now() - timedelta(seconds=silent_s)
+    Job.objects.update(**{"queued_at": long_ago, "step": 70, "last_report_at": last, **fields})
+
+    with living(attempt):
+        for watch in (watch_of(attempt), watch_of(attempt)):  # the agent was started again
+            check_once(watch)
+            check_once(watch)
+
+    warnings = [event for event in Job.objects.get().events.all() if occasion_of(event) == Occasion.WARNING]
+    assert [event.reason for event in warnings] == [
+        f"{SILENCE_TEXT} (the last step was 70). {SILENCE_HINT}"
+    ] * is_told
+    Job.objects.update(queued_at=timezone.now())
+    assert not is_silent(Job.objects.get(), timezone.now()), "an earlier attempt told them"
 
 
 def test_f26_a_process_that_does_not_die_keeps_its_device_and_is_named(make_attempt, watch_of):
