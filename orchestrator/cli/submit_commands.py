@@ -57,6 +57,10 @@ def run(
     min_gpus: Annotated[
         int | None, typer.Option(help="goes on with so few where the pool has no more that work")
     ] = None,
+    hang_timeout: Annotated[
+        str | None,
+        typer.Option(metavar="30m", help="ends a run that writes nothing for so long, and tries it again"),
+    ] = None,
     cpus: Annotated[int | None, typer.Option(help="CPU cores")] = None,
     ram: Annotated[float | None, typer.Option(metavar="GIB", help="main memory")] = None,
     python: Annotated[str | None, typer.Option(help="an interpreter that the pool has")] = None,
@@ -79,6 +83,7 @@ def run(
     import shlex
 
     from orchestrator.cli import submitting
+    from orchestrator.cli.arguments import duration_s
     from orchestrator.cli.choosing import connect
 
     berth = connect()
@@ -91,6 +96,7 @@ def run(
         "resume_args": None if resume_args is None else shlex.split(resume_args),
         "total_steps": steps,
         "min_gpus": min_gpus,
+        "hang_timeout_s": None if hang_timeout is None else duration_s(hang_timeout),
         "cpus": cpus,
         "memory_gib": ram,
         "python": python,

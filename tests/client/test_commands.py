@@ -168,26 +168,13 @@ def test_a_name_of_several_jobs_means_the_newest_to_look_at_and_none_to_stop(cli
 def test_run_submits_with_the_scripts_own_arguments(cli, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
 
-    done = cli(
-        "run",
-        "train.py",
-        "-g2",
-        "--env",
-        "A=b",
-        "-t",
-        "2h",
-        "--tag",
-        "x",
-        "--json",
-        "--",
-        "--lr",
-        "3e-4",
-        "-v",
-    )
+    words = "run train.py -g2 --env A=b -t 2h --hang-timeout 30m --tag x --json -- --lr 3e-4 -v"
+    done = cli(*words.split())
     job = json.loads(done.stdout)
 
     assert (job["args"], job["gpus"], job["time_limit_s"]) == (["--lr", "3e-4", "-v"], 2, 7200)
     assert (job["env"], job["tags"], job["state"]) == ({"A": "b"}, ["x"], "queued")
+    assert job["hang_timeout_s"] == 1800
     assert cli("cancel", job["id"]).stdout == f"train {job['short_id']} cancelled.\n"
 
 
