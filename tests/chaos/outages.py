@@ -1,5 +1,6 @@
 """``python -m tests.chaos.outages``: how long the worst outages last; kept in benchmarks/results/outages.json."""
 
+import argparse
 import json
 import sys
 import tempfile
@@ -44,6 +45,7 @@ Trainer(config).fit(Net(), data, loss_fn=torch.nn.functional.cross_entropy)
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, epilog="It takes some minutes.").parse_args()
     load_before = read_load()
     figures = {}
     with tempfile.TemporaryDirectory(prefix="berth-outages-") as folder:
