@@ -4,6 +4,7 @@ import errno
 import logging
 import math
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
@@ -12,6 +13,7 @@ from django.core.exceptions import DisallowedHost, PermissionDenied, RequestData
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
+from django.template.loader import render_to_string
 from django.views.defaults import bad_request
 from ninja.errors import HttpError, ValidationError
 
@@ -61,7 +63,7 @@ class Unexpected(OrchestratorError):
 
 def answer_error(request: HttpRequest, error: Exception | type[Exception]) -> HttpResponse:
     """The answer to a request that raised ``error``; never more than its sentence and its fields."""
-    known = _translate(request, error)
+    known = translate(request, error)
     headers = {}
     if known.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Token"
@@ -96,7 +98,13 @@ def refuse(request: HttpRequest, exception: Exception) -> HttpResponse:
     return answer_error(request, exception)
 
 
-def _translate(request: HttpRequest, error: Exception | type[Exception]) -> OrchestratorError:
+def fail(request: HttpRequest) -> HttpResponse:
+    """A request that raised outside of the REST API: its sentence, on a page that needs nothing that may be broken."""
+    known = translate(request, sys.exc_info()[1] or RuntimeError())
+    return HttpResponse(render_to_string("500.html", {"sentence": str(known)}), status=known.status)
+
+
+def translate(request: HttpRequest, error: BaseException | type[Exception]) -> OrchestratorError:
     """What one of Django's, ninja's or Python's errors means to the caller."""
     match error:
         case OrchestratorError():
@@ -131,7 +139,7 @@ def _translate(request: HttpRequest, error: Exception | type[Exception]) -> Orch
     )
 
 
-def _means_full_disk(error: Exception | type[Exception]) -> bool:
+def _means_full_disk(error: BaseException | type[Exception]) -> bool:
     """From a write of ours, or from the database's (F52)."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return full or "disk is full" in str(error) or "No space left on device" in str(error)

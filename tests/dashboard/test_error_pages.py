@@ -2,10 +2,14 @@
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import PermissionDenied
+from django.db import OperationalError
 from django.test import Client, RequestFactory
 from django.urls import reverse
-from django.views.defaults import permission_denied, server_error
+from django.views.defaults import permission_denied
+
+from orchestrator.api.errors import fail
 
 
 def test_a_missing_page_keeps_the_frame_and_offers_a_way_on(reader, ada):
@@ -50,14 +54,39 @@ def test_b65_a_form_without_its_token_is_answered_with_what_to_do(home, ada, is_
     assert ('aria-label="Main"' in html) is is_signed_in
 
 
-def test_the_page_of_a_failure_needs_no_database_and_no_other_file():
-    answer = server_error(RequestFactory().get("/"))  # the test has no database: a query would fail it
+def test_the_page_of_a_failure_needs_no_database_and_no_other_file(settings):
+    answer = fail(RequestFactory().get("/"))  # the test has no database: a query would fail it
 
     html = answer.content.decode()
     assert answer.status_code == 500
     assert "The jobs go on" in html
     assert "/static/" not in html
     assert "<script" not in html
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "sentence"),
+    [
+        (OperationalError("database or disk is full"), 507, "disk is full; tell the operator"),
+        (OperationalError("the connection was closed"), 503, "The database does not answer just now"),
+        (RuntimeError("secret"), 500, "to the operator; the log names the cause"),
+    ],
+)
+def test_f52_a_page_that_cannot_be_made_says_why_where_it_is_known(
+    home, ada, monkeypatch, error, status, sentence
+):
+    def save(session: SessionStore, *_: object, **__: object) -> None:
+        raise error
+
+    browser = Client(raise_request_exception=False)
+    ada.set_password("correct horse battery")
+    ada.save()
+    monkeypatch.setattr(SessionStore, "save", save)
+
+    answer = browser.post(reverse("login"), {"username": "ada", "password": "correct horse battery"})
+
+    assert (answer.status_code, sentence in answer.text) == (status, True)
+    assert "secret" not in answer.text
 
 
 def test_a_page_that_fails_is_answered_with_the_page_of_a_failure(ada, home, monkeypatch):
