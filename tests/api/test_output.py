@@ -157,7 +157,9 @@ def test_windows_of_metrics_that_are_none_are_400(query, ran, client_of, ada):
 
 
 def test_a_job_without_metrics_has_no_series(ran, client_of, ada):
-    assert client_of(ada).send("GET", f"/jobs/{ran.pk}/metrics").json() == {"series": {}, "seq": 0}
+    found = client_of(ada).send("GET", f"/jobs/{ran.pk}/metrics").json()
+
+    assert found == {"series": {}, "charts": [], "seq": 0}
 
 
 def test_all_points_leave_as_csv_that_a_spreadsheet_takes_for_no_formula(ran, home, client_of, ada, bob):

@@ -11,8 +11,9 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 QUOTED = re.compile(r'"([^"\n]{12,})"')
 # What stands where the code puts a value: numbers with their unit, and the names of the page's examples.
 VALUES = re.compile(
-    r"\.\.\.|\b(?:GPU )?\d[\d:.,]*(?: (?:GiB|min|UTC))?|\b(?:ada|big-7b|carl|course|GPUs?)\b"
+    r"\.\.\.|\b(?:GPU )?\d[\d:.,]*(?: (?:GiB|MiB|min|s|UTC))?|\b(?:ada|big-7b|carl|course|GPUs?)\b"
     r"|\b(?:draining|reserved|failed|reports no progress|The run (?=needed))"
+    r"|(?<=the scope )write|(?<=this needs )admin|Redis (?=does not answer after)"
 )
 
 
