@@ -19,17 +19,20 @@ RULES = {
 }
 ADDRESSES = (
     "/",
+    "/?line=2 h, memory",
     "/queue",
     "/jobs",
     "/submit",
     "/compare",
     "/datasets",
+    "/benchmarks",
     "/pools",
     "/notices",
     "/usage",
     "/audit",
     "/account",
-)
+    "/keys",
+)  # the page of the REST API is Swagger's own: it nests controls, whatever we set around it
 
 
 def violations(page) -> list[str]:
@@ -72,6 +75,7 @@ def fill(home, root, ada, make_attempt, make_job, make_pool, write_readings):
         f"/jobs/{failed.pk}",
         f"/compare?jobs={job.pk},{failed.pk}",
         f"/devices/{device}",
+        "/usage/what-if",
     ]
 
 
