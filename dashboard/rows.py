@@ -191,7 +191,7 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
 def alarm(job: Job, now: datetime) -> str:
     """What its owner is told at once, beside changes of its state; behind the job's name."""
     if job.diverged_step is not None:
-        return "got a loss of NaN"
+        return "has a loss that is no number"
     return "has reported no step for 10 min" if is_silent(job, now) else ""
 
 
