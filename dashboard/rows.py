@@ -192,7 +192,7 @@ def alarm(job: Job, now: datetime) -> str:
     """What its owner is told at once, beside changes of its state; behind the job's name."""
     if job.diverged_step is not None:
         return "has a loss that is no number"
-    return "has reported no step for 10 min" if is_silent(job, now) else ""
+    return "has reported nothing for 10 min" if is_silent(job, now) else ""
 
 
 def _own_sentence(job: Job, devices: list[str], starts: str) -> str:

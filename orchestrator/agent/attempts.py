@@ -33,7 +33,7 @@ UNDYING_TEXT = (
     "It was killed, but {who} does not end: it waits in the kernel, mostly for a driver or a network disk. Its devices "
     "are kept until it is gone; if that does not come, restart the machine."
 )
-SILENCE_TEXT = "It has reported no step for 10 min or longer"
+SILENCE_TEXT = "It has reported nothing for 10 min or longer"
 SILENCE_HINT = "Its log and the use of its devices may say why."
 LOST_TEXT = "Its processes ended without a word: the supervisor was killed, or the server went down."
 

@@ -117,5 +117,5 @@ def test_a_loss_that_is_no_number_and_steps_that_stop_are_told_at_once(open_page
     Job.objects.filter(pk=broken.pk).update(diverged_step=9)
     Job.objects.filter(pk=silent.pk).update(last_report_at=now - timedelta(minutes=11))
 
-    for text in ("broken has a loss that is no number.", "silent has reported no step for 10 min."):
+    for text in ("broken has a loss that is no number.", "silent has reported nothing for 10 min."):
         expect(page.locator(".toast", has_text=text)).to_have_count(1, timeout=8_000)
