@@ -74,7 +74,7 @@ def show_lanes(chosen: str, now: datetime) -> dict[str, Any]:
 
 def _memory_lanes(window: Window, now: datetime) -> dict[str, Any]:
     history = DeviceHistory(settings.HOME.device_history)
-    devices = Device.objects.order_by("index")
+    devices = Device.objects.all()
     return {
         "lanes": [
             {
