@@ -22,9 +22,10 @@ const actions = {
   l: () => click(document, "#chart-log"),
   t: nextX,
   "=": compare,
-  "[": () => follow("prev"),
-  "]": () => follow("next"),
+  "[": () => click(document, "a[rel=prev]"),
+  "]": () => click(document, "a[rel=next]"),
   "?": showKeys,
+  Enter: () => document.activeElement.click(),
 };
 
 // Whether the key meant something here.
@@ -40,16 +41,12 @@ export function press(key) {
   return true;
 }
 
-function rows() {
-  return [...document.querySelectorAll("tr[data-job], .tile[data-device]")].filter((one) => one.querySelector("a"));
-}
-
 function row() {
   return document.activeElement?.closest("tr[data-job]");
 }
 
 function move(by) {
-  const all = rows();
+  const all = [...document.querySelectorAll("tr[data-job], .tile[data-device]")].filter((one) => one.querySelector("a"));
   const at = all.findIndex((one) => one.contains(document.activeElement));
   const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + by))];
   next?.querySelector("a").focus();
@@ -79,12 +76,7 @@ function nextX() {
   const x = by("chart-x");
   if (!x) return;
   x.selectedIndex = (x.selectedIndex + 1) % x.options.length;
-  x.dispatchEvent(new Event("change", { bubbles: true }));
   x.dispatchEvent(new Event("input", { bubbles: true }));
-}
-
-function follow(rel) {
-  document.querySelector(`a[rel="${rel}"]`)?.click();
 }
 
 async function showKeys() {

@@ -132,8 +132,8 @@ class ChartView {
     this.key = `berth-smooth-${document.documentElement.dataset.user}`;
     this.slider.value = Number(kept(this.key)) || 0;
     this.#take();
-    this.x.addEventListener("change", () => (this.#take(), changed("x")));
-    for (const box of [this.log, this.outliers]) box.addEventListener("change", () => (this.#take(), changed("look")));
+    this.x.addEventListener("input", () => (this.#take(), changed("x")));
+    for (const box of [this.log, this.outliers]) box.addEventListener("input", () => (this.#take(), changed("look")));
     this.slider.addEventListener("input", () => (this.#take(), this.#keep(), changed("look")));
     by("chart-reset").addEventListener("click", () => {
       this.log.checked = this.outliers.checked = false;

@@ -4,6 +4,7 @@ import { live } from "./socket.js";
 import { clock, serverNow, startTimes } from "./words.js";
 
 let pressed = Promise.resolve();
+let waiting = 0;
 
 function startKeys() {
   const palette = async () => (await import("./keys.js")).openPalette();
@@ -32,11 +33,14 @@ function startKeys() {
       return;
     }
     const isTyping = event.target.closest("input:not([type=checkbox], [type=radio]), select, textarea, [contenteditable], dialog");
-    if (event.ctrlKey || event.metaKey || event.altKey || isTyping || event.key.length > 1 || !("shortcuts" in document.documentElement.dataset)) return;
+    const isLate = event.key === "Enter" && waiting; // what it opens will have the focus
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping || (event.key.length > 1 && !isLate) || !("shortcuts" in document.documentElement.dataset)) return;
     const onControl = event.target.closest("button, input, summary, a") && event.key === " ";
     if (onControl && !event.target.closest("tr[data-job] a")) return; // Space is the control's own
-    if (event.key === " " && event.target.closest("tr[data-job]")) event.preventDefault();
-    pressed = pressed.then(async () => (await import("./keys.js")).press(event.key)); // in the order of the keys
+    if (waiting || (event.key === " " && event.target.closest("tr[data-job]"))) event.preventDefault();
+    waiting += 1;
+    const act = async () => (await import("./keys.js")).press(event.key);
+    pressed = pressed.then(act).catch(() => {}).finally(() => { waiting -= 1; }); // in the order of the keys
   });
 }
 

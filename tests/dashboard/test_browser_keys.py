@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from orchestrator.models import Job, JobState
 
@@ -34,6 +34,22 @@ def test_three_jobs_are_chosen_and_compared_from_the_keyboard(open_page, ada, ma
     page.keyboard.press("=")
     expect(page).to_have_url(re.compile(r"/compare\?jobs=[0-9a-f]{8},[0-9a-f]{8},[0-9a-f]{8}$"))
     expect(page.locator("#comparison thead a bdi")).to_have_text(["three", "two", "one"])
+
+
+def test_a_quick_enter_opens_what_the_key_before_it_chose(open_page, ada, make_job):
+    job = make_job(name="wanted")
+    page = open_page(ada, "/jobs")
+    expect(page.locator("#palette-open")).to_be_visible()
+
+    held: list[Route] = []
+    page.route(re.compile(r"/keys\b.*\.js"), lambda route: held.append(route))
+    with page.expect_request(re.compile(r"/keys\b.*\.js")):
+        page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    held[0].continue_()
+
+    expect(page).to_have_url(re.compile(f"/jobs/{job.pk}$"))
+    page.wait_for_load_state("networkidle")
 
 
 def test_x_cancels_after_five_seconds_and_u_undoes(open_page, ada, make_job):
