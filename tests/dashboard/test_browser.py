@@ -1,10 +1,12 @@
 """The pages in a real browser: they move by themselves, go on after a restart, and run nothing that is not ours."""
 
+import re
 import time
 
 import pytest
 from playwright.sync_api import expect
 
+from dashboard.rail import PLACES
 from orchestrator.models import Job, JobState
 from orchestrator.spec import GIB
 from orchestrator.store.metrics import MetricWriter, Point
@@ -106,14 +108,34 @@ def test_cancel_can_be_undone_for_five_seconds(open_page, ada, make_job):
     expect(page.locator("#job-head .state-cancelled")).to_be_visible(timeout=10_000)
 
 
+@pytest.mark.parametrize("width", [320, 390])
+def test_on_a_phone_every_place_is_in_the_bar_or_behind_its_last_entry(open_page, root, make_device, width):
+    make_device(0)
+    page = open_page(root, "/queue", width=width)
+    names = [place.name for place in PLACES]
+    expect(page.locator(".places span:visible")).to_have_text([*names[:4], "More"])
+    assert page.locator(".places").evaluate("bar => bar.scrollWidth <= bar.clientWidth")
+    more = page.get_by_role("button", name="More", exact=True)
+
+    more.click()
+    expect(page.locator("#more-places a:visible")).to_have_text(names[4:])
+    page.keyboard.press("Escape")
+    expect(page.locator("#more-places a:visible")).to_have_count(0)
+    more.click()
+    page.get_by_role("link", name="Audit", exact=True).click()
+    expect(page).to_have_url(re.compile("/audit$"))
+    expect(more).to_have_css("font-weight", "600")  # one of those behind it is open
+    page.wait_for_load_state("networkidle")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 1440])
-def test_no_page_scrolls_sideways(open_page, ada, make_attempt, write_readings, width, scheme):
+def test_no_page_scrolls_sideways(open_page, root, make_attempt, write_readings, width, scheme):
     attempt = make_attempt(state=JobState.RUNNING, name="a-name-" * 25, tags=["tag-" * 16])
     device = attempt.leases.get().device
     holder = {"job": str(attempt.job_id), "name": "a-name-" * 25, "owner": "ada", "rank": 0, "colour": 0}
     write_readings(device.pk, **{device.pk.replace("-", "_"): {"holders": [holder]}})
-    page = open_page(ada, "/", width=width, color_scheme=scheme)
+    page = open_page(root, "/", width=width, color_scheme=scheme)
 
     for address in (
         "/",
@@ -124,6 +146,10 @@ def test_no_page_scrolls_sideways(open_page, ada, make_attempt, write_readings, 
         "/submit",
         "/datasets",
         "/pools",
+        "/usage",
+        "/benchmarks",
+        "/audit",
+        "/keys",
         f"/devices/{device.pk}",
         "/notices",
         "/account",

@@ -124,3 +124,12 @@ def test_no_page_breaks_a_rule_when_full(server, open_page, root, fill, scheme):
     page.keyboard.press("t")
     page.get_by_role("dialog", name="Values of train/loss").wait_for()
     assert violations(page) == []
+
+
+def test_no_page_breaks_a_rule_on_a_phone(server, open_page, root, fill):
+    page = open_page(root, "/account", width=390)
+
+    assert check(page, server.url, [*ADDRESSES, *fill]) == []
+
+    page.get_by_role("button", name="More", exact=True).click()
+    assert violations(page) == []
