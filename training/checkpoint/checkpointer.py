@@ -135,6 +135,9 @@ class Checkpointer:
     def close(self) -> None:
         """Finish the write under way."""
         self.wait()
+        if self._group is not None and distributed.is_initialized():
+            distributed.destroy_process_group(self._group)
+        self._group = None
 
     def load_latest(self, own: dict[str, Any] | None = None) -> Checkpoint | None:
         """The newest checkpoint that verifies: ``BERTH_RESUME_FROM`` first, then the folder's.

@@ -152,6 +152,8 @@ class Connected:
         self._finish()
         if self._owns_group:
             distributed.destroy_process_group()
+        else:
+            distributed.destroy_process_group(self._side)  # its threads would stay with the script's group
 
     def _exchange(self) -> Wishes:
         agreed = self._finish()

@@ -1,0 +1,37 @@
+"""The groups of ranks that a training makes for itself."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.training.conftest import REPOSITORY
+
+FITS = """
+import os
+from torch import device, distributed
+from training.strategies.ranks import Connected
+
+distributed.init_process_group("gloo", init_method="file://" + os.path.abspath("store"), rank=0, world_size=1)
+for _ in range(5):
+    ranks = Connected(device("cpu"), 10.0)
+    ranks.gather(1)
+    ranks.close()
+    print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.slow
+def test_a_training_in_a_scripts_own_group_leaves_no_threads_behind(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", FITS],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+
+    threads = [int(word) for word in ended.stdout.split()]
+    assert threads[-1] - threads[0] < 3, threads  # each group has three; some take a moment to end
