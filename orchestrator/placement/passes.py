@@ -17,6 +17,7 @@ from orchestrator.placement.snapshot import snapshot
 from orchestrator.placement.starting import preempt, start, vacate
 from orchestrator.placement.turns import next_term, turn
 from orchestrator.placement.waits import write_waits
+from orchestrator.scheduling.uncollected import uncollected
 
 ERRANDS_A_STATEMENT = 500
 POLICY = scheduling.Policy.progress_aware()  # as the benchmarks measure it
@@ -35,7 +36,7 @@ def run_pass(
         only_for_errands: do nothing unless an open errand asks for a pass.
     """
     given = now
-    with turn():
+    with turn(), uncollected():
         now = given or _clock(earliest)
         seen = _open_errands()
         if only_for_errands and not seen:

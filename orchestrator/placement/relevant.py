@@ -34,18 +34,19 @@ def relevant_jobs(states: Collection[str] = (JobState.QUEUED, *LEASED_STATES)) -
     texts = [Cast(name, TextField()) for name in _JSON]
     rows = Job.objects.filter(state__in=states).values_list(*_PLAIN, *texts)
     known: dict[str, Any] = {}
-    jobs = [_make(row, known) for row in rows]
+    alias = connection.alias
+    jobs = [_make(row, known, alias) for row in rows]
     _attach(jobs, "owner", User.objects.in_bulk({job.owner_id for job in jobs}))
     _attach(jobs, "pool", Pool.objects.in_bulk({job.pool_id for job in jobs}))
     _attach(jobs, "array", JobArray.objects.in_bulk({job.array_id for job in jobs if job.array_id}))
     return jobs
 
 
-def _make(row: tuple[Any, ...], known: dict[str, Any]) -> Job:
+def _make(row: tuple[Any, ...], known: dict[str, Any], alias: str) -> Job:
     """A row as a job; not by the model's constructor, which takes most of a pass for a long queue."""
     job = Job.__new__(Job)
     state = ModelState()
-    state.adding, state.db = False, connection.alias
+    state.adding, state.db = False, alias
     values = dict(zip(_COLUMNS, row, strict=True))
     for name in _JSON:
         text = values[name]

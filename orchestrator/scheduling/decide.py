@@ -1,14 +1,12 @@
 """The scheduler: a pure function from a snapshot to what should be done now."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from orchestrator.scheduling.bookings import booked_devices, changes, keep_booked, vacated
 from orchestrator.scheduling.in_turn import serve_in_turn
 from orchestrator.scheduling.ranked import serve_ranked
 from orchestrator.scheduling.types import Decisions, Policy, State
+from orchestrator.scheduling.uncollected import uncollected
 
 
 def decide(state: State, policy: Policy | None = None, *, tell: bool = True) -> Decisions:
@@ -22,22 +20,8 @@ def decide(state: State, policy: Policy | None = None, *, tell: bool = True) -> 
     Args:
         tell: say of each waiting job why and until when it waits; else ``wait`` is empty, and the rest the same.
     """
-    with _uncollected():
+    with uncollected():
         return _decide(state, policy or Policy(), tell=tell)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """A long queue makes tens of thousands of tuples and no cycle: to look for garbage among them, again and
-    again, would be a fifth of a pass.  Who finds the collection off leaves it off, so threads may meet here.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _decide(state: State, policy: Policy, *, tell: bool) -> Decisions:
