@@ -6,9 +6,9 @@ import { colour, onThemeChange } from "./shell.js";
 const LOOK_AGAIN_MS = 5000;
 const FILLS = ["accent", "info", "warning", "bad", "quiet", "text"];
 const PARTS = [
-  { name: "good", label: "kept", fill: "accent" },
-  { name: "failed", label: "lost", fill: "bad" },
-  { name: "idle", label: "held but idle", fill: "warning" },
+  ["good", "kept", "accent"],
+  ["failed", "lost", "bad"],
+  ["idle", "held but idle", "warning"],
 ];
 const LONGEST_LABEL = 24;
 const CONFIG = { displayModeBar: false, responsive: true };
@@ -49,7 +49,7 @@ if (usage && figure) {
 async function drawUsage(data) {
   const Plotly = await loadPlotly();
   const places = [...data.keys.keys()];
-  const traces = PARTS.filter(({ name }) => data[name].some((hours) => hours > 0)).map(({ name, label, fill }) => ({
+  const traces = PARTS.filter(([name]) => data[name].some((hours) => hours > 0)).map(([name, label, fill]) => ({
     type: "bar", name: label, x: places, y: data[name], marker: { color: colour(fill) }, hovertemplate: `%{y:,.1f} h ${label}<extra></extra>`,
   }));
   const layout = barLayout({

@@ -20,7 +20,6 @@ export class Log {
   #job;
   #lines = null;
   #marked = null; // [first, last] of a link
-  #whole = new Set(); // lines shown at their full length
   #unseen = 0;
   #drawing = 0;
   #late = 0;
@@ -51,7 +50,7 @@ export class Log {
   open() {
     this.#lines?.close();
     this.#unseen = 0;
-    this.#whole.clear();
+    this.window.replaceChildren();
     this.search.forget();
     const place = { attempt: this.attempt.value, rank: this.rank.value };
     this.box.classList.toggle("is-merged", place.rank === "all");
@@ -131,7 +130,11 @@ export class Log {
       return;
     }
     this.#late = clearTimeout(this.#late);
-    this.window.replaceChildren(...lines.map((line, at) => this.#row(from + at, line)));
+    // Rows that stay are not touched: a click or a selection in them goes on.
+    const rows = lines.map((line, at) => this.#row(from + at, line));
+    const { children } = this.window;
+    for (const row of [...children]) if (!rows.includes(row)) row.remove();
+    rows.forEach((row, at) => children[at] === row || this.window.insertBefore(row, children[at]));
     this.window.style.top = `${this.#isScaled ? top - (first - from) * ROW_PX : from * ROW_PX}px`;
     if (this.follow.checked) this.box.scrollTop = this.box.scrollHeight; // wrapped lines are taller than their rows
     this.#showUnseen();
@@ -144,20 +147,25 @@ export class Log {
   }
 
   #row(number, line) {
+    const old = this.window.querySelector(`[data-line="${number}"]`);
+    const row = old && old.text === line?.text ? old : this.#newRow(number, line);
+    row.classList.toggle("hit", this.search.has(number));
+    row.classList.toggle("is-current", this.search.current === number);
+    row.classList.toggle("is-linked", number >= this.#marked?.[0] && number <= this.#marked[1]);
+    return row;
+  }
+
+  #newRow(number, line) {
     const link = make("a", { className: "line-number", href: `#L${number + 1}`, textContent: number + 1, tabIndex: -1 });
     const content = make("span", line ? {} : { className: "quiet", textContent: "…" });
-    const row = make("div", { className: "line" }, link, ...(line?.seen_at ? [rankOf(line)] : []), content);
+    const row = make("div", { className: "line", text: line?.text }, link, ...(line?.seen_at ? [rankOf(line)] : []), content);
     row.dataset.line = number;
     if (!line) return row;
     const { text } = line;
-    const isCut = text.length > LONGEST && !this.#whole.has(number);
-    content.append(...toNodes(isCut ? text.slice(0, LONGEST) : text));
-    if (isCut) content.append(button(`show all ${text.length.toLocaleString("en")} characters`, () => { this.#whole.add(number); this.#draw(); }, "is-plain"));
+    content.append(...toNodes(text.slice(0, LONGEST)));
+    if (text.length > LONGEST) content.append(button(`show all ${text.length.toLocaleString("en")} characters`, () => content.replaceChildren(...toNodes(text)), "is-plain"));
     const level = LEVELS.find(([words]) => words.test(content.textContent));
     if (level) row.classList.add(level[1]);
-    if (this.search.has(number)) row.classList.add("hit");
-    if (this.search.current === number) row.classList.add("is-current");
-    if (this.#marked && number >= this.#marked[0] && number <= this.#marked[1]) row.classList.add("is-linked");
     return row;
   }
 

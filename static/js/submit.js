@@ -57,11 +57,13 @@ addEventListener("dragleave", (event) => event.relatedTarget === null && drop.cl
 addEventListener("drop", (event) => {
   event.preventDefault();
   drop.classList.remove("is-over");
-  if (event.dataTransfer.files.length) {
-    file.files = event.dataTransfer.files;
-    file.dispatchEvent(new Event("change"));
-  }
+  if (event.dataTransfer.files.length) take(event.dataTransfer);
 });
+
+function take({ files }) {
+  file.files = files;
+  file.dispatchEvent(new Event("change"));
+}
 
 if (location.hash === "#dropped") {
   history.replaceState(null, "", location.pathname);
@@ -70,16 +72,13 @@ if (location.hash === "#dropped") {
     if (!given) return;
     const list = new DataTransfer();
     list.items.add(given);
-    file.files = list.files;
-    file.dispatchEvent(new Event("change", { bubbles: true }));
+    take(list);
   });
 }
 
 file.addEventListener("change", () => {
-  const name = file.files[0]?.name ?? "";
-  const stem = name.replace(/\.(py|zip|tar|gz|tgz)$/, "");
-  const field = by("name");
-  if (name && !field.value) field.placeholder = stem;
+  const name = file.files[0]?.name;
+  if (name) by("name").placeholder = name.replace(/\.(py|zip|tar|gz|tgz)$/, "");
   drop.classList.remove("is-bad");
   planSoon();
 });

@@ -140,6 +140,20 @@ def test_scrolling_up_in_a_log_is_not_undone_by_new_lines(open_page, ada, write_
     expect(log.locator(".line").last).to_have_text("152and one")
 
 
+def test_what_is_selected_in_a_log_stays_so_while_lines_arrive(open_page, ada, write_log):
+    attempt, path = write_log("".join(f"line {number}\n" for number in range(500)))
+    page = open_page(ada, f"/jobs/{attempt.job_id}#L200")
+    row = page.locator("#log .is-linked")
+    expect(row).to_have_count(1, timeout=10_000)
+    page.wait_for_load_state("networkidle")
+    row.evaluate("row => getSelection().selectAllChildren(row.lastChild)")
+
+    with path.open("a") as file:
+        file.write("one more\nand one\n")
+    expect(page.get_by_role("button", name="2 new lines")).to_be_visible(timeout=10_000)
+    assert page.evaluate("String(getSelection())") == "line 199"
+
+
 def test_b57_a_progress_bar_stays_one_line_and_a_line_in_pieces_becomes_whole(open_page, ada, write_log):
     attempt, path = write_log("begin\n 10%")
     page = open_page(ada, f"/jobs/{attempt.job_id}")
