@@ -14,9 +14,7 @@ document.addEventListener("toggle", async ({ target }) => {
   target.querySelector("ul") ?? target.append(...piece.body.childNodes);
 }, true);
 watchRows("queue", ["queue"]);
-for (const control of document.querySelectorAll(".page-head select, .page-head input")) {
-  control.addEventListener("change", () => control.form.requestSubmit());
-}
+document.querySelector(".page-head").addEventListener("change", ({ target }) => target.form.requestSubmit());
 
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("form[data-move]")) return;
