@@ -15,10 +15,10 @@ LONGEST_LINE = 16 << 10
 MOST_VALUES = 64
 STEP_WORDS = frozenset({"step", "iter", "iteration", "global_step", "it", "batch", "update"})
 EPOCH_WORDS = frozenset({"epoch", "ep"})
-# Words before a number that are not measured values; "Steps: 32" is how many an epoch has.
+# Words before a number that are not measured values; "Steps: 32" is how many an epoch has, "of 7.5" how many of what.
 NOT_VALUES = frozenset(
     {"rank", "local_rank", "world_size", "batchsize", "batch_size", "seed", "pid", "port", "line", "device"}
-) | {"gpu", "steps", "iters", "v_num"}
+) | {"gpu", "steps", "iters", "v_num", "of"}
 INT64_LAST = (1 << 63) - 1
 
 COLOURS = re.compile(r"\x1b\[[0-9;:]{0,64}[A-Za-z]")
@@ -31,7 +31,7 @@ PAIR = re.compile(
         ['"]?(?P<name>[A-Za-z_][\w./@-]{{0,99}})['"]?
         (?P<sep>\s{{0,3}}[:=]\s{{0,8}}\[?|\s{{1,3}}\[?|\[)
         (?P<value>{NUMBER})
-        (?:\s{{0,2}}/\s{{0,2}}(?P<total>\d{{1,18}})(?![\w.]))?
+        (?:(?:\s{{0,2}}/\s{{0,2}}|\s{{1,2}}of\s{{1,2}})(?P<total>\d{{1,18}})(?![\w.]))?
         (?P<unit>\s?(?:%|ms\b|it/s\b|tok/s\b)|)""",
     re.VERBOSE,
 )

@@ -21,6 +21,8 @@ def values_of(parser: LineParser, line: str) -> LineValues:
     ("line", "step", "total_steps", "values"),
     [
         ("step 10/100 loss 0.5", 10, 100, {"loss": 0.5}),
+        ("step 10 of 100 loss 0.5", 10, 100, {"loss": 0.5}),
+        ("epoch 2 of 7, step 3 of 60: loss 0.5 in 1 of 2.5 h", 63, 420, {"loss": 0.5, "in": 1.0}),
         ("step 72300 loss 2.312 lr 2.1e-4", 72300, None, {"loss": 2.312, "lr": 2.1e-4}),
         ("step=5 loss=0.25 lr=1e-3", 5, None, {"loss": 0.25, "lr": 1e-3}),
         ("2026-01-01 10:00:00,123 INFO step: 7 - loss: 0.3", 7, None, {"loss": 0.3}),
