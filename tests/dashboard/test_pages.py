@@ -453,3 +453,11 @@ def test_a_job_page_has_a_link_to_share(home, reader, ada, make_job):
     page = reader(ada).get(address).content.decode()
 
     assert f'id="job-link" aria-hidden="true">http://testserver{address}<' in page
+
+
+def test_a_job_with_fewer_devices_than_it_asks_for_says_so(reader, ada, make_job):
+    job = make_job(spec={"gpus": 3, "min_gpus": 1}, gpus=2)
+
+    page = reader(ada).get(f"/jobs/{job.pk}").content.decode()
+
+    assert "asks for 3, 1 at least" in page
