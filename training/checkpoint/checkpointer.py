@@ -133,8 +133,9 @@ class Checkpointer:
             self._writing = None
 
     def close(self) -> None:
-        """Finish the write under way."""
+        """Finish the write under way; nothing can be saved behind it."""
         self.wait()
+        self._thread.shutdown()
         if self._group is not None and distributed.is_initialized():
             distributed.destroy_process_group(self._group)
         self._group = None
