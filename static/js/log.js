@@ -162,8 +162,9 @@ export class Log {
     row.dataset.line = number;
     if (!line) return row;
     const { text } = line;
-    content.append(...toNodes(text.slice(0, LONGEST)));
-    if (text.length > LONGEST) content.append(button(`show all ${text.length.toLocaleString("en")} characters`, () => content.replaceChildren(...toNodes(text)), "is-plain"));
+    const shown = line.isOpen ? text : text.slice(0, LONGEST);
+    content.append(...toNodes(shown));
+    if (shown !== text) content.append(button(`show all ${text.length.toLocaleString("en")} characters`, () => { line.isOpen = true; content.replaceChildren(...toNodes(text)); }, "is-plain"));
     const level = LEVELS.find(([words]) => words.test(content.textContent));
     if (level) row.classList.add(level[1]);
     return row;

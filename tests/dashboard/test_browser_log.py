@@ -201,6 +201,10 @@ def test_a_link_leads_to_its_lines_and_long_lines_open(open_page, ada, write_log
     page.get_by_role("button", name="show all 9,000 characters").click()
     expect(page.get_by_role("button", name="show all")).to_have_count(0)
     assert len(log.locator(".is-linked").first.inner_text()) > 9000
+    for line in (0, 2999):  # away and back again
+        log.evaluate("(log, line) => { log.scrollTop = line * 18; }", line)
+        expect(log.locator(f'[data-line="{line}"]')).to_have_count(1)
+    assert len(log.locator(".is-linked").first.inner_text()) > 9000
 
 
 def test_colours_of_a_terminal_last_until_they_are_ended(open_page, ada, write_log):
