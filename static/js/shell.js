@@ -4,7 +4,7 @@ import { live } from "./socket.js";
 import { clock, serverNow, startTimes } from "./words.js";
 
 let pressed = Promise.resolve();
-let waiting = 0;
+let waiting = 0; // keys that were pressed and did nothing yet: their script is loaded at the first
 
 function startKeys() {
   const palette = async () => (await import("./keys.js")).openPalette();
@@ -40,7 +40,7 @@ function startKeys() {
     if (waiting || (event.key === " " && event.target.closest("tr[data-job]"))) event.preventDefault();
     waiting += 1;
     const act = async () => (await import("./keys.js")).press(event.key);
-    pressed = pressed.then(act).catch(() => {}).finally(() => { waiting -= 1; }); // in the order of the keys
+    pressed = pressed.then(act, act).finally(() => { waiting -= 1; }); // in their order, also behind one that failed
   });
 }
 
