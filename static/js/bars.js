@@ -5,7 +5,7 @@ import { colour, onThemeChange } from "./shell.js";
 
 const LOOK_AGAIN_MS = 5000;
 const FILLS = ["accent", "info", "warning", "bad", "quiet", "text"];
-const PARTS = [
+const PARTS = [ // name in the data, label, colour
   ["good", "kept", "accent"],
   ["failed", "lost", "bad"],
   ["idle", "held but idle", "warning"],

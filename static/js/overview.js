@@ -88,7 +88,7 @@ function draw(device) {
   if (canvas && values.some((share) => share !== null)) drawSpark(canvas, values);
 }
 
-// A sparkline on a canvas, 0 to 100: 16 of these cost 2 ms a tick.
+// A sparkline on a canvas, 0 to 100, drawn anew at each tick.
 function drawSpark(canvas, values) {
   const ratio = devicePixelRatio;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
