@@ -288,4 +288,4 @@ class Trainer:
             return None
         if path := self.config.resume_path:
             return checkpointer.load(path)
-        return checkpointer.load_latest()
+        return checkpointer.load_latest(begin_anew=False if self.config.resume is True else None)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from training.checkpoint import Checkpointer, store
-from training.checkpoint.store import CheckpointError
+from training.checkpoint.store import CheckpointError, CheckpointRefused
 from training.report import Reporter
 
 Lines = Callable[[], list[dict[str, Any]]]
@@ -139,7 +139,7 @@ def test_b60_a_state_that_could_only_be_unpickled_is_refused_by_name(
 
 
 def test_b60_a_checkpoint_with_code_in_it_is_not_run(
-    make_checkpointer: Callable[..., Checkpointer], tmp_path: Path, lines: Lines
+    make_checkpointer: Callable[..., Checkpointer], tmp_path: Path
 ) -> None:
     class Bomb:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -148,9 +148,11 @@ def test_b60_a_checkpoint_with_code_in_it_is_not_run(
     folder = tmp_path / "checkpoints"
     store.write(folder, 1, 5, {}, lambda file: torch.save({"bomb": Bomb()}, file))
 
-    assert make_checkpointer().load_latest() is None
+    with pytest.raises(
+        CheckpointRefused, match=r"1-5 is whole, but .*state\.pt holds posix\.mkdir, which would"
+    ):
+        make_checkpointer().load_latest()
     assert not (tmp_path / "owned").exists()
-    assert "cannot be loaded" in lines()[0]["reason"]
 
 
 def test_the_last_k_are_kept(make_checkpointer: Callable[..., Checkpointer], tmp_path: Path) -> None:
@@ -277,15 +279,42 @@ def test_a_manifest_cannot_name_files_elsewhere(
         store.verify(manifest.parent)
 
 
-def test_with_all_damaged_the_training_starts_anew_and_says_so(
-    make_checkpointer: Callable[..., Checkpointer], lines: Lines
+def test_a_refused_checkpoint_is_an_error_even_before_an_older_one(
+    make_checkpointer: Callable[..., Checkpointer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpointer = make_checkpointer()
+    save_steps(checkpointer, 5)
+    store.write(checkpointer.folder, 1, 10, {}, lambda file: torch.save(nn.Linear(1, 1), file))
+    monkeypatch.setenv("BERTH_JOB_ID", "job-1")
+
+    with pytest.raises(CheckpointRefused, match=r"1-10 is whole, but .* Nothing was trained"):
+        make_checkpointer().load_latest()
+
+
+def test_with_all_damaged_loading_the_latest_is_an_error_that_names_each(
+    make_checkpointer: Callable[..., Checkpointer],
+) -> None:
+    checkpointer = make_checkpointer()
+    save_steps(checkpointer, 5, 10)
+    cut(checkpointer.folder / "1-5" / "state.pt")
+    remove(checkpointer.folder / "1-10" / "manifest.json")
+
+    with pytest.raises(CheckpointError, match=r"is whole: 1-10 has no manifest\.json; 1-5/state\.pt has"):
+        make_checkpointer().load_latest()
+
+
+def test_with_all_damaged_a_job_of_berth_starts_at_step_0_and_says_so(
+    make_checkpointer: Callable[..., Checkpointer], lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpointer = make_checkpointer()
     save_steps(checkpointer, 5)
     cut(checkpointer.folder / "1-5" / "state.pt")
+    monkeypatch.setenv("BERTH_JOB_ID", "job-1")
 
     assert make_checkpointer().load_latest() is None
     assert lines()[-1]["to_step"] is None
+    with pytest.raises(CheckpointError, match="Nothing was trained"):
+        make_checkpointer().load_latest(begin_anew=False)
 
 
 def test_the_checkpoint_that_berth_names_comes_first(

@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
 from training.checkpoint import store
-from training.checkpoint.store import CheckpointError
+from training.checkpoint.store import CheckpointError, CheckpointRefused
 from training.config import ConfigError
 from training.data import DataError
 from training.losses import default_loss
@@ -144,6 +144,33 @@ def test_a_finished_run_that_is_started_again_trains_no_more(reporter: Reporter,
     fit(reporter, epochs=1, resume=True)
 
     assert len(losses(lines())) == before
+
+
+@pytest.mark.parametrize("resume", [True, "auto"])
+def test_a_checkpoint_that_cannot_be_read_ends_the_run_before_it_trains(
+    reporter: Reporter, lines: Lines, resume: bool | str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BERTH_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
+    monkeypatch.setenv("BERTH_JOB_ID", "job-1")
+    store.write(tmp_path / "checkpoints", 1, 10, {}, lambda file: torch.save(nn.Linear(1, 1), file))
+
+    with pytest.raises(CheckpointRefused, match="1-10 is whole, but cannot be resumed from"):
+        fit(reporter, epochs=1, resume=resume)
+    assert losses(lines()) == []
+
+
+def test_asked_to_resume_from_damaged_checkpoints_nothing_is_trained(
+    reporter: Reporter, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit(reporter, epochs=1)
+    before = losses(lines())
+    for place in store.list_places(Path("checkpoints")):
+        (place.folder / "state.pt").unlink()
+    monkeypatch.setenv("BERTH_JOB_ID", "job-1")
+
+    with pytest.raises(CheckpointError, match=r"No checkpoint in .* is whole.* Nothing was trained"):
+        fit(reporter, epochs=2, resume=True)
+    assert losses(lines()) == before
 
 
 def test_f56_a_checkpoint_of_another_model_is_told_apart_name_by_name(reporter: Reporter) -> None:

@@ -2,6 +2,8 @@
 
 import atexit
 import os
+import pickle
+import re
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from torch import distributed
 from training import events
 from training.checkpoint import store
 from training.checkpoint.host_copy import HostCopy, is_sharded
-from training.checkpoint.store import CheckpointError
+from training.checkpoint.store import CheckpointError, CheckpointRefused
 from training.fault import StopRequest
 from training.report import Reporter, default_reporter
 
@@ -140,22 +142,33 @@ class Checkpointer:
             distributed.destroy_process_group(self._group)
         self._group = None
 
-    def load_latest(self, own: dict[str, Any] | None = None) -> Checkpoint | None:
+    def load_latest(
+        self, own: dict[str, Any] | None = None, *, begin_anew: bool | None = None
+    ) -> Checkpoint | None:
         """The newest checkpoint that verifies: ``BERTH_RESUME_FROM`` first, then the folder's.
 
-        Each one skipped is a ``fallback`` event.  None when there is none to use.  With several
-        ranks in a process group all must call it; rank 0 chooses for all.
+        Each damaged one that is skipped is a ``fallback`` event.  None when there are none, or when all
+        are damaged and ``begin_anew`` allows to start at step 0; by default it does so only where Berth
+        runs us, whose jobs have a setting of that name.  With several ranks in a process group all must
+        call it; rank 0 chooses for all.
 
         The tensors that come back are whole, however they were saved, unless ``own`` is given: the
         state that this rank would save now.  Then they are split as those in it, and its DTensors
         are filled in place; each rank reads only its part.
+
+        Raises:
+            CheckpointRefused: the newest that verifies cannot be used by this program.
+            CheckpointError: all are damaged.
         """
-        return self._load_first(self._candidates(), own)
+        if begin_anew is None:
+            begin_anew = "BERTH_JOB_ID" in os.environ
+        return self._load_first(self._candidates(), own, begin_anew)
 
     def load(self, folder: Path | str, own: dict[str, Any] | None = None) -> Checkpoint:
         """Load the checkpoint in ``folder``, or the newest in it; ``own`` as above.
 
         Raises:
+            CheckpointRefused: it verifies, but cannot be used by this program.
             CheckpointError: it does not verify.
         """
         path = Path(folder)
@@ -169,20 +182,31 @@ class Checkpointer:
         store.verify(places[0])
         return _read(places[0], own)
 
-    def _load_first(self, candidates: list[Path], own: dict[str, Any] | None) -> Checkpoint | None:
+    def _load_first(
+        self, candidates: list[Path], own: dict[str, Any] | None, begin_anew: bool
+    ) -> Checkpoint | None:
         together = (
             distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
         )
         if not together:
-            return self._find(candidates, own)
-        found = self._find(candidates, own) if self._rank == 0 else None
-        chosen: list[str | None] = [str(found.folder) if found else None]
-        distributed.broadcast_object_list(chosen, src=0)
-        if self._rank == 0 or chosen[0] is None:
+            return self._find(candidates, own, begin_anew)
+        found, failure = None, None
+        if self._rank == 0:
+            try:
+                found = self._find(candidates, own, begin_anew)
+            except CheckpointError as error:
+                failure = error
+        answer: list[Any] = [str(found.folder) if found else None, failure]
+        distributed.broadcast_object_list(answer, src=0)
+        if answer[1] is not None:  # else the other ranks would wait for one that has ended
+            raise answer[1]
+        if self._rank == 0 or answer[0] is None:
             return found
-        return _read(Path(chosen[0]), own)
+        return _read(Path(answer[0]), own)
 
-    def _find(self, candidates: list[Path], own: dict[str, Any] | None) -> Checkpoint | None:
+    def _find(
+        self, candidates: list[Path], own: dict[str, Any] | None, begin_anew: bool
+    ) -> Checkpoint | None:
         skipped: list[tuple[Path, str]] = []
         found = None
         for folder in candidates:
@@ -190,8 +214,12 @@ class Checkpointer:
                 store.verify(folder)
                 found = _read(folder, own)
                 break
+            except CheckpointRefused:
+                raise
             except CheckpointError as error:
                 skipped.append((folder, str(error)))
+        if found is None and not begin_anew:
+            _refuse_to_begin_anew(skipped)
         for folder, reason in skipped:
             self._reporter.event(
                 events.FALLBACK_EVENT,
@@ -258,14 +286,37 @@ class Checkpointer:
         store.write(place.folder.parent, place.attempt, place.step, self._about, write_state)
 
 
+def _refuse_to_begin_anew(skipped: list[tuple[Path, str]]) -> None:
+    """Raise where a checkpoint was skipped; what has no checkpoint's name was never one."""
+    reasons = [reason for folder, reason in skipped if _step_of(folder) is not None]
+    if reasons:
+        raise CheckpointError(
+            f"No checkpoint in {skipped[0][0].parent} is whole: {'; '.join(reasons)}. Nothing was trained. "
+            "Move the damaged ones away to start at step 0, or start without them (resume=False)."
+        )
+
+
 def _read(folder: Path, own: dict[str, Any] | None) -> Checkpoint:
     try:
         state = _read_state(folder, own)
-    except CheckpointError:
-        raise
     except Exception as error:
-        raise CheckpointError(f"{folder.name}/{store.STATE} cannot be loaded ({error})"[:500]) from error
+        raise CheckpointRefused(
+            f"The checkpoint {folder} is whole, but cannot be resumed from: {_say_refusal(error)}. Nothing was trained. "
+            "Use the program and the versions that wrote it, resume from another checkpoint (resume=PATH), or "
+            "start without it (resume=False)."
+        ) from error
     return Checkpoint(state=state, step=store.read_manifest(folder)["step"], folder=folder)
+
+
+def _say_refusal(error: Exception) -> str:
+    if isinstance(error, CheckpointError):
+        return str(error)
+    if isinstance(error, pickle.UnpicklingError):  # torch's text tells how to run the code in it
+        kind = re.search(r"GLOBAL (\S+)", str(error))
+        return (
+            f"{store.STATE} holds {kind[1] if kind else 'objects'}, which would run code where it is loaded"
+        )
+    return f"{store.STATE} cannot be loaded ({type(error).__name__}: {error})"[:500]
 
 
 def _read_state(folder: Path, own: dict[str, Any] | None) -> dict[str, Any]:

@@ -3,13 +3,10 @@
 DTensors go into the files of torch's distributed checkpoint (DCP); everything else goes into
 ``state.pt`` as in a replicated checkpoint, with a mark in the place of each DTensor.  DCP reads
 what any rank needs from the parts of any number of ranks, so the strategy and the world size may
-change.  Nothing is loaded that could run code: DCP's own index is a pickle, and is read with a list
-of the types that may stand in it.
+change.  Nothing is loaded that could run code (see ``index``).
 """
 
-import io
 import json
-import pickle
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,32 +14,18 @@ from typing import Any, BinaryIO, cast
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from training.checkpoint import store
+from training.checkpoint import index, store
 from training.checkpoint.files import DISK, Files
-from training.checkpoint.store import CheckpointError, Place
+from training.checkpoint.store import CheckpointError, CheckpointRefused, Place
 
 _MARK = "__sharded__"
-_MAY_STAND_IN_INDEX = {
-    "pathlib": {"PosixPath"},
-    "torch": {"Size"},
-    "torch.serialization": {"_get_layout"},
-    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
-    "torch.distributed.checkpoint.metadata": {
-        "ChunkStorageMetadata",
-        "Metadata",
-        "MetadataIndex",
-        "StorageMeta",
-        "TensorProperties",
-        "TensorStorageMetadata",
-        "_MEM_FORMAT_ENCODING",
-    },
-}
 
 
 def write(
@@ -91,7 +74,7 @@ def read_into(folder: Path, own: dict[str, Any]) -> dict[str, Any]:
     sharded otherwise, or not at all.
 
     Raises:
-        CheckpointError: a tensor has another shape there, or is missing.
+        CheckpointRefused: a tensor has another shape there, or is missing.
     """
     mine: dict[str, DTensor] = {}
     _take_out(own, (), mine)
@@ -119,7 +102,7 @@ def _write_files(
     files: Files,
 ) -> list[dict[str, Any]]:
     writer = FileSystemWriter(part, sync_files=True)
-    save(cast(dict[str, Any], shards), storage_writer=writer, process_group=group)
+    merged = save(cast(dict[str, Any], shards), storage_writer=writer, process_group=group)
     written = [store.hash_file(path) for path in sorted(part.glob(f"__{rank}_*.distcp"))]
     if rank != 0:
         return written
@@ -130,6 +113,7 @@ def _write_files(
     return [
         store.write_hashed(part / store.STATE, write_rest, files),
         store.hash_file(part / store.INDEX),
+        store.write_hashed(part / index.PLAIN, index.writer(merged), files),
         *written,
     ]
 
@@ -139,7 +123,8 @@ def _together(group: distributed.ProcessGroup, act: Callable[[], Any]) -> list[A
     result, failure = None, None
     try:
         result = act()
-    except Exception as error:  # noqa: BLE001 -- whatever it is, the other ranks must not wait for us
+    # Whatever it is, the other ranks must not wait for us; DCP's own error is no Exception.
+    except (Exception, CheckpointException) as error:  # noqa: BLE001
         failure = f"{type(error).__name__}: {error}".splitlines()[0][:300]
     answers: list[Any] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(answers, (result, failure), group=group)
@@ -197,14 +182,20 @@ def _split(value: Any, path: tuple[Any, ...], mine: Mapping[str, DTensor]) -> An
 def _check_shape(key: str, there: torch.Size, target: DTensor | None) -> None:
     if target is not None and target.shape != there:
         name = ".".join(map(str, json.loads(key)))
-        raise CheckpointError(f"{name} has the shape {[*there]} in the checkpoint and {[*target.shape]} here")
+        raise CheckpointRefused(
+            f"{name} has the shape {[*there]} in the checkpoint and {[*target.shape]} here"
+        )
 
 
 def _load(tensors: Mapping[str, Tensor], reader: FileSystemReader) -> None:
     """Fill ``tensors``; each process reads by itself, whether or not it is in a group."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
-        load(cast(dict[str, Any], tensors), storage_reader=reader, no_dist=True)
+        try:
+            load(cast(dict[str, Any], tensors), storage_reader=reader, no_dist=True)
+        except CheckpointException as error:  # which is no Exception
+            causes = {str(cause) for cause, _ in error.failures.values()}
+            raise CheckpointRefused(f"its parts cannot be read ({'; '.join(causes)})"[:500]) from error
 
 
 def _read_rest(folder: Path) -> Any:
@@ -219,22 +210,4 @@ class _Reader(FileSystemReader):
         self._folder = folder
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        named = {entry["path"] for entry in store.read_manifest(self._folder)["files"]}
-        try:
-            index = _IndexUnpickler(io.BytesIO((self._folder / store.INDEX).read_bytes())).load()
-            paths = {info.relative_path for info in index.storage_data.values()}
-        except Exception as error:
-            raise CheckpointError(
-                f"{self._folder.name}/{store.INDEX} cannot be read ({error})"[:500]
-            ) from error
-        if not paths <= named:
-            raise CheckpointError(f"{self._folder.name}/{store.INDEX} names files that its manifest does not")
-        return cast(Metadata, index)
-
-
-class _IndexUnpickler(pickle.Unpickler):  # the types it may make are listed above
-    def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name) if module in _MAY_STAND_IN_INDEX else None
-        if name in _MAY_STAND_IN_INDEX.get(module, ()) or isinstance(found, torch.dtype):
-            return found
-        raise CheckpointError(f"it holds {module}.{name}, which no checkpoint needs")
+        return index.read(self._folder)

@@ -32,6 +32,13 @@ class CheckpointError(Exception):
     """A checkpoint cannot be written or is not what its manifest says."""
 
 
+class CheckpointRefused(CheckpointError):
+    """A checkpoint seems whole, but this program cannot read it, or must not.
+
+    Unlike damage this is no reason to take an older one: what was trained since would be lost.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A checkpoint's folder, not yet verified."""
@@ -128,6 +135,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest as it stands.
 
     Raises:
+        CheckpointRefused: a newer version of this library wrote it.
         CheckpointError: there is none, or it is not one.
     """
     try:
@@ -152,7 +160,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def _refuse_newer(folder: Path, version: int) -> None:
     if version > VERSION:
-        raise CheckpointError(
+        raise CheckpointRefused(
             f"{folder.name} was written by a newer version of this library (format {version}; this one reads "
             f"up to {VERSION}): update it to resume from there"
         )
