@@ -57,6 +57,8 @@ BALANCED_EVENT: Final = "balanced"
 """The work was divided anew by measured speed: ``step``, ``shares`` or ``stage_bounds`` (text)."""
 LESS_MEMORY_EVENT: Final = "less_memory"
 """A step ran out of memory and was repeated: ``step``, ``rank``, ``from_batch_size``, ``to_batch_size`` (micro-batches)."""
+UNUSED_EVENT: Final = "unused_parameters"
+"""Parameters got no gradient, and the exchange expects it from now on: ``step``, ``parameters`` (text: the first names)."""
 HANG_EVENT: Final = "hang"
 """No rank got on for long: ``ranks`` that are stuck (text, numbers with commas), ``reason`` (a sentence)."""
 

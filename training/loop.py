@@ -109,12 +109,14 @@ def end_step(run: Run) -> bool:
         stop=wishes.stop,
         bad_loss=run.watch.stops,
         careful=run.scarcity.look(),
+        unused=bool(run.strategy.unused) and not run.strategy.expects_unused,
         busy_s=run.balance.clock.take(),
     )
     by_step = config.checkpoint_every_steps is not None and state.step % config.checkpoint_every_steps == 0
     if agreed is not NO_WISHES:
         run.balance.note(state.step, agreed.busy_s)
         run.scarcity.take(agreed.careful)
+        run.strategy.expects_unused |= agreed.unused
         if agreed.bad_loss:
             run.watch.end(run.strategy.ranks)
     if agreed.save or agreed.stop or by_step:

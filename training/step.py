@@ -7,8 +7,10 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from training import events
 from training.memory.autotune import OutOfMemoryInStep, clear_memory, is_host_memory, is_out_of_memory
 from training.memory.repeat import run_with_less
+from training.plan.table import say_names
 from training.run import Run, load
 
 
@@ -152,6 +154,20 @@ def update(run: Run) -> None:
     state.optimizer.zero_grad(set_to_none=True)
     if state.scheduler is not None:
         state.scheduler.step()
+    adapt(run)
+
+
+def adapt(run: Run) -> None:
+    """Go on with a model that expects parameters without a gradient, where a step had some."""
+    change = run.strategy.adapt()
+    if change is None:
+        return
+    run.model, names = change
+    step, text = run.state.step + 1, say_names(names)
+    run.reporter.event(events.UNUSED_EVENT, step=step, parameters=text)
+    if run.strategy.ranks.rank == 0:
+        text = f"Step {step}: no gradient came for {text}; find_unused_parameters is on from here."
+        print(text, flush=True)  # noqa: T201 -- a run's log is where it belongs
 
 
 def weigh(loss: Tensor, share: float) -> Tensor:

@@ -14,7 +14,17 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import FileStore
 from torch.utils.data import Dataset, TensorDataset
 
-from tests.training.strategy_runs import WIDTH, Block, Gpt, gather, loss_fn, main, make_data, make_model
+from tests.training.strategy_runs import (
+    CLASSES,
+    WIDTH,
+    Block,
+    Gpt,
+    gather,
+    loss_fn,
+    main,
+    make_data,
+    make_model,
+)
 from training import TrainConfig, Trainer
 from training.config import ConfigError
 from training.losses import BadLoss
@@ -188,6 +198,58 @@ class Idle(Gpt):
         return output + self.seldom.weight.sum() if os.environ["RANK"] == "1" else output
 
 
+class Switching(Gpt):
+    """A branch that all take at first, rank 1 in every third pass later on, and nobody in two passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch, self.steps = nn.Linear(WIDTH, CLASSES), 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        output: Tensor = super().forward(tokens)
+        self.steps += 1
+        left_out = self.steps in (19, 20) or (os.environ["RANK"] == "1" and self.steps > 6 and self.steps % 3)
+        return output if left_out else output + self.branch(self.tokens(tokens))
+
+
+class Dropping(Gpt):
+    """LayerDrop: each rank draws for itself which blocks take part in a step."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.tokens(tokens) + self.positions[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x) if torch.rand(()).item() < 0.6 else x
+        output: Tensor = self.head(self.norm(x))
+        return output
+
+
+def leave_out(name: str, rank: int, folder: Path) -> Any:
+    """Trainings in whose steps parameters get no gradient, with and without being told so."""
+    os.environ["RANK"] = str(rank)
+    found: dict[str, Any] = {}
+    for case, build, settings in (
+        ("never", Idle, {"strategy": "ddp"}),
+        ("switching", Switching, {"strategy": "ddp", "gradient_accumulation_steps": 2}),
+        ("dropping", Dropping, {"strategy": "ddp", "max_grad_norm": 0.5}),
+        ("zero1", Idle, {"strategy": "zero1"}),
+        ("auto", Idle, {"strategy": "auto"}),
+    ):
+        for told in (True, False):
+            torch.manual_seed(1)
+            result = fit(
+                f"{name}-{case}-{told}", rank, folder, build().double(), Noted(), decaying,
+                find_unused_parameters=told, **settings,
+            )  # fmt: skip
+            weights = gather(result["weights"])
+            found.setdefault(case, {})[told] = {"lines": result["lines"], "of_ranks": weights}
+    return found
+
+
+def decaying(model: nn.Module) -> torch.optim.Optimizer:
+    """Moves parameters whose gradient is zero, and leaves alone those that have none."""
+    return torch.optim.SGD(model.parameters(), lr=0.05, weight_decay=0.1)
+
+
 class Counting(Gpt):
     """Has buffers, which DDP takes from rank 0 in its forward pass; they remember all samples seen."""
 
@@ -312,6 +374,7 @@ BEHAVIOURS = {
     "run-short-compressed": run_short_compressed,
     "measure-links": measure_links,
     "split-checkpoint": split_checkpoint,
+    "leave-out": leave_out,
     "refuse": refuse,
 }
 

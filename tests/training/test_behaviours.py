@@ -12,7 +12,7 @@ from training import TrainConfig, Trainer
 
 pytestmark = pytest.mark.slow
 CASES = ("compress", "go-alone", "meet-nan", "differ", "be-slow", "move-blocks", "change-strategy",
-         "run-short", "run-short-compressed", "measure-links", "split-checkpoint", "refuse")  # fmt: skip
+         "run-short", "run-short-compressed", "measure-links", "split-checkpoint", "leave-out", "refuse")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,31 @@ def test_f74_a_repeated_step_exchanges_gradients_and_buffers_as_ddp_does(
         assert distance(both[True]["weights"], both[False]["weights"]) < 1e-9
     if kind == "buffers":  # of rank 0: its samples once each
         assert both[True]["weights"]["seen"] == 5 * 32
+
+
+@pytest.mark.parametrize("case", ["never", "zero1", "auto"])
+def test_a_parameter_that_is_never_used_is_left_alone_and_named(found: dict[str, Any], case: str) -> None:
+    told, untold = found["leave-out"][case][True], found["leave-out"][case][False]
+
+    (event,) = (line for line in untold["lines"] if line.get("event") == "unused_parameters")
+    assert event["step"] == 1
+    assert {"never.weight", "never.bias", "seldom.weight"} <= {*event["parameters"].split(", ")}
+    assert distance(untold["of_ranks"][0], told["of_ranks"][0]) < 1e-9
+
+
+@pytest.mark.parametrize("case", ["switching", "dropping"])
+def test_steps_that_leave_out_a_branch_train_all_ranks_alike_and_to_the_end(
+    found: dict[str, Any], case: str
+) -> None:
+    """Until all ranks know of it, what a step left out decays once as if its gradient were zero."""
+    told, untold = found["leave-out"][case][True], found["leave-out"][case][False]
+    steps = [line["step"] for line in untold["lines"] if "loss" in line]
+
+    (event,) = (line for line in untold["lines"] if line.get("event") == "unused_parameters")
+    assert (event["step"] == 1) == (case == "dropping")
+    assert steps == [line["step"] for line in told["lines"] if "loss" in line]
+    assert distance(untold["of_ranks"][0], untold["of_ranks"][1]) == 0
+    assert distance(untold["of_ranks"][0], told["of_ranks"][0]) < 0.05
 
 
 def assert_repeated(short: dict[str, Any], plain: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ class Footprint:
     # Bytes alive after each operation: fixed, for each sample, gradients of parameters.
     timeline: NDArray[np.float64]
     work: "Work"
+    unused: tuple[str, ...] = ()  # parameters that got no gradient
 
     def activations_bytes(self, batch_size: int, gradient_share: float = 1.0) -> float:
         """The most that is alive beside parameters, buffers and optimizer states."""

@@ -13,7 +13,7 @@ from training.plan.candidates import list_plans
 from training.plan.fixed import fixed_plan
 from training.plan.hardware import Hardware
 from training.plan.memory import Footprint, OptimizerCost, peak_bytes
-from training.plan.table import Candidate, PlanTable, format_s, say_bytes, summarise
+from training.plan.table import Candidate, PlanTable, format_s, say_bytes, say_names, summarise
 from training.plan.tracing import measure_optimizer, trace_step
 from training.plan.types import CheckpointingName, Plan, PrecisionName
 from training.state import LossFn
@@ -113,7 +113,7 @@ def search(
     others = _give_reasons(judged, fitting, chosen, hardware)
     return PlanTable(
         chosen=chosen,
-        why=_say_why(chosen, others, hardware, widened),
+        why=_say_why(chosen, others, hardware, widened) + _say_unused(workload, chosen.plan),
         candidates=[chosen, *others][:_SHOWN],
         devices=hardware.count,
         device_name=hardware.name,
@@ -139,6 +139,8 @@ def _judge_all(
 
 def _judge(workload: Workload, plan: Plan, hardware: Hardware) -> Candidate:
     footprint = workload.footprint(plan.precision, plan.activation_checkpointing)
+    if footprint.unused and plan.strategy in ("ddp", "zero1"):
+        plan = replace(plan, find_unused_parameters=True)
     needed = peak_bytes(footprint, plan, workload.optimizer)
     return Candidate(
         plan=plan,
@@ -203,6 +205,13 @@ def _say_why(chosen: Candidate, others: Sequence[Candidate], hardware: Hardware,
             f"> {say_bytes(hardware.usable_bytes)}."
         )
     return f"{text}; the quickest of {1 + sum(each.fits for each in others)} that fit."
+
+
+def _say_unused(workload: Workload, plan: Plan) -> str:
+    if not plan.find_unused_parameters:
+        return ""
+    names = workload.footprint(plan.precision, plan.activation_checkpointing).unused
+    return f" No gradient comes for {say_names(names)}, so find_unused_parameters is on."
 
 
 def _miss(judged: Sequence[Candidate], hardware: Hardware) -> PlanTable:

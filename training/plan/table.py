@@ -7,6 +7,7 @@ from typing import Any
 from training.plan.types import Plan
 
 _GIB = 2**30
+_NAMED = 8
 _CHECKPOINTING = {"none": "ckpt off", "selective": "ckpt selective", "full": "ckpt on"}
 
 
@@ -86,6 +87,12 @@ def summarise(plan: Plan) -> str:
 
 def format_s(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def say_names(names: Sequence[str]) -> str:
+    """At most eight, then how many more."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def say_bytes(size: float) -> str:

@@ -158,7 +158,8 @@ def trace_step(
         raise CannotEstimate(
             f"The model could not be followed without data: {type(error).__name__}: {_first_line(error)}"
         ) from error
-    return _summarise(model, blocks, kept, mode, sample)
+    unused = tuple(name for name, each in parameters.items() if each.requires_grad and each.grad is None)
+    return _summarise(model, blocks, kept, mode, sample, unused)
 
 
 def _summarise(
@@ -167,6 +168,7 @@ def _summarise(
     kept: Sequence[tuple[float, float]],
     mode: _CountingMode,
     sample: Any,
+    unused: tuple[str, ...],
 ) -> Footprint:
     sizes = [each.nbytes for each in model.parameters()]
     return Footprint(
@@ -184,6 +186,7 @@ def _summarise(
             moved_bytes=_MOVED_FOR_EACH_BYTE * mode.born[1],
             operations=len(mode.timeline),
         ),
+        unused=unused,
     )
 
 

@@ -28,6 +28,7 @@ class Plan:
     precision: PrecisionName = "fp32"
     activation_checkpointing: CheckpointingName = "none"
     cpu_offload: OffloadName = "none"
+    find_unused_parameters: bool = False  # for ddp and zero1: parameters may be without a gradient in a step
     pipeline_schedule: ScheduleName = "1f1b"
     pipeline_micro_batches: int = 1  # parts into which a pipeline splits ``batch_size``
     # Blocks at which the second and later stages begin; None: equal parameters a stage.  An interleaved

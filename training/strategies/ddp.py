@@ -11,8 +11,9 @@ from torch.optim import Optimizer
 
 from training.comm import LocalSgd, register_hook
 from training.config import ConfigError, TrainConfig
+from training.plan.table import say_names
 from training.plan.types import Plan
-from training.strategies.gradients import exchange_with_empty_pass
+from training.strategies.gradients import exchange_with_empty_pass, find_unreduced, give_zeros
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import copy_from_first
 from training.strategies.single import Single
@@ -30,6 +31,8 @@ class Ddp(Single):
             config.static_graph and plan.gradient_accumulation_steps == 1 and config.local_sgd_steps is None
         )
         self.repeats = not self._static
+        self._looks = config.find_unused_parameters or plan.find_unused_parameters
+        self._checked = False  # whether the first step was looked at by all ranks
         self._owed = False  # whether the gradients of the last micro-batch were kept back
         self._model: DistributedDataParallel | None = None
         self._local_sgd: LocalSgd | None = None
@@ -43,18 +46,22 @@ class Ddp(Single):
             # In place, so that the user's model is the one that is trained.
             convert: Any = nn.SyncBatchNorm.convert_sync_batchnorm
             convert(model)
+        if config.local_sgd_steps is not None:
+            self._local_sgd = LocalSgd(model, config.local_sgd_steps)
+        return self._wrap(model)
+
+    def _wrap(self, model: nn.Module) -> DistributedDataParallel:
+        config = self.config
         self._model = DistributedDataParallel(
             model,
-            device_ids=[self.device] if on_gpu else None,
+            device_ids=[self.device] if self.device.type == "cuda" else None,
             gradient_as_bucket_view=config.gradient_as_bucket_view,
-            find_unused_parameters=config.find_unused_parameters,
+            find_unused_parameters=self._looks,
             **_buffers(config.broadcast_buffers),
             static_graph=self._static,
             bucket_cap_mb=config.bucket_cap_mb,
         )
         register_hook(self._model, config.comm_hook, self.device)
-        if config.local_sgd_steps is not None:
-            self._local_sgd = LocalSgd(model, config.local_sgd_steps)
         return self._model
 
     def micro_batch(self, *, last: bool, exchange: bool = True) -> AbstractContextManager[None]:
@@ -67,12 +74,46 @@ class Ddp(Single):
         return cast(AbstractContextManager[None], self._model.no_sync())
 
     def finish_gradients(self) -> None:
-        if not self._owed or self._model is None:
+        if self._model is None:
             return
-        exchange_with_empty_pass(self._model, self.device, some=self.config.find_unused_parameters)
+        if not self._owed:
+            if not (self._looks or self._static or self._local_sgd):
+                self._end_exchange(self._model)
+            return
+        exchange_with_empty_pass(self._model, self.device, some=self._looks)
         if self.config.broadcast_buffers:
             copy_from_first([*self._model.buffers()], self.device)
         self._model.require_forward_param_sync = False
+
+    def _end_exchange(self, model: DistributedDataParallel) -> None:
+        """Let no rank wait for gradients that this one's step did not give: they are zero.
+
+        In the first step all ranks tell each other which, so that what none of them used stays without a
+        gradient, and an optimizer leaves it alone.
+        """
+        missing = find_unreduced(model)
+        self.unused += [name for name in missing if name not in self.unused]
+        try:
+            give_zeros(model, [*missing.values()])
+        except RuntimeError as error:
+            raise ConfigError(
+                f"No gradient came in this step for {say_names(self.unused) or 'some parameters'}. Set "
+                "find_unused_parameters=True, or remove what the model does not use."
+            ) from error
+        if self._checked:
+            return
+        self._checked = True
+        of_ranks = self.ranks.gather([*missing])
+        self.expects_unused = any(of_ranks)
+        for name in set.intersection(*map(set, of_ranks)):
+            missing[name].grad = None
+
+    def adapt(self) -> tuple[nn.Module, list[str]] | None:
+        if not self.expects_unused or self._looks or self._model is None:
+            return None
+        names = {name: None for of_rank in self.ranks.gather(self.unused) for name in of_rank}
+        self._looks = True
+        return self._wrap(self._model.module), [*names]
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # the gradients are equal on all ranks

@@ -1,5 +1,6 @@
 """Gradients that lie on several ranks: averaged and clipped as if they lay on one."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -51,6 +52,28 @@ def exchange_with_empty_pass(model: DistributedDataParallel, device: torch.devic
         torch.autograd.backward(model())
     finally:
         model.module = module
+
+
+def find_unreduced(model: DistributedDataParallel) -> dict[str, Parameter]:
+    """Parameters whose gradients the last backward pass did not give, so that the other ranks wait for them."""
+    try:
+        model._check_reducer_finalized()  # type: ignore[no-untyped-call]  # torch's has no types
+    except RuntimeError as error:
+        listed = re.search(r"indices which did not receive grad for rank \d+:([\d\s]*)", str(error))
+        trained = [each for each in model.module.named_parameters() if each[1].requires_grad]
+        return dict(trained[int(number)] for number in (listed[1].split() if listed else ()))
+    return {}
+
+
+def give_zeros(model: DistributedDataParallel, parameters: Sequence[Parameter]) -> None:
+    """End the exchange of a backward pass with gradients of zero for ``parameters``, which it has not reached.
+
+    Raises:
+        RuntimeError: the exchange is still open afterwards.
+    """
+    if parameters:
+        torch.autograd.backward(_Nothing(parameters)())
+    model._check_reducer_finalized()  # type: ignore[no-untyped-call]  # as above
 
 
 class _Nothing(nn.Module):

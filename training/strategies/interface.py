@@ -21,6 +21,8 @@ class Strategy(Protocol):
     ]  # whether ``sharded_state`` holds DTensors, which each rank can save for itself
     staged: ClassVar[bool]  # whether micro-batches go through ``run_stages`` instead of the model
     repeats: bool  # whether a rank that fails in passes without ``exchange`` leaves no other waiting
+    unused: list[str]  # parameters without a gradient in a step of this rank, where others wait for them
+    expects_unused: bool  # set on all ranks at the same step once one of them has ``unused`` parameters
     plan: Plan
     device: torch.device
     ranks: Ranks
@@ -67,6 +69,12 @@ class Strategy(Protocol):
 
     def finish_gradients(self) -> None:
         """Exchange what the last backward pass has not, before clipping."""
+
+    def adapt(self) -> tuple[nn.Module, list[str]] | None:
+        """Where ``expects_unused`` is new: what to call from the next step on, and what no step can rely on.
+
+        All ranks call it after each step.
+        """
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         """Scale the gradients down to ``max_norm`` together, as if they lay on one rank."""

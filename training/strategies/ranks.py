@@ -26,6 +26,7 @@ class Wishes:
     stop: bool = False
     bad_loss: bool = False
     careful: bool = False
+    unused: bool = False
     busy_s: list[float] = field(default_factory=list)
 
 
@@ -38,7 +39,9 @@ class Ranks(Protocol):
     rank: int
     size: int
 
-    def agree(self, *, save: bool, stop: bool, bad_loss: bool, careful: bool, busy_s: float) -> Wishes:
+    def agree(
+        self, *, save: bool, stop: bool, bad_loss: bool, careful: bool, unused: bool, busy_s: float
+    ) -> Wishes:
         """What any rank wished a little earlier; all ranks get the same answer at the same step.
 
         Late, so that no rank waits for another: by one exchange, which takes place every step or,
@@ -64,10 +67,12 @@ class Alone:
     rank = 0
     size = 1
 
-    def agree(self, *, save: bool, stop: bool, bad_loss: bool, careful: bool, busy_s: float) -> Wishes:
+    def agree(
+        self, *, save: bool, stop: bool, bad_loss: bool, careful: bool, unused: bool, busy_s: float
+    ) -> Wishes:
         if not (save or stop or bad_loss):
             return NO_WISHES
-        return Wishes(save, stop, bad_loss, careful)
+        return Wishes(save, stop, bad_loss, careful, unused)
 
     def least(self, numbers: Sequence[int]) -> list[int]:
         return [*numbers]
@@ -119,15 +124,17 @@ class Connected:
         self._under_way: tuple[distributed.Work, Tensor] | None = None
         self._every = 1  # calls of ``agree`` between two exchanges
         self._calls = 0
-        self._wishes = [0, 0, 0, 0]
+        self._wishes = [0, 0, 0, 0, 0]
         self._busy_s = 0.0
         self._exchanged_s = time.perf_counter()
 
-    def agree(self, *, save: bool, stop: bool, bad_loss: bool, careful: bool, busy_s: float) -> Wishes:
+    def agree(
+        self, *, save: bool, stop: bool, bad_loss: bool, careful: bool, unused: bool, busy_s: float
+    ) -> Wishes:
         self._calls += 1
         self._busy_s += busy_s
-        if save or stop or bad_loss or careful:
-            wishes = (save, stop, bad_loss, careful)
+        if save or stop or bad_loss or careful or unused:
+            wishes = (save, stop, bad_loss, careful, unused)
             self._wishes = [max(pair) for pair in zip(self._wishes, wishes, strict=True)]
         if self._calls < self._every:
             return NO_WISHES
@@ -164,7 +171,7 @@ class Connected:
         message = torch.tensor([*self._wishes, step_us, *busy_us])
         work = distributed.all_reduce(message, distributed.ReduceOp.MAX, group=self._side, async_op=True)
         self._under_way = (cast(distributed.Work, work), message)
-        self._calls, self._busy_s, self._wishes, self._exchanged_s = 0, 0.0, [0, 0, 0, 0], now_s
+        self._calls, self._busy_s, self._wishes, self._exchanged_s = 0, 0.0, [0, 0, 0, 0, 0], now_s
         return agreed
 
     def _finish(self) -> Wishes:
@@ -173,7 +180,7 @@ class Connected:
         work, message = self._under_way
         work.wait()
         self._under_way = None
-        save, stop, bad_loss, careful, step_us, *busy_us = message.tolist()
+        save, stop, bad_loss, careful, unused, step_us, *busy_us = message.tolist()
         self._every = max(1, int(EXCHANGE_EVERY_S * 1e6 / max(step_us, 1)))  # alike on all ranks
         busy_s = [each / 1e6 for each in busy_us]
-        return Wishes(bool(save), bool(stop), bool(bad_loss), bool(careful), busy_s)
+        return Wishes(bool(save), bool(stop), bool(bad_loss), bool(careful), bool(unused), busy_s)

@@ -21,6 +21,8 @@ class Single:
 
     def __init__(self, plan: Plan, device: torch.device, ranks: Ranks | None = None) -> None:
         self.repeats = True
+        self.unused: list[str] = []
+        self.expects_unused = False
         self.plan = plan
         self.device = device
         self.ranks: Ranks = ranks or Alone()
@@ -56,6 +58,9 @@ class Single:
 
     def finish_gradients(self) -> None:
         """Nothing to exchange."""
+
+    def adapt(self) -> tuple[nn.Module, list[str]] | None:
+        return None
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)

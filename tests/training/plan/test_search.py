@@ -56,6 +56,40 @@ def test_with_room_the_plainest_plan_is_taken():
     assert table.chosen.reason == ""
 
 
+class LeavesOut(torch.nn.Module):
+    """Has a layer that no forward pass reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.never = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.used(inputs)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1"])
+def test_parameters_that_get_no_gradient_in_the_traced_step_are_expected_and_named(strategy):
+    sample = (torch.zeros(8), torch.zeros(8))
+    found = Workload.of(LeavesOut(), sample, torch.nn.functional.mse_loss, None, 4096, on_gpu=False)
+
+    table = search(found, TrainConfig(strategy=strategy, batch_size="auto"), hardware(1000, 2))
+
+    assert table.chosen is not None
+    assert table.chosen.plan.find_unused_parameters
+    assert table.why.endswith(
+        "No gradient comes for never.weight, never.bias, so find_unused_parameters is on."
+    )
+    assert Plan.from_json(table.chosen.plan.to_json()) == table.chosen.plan
+
+
+def test_where_all_parameters_are_used_nothing_looks_for_others():
+    table = search(workload(), TrainConfig(strategy="ddp", batch_size="auto"), hardware(1000, 2))
+
+    assert table.chosen is not None
+    assert not table.chosen.plan.find_unused_parameters
+    assert "No gradient" not in table.why
+
+
 def test_with_little_room_the_effective_batch_stays_and_memory_is_kept():
     table = search(workload(), TrainConfig(batch_size=64), hardware(4))
 
