@@ -171,7 +171,9 @@ class MultiGPUTrainingManager:
             TrainingMode.DATA_PARALLEL: DataParallelTrainer,
             TrainingMode.DISTRIBUTED_DATA_PARALLEL: DistributedDataParallelTrainer,
         }
-        self._trainer = kinds[self.config.training_mode](model, self.config, dataset, val_dataset)
+        self._trainer = kinds[TrainingMode(self.config.training_mode)](
+            model, self.config, dataset, val_dataset
+        )
         run = self._trainer.run
         train_loader = load(run, dataset, run.state.sampler)
         val_loader: DataLoader[Any] | None = None

@@ -1,7 +1,9 @@
 """The settings of this system's first design, in ``TrainConfig``'s terms."""
 
 import os
+import re
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 
 import torch
@@ -9,6 +11,15 @@ import torch
 from training.config import ConfigError, TrainConfig
 
 _PORT = "29400"
+_TIMEOUT_S = 600.0
+_BUCKET_MIB, _MOST_MIB = 25, 4096
+_MIB = 1 << 20
+_OWN_NAMES = {
+    "epochs": "num_epochs",
+    "sync_batchnorm": "sync_bn",
+    "gradient_as_bucket_view": "use_gradient_as_bucket_view",
+    "checkpoint_every": "checkpoint_frequency",
+}
 
 
 class TrainingMode(Enum):
@@ -39,13 +50,15 @@ class MultiGPUConfig:
     rank: int | None = None
     local_rank: int | None = None
     backend: str | None = None  # what is used follows from the devices: nccl on GPUs, else gloo
-    timeout: float = 600.0  # seconds
+    timeout: float | timedelta | None = None  # seconds that a rank waits for the others; None: 600
+    recovery_timeout: float | timedelta | None = None  # the same
     sync_bn: bool = False
     find_unused_parameters: bool = False
     broadcast_buffers: bool = True
     static_graph: bool = False
     use_gradient_as_bucket_view: bool = True
-    reduce_bucket_size: int = 25  # MiB
+    reduce_bucket_size: int | None = None  # bytes from a MiB on, or a number of MiB; None: 25 MiB
+    bucket_cap_mb: int | None = None  # the same, in MiB
     use_fp16_allreduce: bool = False
     fp16_compression: bool = False
     # Faults
@@ -57,35 +70,111 @@ class MultiGPUConfig:
     def to_train_config(self) -> TrainConfig:
         """Raises ConfigError: a value is out of range, or asks for devices that are not there."""
         _check_devices(self)
-        data_parallel = self.training_mode is TrainingMode.DATA_PARALLEL
+        _check_switches(self)
+        data_parallel = TrainingMode(self.training_mode) is TrainingMode.DATA_PARALLEL
         alone = int(os.environ.get("WORLD_SIZE", self.world_size or 1)) == 1 and "RANK" not in os.environ
-        frequency: int | str | None = self.checkpoint_frequency or "auto"
-        return TrainConfig(
-            strategy="dp" if data_parallel else "single" if alone else "ddp",
-            precision="auto" if self.use_mixed_precision else "fp32",
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            epochs=self.num_epochs,
-            gradient_accumulation_steps=self.gradient_accumulation_steps,
-            max_grad_norm=self.max_grad_norm,
-            activation_checkpointing="full" if self.use_gradient_checkpointing else "none",
-            comm_hook="fp16" if self.use_fp16_allreduce or self.fp16_compression else "none",
-            sync_batchnorm=self.sync_bn,
-            find_unused_parameters=self.find_unused_parameters,
-            broadcast_buffers=self.broadcast_buffers,
-            static_graph=self.static_graph,
-            gradient_as_bucket_view=self.use_gradient_as_bucket_view,
-            bucket_cap_mb=self.reduce_bucket_size,
-            num_workers=self.num_workers,
-            pin_memory=self.pin_memory,
-            prefetch_factor=self.prefetch_factor,
-            persistent_workers=self.persistent_workers,
-            checkpoint_every=frequency if self.enable_fault_tolerance else None,
-            checkpoint_dir=self.checkpoint_dir,
-            resume=self.resume if self.enable_fault_tolerance else False,
-            recovery_timeout=self.timeout,
-            seed=self.seed,
+        compresses = self.use_fp16_allreduce or self.fp16_compression
+        if data_parallel:
+            _refuse_with_data_parallel(self)
+        if self.sync_bn and not alone and not torch.cuda.is_available():
+            raise ConfigError("sync_bn is True, which needs GPUs; leave it out on CPUs.")
+        try:
+            return TrainConfig(
+                strategy="dp" if data_parallel else "single" if alone else "ddp",
+                precision="auto" if self.use_mixed_precision else "fp32",
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate,
+                epochs=self.num_epochs,
+                gradient_accumulation_steps=self.gradient_accumulation_steps,
+                max_grad_norm=self.max_grad_norm,
+                activation_checkpointing="full" if self.use_gradient_checkpointing else "none",
+                # One process has nothing to exchange: what speeds an exchange up has no effect.
+                comm_hook="fp16" if compresses and not alone else "none",
+                sync_batchnorm=self.sync_bn and not alone,
+                find_unused_parameters=self.find_unused_parameters,
+                broadcast_buffers=self.broadcast_buffers,
+                static_graph=self.static_graph,
+                gradient_as_bucket_view=self.use_gradient_as_bucket_view,
+                bucket_cap_mb=_bucket_mib(self),
+                num_workers=self.num_workers,
+                pin_memory=self.pin_memory,
+                prefetch_factor=self.prefetch_factor,
+                persistent_workers=self.persistent_workers,
+                checkpoint_every=_checkpoint_every(self),
+                checkpoint_dir=self.checkpoint_dir,
+                resume=self.resume if self.enable_fault_tolerance else False,
+                recovery_timeout=_timeout_s(self),
+                seed=self.seed,
+            )
+        except ConfigError as error:
+            raise ConfigError(_in_own_names(str(error), self)) from error
+
+
+def _checkpoint_every(config: MultiGPUConfig) -> int | str | None:
+    if not config.enable_fault_tolerance:
+        return None
+    return "auto" if config.checkpoint_frequency is None else config.checkpoint_frequency
+
+
+def _timeout_s(config: MultiGPUConfig) -> float:
+    given = {
+        name: value.total_seconds() if isinstance(value, timedelta) else value
+        for name in ("timeout", "recovery_timeout")
+        if (value := getattr(config, name)) is not None
+    }
+    if len({*given.values()}) > 1:
+        said = " and ".join(f"{name} is {value}" for name, value in given.items())
+        raise ConfigError(f"{said}; both are the seconds that a rank waits for the others. Give one of them.")
+    return next(iter(given.values()), _TIMEOUT_S)
+
+
+def _bucket_mib(config: MultiGPUConfig) -> int:
+    """In ``reduce_bucket_size`` programs give bytes (25 * 1024 * 1024) or, as here before, MiB."""
+    size, given_mib = config.reduce_bucket_size, config.bucket_cap_mb
+    size_mib = size
+    if isinstance(size, int) and size >= _MIB:
+        size_mib = round(size / _MIB)
+    elif isinstance(size, int) and size > _MOST_MIB:
+        raise ConfigError(
+            f"reduce_bucket_size is {size}, which is too many MiB and too few bytes. Give bytes (25 * 1024 * 1024), "
+            "or bucket_cap_mb=25."
         )
+    if size_mib is not None and given_mib is not None and size_mib != given_mib:
+        raise ConfigError(
+            f"reduce_bucket_size is {size} ({size_mib} MiB), but bucket_cap_mb is {given_mib}; both are the size of a "
+            "bucket of gradients. Give one of them."
+        )
+    return next((value for value in (given_mib, size_mib) if value is not None), _BUCKET_MIB)
+
+
+def _check_switches(config: MultiGPUConfig) -> None:
+    """Those that ``TrainConfig`` does not see as they were given."""
+    if config.training_mode not in (*TrainingMode, *(mode.value for mode in TrainingMode)):
+        allowed = ", ".join(f"TrainingMode.{mode.name}" for mode in TrainingMode)
+        raise ConfigError(f"training_mode is {config.training_mode!r}; it can be {allowed}.")
+    for name in ("use_mixed_precision", "use_gradient_checkpointing", "use_fp16_allreduce", "fp16_compression",
+                 "enable_fault_tolerance", "sync_bn"):  # fmt: skip
+        if not isinstance(getattr(config, name), bool):
+            raise ConfigError(f"{name} is {getattr(config, name)!r}; it can be True or False.")
+
+
+def _refuse_with_data_parallel(config: MultiGPUConfig) -> None:
+    for name in ("use_fp16_allreduce", "fp16_compression", "sync_bn"):
+        if getattr(config, name):
+            raise ConfigError(
+                f"{name} is True, but TrainingMode.DATA_PARALLEL has no exchange between processes; leave it out, "
+                "or use TrainingMode.DISTRIBUTED_DATA_PARALLEL."
+            )
+
+
+def _in_own_names(sentence: str, config: MultiGPUConfig) -> str:
+    """A sentence about ``TrainConfig`` in the names that the user wrote."""
+    names = {
+        **_OWN_NAMES,
+        "bucket_cap_mb": "reduce_bucket_size" if config.bucket_cap_mb is None else "bucket_cap_mb",
+        "recovery_timeout": "timeout" if config.recovery_timeout is None else "recovery_timeout",
+    }
+    return re.sub(r"\b\w+\b", lambda word: names.get(word[0], word[0]), sentence)
 
 
 def _check_devices(config: MultiGPUConfig) -> None:

@@ -1,6 +1,5 @@
 """What a training shows of itself to its own program: throughput, memory, losses, communication."""
 
-import json
 import time
 from pathlib import Path
 from statistics import fmean
@@ -8,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from training.pictures import write_curves
 
 if TYPE_CHECKING:
     from training.multi_gpu import MultiGPUTrainer
@@ -74,21 +75,14 @@ class PerformanceMonitor:
         }
 
     def plot_metrics(self, path: Path | str) -> Path:
-        """Charts as a page of their own; returns where: the name ends in .html, or .json without plotly."""
+        """Write loss, throughput and memory by batch as .png, .pdf, .svg or .html; returns where.
+
+        Raises:
+            ConfigError: the name ends otherwise, or the format needs a package that is not installed.
+        """
         target = Path(path)
-        try:
-            from plotly.io import to_html
-        except ImportError:
-            target = target.with_suffix(".json")
-            target.write_text(json.dumps(self._rows))
-            return target
-        parts = []
-        for number, name in enumerate(("loss", "throughput", "memory_gib")):
-            values = [row[name] for row in self._rows]
-            figure = {"data": [{"type": "scatter", "y": values}], "layout": {"title": {"text": name}}}
-            parts.append(to_html(figure, full_html=False, include_plotlyjs=number == 0, validate=False))
-        target = target.with_suffix(".html")
-        target.write_text(f"<!doctype html><meta charset=utf-8>{''.join(parts)}")
+        names = ("loss", "throughput", "memory_gib")
+        write_curves({name: [row[name] for row in self._rows] for name in names}, target)
         return target
 
 

@@ -1,6 +1,9 @@
 """Programs written for the first design's names run as they are, over the same loop."""
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -67,13 +70,130 @@ def test_a_step_at_a_time(manager: MultiGPUTrainingManager) -> None:
         monitor.record_metrics(losses[-1], batch_size=8, num_gpus=1)
 
     summary = monitor.get_summary()
-    page = monitor.plot_metrics("metrics.png")
+    page = monitor.plot_metrics("metrics.html")
 
     assert losses[-1] < losses[0]
     assert summary["avg_throughput"] > 0
     assert summary["max_memory_usage"] > 0
     assert "throughput" in page.read_text()
     assert isinstance(manager.trainer, DistributedDataParallelTrainer)
+
+
+@pytest.mark.parametrize(
+    ("name", "starts"),
+    [("m.png", b"\x89PNG"), ("m.PDF", b"%PDF"), ("m.svg", b"<svg"), ("m.html", b"<!doctype html>")],
+)
+@pytest.mark.parametrize("losses", [[], [2.0], [2.0, float("nan"), 1.5, 1.0]])
+def test_metrics_are_plotted_in_the_format_that_the_name_ends_in(
+    name: str, starts: bytes, losses: list[float]
+) -> None:
+    monitor = PerformanceMonitor()
+    monitor.start_monitoring()
+    for loss in losses:
+        monitor.record_metrics(loss, batch_size=8)
+
+    written = monitor.plot_metrics(name)
+
+    assert written == Path(name)
+    assert written.read_bytes().startswith(starts)
+    assert [path.name for path in Path().iterdir()] == [name]
+
+
+def test_a_picture_shows_each_curve_by_name_and_range() -> None:
+    monitor = PerformanceMonitor()
+    monitor.start_monitoring()
+    for loss in (2.5, 1.25):
+        monitor.record_metrics(loss, batch_size=8)
+
+    text = monitor.plot_metrics("metrics.svg").read_text()
+
+    ElementTree.fromstring(text)  # noqa: S314 -- our own file
+    assert all(f">{shown}<" in text for shown in ("loss", "throughput", "memory_gib", "2.5", "1.25"))
+
+
+@pytest.mark.parametrize("name", ["metrics", "metrics.gif", "metrics.txt"])
+def test_a_format_that_is_not_there_is_refused_with_those_that_are(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{name}' .* can end in \.png, \.pdf, \.svg, \.html"):
+        PerformanceMonitor().plot_metrics(name)
+    assert not Path(name).exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "bucket_mib"),
+    [
+        ({}, 25),
+        ({"reduce_bucket_size": 25 * 1024 * 1024}, 25),
+        ({"reduce_bucket_size": 25 * 1024 * 1024, "bucket_cap_mb": 25}, 25),
+        ({"reduce_bucket_size": 50_000_000}, 48),
+        ({"reduce_bucket_size": 40}, 40),
+        ({"bucket_cap_mb": 30}, 30),
+    ],
+)
+def test_the_size_of_a_bucket_may_be_given_in_bytes_or_mib(given: dict[str, int], bucket_mib: int) -> None:
+    assert MultiGPUConfig(**given).to_train_config().bucket_cap_mb == bucket_mib  # type: ignore[arg-type]  # one of many
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, 600),
+        ({"timeout": timedelta(minutes=30)}, 1800),
+        ({"recovery_timeout": 300}, 300),
+        ({"timeout": 300.0, "recovery_timeout": timedelta(minutes=5)}, 300),
+    ],
+)
+def test_waiting_times_may_be_seconds_or_a_timedelta(given: dict[str, Any], seconds: float) -> None:
+    assert MultiGPUConfig(**given).to_train_config().recovery_timeout == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"reduce_bucket_size": 65_536},
+            "reduce_bucket_size is 65536, which is too many MiB and too few bytes",
+        ),
+        (
+            {"reduce_bucket_size": 2**20, "bucket_cap_mb": 25},
+            r"is 1048576 \(1 MiB\), but bucket_cap_mb is 25",
+        ),
+        ({"reduce_bucket_size": 0}, "^reduce_bucket_size is 0; it must be at least 1"),
+        ({"bucket_cap_mb": 0}, "^bucket_cap_mb is 0; it must be at least 1"),
+        ({"num_epochs": 0}, "^num_epochs is 0; it must be at least 1"),
+        ({"checkpoint_frequency": 0}, "^checkpoint_frequency is 0; it can be a number of steps"),
+        ({"timeout": "long"}, "^timeout is 'long'; it must be a number"),
+        ({"recovery_timeout": timedelta(0)}, "^recovery_timeout is 0.0; it must be finite and above 0"),
+        (
+            {"timeout": 1, "recovery_timeout": 2},
+            "timeout is 1 and recovery_timeout is 2; .* Give one of them",
+        ),
+        ({"use_mixed_precision": "no"}, "^use_mixed_precision is 'no'; it can be True or False"),
+        ({"use_gradient_as_bucket_view": 1}, "^use_gradient_as_bucket_view is 1; it can be True or False"),
+        ({"training_mode": "fsdp"}, r"^training_mode is 'fsdp'; it can be TrainingMode\.DATA_PARALLEL"),
+        (
+            {"sync_bn": True, "training_mode": "data_parallel"},
+            "^sync_bn is True, but TrainingMode.DATA_PARALLEL",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_names_that_the_user_wrote(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        MultiGPUConfig(**given).to_train_config()
+
+
+def test_alone_what_concerns_an_exchange_has_no_effect() -> None:
+    config = MultiGPUConfig(sync_bn=True, use_fp16_allreduce=True, fp16_compression=True).to_train_config()
+
+    assert (config.strategy, config.sync_batchnorm, config.comm_hook) == ("single", False, "none")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPUs")
+def test_synchronized_batch_norm_on_cpus_is_refused_in_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    with pytest.raises(ConfigError, match=r"^sync_bn is True, which needs GPUs"):
+        MultiGPUConfig(sync_bn=True).to_train_config()
 
 
 def test_errors_are_explained_and_only_memory_may_go_on(manager: MultiGPUTrainingManager) -> None:
