@@ -32,7 +32,7 @@ ROW_PX = 26
 MEMORY = "memory"
 MOST_MEMORY = timedelta(days=1)  # a week of 64 devices is a gigabyte of readings
 SAID_PERCENT = 8.0  # of an idle time that has room for its words
-USES = {Use.FOREIGN: "not ours", Use.RESERVED: "reserved", Use.DRAINED: "drained", Use.FAILED: "failed"}
+USES = {Use.FOREIGN: "not ours", Use.RESERVED: "kept", Use.DRAINED: "drained", Use.FAILED: "failed"}
 
 
 @dataclass(frozen=True, slots=True)

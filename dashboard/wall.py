@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from orchestrator import words
+from orchestrator.availability import FOREIGN_SHOWN_BYTES, Standing
 from orchestrator.live import NowReadings
 from orchestrator.models import Device
 
-FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news
 COLOURS = 8
 
 
@@ -77,6 +77,11 @@ def tick(readings: NowReadings) -> list[list[Any]]:
     ]
 
 
+def held_devices(readings: NowReadings) -> list[str]:
+    """The ids of the devices that jobs hold, as the agent last saw it."""
+    return [entry["id"] for entry in readings.devices if entry.get("holders")]
+
+
 def _bytes_by_job(entry: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     for process in entry.get("processes", []):
@@ -92,6 +97,7 @@ def tiles(
     rows: Mapping[str, Mapping[str, Any]],
     links: Mapping[str, str],
     started: Mapping[str, Any],
+    found: Mapping[str, Standing],
 ) -> list[dict[str, Any]]:
     """One tile for every device of the database, in the order of their indices.
 
@@ -99,8 +105,12 @@ def tiles(
         rows: the reader's own jobs by id, for the loss and the expected end.
         links: the address of each job that the reader may open, by id.
         started: when each running job's attempt started, by id.
+        found: what this reader is told about each device, by its id.
     """
-    return [_tile(device, readings.device(device.pk), rows, links, started) for device in devices]
+    return [
+        _tile(device, readings.device(device.pk), rows, links, started, found[device.pk])
+        for device in devices
+    ]
 
 
 def _tile(
@@ -109,6 +119,7 @@ def _tile(
     rows: Mapping[str, Mapping[str, Any]],
     links: Mapping[str, str],
     started: Mapping[str, Any],
+    standing: Standing,
 ) -> dict[str, Any]:
     entry = entry or {"holders": [], "processes": []}
     total = int(entry.get("total_bytes") or device.memory_bytes)
@@ -143,7 +154,8 @@ def _tile(
         "foreign_share": _percent(foreign, total),
         "strangers": _strangers(entry),
         "stale": entry.get("stale", False) or "used_bytes" not in entry,
-        "free": not jobs and device.usable and foreign <= FOREIGN_SHOWN_BYTES and "used_bytes" in entry,
+        "standing": standing,
+        "free": standing.is_free,
     }
 
 

@@ -93,6 +93,13 @@ def expecting(sentence: str, when: str) -> str:
     return f"{why} Expected {when}." if when else why
 
 
+def room(states: Sequence[str], noun: str) -> str:
+    """Whether there is room, by the availability of each device: 2 of 8 GPUs free, 3 kept."""
+    aside = {"kept": "kept for others", "closed": "in pools closed to you"}
+    parts = [f"{count} {said}" for state, said in aside.items() if (count := states.count(state))]
+    return ", ".join([f"{states.count('free')} of {len(states)} {noun} free", *parts])
+
+
 def plural(count: int, one: str, many: str = "") -> str:
     """1 device, 2 devices."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard import lanes, rows, wall
-from orchestrator import words
+from orchestrator import availability, words
 from orchestrator.live import NowReadings, read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, Attempt, Device, Job, JobState
 
@@ -61,7 +61,8 @@ def wall_tiles(
         str(job_id): at
         for job_id, at in Attempt.objects.live().filter(job__in=held).values_list("job_id", "started_at")
     }
-    return wall.tiles(readings, devices, own, links, started)
+    found = availability.standings(user, devices, readings, wall.held_devices(readings), now)
+    return wall.tiles(readings, devices, own, links, started, found)
 
 
 def my_jobs(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
@@ -86,16 +87,22 @@ def counts(tiles: list[dict[str, Any]], now: datetime) -> dict[str, Any]:
     first = (
         waiting.filter(state=JobState.QUEUED, start_earliest__isnull=False).order_by("start_earliest").first()
     )
+    free, _, rest = room(tiles).partition(" ")
     return {
         "devices": len(tiles),
-        "free": sum(tile["free"] for tile in tiles),
-        "noun": _noun(tiles),
+        "free": free,
+        "room": rest,
         "running": unfinished.filter(
             state__in=[JobState.STARTING, JobState.RUNNING, JobState.STOPPING]
         ).count(),
         "waiting": waiting.count(),
         "next_start": words.start_range(first.start_earliest, first.start_latest, now) if first else "",
     }
+
+
+def room(tiles: list[dict[str, Any]]) -> str:
+    """How many devices this reader could start a job on now, and which of the others nobody holds."""
+    return words.room([tile["standing"].state for tile in tiles], _noun(tiles))
 
 
 def _noun(tiles: list[dict[str, Any]]) -> str:

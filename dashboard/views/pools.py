@@ -2,14 +2,17 @@
 
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from dashboard import wall
 from dashboard.signing_in import signed_in
 from orchestrator.access import rights
-from orchestrator.live import read_now
+from orchestrator.availability import standings
+from orchestrator.live import NowReadings, read_now
 from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
 
 MOST_LEASES = 30
@@ -22,7 +25,7 @@ def list_pools(request: HttpRequest) -> HttpResponse:
     user = signed_in(request)
     readings = read_now()
     devices = list(Device.objects.select_related("pool"))
-    tiles = {tile["device"].pk: tile for tile in wall.tiles(readings, devices, {}, {}, {})}
+    tiles = {tile["device"].pk: tile for tile in _tiles(user, devices, readings)}
     is_admin = rights.role_of(user) == Role.ADMIN
     pools = [
         _pool(pool, devices, tiles, rights.right_in(user, pool.pk)) for pool in Pool.objects.order_by("name")
@@ -39,6 +42,11 @@ def list_pools(request: HttpRequest) -> HttpResponse:
         "rights": Right.choices,
     }
     return render(request, "dashboard/pools.html", context)
+
+
+def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[dict[str, Any]]:
+    found = standings(user, devices, readings, wall.held_devices(readings), timezone.now())
+    return wall.tiles(readings, devices, {}, {}, {}, found)
 
 
 def _pool(pool: Pool, devices: list[Device], tiles: dict[str, Any], right: Role) -> dict[str, Any]:
@@ -70,7 +78,7 @@ def device(request: HttpRequest, device_id: str) -> HttpResponse:
     context = {
         "nav": "pools",
         "device": found,
-        "tile": wall.tiles(readings, [found], {}, {}, {})[0],
+        "tile": _tiles(signed_in(request), [found], readings)[0],
         "leases": [
             {"lease": lease, "job": lease.attempt.job, "may_open": lease.attempt.job_id in visible}
             for lease in leases

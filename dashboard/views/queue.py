@@ -60,11 +60,8 @@ def queue(request: HttpRequest) -> HttpResponse:
 
 def free_now(user: AbstractBaseUser | AnonymousUser, now: datetime) -> str:
     """How many devices are free, for who finds nothing waiting; empty where there are none."""
-    counts = overview.counts(overview.wall_tiles(user, read_now(), now), now)
-    if not counts["devices"]:
-        return ""
-    verb = "is" if counts["free"] == 1 else "are"
-    return f"{counts['free']} of {counts['devices']} {counts['noun']} {verb} free."
+    tiles = overview.wall_tiles(user, read_now(), now)
+    return f"{overview.room(tiles)}." if tiles else ""
 
 
 def median_wait_s(jobs: QuerySet[Job], now: datetime) -> float | None:

@@ -9,10 +9,11 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 from django.shortcuts import get_object_or_404
+from django.utils import timezone
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import live, wakeups
+from orchestrator import availability, live, wakeups
 from orchestrator.access import audit, rights
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.moments import Moment
@@ -46,12 +47,15 @@ def list_devices(request: ApiRequest, filters: Query[DeviceFilters]) -> object:
     if filters.pool is not None:
         rows = rows.filter(pool=filters.pool)
     now = live.read_now()
-    return page(request, rows, filters, show=lambda device: show_device(device, now), ordering="index")
+    reader = availability.Reader(request.user, timezone.now())
+    return page(
+        request, rows, filters, show=lambda device: show_device(device, now, reader), ordering="index"
+    )
 
 
 @router.get("/{device_id}", response=DeviceOut)
 def get_device(request: ApiRequest, device_id: str) -> object:
-    return show_device(get_object_or_404(_rows(), pk=device_id), live.read_now())
+    return _show_one(request, get_object_or_404(_rows(), pk=device_id))
 
 
 @router.patch("/{device_id}", response=DeviceOut, auth=OPERATORS)
@@ -75,7 +79,7 @@ def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> o
             audit.record(request.user, "device.state", f"device {device.pk}", said, address=address)
         wakeups.schedule()
         wakeups.publish("devices")
-    return show_device(device, live.read_now())
+    return _show_one(request, device)
 
 
 def _move(request: ApiRequest, device: Device, pool_id: str, address: str) -> None:
@@ -106,7 +110,13 @@ def read_device_history(request: ApiRequest, device_id: str, window: Query[Histo
     }
 
 
-def show_device(device: Device, now: live.NowReadings) -> dict[str, Any]:
+def _show_one(request: ApiRequest, device: Device) -> dict[str, Any]:
+    return show_device(device, live.read_now(), availability.Reader(request.user, timezone.now()))
+
+
+def show_device(device: Device, now: live.NowReadings, reader: availability.Reader) -> dict[str, Any]:
+    holders = _holders(device.leases.all())
+    standing = reader.standing(device, held=bool(holders), entry=now.device(device.pk))
     return {
         "id": device.pk,
         "index": device.index,
@@ -126,13 +136,29 @@ def show_device(device: Device, now: live.NowReadings) -> dict[str, Any]:
         "mig_profile": device.mig_profile or None,
         "driver": device.driver or None,
         "reading": _reading(now.device(device.pk), now.taken_at),
-        "holders": _holders(device.leases.all()),
+        "holders": holders,
+        "availability": _availability(standing),
+    }
+
+
+def _availability(standing: availability.Standing) -> dict[str, Any]:
+    keep = standing.keep
+    job = keep.job if keep else None
+    return {
+        "state": standing.state,
+        "sentence": standing.sentence,
+        "kept_for_job": job and {"id": job.pk, "name": job.name, "owner": job.owner.get_username()},
+        "kept_for_booking": keep.booking.name if keep and keep.booking else None,
+        "start_earliest": job and job.start_earliest,
+        "start_latest": job and job.start_latest,
+        "open_to_jobs_under_s": keep and keep.shorter_than_s,
+        "open_to_pausable_jobs": bool(keep and keep.pausable),
     }
 
 
 def _rows() -> QuerySet[Device]:
     active = Lease.objects.active().select_related("attempt__job__owner").order_by("rank")
-    return Device.objects.prefetch_related(Prefetch("leases", queryset=active))
+    return Device.objects.select_related("pool").prefetch_related(Prefetch("leases", queryset=active))
 
 
 def _reading(shown: dict[str, Any] | None, taken_at: float) -> dict[str, Any] | None:

@@ -1,11 +1,13 @@
 """Pools of devices."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.shortcuts import get_object_or_404
+from django.utils import timezone
 from ninja import Query, Router
 
 from orchestrator import wakeups
@@ -13,7 +15,9 @@ from orchestrator.access import audit, rights
 from orchestrator.api.auth import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import PoolChanges, PoolIn, PoolOut
+from orchestrator.availability import standings
 from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.live import read_now
 from orchestrator.models import AdminState, Device, Health, Lease, Pool
 
 router = Router()
@@ -21,7 +25,8 @@ router = Router()
 
 @router.get("", response=Page[PoolOut])
 def list_pools(request: ApiRequest, paging: Query[Paging]) -> object:
-    return page(request, _rows(), paging, show=show_pool, ordering="pk")
+    free = _free_by_pool(request)
+    return page(request, _rows(), paging, show=lambda pool: show_pool(pool, free), ordering="pk")
 
 
 @router.post("", response={201: PoolOut}, auth=ADMINS)
@@ -34,12 +39,12 @@ def make_pool(request: ApiRequest, body: PoolIn) -> object:
             _note(request, pool, "made", body.model_dump())
     except IntegrityError as error:
         raise Conflict(f"There is a pool {body.name} already; choose another name.") from error
-    return show_pool(_rows().get(pk=body.name))
+    return show_pool(_rows().get(pk=body.name), _free_by_pool(request))
 
 
 @router.get("/{pool_id}", response=PoolOut)
 def get_pool(request: ApiRequest, pool_id: str) -> object:
-    return show_pool(get_object_or_404(_rows(), pk=pool_id))
+    return show_pool(get_object_or_404(_rows(), pk=pool_id), _free_by_pool(request))
 
 
 @router.patch("/{pool_id}", response=PoolOut, auth=OPERATORS)
@@ -59,10 +64,10 @@ def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> object:
         pool.save(update_fields=list(changes))
         _note(request, pool, "changed", changes)
     wakeups.schedule()
-    return show_pool(_rows().get(pk=pool.pk))
+    return show_pool(_rows().get(pk=pool.pk), _free_by_pool(request))
 
 
-def show_pool(pool: Pool) -> dict[str, object]:
+def show_pool(pool: Pool, free: Mapping[str, int]) -> dict[str, object]:
     counts = vars(pool)  # what _rows() has counted
     return {
         "id": pool.name,
@@ -78,7 +83,16 @@ def show_pool(pool: Pool) -> dict[str, object]:
         "device_count": counts["device_count"],
         "usable_count": counts["usable_count"],
         "free_count": counts["free_count"],
+        "available_count": free.get(pool.pk, 0),
     }
+
+
+def _free_by_pool(request: ApiRequest) -> Counter[str]:
+    """On how many devices of each pool a job of the caller could start now."""
+    devices = list(Device.objects.select_related("pool"))
+    held = Lease.objects.active().values_list("device_id", flat=True)
+    found = standings(request.user, devices, read_now(), held, timezone.now())
+    return Counter(device.pool_id for device in devices if found[device.pk].is_free)
 
 
 def _rows() -> QuerySet[Pool]:

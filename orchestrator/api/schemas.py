@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, S
 
 from orchestrator.api.paging import Page
 from orchestrator.api.training_schemas import TrainingPlanOut
+from orchestrator.availability import Availability
 from orchestrator.models import AdminState, Network, Scope, Sharing
 from orchestrator.spec import Seconds, clean_text
 
@@ -353,6 +354,27 @@ class ReadingOut(BaseModel):
     processes: list[ProcessOut] = []
 
 
+class KeptForOut(BaseModel):
+    id: UUID
+    name: str
+    owner: str
+
+
+class AvailabilityOut(BaseModel):
+    """Whether the caller could start a job on a device now."""
+
+    state: Availability
+    sentence: str
+    kept_for_job: KeptForOut | None
+    kept_for_booking: str | None
+    start_earliest: datetime | None = Field(description="of the job it is kept for; null: not known")
+    start_latest: datetime | None
+    open_to_jobs_under_s: float | None = Field(
+        description="kept, but a job with a smaller time limit may start on it; null: no limit is small enough"
+    )
+    open_to_pausable_jobs: bool = Field(description="kept, but a job that may be stopped may start on it")
+
+
 class DeviceOut(BaseModel):
     id: str
     index: int
@@ -373,6 +395,7 @@ class DeviceOut(BaseModel):
     driver: str | None
     reading: ReadingOut | None
     holders: list[HolderOut]
+    availability: AvailabilityOut
 
 
 class HistoryOut(BaseModel):
@@ -401,7 +424,8 @@ class PoolOut(BaseModel):
     created_at: datetime
     device_count: int
     usable_count: int
-    free_count: int = Field(description="usable and held by nobody")
+    free_count: int = Field(description="usable and held by nobody; some of them may be kept for others")
+    available_count: int = Field(description="on which a job of the caller could start now")
 
 
 class PoolIn(Body):

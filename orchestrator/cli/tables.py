@@ -201,9 +201,11 @@ def holders_text(device: Device) -> Text:
             if each.job is None
         )
         text.append(f"! not ours: {words.size(reading.foreign_bytes)} {strangers}  ", "yellow")
-    elif not device.holders and device.usable:
+    elif is_free(device):
         text.append("free", "green")
         text.append("  ")
+    elif not device.holders and device.usable:
+        text.append(f"{safe(device.availability.sentence)}  ", "yellow")
     if reading is not None and reading.stale:
         text.append(f"last read {words.relative(_ago(reading.taken_at))}", "yellow")
     text.rstrip()
@@ -212,12 +214,11 @@ def holders_text(device: Device) -> Text:
 
 def box_line(devices: Sequence[Device], jobs: Sequence[Job]) -> str:
     """One line: is there room, how many run, how many wait, when the next one starts."""
-    free = sum(is_free(device) for device in devices)
+    noun = "device" if len(devices) == 1 else "devices"
+    room = words.room([device.availability.state for device in devices], noun)
     running = sum(job.state in {"starting", "running", "stopping", "unknown"} for job in jobs)
     waiting = [job for job in jobs if job.waits]
-    line = (
-        f"{free} of {words.plural(len(devices), 'device')} free   {running} running   {len(waiting)} waiting"
-    )
+    line = f"{room}   {running} running   {len(waiting)} waiting"
     now = datetime.now(tz=UTC)
     starts = [
         (earliest, moment(job.explanation.start_latest))
@@ -230,8 +231,7 @@ def box_line(devices: Sequence[Device], jobs: Sequence[Job]) -> str:
 
 
 def is_free(device: Device) -> bool:
-    foreign = device.reading.foreign_bytes if device.reading else 0
-    return device.usable and not device.holders and foreign <= FOREIGN_SHOWN_BYTES
+    return device.availability.state == "free"
 
 
 def overview(

@@ -251,6 +251,13 @@ class Reading(Record):
     _parts = {"processes": Process}
 
 
+class Availability(Record):
+    """Whether a job of yours could start on a device now."""
+
+    state: str  # free, kept, closed, held, foreign, out or unread
+    sentence: str
+
+
 class Device(Record):
     id: str
     index: int
@@ -266,7 +273,8 @@ class Device(Record):
     usable: bool
     reading: Reading | None
     holders: list[Holder]
-    _parts = {"reading": Reading, "holders": Holder}
+    availability: Availability
+    _parts = {"reading": Reading, "holders": Holder, "availability": Availability}
 
 
 class Pool(Record):

@@ -1,8 +1,10 @@
-"""Which devices the calendar keeps at this moment, for whoever counts what devices are given to."""
+"""Which devices the calendar keeps, for pages and for the ledger of what devices are given to."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from orchestrator import scheduling
 from orchestrator.models import LEASED_STATES
 from orchestrator.placement.calendar import bookings
 from orchestrator.placement.passes import POLICY
@@ -22,15 +24,17 @@ class Booked:
 def booked_now(now: datetime) -> Booked:
     """The devices of the reservations and the maintenance that are on; those booked by number as passes choose them."""
     current = [each for each in bookings(now) if each.start <= now.timestamp()]
-    if not current:
-        return Booked()
-    if all(each.count is None for each in current):
-        devices = {each.id: frozenset(each.device_ids) for each in current}
-    else:
-        holding = {str(job.pk): job for job in relevant_jobs(LEASED_STATES)}
-        devices = dict(booked_devices(replace(snapshot(now, holding), queued=()), POLICY))
+    devices = devices_of(current, now)
     none = frozenset[str]()
     return Booked(
         for_people=none.union(*(devices[each.id] for each in current if each.owners)),
         for_maintenance=none.union(*(devices[each.id] for each in current if not each.owners)),
     )
+
+
+def devices_of(wanted: Sequence[scheduling.Booking], now: datetime) -> Mapping[str, frozenset[str]]:
+    """The devices of each booking, by its id; looks at the jobs only where one is booked by number."""
+    if all(each.count is None for each in wanted):
+        return {each.id: frozenset(each.device_ids) for each in wanted}
+    holding = {str(job.pk): job for job in relevant_jobs(LEASED_STATES)}
+    return booked_devices(replace(snapshot(now, holding), queued=()), POLICY)

@@ -20,6 +20,8 @@ def keep_plans(term: int, decisions: scheduling.Decisions, now: datetime) -> Non
             "job": each.job_id,
             "devices": list(each.device_ids),
             "since": since.get(each.job_id, now.timestamp()),
+            # Whole minutes, so that a pass does not write the row again for a few seconds.
+            "open_until": None if each.open_until is None else each.open_until // 60 * 60,
         }
         for each in decisions.reserve
     ]

@@ -63,7 +63,7 @@ def _passes(state: State, ends: dict[str, End], policy: Policy) -> dict[str, Poo
 
 def _reserves(passes: Mapping[str, PoolPass]) -> tuple[Reserve, ...]:
     return tuple(
-        Reserve(part.head.id, part.slot.device_ids)
+        Reserve(part.head.id, part.slot.device_ids, part.slot.shadow)
         for _, part in sorted(passes.items())
         if part.head is not None and part.slot is not None
     )

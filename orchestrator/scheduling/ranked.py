@@ -160,5 +160,5 @@ def _reserves(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Reserve, ..
     for part, plan in plans.values():
         kept += [Reserve(job_id, ids) for job_id, ids in sorted(plan.reserved.items())]
         if part.head is not None and part.slot is not None:
-            kept.append(Reserve(part.head.id, part.slot.device_ids))
+            kept.append(Reserve(part.head.id, part.slot.device_ids, part.slot.shadow))
     return tuple(kept)

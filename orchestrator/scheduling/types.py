@@ -296,6 +296,7 @@ class Reserve:
 
     job_id: str
     device_ids: tuple[str, ...]
+    open_until: float | None = None  # a job that surely ends by then may start there; None: no job may
 
 
 class Wait(NamedTuple):

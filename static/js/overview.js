@@ -8,6 +8,7 @@ const SLOTS = 120; // a minute at 2 Hz
 const WAITING = new Set(["queued", "held", "backoff"]);
 const RUNNING = new Set(["starting", "running", "stopping"]);
 const TIMELINE = ["timeline-ranges", "lane-rows", "timeline-note"];
+const ROOM = ["wall", "box-line"]; // whom devices are kept for changes with the queue and with the clock
 const TIMELINE_MS = 30000;
 const me = document.documentElement.dataset.user;
 const recent = new Map(); // utilisation by device, oldest first
@@ -15,7 +16,7 @@ const totals = new Map();
 
 watchWall();
 watchRows("jobs", ["my-jobs"], { belongs: (row) => row.owner === me });
-watchRows("queue", ["box-line", ...TIMELINE], {
+watchRows("queue", [...ROOM, ...TIMELINE], {
   hasRows: false,
   onRows(rows) {
     const count = (states) => [...rows.values()].filter((row) => states.has(row.state)).length;
@@ -31,7 +32,7 @@ by("timeline").addEventListener("click", (event) => {
   keepInAddress("line", new URL(range.href).searchParams.get("line"));
   refresh(...TIMELINE);
 });
-setInterval(() => document.hidden || refresh(...TIMELINE), TIMELINE_MS);
+setInterval(() => document.hidden || refresh(...ROOM, ...TIMELINE), TIMELINE_MS);
 
 // The wall: numbers, memory bars and sparklines; the tiles themselves are the server's.
 function watchWall() {
@@ -52,7 +53,7 @@ function watchWall() {
 function takeSnapshot(data) {
   for (const device of data.devices) totals.set(device.id, device.total_bytes);
   for (const [device, values] of Object.entries(data.recent)) recent.set(device, values.slice(-SLOTS));
-  if (by("wall").dataset.shape !== data.shape) refresh("wall", "box-line");
+  if (by("wall").dataset.shape !== data.shape) refresh(...ROOM);
 }
 
 function showReading([device, use, used, watts, degrees, byJob, foreign], isTick) {

@@ -111,7 +111,18 @@ def test_a_job_that_may_not_be_stopped_is_not_stopped_for_any_priority():
     decisions = ranked(state(gpus(1), stubborn, queued("urgent", priority=90)))
 
     assert decisions.preempt == ()
-    assert decisions.reserve == (Reserve("id-urgent", ("gpu-0",)),)
+    assert [(each.job_id, each.device_ids) for each in decisions.reserve] == [("id-urgent", ("gpu-0",))]
+
+
+def test_what_is_kept_tells_until_when_others_may_use_it():
+    stubborn = running("stubborn", "gpu-0", preemptible=False, time_limit_s=900.0)
+
+    decisions = ranked(state(gpus(2), stubborn, queued("wide", gpus=2, priority=90)))
+
+    (kept,) = decisions.reserve
+    assert kept.device_ids == ("gpu-0", "gpu-1")
+    assert kept.open_until is not None
+    assert kept.open_until > NOW
 
 
 def test_nobody_is_stopped_who_would_end_before_he_is_back():
