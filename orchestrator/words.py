@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
@@ -10,7 +10,7 @@ from operator import itemgetter
 GIB = 1024**3
 TIB = 1024**4
 MIB = 1024**2
-_FORETOLD = re.compile(r" Expected (?:in|within) (?:about )?\d[\w ]*\.$")
+_FORETOLD = re.compile(r" Expected (?:in|within) (?:a minute|(?:about )?\d[\w ]*)\.$")
 
 
 def size(count: float) -> str:
@@ -67,21 +67,35 @@ def value(number: float | None) -> str:
 
 
 def start_range(earliest: datetime | None, latest: datetime | None, now: datetime) -> str:
-    """When something starts: in 6 to 9 min, within 4 min; empty when not known."""
+    """When something starts or ends: in 6 to 9 min, within 4 min; empty when not known."""
     if earliest is None:
         return ""
-    first = max(0.0, (earliest - now).total_seconds())
-    last = max(first, ((latest or earliest) - now).total_seconds())
+    return span((earliest - now).total_seconds(), ((latest or earliest) - now).total_seconds())
+
+
+def span(first_s: float, last_s: float) -> str:
+    """A range of times from now: in 6 to 9 min, within 4 min.
+
+    The one rounding of every start and end.  It never crosses: of two ranges the one that is later in seconds is later,
+    or the same, in words.
+    """
+    first, last = max(0.0, first_s), max(0.0, first_s, last_s)
     if last < 60:
         return "within a minute"
-    if first < 60:
-        return f"within {duration(math.ceil(last / 60) * 60)}"
-    if last < 3_600:
-        low, high = math.floor(first / 60), math.ceil(last / 60)
-        return f"in {low} to {high} min" if high > low else f"in {high} min"
-    if duration(first) == duration(last):
-        return f"in {duration(last)}"
-    return f"in {duration(first)} to {duration(last)}"
+    low, high = _rounded(first, math.floor), _rounded(last, math.ceil)
+    if low == 0:
+        return f"within {duration(high)}"
+    if low == high:
+        return f"in {duration(high)}"
+    if high < 3_600:
+        return f"in {low // 60} to {high // 60} min"
+    return f"in {duration(low)} to {duration(high)}"
+
+
+def _rounded(seconds: float, direction: Callable[[float], int]) -> int:
+    """To whole minutes, from a day on to whole hours."""
+    unit = 60 if seconds < 86_400 else 3_600
+    return direction(seconds / unit) * unit
 
 
 def expecting(sentence: str, when: str) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from dashboard import forms, plan_changes
@@ -52,7 +51,7 @@ def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dic
 
 def _show(found: Plan) -> dict[str, Any]:
     labels = [device.label for device, _ in found.devices]
-    when = words.start_range(found.start_earliest, found.start_latest, timezone.now())
+    when = words.start_range(found.start_earliest, found.start_latest, found.made_at)
     outcomes = [
         {"gpus": each.gpus, "text": said, "is_soonest": each.is_soonest}
         for each, said in tell_outcomes(found)

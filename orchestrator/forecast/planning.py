@@ -33,6 +33,7 @@ class Plan:
     """What a submit would lead to."""
 
     job: Job  # unsaved
+    made_at: datetime  # what the sentence counts from, and every other range has to
     starts_now: bool
     code: str  # why it waits; empty where it starts
     sentence: str
@@ -118,6 +119,7 @@ def _plan(
     wait = next((each for each in decisions.wait if each.job_id == job_id), None)
     return Plan(
         job=job,
+        made_at=now,
         starts_now=start is not None,
         code="" if wait is None else wait.code,
         sentence=_starts_sentence(job) if wait is None else wait.sentence,

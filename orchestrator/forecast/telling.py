@@ -2,8 +2,6 @@
 
 from datetime import datetime
 
-from django.utils import timezone
-
 from orchestrator import words
 from orchestrator.forecast.device_counts import Outcome
 from orchestrator.forecast.lasting import Lasting, Like
@@ -15,7 +13,7 @@ WORTH_TELLING = 1.1  # times as long
 
 def tell_outcomes(found: Plan) -> list[tuple[Outcome, str]]:
     """Each number of devices with what is said of it; the one that was asked for first, where it may ever start."""
-    now = timezone.now()
+    now = found.made_at
     asked = found.as_asked
     return [
         (each, _tell_end(each, found.job, now) if each is asked else _tell_other(each, asked, now))

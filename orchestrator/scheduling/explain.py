@@ -1,8 +1,8 @@
 """The one sentence that tells people why a job waits."""
 
 from collections.abc import Collection, Sequence
-from math import ceil, floor
 
+from orchestrator import words
 from orchestrator.scheduling.forecast import Prospect
 from orchestrator.scheduling.quota import Quotas
 from orchestrator.scheduling.room import NOWHERE, Room, allows, at_another_time
@@ -33,25 +33,6 @@ def lasting(seconds: float) -> str:
     """A duration in the largest unit that still says something: "50 s", "6 min", "3 h"."""
     unit, word = _unit(seconds)
     return f"{max(1, round(seconds / unit))} {word}"
-
-
-def within(earliest_s: float, latest_s: float) -> str:
-    """A range of durations from now: "in 6 to 9 min", "within 50 s"."""
-    unit, word = _unit(latest_s)
-    low, high = floor(max(0.0, earliest_s) / unit), max(1, ceil(latest_s / unit))
-    if low == 0:
-        return f"within {_amount(high, word)}"
-    if low == high:
-        return f"in about {_amount(high, word)}"
-    least = _amount(low, word) if word == "min" and high >= 60 else low
-    return f"in {least} to {_amount(high, word)}"
-
-
-def _amount(count: int, word: str) -> str:
-    """As the pages write it: 73 min is 1 h 13 min."""
-    if word != "min" or count < 60:
-        return f"{count} {word}"
-    return f"{count // 60} h {count % 60} min" if count % 60 else f"{count // 60} h"
 
 
 def _unit(seconds: float) -> tuple[int, str]:
@@ -185,7 +166,7 @@ def in_front(first: str, length: int) -> str:
 def expected(prospect: Prospect, now: float) -> str:
     """When it may start, or why nobody knows."""
     if prospect.earliest is not None and prospect.latest is not None:
-        return f" Expected {within(prospect.earliest - now, prospect.latest - now)}."
+        return f" Expected {words.span(prospect.earliest - now, prospect.latest - now)}."
     if prospect.unknown is None:
         return ""
     return (

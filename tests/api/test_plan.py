@@ -1,5 +1,6 @@
 """Plans: what a submit would lead to, without one."""
 
+import re
 import time
 
 import pytest
@@ -7,6 +8,7 @@ from django.utils import timezone
 
 from orchestrator.forecast import planning
 from orchestrator.models import AdminState, Attempt, Job, JobState, StartPromise
+from tests.orchestrator.test_words import ends_of
 
 MINUTE_S = 60
 
@@ -46,6 +48,22 @@ def test_a_plan_says_how_long_earlier_runs_took_and_what_other_numbers_give(clie
         (4, None, None),
         (8, None, None),
     ]
+
+
+def test_a_plan_that_waits_is_never_done_before_it_starts(client_of, ada, bob, eight, make_job, make_attempt):
+    make_attempt(state=JobState.RUNNING, devices=eight, owner=bob, gpus=8, time_limit_s=5 * 3600 + 20 * 60)
+    for _ in range(6):
+        make_job(state=JobState.SUCCEEDED, seconds_run=240.0, spec={"gpus": 2})
+
+    found = client_of(ada).send("POST", "/plan", {"gpus": 2}).json()
+
+    (asked,) = [each for each in found["outcomes"] if each["gpus"] == 2]
+    start, end = (re.search(pattern, text)[1] for pattern, text in (
+        (r"Expected (.+)\.$", found["sentence"]), (r"^Done (.+?), by ", asked["sentence"]),
+    ))  # fmt: skip
+    assert all(began <= done for began, done in zip(ends_of(start), ends_of(end), strict=True))
+    assert found["start_earliest"] == asked["start_earliest"] <= asked["end_earliest"]
+    assert found["start_latest"] == asked["start_latest"] <= asked["end_latest"]
 
 
 def test_a_plan_changes_nothing(client_of, ada, eight):

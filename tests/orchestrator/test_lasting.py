@@ -1,12 +1,20 @@
 """How long a job would run, by earlier runs; and what it gains with other numbers of devices."""
 
-import pytest
+from datetime import timedelta
 
-from orchestrator.forecast.lasting import Like, foretell
+import pytest
+from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import words
+from orchestrator.forecast.device_counts import Outcome
+from orchestrator.forecast.lasting import Lasting, Like, foretell
 from orchestrator.forecast.planning import plan
 from orchestrator.forecast.telling import tell_outcomes
 from orchestrator.models import JobState
 from orchestrator.spec import JobSpec
+from tests.orchestrator.test_words import ends_of
 
 pytestmark = pytest.mark.django_db
 HASH = "5" * 64
@@ -111,3 +119,21 @@ def test_where_nothing_ran_before_it_is_said_in_words(ada, make_device):
         "2 devices: starts now",
     ]
     assert not any(each.is_soonest for each in found.outcomes)
+
+
+TIMES_S = st.floats(0, 10 * 86_400)
+
+
+@given(first_s=TIMES_S, more_s=TIMES_S, low_s=TIMES_S, wider_s=TIMES_S)
+def test_no_plan_ends_before_it_starts_in_numbers_or_in_words(first_s, more_s, low_s, wider_s):
+    now = timezone.now()
+    start = now + timedelta(seconds=first_s)
+    lasts = Lasting(low_s, low_s + wider_s, runs=3, like=Like.CODE)
+    outcome = Outcome(1, False, start, start + timedelta(seconds=more_s), lasts)
+
+    began = words.start_range(outcome.start_earliest, outcome.start_latest, now)
+    done = words.start_range(outcome.end_earliest, outcome.end_latest, now)
+
+    assert outcome.end_earliest >= outcome.start_earliest
+    assert outcome.end_latest >= outcome.start_latest
+    assert all(one <= other for one, other in zip(ends_of(began), ends_of(done), strict=True))

@@ -57,7 +57,7 @@ def test_a_job_that_may_still_run_when_the_booking_begins_is_kept_away(policy):
     assert wait.code == WaitCode.RESERVED
     assert wait.sentence == (
         "Waits for 1 GPU; GPU 0 is reserved for course in 2 h; a shorter time limit would let it start."
-        " Expected in about 5 h."
+        " Expected in 5 h."
     )
     assert (wait.start_earliest, wait.start_latest) == (NOW + 5 * HOUR, NOW + 5 * HOUR + SETTLE_S)
 
@@ -309,5 +309,5 @@ def test_who_waits_for_several_bookings_is_told_all_of_them(policy):
     wait = decide(state(gpus(3), queued("any", gpus=2), bookings=(cooling, course)), policy).wait[0]
 
     assert wait.sentence == (
-        "Waits for 2 GPUs; GPUs 0, 1, 2 are kept for cooling and course for another 2 h. Expected in 1 to 2 h."
+        "Waits for 2 GPUs; GPUs 0, 1, 2 are kept for cooling and course for another 2 h. Expected in 1 h to 2 h."
     )

@@ -12,7 +12,6 @@ from orchestrator.scheduling import (
     Wait,
     WaitCode,
     decide,
-    explain,
 )
 from tests.scheduling.states import GIB, NOW, gpu, gpus, queued, running, state
 
@@ -415,18 +414,3 @@ def test_ranks_that_must_talk_are_not_put_on_slices():
     decisions = decide(state(_cut(), job))
 
     assert decisions.start == ()
-
-
-@pytest.mark.parametrize(
-    ("earliest_s", "latest_s", "told"),
-    [
-        (0, 50, "within 50 s"),
-        (30, 80, "in 30 to 80 s"),
-        (360, 540, "in 6 to 9 min"),
-        (0, 4380, "within 1 h 13 min"),
-        (3300, 4380, "in 55 min to 1 h 13 min"),
-        (7200, 10_000, "in 2 to 3 h"),
-    ],
-)
-def test_a_range_is_told_as_the_pages_write_it(earliest_s, latest_s, told):
-    assert explain.within(earliest_s, latest_s) == told
