@@ -10,9 +10,10 @@ from uuid import UUID
 
 from django.db.models import Case, QuerySet, When
 
-from orchestrator import own_order, words
+from orchestrator import own_order, waiting, words
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
+from orchestrator.scheduling import line
 from orchestrator.silence import is_silent
 
 RECENT = timedelta(minutes=10)
@@ -35,7 +36,7 @@ def read_board(now: datetime) -> list[Entry]:
     """Every current job: those that wait in the order in which they are served, then the others, newest first."""
     jobs = first_in_order(current_jobs(now), MOST_ROWS)
     labels = device_labels([job.pk for job in jobs if holds_devices(job)])
-    waiting = in_order([job for job in jobs if job.state in WAITING_STATES])
+    queue = in_order([job for job in jobs if job.state in WAITING_STATES])
     others = [job for job in jobs if job.state not in WAITING_STATES]
     others.sort(key=lambda job: job.pk, reverse=True)
     return [
@@ -45,20 +46,31 @@ def read_board(now: datetime) -> list[Entry]:
             public_row(job, labels.get(job.pk, []), now),
             own_row(job, labels.get(job.pk, []), now),
         )
-        for job in [*waiting, *others]
+        for job in [*queue, *others]
     ]
 
 
-SERVED = {JobState.QUEUED: 0, JobState.BACKOFF: 1, JobState.HELD: 2}
-SERVED_TURN = [When(state=state, then=place) for state, place in SERVED.items()]
+SERVED = {JobState.QUEUED: 0, JobState.BACKOFF: 2, JobState.HELD: 3}
+ASIDE = 1  # queued, but for something else than devices: its time, another job, a limit
+IN_LINE = ("", *line.IN_LINE)  # no code: no pass has seen it yet
+SERVED_TURN = [
+    When(state=JobState.QUEUED, wait_code__in=IN_LINE, then=SERVED[JobState.QUEUED]),
+    When(state=JobState.QUEUED, then=ASIDE),
+    *(When(state=state, then=place) for state, place in SERVED.items()),
+]
 
 
-def in_order(waiting: Iterable[Job]) -> list[Job]:
-    """Waiting jobs in the order in which they are served; those that wait out a failure or are held come last."""
+def turn(job: Job) -> int:
+    """Which part of the line a waiting job stands in; smaller is served first."""
+    return SERVED[JobState(job.state)] if job.state != JobState.QUEUED or job.wait_code in IN_LINE else ASIDE
+
+
+def in_order(jobs: Iterable[Job]) -> list[Job]:
+    """Waiting jobs in the order in which they are served; those that may not start yet come last."""
     return sorted(
-        waiting,
+        jobs,
         key=lambda job: (
-            *(SERVED[JobState(job.state)], job.wait_ahead, -job.priority),
+            *(turn(job), job.wait_ahead, -job.priority),
             *(job.own_place or 0, job.queued_at, job.pk),
         ),
     )
@@ -66,7 +78,7 @@ def in_order(waiting: Iterable[Job]) -> list[Job]:
 
 def first_in_order(jobs: QuerySet[Job], most: int) -> list[Job]:
     """Those that hold devices, then waiting ones in that order, then the others: the first of however many."""
-    turn = Case(When(state__in=LEASED_STATES, then=-1), *SERVED_TURN, default=len(SERVED))
+    turn = Case(When(state__in=LEASED_STATES, then=-1), *SERVED_TURN, default=SERVED[JobState.HELD] + 1)
     return list(jobs.order_by(turn, *own_order.LINE)[:most])
 
 
@@ -93,11 +105,18 @@ def finite(number: object) -> float | None:
     return float(number)
 
 
+def recorded(number: object) -> float | None:
+    """A metric's last value as it was recorded, NaN and infinities too; None where there is none."""
+    if isinstance(number, bool) or not isinstance(number, int | float | str):
+        return None
+    return float(number)
+
+
 def main_loss(values: Mapping[str, Any]) -> tuple[str, float] | None:
-    """The loss that stands for a job, with its name."""
+    """The loss that stands for a job, with its name; it stays that one when it becomes NaN."""
     names = [*LOSSES, *sorted(name for name in values if name.endswith("loss"))]
     for name in names:
-        if (number := finite(values.get(name))) is not None:
+        if (number := recorded(values.get(name))) is not None:
             return name, number
     return None
 
@@ -133,13 +152,13 @@ def needs(job: Job) -> str:
     return f"{count}, {memory:g} GiB{' each' if job.gpus > 1 else ''}"
 
 
-def sentence(job: Job, when: str = "") -> str:
+def sentence(job: Job, now: datetime, when: str = "") -> str:
     """Why the job is where it is, for everybody; a failed job's reason is its owner's alone.
 
     ``when`` it starts is told only where no cell beside the sentence does.
     """
     if job.state == JobState.QUEUED:
-        return words.expecting(job.wait_sentence, when)
+        return waiting.sentence(job, now, when)
     if job.state == JobState.HELD:
         return "Held; starts after it is released."
     if job.state == JobState.BACKOFF:
@@ -158,10 +177,8 @@ def public_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
         "state": job.state,
         "devices": devices,
         "needs": needs(job),
-        "sentence": sentence(job),
-        "starts": words.start_range(job.start_earliest, job.start_latest, now)
-        if job.state == JobState.QUEUED
-        else "",
+        "sentence": sentence(job, now),
+        "starts": waiting.starts(job, now),
         # Minutes: a row that changes with every step would wake every page.
         "eta": None if end is None else round(end.timestamp() / 15) * 15,
     }
@@ -174,7 +191,7 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
     return {
         **public,
         "job": str(job.pk),
-        "sentence": _own_sentence(job, devices, public["starts"]),
+        "sentence": _own_sentence(job, devices, now, public["starts"]),
         "attempt": job.attempt_count,
         "progress": percent(job),
         "done": done(job),
@@ -182,6 +199,7 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
         "total_steps": job.total_steps,
         "loss": words.value(loss[1]) if loss else "",
         "loss_name": loss[0] if loss else "",
+        "loss_said": loss[0] if loss and loss[0] != "loss" else "",  # in a column of that name
         "rate": throughput(job),
         "diverged": job.diverged_step,
         "alarm": alarm(job, now),
@@ -195,12 +213,12 @@ def alarm(job: Job, now: datetime) -> str:
     return "has reported nothing for 10 min" if is_silent(job, now) else ""
 
 
-def _own_sentence(job: Job, devices: list[str], starts: str) -> str:
+def _own_sentence(job: Job, devices: list[str], now: datetime, starts: str) -> str:
     """What is going on with a job, as its owner reads it in a list."""
     if job.state == JobState.RUNNING and devices:
         attempt = f"Attempt {job.attempt_count} runs" if job.attempt_count > 1 else "Runs"
         return f"{attempt} on {words.listed(devices)}."
-    return job.reason if job.state == JobState.BACKOFF else sentence(job, starts) or job.reason
+    return job.reason if job.state == JobState.BACKOFF else sentence(job, now, starts) or job.reason
 
 
 def percent(job: Job) -> int | None:

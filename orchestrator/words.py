@@ -10,6 +10,7 @@ from operator import itemgetter
 GIB = 1024**3
 TIB = 1024**4
 MIB = 1024**2
+NOT_FINITE = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}  # by what the API calls them
 _FORETOLD = re.compile(r" Expected (?:in|within) (?:a minute|(?:about )?\d[\w ]*)\.$")
 
 
@@ -57,8 +58,8 @@ def value(number: float | None) -> str:
     """A metric's value, four significant digits."""
     if number is None:
         return ""
-    if math.isnan(number) or math.isinf(number):
-        return str(number)
+    if not math.isfinite(number):
+        return NOT_FINITE[str(float(number))]
     if number == int(number) and abs(number) < 1e12:
         return f"{int(number):,}"
     if 1e-3 <= abs(number) < 1e6:
@@ -109,7 +110,7 @@ def expecting(sentence: str, when: str) -> str:
 
 def room(states: Sequence[str], noun: str) -> str:
     """Whether there is room, by the availability of each device: 2 of 8 GPUs free, 3 kept."""
-    aside = {"kept": "kept for others", "closed": "in pools closed to you"}
+    aside = {"kept": "kept", "closed": "in pools closed to you"}
     parts = [f"{count} {said}" for state, said in aside.items() if (count := states.count(state))]
     return ", ".join([f"{states.count('free')} of {len(states)} {noun} free", *parts])
 

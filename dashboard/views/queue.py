@@ -87,12 +87,15 @@ def shown(jobs: list[Job], user: AbstractBaseUser | AnonymousUser, now: datetime
 
 
 def with_neighbours(waiting: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each waiting job that the reader may move, with the ids of the jobs before and behind which it can go."""
+    """Each waiting job that the reader may move, with the ids of the jobs before and behind which it can go.
+
+    Jobs in line and jobs that may not start yet stand apart, and move among their own kind.
+    """
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in waiting:
         job = row["object"]
         if row["may_open"] and job.state == JobState.QUEUED:
-            groups.setdefault(f"{job.owner_id} {job.priority} {job.pool_id}", []).append(row)
+            groups.setdefault(f"{job.owner_id} {job.priority} {job.pool_id} {rows.turn(job)}", []).append(row)
     for name, group in groups.items():
         for ahead, behind in pairwise(group):
             ahead["group"] = behind["group"] = name

@@ -11,7 +11,7 @@ from django.db.models import F, Prefetch, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from orchestrator import isolation, training_plans, words
+from orchestrator import isolation, training_plans, waiting, words
 from orchestrator.models import (
     WAITING_STATES,
     Attempt,
@@ -49,7 +49,6 @@ _SPEC_FIELDS = (
     "python",
     "launcher",
 )
-NOT_SEEN = "Waits for the scheduler."  # submitted or queued again since its last pass
 _LINKS = ("explain", "events", "attempts", "logs", "metrics", "checkpoints", "files")
 
 
@@ -122,7 +121,7 @@ def show_explanation(job: Job, *, now: datetime | None = None) -> dict[str, Any]
     queued = job.state == JobState.QUEUED
     when = words.start_range(job.start_earliest, job.start_latest, now)
     return {
-        "sentence": words.expecting(job.wait_sentence or NOT_SEEN, when) if queued else _state_sentence(job),
+        "sentence": waiting.sentence(job, now, when) if queued else _state_sentence(job),
         "reason": (job.wait_code or "scheduler") if queued else job.state if waits else "",
         "start_earliest": _still_ahead(job.start_earliest, now) if waits else None,
         "start_latest": _still_ahead(job.start_latest, now) if waits else None,

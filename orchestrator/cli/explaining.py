@@ -27,7 +27,7 @@ def explain(job: Job, answer: Explanation) -> None:
         say(safe(note(job) or job.reason or answer.sentence))
         return
     say(safe(answer.sentence))
-    if job.state == "queued" and answer.start_earliest is None:
+    if job.state == "queued" and answer.start_earliest is None and answer.reason != "not_before":
         say("When it starts is not known.")
     if answer.ahead:
         say(f"{words.plural(answer.ahead, 'job')} ahead of it.")

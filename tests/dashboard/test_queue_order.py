@@ -1,13 +1,15 @@
 """The order of one's own waiting jobs on the Queue."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 from playwright.sync_api import expect
 
-from dashboard.rows import in_order
-from orchestrator.models import Job
+from dashboard.rows import first_in_order, in_order
+from orchestrator.models import Job, JobState
 
 
 @pytest.fixture
@@ -34,6 +36,40 @@ def test_without_javascript_a_button_moves_the_job(reader, ada, waiting):
 
     assert answer["Location"] == reverse("queue")
     assert line() == ["a2", "b", "a1"]
+
+
+def test_jobs_that_may_not_start_yet_come_after_those_that_wait_for_devices(make_job):
+    soon = timezone.now() + timedelta(hours=14)
+    make_job(name="tomorrow", wait_ahead=0, wait_code="not_before", not_before=soon)
+    make_job(name="after-bert", wait_ahead=1, wait_code="depends")
+    make_job(name="bert", wait_ahead=1, wait_code="devices")
+    make_job(name="paused", state=JobState.HELD)
+    make_job(name="big", wait_ahead=0, wait_code="devices")
+    make_job(name="new", wait_ahead=2)
+
+    names = [job.name for job in in_order(Job.objects.all())]
+
+    assert names == ["big", "bert", "new", "tomorrow", "after-bert", "paused"]
+    assert [job.name for job in first_in_order(Job.objects.all(), 10)] == names
+
+
+def test_the_column_names_the_time_that_the_sentence_names(reader, ada, make_job):
+    make_job(wait_code="not_before", not_before=timezone.now() + timedelta(hours=14))
+
+    page = reader(ada).get(reverse("queue")).content.decode()
+
+    assert ">in 14 h at the earliest</td>" in page
+    assert ">Starts in 14 h at the earliest, as asked.</span>" in page
+
+
+def test_jobs_in_line_and_jobs_that_may_not_start_yet_do_not_change_places(reader, ada, make_job):
+    make_job(name="a", wait_code="devices")
+    make_job(name="b", wait_code="depends", wait_ahead=1)
+
+    page = reader(ada).get(reverse("queue")).content.decode()
+
+    assert page.count('class="number place"') == 2
+    assert "data-move" not in page
 
 
 def test_anothers_job_is_not_moved_and_it_is_said(reader, ada, waiting):
