@@ -244,12 +244,20 @@ def _array_members(spec: ArraySpec, columns: Mapping[str, Any]) -> list[Job]:
 
 
 @again_when_undone
-def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[str, Any]) -> Job:
+def retry(
+    user: AbstractBaseUser,
+    job: Job,
+    *,
+    resume: bool,
+    changes: Mapping[str, Any],
+    plan: Mapping[str, Any] | None = None,
+) -> Job:
     """Submit the same code again as a new job.
 
     Args:
         resume: start from the newest checkpoint of ``job``.
         changes: fields of the spec that differ.
+        plan: how a ``model`` is to train; None: its run plans.
 
     Raises:
         Conflict: there is no checkpoint to resume from.
@@ -268,6 +276,8 @@ def retry(user: AbstractBaseUser, job: Job, *, resume: bool, changes: Mapping[st
         quotas.one_submit_at_a_time(user)
         quotas.check_submit(user, spec)
         columns = _columns(user, spec, job.bundle)
+        if plan is not None:
+            columns["next_plan"] = dict(plan)
         return _create(user, spec, columns, parent=job, resume=resume)
 
 

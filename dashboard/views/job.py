@@ -14,13 +14,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard import rows, wall
+from dashboard import remedies, rows, wall
 from dashboard.comparison import device_s_of
 from dashboard.signing_in import signed_in
 from orchestrator import steering, submission, training_plans, words
 from orchestrator.access import audit, rights
 from orchestrator.api.downloads import list_files
-from orchestrator.exceptions import OrchestratorError
+from orchestrator.charts import in_order
+from orchestrator.exceptions import Conflict, OrchestratorError
 from orchestrator.models import (
     FINAL_STATES,
     WAITING_STATES,
@@ -66,10 +67,15 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "attempts": attempts,
         "address": request.build_absolute_uri(request.path),
         "device_hours": device_hours(found, attempts, now),
+        "may_clone": not found.is_final or not rights.may_steer(signed_in(request), found),
         "offers": offers(found) if rights.may_steer(signed_in(request), found) else [],
         "plan": shown_plan(attempts),
         "neighbours": neighbours(found, request),
         "answer": failure,
+        "values": [
+            (name, words.value(rows.recorded(found.last_values[name])))
+            for name in in_order(found.last_values)
+        ],
         "checkpoints": list(Checkpoint.objects.filter(job=found).order_by("-created_at")[:20]),
         "files": output_files(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
@@ -145,14 +151,15 @@ def _shown_spec(job: Job, request: HttpRequest) -> dict[str, Any]:
 
 
 def offers(job: Job) -> list[dict[str, str]]:
-    """What can be done to a job in its state; ``kind`` marks what ends it."""
+    """What can be done to a job in its state, what helps most first; ``kind`` marks it, and what ends the job."""
     state = JobState(job.state)
     if state in FINAL_STATES:
-        found = [{"action": "retry", "label": "Run again", "kind": "main"}]
-        if Checkpoint.objects.filter(job=job).exists():
-            found.insert(0, {"action": "resume", "label": "Resume from checkpoint", "kind": "main"})
-            found[1]["kind"] = ""
-        return found
+        main, others = remedies.choices(job)
+        chosen = [(main, "main")] if main else []
+        return [
+            {"action": each.action, "label": each.label, "hint": each.hint, "kind": kind}
+            for each, kind in [*chosen, *((each, "") for each in others)]
+        ]
     found = []
     if state == JobState.RUNNING and not job.stop_wanted:
         found.append({"action": "checkpoint", "label": "Checkpoint now", "kind": ""})
@@ -266,7 +273,19 @@ def _resume(request: HttpRequest, job: Job) -> tuple[Job, str]:
     return made, f"Submitted as {made.name} #{made.short_id}; it resumes from the newest checkpoint."
 
 
+def _lighter(request: HttpRequest, job: Job) -> tuple[Job, str]:
+    lighter = remedies.lighter_plan(job)
+    if lighter is None:
+        raise Conflict(
+            f"{job} can not be run with less memory by Berth; clone it and change what it asks for."
+        )
+    kept = Checkpoint.objects.filter(job=job).exists()
+    made = submission.retry(signed_in(request), job, resume=kept, changes={}, plan=lighter.plan)
+    return made, f"Submitted as {made.name} #{made.short_id}: {lighter.change}."
+
+
 ACTIONS: dict[str, Act] = {
+    "lighter": _lighter,
     "cancel": _cancel,
     "hold": _hold,
     "release": _release,

@@ -168,6 +168,7 @@ def _page(
     context = {
         "nav": "submit",
         "code": code,
+        "replaces": bool(code.sha256 and request.GET.get("replace")),
         "main_fields": _filled(forms.MAIN, texts, errors),
         "more_fields": _filled(forms.MORE, texts, errors),
         "more_open": any(one.name in errors for one in forms.MORE),

@@ -10,6 +10,7 @@ import { sawReading } from "./shell.js";
 import { live } from "./socket.js";
 import { clockElement, value } from "./words.js";
 
+const LEAD_ON = new Set(["retry", "resume", "lighter"]); // to the page of the job that they make
 const page = by("job");
 const data = JSON.parse(by("job-data").textContent);
 
@@ -51,7 +52,7 @@ function bold(text) {
 page.addEventListener("submit", (event) => {
   const form = event.target;
   const action = form.dataset.action;
-  if (!action || action === "retry" || action === "resume") return; // these lead to another page
+  if (!action || LEAD_ON.has(action)) return;
   event.preventDefault();
   if (action === "cancel") cancelSoon(form);
   else act(form);
