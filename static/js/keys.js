@@ -1,7 +1,7 @@
 // The keys and the palette (anything by name, and what can be done to the thing that is open): loaded at their first use.
 // Single keys are off while a field has focus, or in the account; the page of keys (/keys) tells them all.
 import { post, send, soon, toast, undo } from "./actions.js";
-import { by, icon, keep, kept, make, openDialog } from "./dom.js";
+import { by, icon, keep, kept, make, openDialog, write } from "./dom.js";
 
 const GO = { o: "/", q: "/queue", j: "/jobs", c: "/compare", d: "/datasets", b: "/benchmarks", u: "/usage", p: "/pools" };
 const G_MS = 1500;
@@ -113,7 +113,7 @@ function build() {
   });
   input.setAttribute("aria-controls", "palette-hits");
   const list = make("ul", { id: "palette-hits", role: "listbox", ariaLabel: "Found" });
-  const none = make("p", { id: "palette-none", className: "quiet", textContent: "Nothing has this name. Verbs are cancel, hold, release, resume, drain, enable." });
+  const none = make("p", { id: "palette-none", className: "quiet", role: "status" });
   const made = make("dialog", { className: "dialog palette", ariaLabel: "Search or run" }, input, list, none);
   input.addEventListener("input", () => {
     show(matching(input.value));
@@ -148,22 +148,35 @@ function matching(text) {
   return wanted ? found.slice(0, 5) : found;
 }
 
+// What stands where hits would be: that there are none is known only when the server has answered.
+const SAID = {
+  asking: "Searching ...",
+  none: "Nothing has this name. Verbs are cancel, hold, release, resume, drain, enable.",
+  failed: "The server did not answer; type again to search again.",
+};
+
 async function ask(text) {
   const number = (asked += 1);
   const answer = await fetch(`/api/v1/search?q=${encodeURIComponent(text.trim())}`).catch(() => null);
-  if (number !== asked || !answer?.ok) return;
+  if (number !== asked) return;
+  if (!answer?.ok) return say("failed");
   const { results } = await answer.json();
   const own = matching(text);
   const known = new Set(own.map((hit) => hit.url).filter(Boolean));
-  show([...own, ...results.filter((hit) => !known.has(hit.url))]);
+  return show([...own, ...results.filter((hit) => !known.has(hit.url))], "none");
 }
 
-function show(found) {
+function show(found, state = "asking") {
   hits = found;
   at = 0;
   by("palette-hits").replaceChildren(...found.map(item));
-  by("palette-none").hidden = found.length > 0;
+  say(state);
   mark();
+}
+
+function say(state) {
+  by("palette-none").hidden = hits.length > 0 && state !== "failed";
+  write(by("palette-none"), SAID[state]);
 }
 
 function item(hit, index) {

@@ -1,6 +1,6 @@
 // The Queue, live, and the order of one's own waiting jobs: Alt+Up, Alt+Down or the buttons.
 import { send } from "./actions.js";
-import { by } from "./dom.js";
+import { by, make } from "./dom.js";
 import { watchRows } from "./rows.js";
 import "./shell.js";
 
@@ -8,8 +8,14 @@ import "./shell.js";
 document.addEventListener("toggle", async ({ target }) => {
   const address = target.dataset?.explain;
   if (!address || !target.open || target.querySelector("ul")) return;
+  const state = target.querySelector("[role=status]") ?? target.appendChild(make("p", { className: "quiet", role: "status" }));
+  state.textContent = "Asking the scheduler ...";
   const answer = await fetch(address).catch(() => null);
-  if (!answer?.ok) return;
+  if (!answer?.ok) {
+    state.textContent = "The scheduler could not be asked; close and open this to ask again.";
+    return;
+  }
+  state.remove();
   const piece = new DOMParser().parseFromString(await answer.text(), "text/html");
   target.querySelector("ul") ?? target.append(...piece.body.childNodes);
 }, true);

@@ -49,14 +49,14 @@ def with_all_they_need(entry: str, needs: dict[str, set[str]]) -> set[str]:
 
 
 def test_what_a_page_loads_is_small():
-    """At once below 27 kB, the whole of a job page; what is loaded when it is asked for comes on top."""
+    """At once below 35 kB, the whole of a job page; what is loaded when it is asked for comes on top."""
     at_once = imports(AT_ONCE)
     for entry in at_once:
-        assert weight_bytes(with_all_they_need(entry, at_once)) < 27_000, entry
+        assert weight_bytes(with_all_they_need(entry, at_once)) < 35_000, entry
 
 
 def test_all_of_our_scripts_together_are_within_their_budget():
-    assert weight_bytes(set(imports())) <= 40_000
+    assert weight_bytes(set(imports())) <= 60_000
 
 
 def test_what_strips_our_scripts_reads_them_right():
