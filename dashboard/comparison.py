@@ -1,12 +1,13 @@
 """What differs between jobs: what they were given, and what came out, beside a baseline."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import mean, stdev
 from typing import Any
 
-from dashboard.rows import finite, main_loss
+from dashboard.rows import main_loss, recorded
 from orchestrator import words
 from orchestrator.cli.arguments import by_name
 from orchestrator.models import Attempt, Job, JobState
@@ -97,7 +98,7 @@ def _results(
         *(
             _numbers(
                 name,
-                [finite(job.last_values.get(name)) for job in jobs],
+                [recorded(job.last_values.get(name)) for job in jobs],
                 baseline,
                 note="lower is better" if name.endswith("loss") else "last value",
             )
@@ -129,7 +130,7 @@ def spread_over_array(job: Job) -> str:
         return ONE_RUN
     ended = Job.objects.filter(array_id=job.array_id, state=JobState.SUCCEEDED).order_by("pk")
     newest = {index: main_loss(values) for index, values in ended.values_list("array_index", "last_values")}
-    losses = [loss[1] for loss in newest.values() if loss]
+    losses = [loss[1] for loss in newest.values() if loss and math.isfinite(loss[1])]
     if len(losses) < 2:
         return f"{words.plural(len(losses), 'run')} of its array ended, no spread"
     return f"{words.value(mean(losses))} ± {stdev(losses):.2g} over {len(losses)} runs"
@@ -175,11 +176,13 @@ def _numbers(
         Cell("" if value is None else say(value), "" if at == baseline else _change(value, base))
         for at, value in enumerate(values)
     ]
-    return Row(name, cells, differs=len(set(values)) > 1, note=note)
+    return Row(
+        name, cells, differs=len({str(value) for value in values}) > 1, note=note
+    )  # NaN equals nothing
 
 
 def _change(value: float | None, base: float | None) -> str:
-    if value is None or not base:
+    if value is None or not base or not math.isfinite(value / base):
         return ""
     if value / base >= MANY_TIMES:
         return f"{words.value(round(value / base))} times"

@@ -44,11 +44,12 @@ def draw_curves(folder: Path, until_seq: int) -> list[Curve]:
     """The series of a job, losses first, at most ``MOST_CURVES``."""
     names = sorted(series.series_names(folder), key=lambda name: (not name.endswith("loss"), name))
     found = series.read_series(folder, names[:MOST_CURVES], max_points=POINTS, until_seq=until_seq)
-    curves = (_draw(name, found[name]) for name in names[:MOST_CURVES] if name in found)
+    newest = series.last_values(folder, until_seq=until_seq)
+    curves = (_draw(name, found[name], newest[name].value) for name in names[:MOST_CURVES] if name in found)
     return [curve for curve in curves if curve is not None]
 
 
-def _draw(name: str, one: Series) -> Curve | None:
+def _draw(name: str, one: Series, newest: float) -> Curve | None:
     facts: dict[str, Any] = one.as_json()
     rows = [
         (x, y, low, high)
@@ -71,7 +72,7 @@ def _draw(name: str, one: Series) -> Curve | None:
         x_ticks=[Tick(to_x(at), words.value(at)) for at in ticks(min(xs), max(xs))],
         y_ticks=[Tick(to_y(at), words.value(at)) for at in ticks(lowest, highest)],
         first=words.value(ys[0]),
-        last=words.value(ys[-1]),
+        last=words.value(newest),
         lowest=words.value(lowest),
         highest=words.value(highest),
         points=int(facts["total"]),

@@ -51,6 +51,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "log": request.GET.get("log") == "1",
         "hidden": request.GET.get("hidden", "")[:MOST_JOBS],
         "suggestions": list(_visible(request).order_by("-id").values_list("name", flat=True)[:SUGGESTED]),
+        "has_numbers": any(job.metric_seq for job in jobs),
         "most": MOST_JOBS,
         "data": [
             {"id": str(job.pk), "letter": LETTERS[at], "name": job.name, "final": job.is_final}

@@ -16,7 +16,7 @@ from orchestrator.access import audit, rights
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_made, send_tar
 from orchestrator.api.finding import find_job
-from orchestrator.api.job_view import show_checkpoint
+from orchestrator.api.job_view import finite_values, show_checkpoint
 from orchestrator.api.moments import read_seconds
 from orchestrator.api.paging import Page, whole
 from orchestrator.api.schemas import CheckpointOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
@@ -187,8 +187,23 @@ def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindo
     found = series.read_series(
         folder, names, window.x, window.start, window.end, window.max_points, until_seq=seq
     )
-    shown = {name: each.as_json() for name, each in found.items()}
+    newest = series.last_values(folder, until_seq=seq)
+    shown = {
+        name: {**each.as_json(), "last": _last_point(newest.get(name), window.x)}
+        for name, each in found.items()
+    }
     return {"series": shown, "charts": chart_groups(shown), "seq": seq}
+
+
+def _last_point(last: series.LastValue | None, x: str) -> dict[str, object] | None:
+    if last is None:
+        return None
+    value, odd = finite_values({"": last.value})
+    return {
+        "x": last.time_s if x == "time" else last.step,
+        "y": value[""],
+        "nonfinite": odd.get(""),
+    }
 
 
 @router.get("/{job_id}/metrics.csv", openapi_extra={"responses": {200: {"content": {"text/csv": {}}}}})

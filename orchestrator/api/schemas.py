@@ -300,6 +300,14 @@ class FilesOut(Page[FileOut]):
     truncated: bool = Field(description="there are more files than are listed")
 
 
+class LastPointOut(BaseModel):
+    """The point that was recorded last, not the mean of a bucket."""
+
+    x: Number
+    y: Number | None = Field(description="null: not a finite number")
+    nonfinite: str | None = Field(description="what the null was: nan, inf or -inf")
+
+
 class SeriesOut(BaseModel):
     """One value for each bucket; ``x`` is the first in it, ``y`` the mean, null where nothing was finite."""
 
@@ -314,6 +322,7 @@ class SeriesOut(BaseModel):
     tail: Number | None = Field(
         None, description="x from which points are left over from attempts before the newest"
     )
+    last: LastPointOut | None = Field(None, description="of a job's metric, also outside the window")
 
 
 class MetricsOut(BaseModel):

@@ -106,7 +106,7 @@ def _numbers(name: str, values: Sequence[float | str | None], unit: str) -> Row:
     texts = []
     for value in values:
         if value is None or isinstance(value, str):
-            texts.append(value or "")
+            texts.append(words.NOT_FINITE.get(value or "", ""))
             continue
         text = say(value)
         if isinstance(base, int | float) and base and value != base:

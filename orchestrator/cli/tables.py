@@ -140,7 +140,8 @@ def headline_value(job: Job) -> str:
     if name is None:
         return ""
     value = job.last_values[name]
-    return f"{safe(name)} {job.nonfinite.get(name, '?') if value is None else words.value(value)}"
+    shown = words.NOT_FINITE.get(job.nonfinite.get(name, ""), "?") if value is None else words.value(value)
+    return f"{safe(name)} {shown}"
 
 
 def wall(devices: Sequence[Device], width: int) -> RenderableType:

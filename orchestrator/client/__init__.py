@@ -215,6 +215,7 @@ class Series(Record):
     bucket: float
     total: int
     nonfinite: list[tuple[float, str]]
+    last: Mapping[str, Any] | None  # the point recorded last: x, y, and what y was where that is None
 
 
 class Process(Record):

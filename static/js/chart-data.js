@@ -11,7 +11,8 @@ const ROOM = 0.05;
 export function addPoint(data, x, y, { low = y, high = y, n = 1, kind = "nan" } = {}) {
   const last = data.x.length - 1;
   const finite = y === null ? 0 : n;
-  if (y !== null) data.latest = y;
+  if (data.last) data.last = { x, y, nonfinite: y === null ? kind : null };
+  else if (y !== null) data.latest = y;
   if (last >= 0 && x <= data.x[last]) return;
   data.total += Math.max(1, n);
   if (y === null && data.nonfinite?.length < MOST_BUCKETS) data.nonfinite.push([x, kind]);

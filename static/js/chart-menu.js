@@ -41,7 +41,7 @@ function cells({ series, xKind }) {
   const rows = new Map();
   filled.forEach(({ data }, column) => data.x.forEach((x, at) => {
     const row = rows.get(x) ?? rows.set(x, Array(filled.length * 3).fill("")).get(x);
-    [data.y, data.y_min ?? data.y, data.y_max ?? data.y].forEach((values, part) => { row[column * 3 + part] = values[at] === null ? "not a number" : String(Number(values[at].toPrecision(7))); });
+    [data.y, data.y_min ?? data.y, data.y_max ?? data.y].forEach((values, part) => { row[column * 3 + part] = values[at] === null ? "no number" : String(Number(values[at].toPrecision(7))); });
   }));
   const place = { step: "step", time: "time", relative: "minutes since its start" }[xKind];
   const words = (x) => (xKind === "time" ? new Date(x * 1000).toISOString() : String(Number(x.toPrecision(9))));

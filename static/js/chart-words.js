@@ -12,10 +12,24 @@ function newest({ x, tail }) {
   return (found < 0 ? x.length : found) - 1;
 }
 
+// The point that was recorded last, as {x, y, nonfinite}: never a bucket's mean where the server tells the point.
 export function lastOf(data) {
-  if (data.latest !== undefined) return data.latest;
-  for (let at = newest(data); at >= 0; at -= 1) if (data.y[at] !== null) return data.y[at];
+  if (data.last) return data.last;
+  if (data.latest !== undefined) return { x: data.x[newest(data)], y: data.latest };
+  for (let at = newest(data); at >= 0; at -= 1) if (data.y[at] !== null) return { x: data.x[at], y: data.y[at] };
   return null;
+}
+
+const NOT_FINITE = { nan: "NaN", inf: "inf", "-inf": "-inf" }; // by what the API calls them
+
+export function numberWords(chart, { y, nonfinite }) {
+  return y === null || y === undefined ? NOT_FINITE[nonfinite] ?? "no number" : `${chart.format(y)}${chart.unit}`;
+}
+
+// What the first point of a bucket was that has no finite one.
+function oddIn(data, at) {
+  const end = data.x[at + 1] ?? Infinity;
+  return data.nonfinite?.find(([x]) => x >= data.x[at] && x < end)?.[1];
 }
 
 export function placeWords(kind, x) {
@@ -29,9 +43,9 @@ export function sentence(chart, data, notes) {
   const last = lastOf(data);
   const broken = brokenWords(chart.xKind, data);
   if (last === null) return broken ? `No number yet; ${broken}.` : "No number yet.";
-  const number = (y) => `${chart.format(y)}${chart.unit}`;
-  const lowest = (data.y_min ?? data.y).reduce((low, y) => (y !== null && y < low ? y : low), Infinity);
-  const parts = [`${number(last)} at ${placeWords(chart.xKind, data.x[newest(data)])}${trend(chart.xKind, data)}, lowest ${number(Math.min(lowest, last))}`];
+  const lowest = [...(data.y_min ?? data.y), last.y].reduce((low, y) => (y !== null && y < low ? y : low), Infinity);
+  const least = Number.isFinite(lowest) ? `, lowest ${numberWords(chart, { y: lowest })}` : "";
+  const parts = [`${numberWords(chart, last)} at ${placeWords(chart.xKind, last.x)}${last.y === null ? "" : trend(chart.xKind, data)}${least}`];
   if (data.bucket > 1 && data.total > data.x.length) parts.push(`${value(data.total)} points shown as ${value(data.x.length)} buckets`);
   if (broken) parts.push(broken);
   for (const { attempt, x } of chart.marks) parts.push(`attempt ${attempt} from ${placeWords(chart.xKind, x)}`);
@@ -79,7 +93,7 @@ export class Readout {
     this.table.caption.textContent = `${title} at the cursor`;
     const head = this.table.createTHead().insertRow();
     this.place = head.appendChild(heading("", "col"));
-    for (const text of ["value", "smoothed", "min to max"]) head.append(heading(text, "col"));
+    [this.what] = ["last", "smoothed", "min to max"].map((text) => head.appendChild(heading(text, "col")));
     this.body = this.table.createTBody();
   }
 
@@ -88,12 +102,13 @@ export class Readout {
     this.table.hidden = !wanted.length;
     if (!wanted.length) return;
     this.table.classList.toggle("is-smoothed", chart.smooth > 0);
-    const x = cursor ?? Math.max(...wanted.map(({ data }) => data.x[newest(data)] ?? data.x.at(-1)));
+    const x = cursor ?? Math.max(...wanted.map(({ data }) => lastOf(data)?.x ?? data.x.at(-1)));
     write(this.place, placeWords(chart.xKind, x));
+    write(this.what, cursor === null ? "last" : wanted.some(({ data }) => data.total > data.x.length) ? "mean" : "value");
     const labels = wanted.map(({ label, colour }) => `${label} ${colour}`).join("\n");
     if (this.#labels !== labels) this.#build(wanted);
     this.#labels = labels;
-    wanted.forEach(({ data }, row) => this.#fill(chart, row, data, nearest(data, x)));
+    wanted.forEach(({ data }, row) => (cursor === null ? this.#fillLast(chart, row, data) : this.#fill(chart, row, data, nearest(data, x))));
   }
 
   #build(series) {
@@ -105,9 +120,18 @@ export class Readout {
     });
   }
 
+  // Without a cursor the table says what the head of the chart says.
+  #fillLast(chart, row, data) {
+    const [raw, smooth, range] = this.#rows[row];
+    const last = lastOf(data);
+    write(raw, last ? numberWords(chart, last) : "no number");
+    write(smooth, chart.smooth ? numberWords(chart, { y: smoothed(data, chart.smooth)[newest(data)] ?? null }) : "");
+    write(range, "");
+  }
+
   #fill(chart, row, data, at) {
     const [raw, smooth, range] = this.#rows[row];
-    const number = (y) => (y === null || y === undefined ? "not a number" : `${chart.format(y)}${chart.unit}`);
+    const number = (y) => numberWords(chart, { y, nonfinite: oddIn(data, at) });
     write(raw, number(data.y[at]));
     write(smooth, chart.smooth ? number(smoothed(data, chart.smooth)[at]) : "");
     const isOne = !data.y_min || data.y[at] === null || data.y_min[at] === data.y_max[at];

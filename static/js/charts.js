@@ -2,7 +2,7 @@
 import { button, make } from "./dom.js";
 import { scaleOf } from "./chart-data.js";
 import { drawnX, fromDrawnX, layoutOf, loadPlotly, readEnd, tracesOf } from "./chart-drawing.js";
-import { Readout, lastOf, nearest, sentence, swatch } from "./chart-words.js";
+import { Readout, lastOf, nearest, numberWords, sentence, swatch } from "./chart-words.js";
 import { onThemeChange } from "./shell.js";
 import { value } from "./words.js";
 
@@ -256,7 +256,7 @@ export class Chart {
 
   #describe() {
     const filled = this.#series.filter((one) => lastOf(one.data) !== null).slice(0, 8);
-    this.latest.replaceChildren(...filled.map((one) => legend(one, filled.length > 1, `${this.format(lastOf(one.data))}${this.unit}`)));
+    this.latest.replaceChildren(...filled.map((one) => legend(one, filled.length > 1, numberWords(this, lastOf(one.data)))));
     const { notes } = scaleOf(this.#series, this, this.format);
     this.note.textContent = this.#series.slice(0, 1).map((one) => sentence(this, one.data, notes)).join("");
     if (this.isInView) this.showCursor();

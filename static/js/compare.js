@@ -2,7 +2,7 @@
 import { copyTable, toast } from "./actions.js";
 import { Chart } from "./charts.js";
 import { by, keepInAddress } from "./dom.js";
-import { Numbers, firstOf, isRate } from "./numbers.js";
+import { Numbers, firstOf, isOnePoint, isRate } from "./numbers.js";
 import { live } from "./socket.js";
 
 const COLOURS = 8;
@@ -53,8 +53,12 @@ function follow(job) {
 
 function draw() {
   const names = [...new Set(jobs.flatMap(({ numbers }) => numbers.charts.flat()))];
+  const values = names.filter((name) => !charts.has(name) && jobs.every(({ numbers }) => isOnePoint(numbers.series.get(name))));
   by("charts-empty").hidden = names.length > 0;
-  for (const name of first(names)) {
+  by("charts-asked").hidden = true;
+  by("charts-values").hidden = !values.length;
+  by("charts-values").textContent = `Reported once, so in the table below instead of a chart: ${values.join(", ")}.`;
+  for (const name of first(names.filter((name) => !values.includes(name)))) {
     const chart = charts.get(name) ?? makeChart(name);
     Object.assign(chart, { xKind: x.value, logScale: log.checked, smooth: Number(smooth.value) });
     chart.show(jobs.map((job, at) => line(job, at, name)).filter(({ data, label }) => data && !hidden.has(label)));

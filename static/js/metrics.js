@@ -1,8 +1,10 @@
 // The charts of a job's own numbers: chosen by name, read in buckets, kept fresh from the socket.
 import { Chart } from "./charts.js";
-import { by, keep, kept } from "./dom.js";
-import { Numbers, firstOf, isRate } from "./numbers.js";
+import { lastOf, numberWords, placeWords } from "./chart-words.js";
+import { by, keep, kept, make } from "./dom.js";
+import { Numbers, firstOf, isOnePoint, isRate } from "./numbers.js";
 import { live } from "./socket.js";
+import { value } from "./words.js";
 
 const REREAD_MS = 2000;
 
@@ -21,6 +23,7 @@ export class Metrics {
     this.#seams = seams;
     this.box = by("charts");
     this.empty = by("charts-empty");
+    this.values = by("values");
     this.#first = firstOf(this.box, () => this.#draw());
     this.view = new ChartView((what) => (what === "x" ? this.#readAnew() : this.#draw()), () => this.#reset());
   }
@@ -92,9 +95,21 @@ export class Metrics {
   }
 
   #draw() {
-    const { charts } = this.#numbers;
+    const { charts, series } = this.#numbers;
+    const isValue = (names) => !this.#charts.has(names[0]) && names.every((name) => isOnePoint(series.get(name)));
     this.empty.hidden = charts.length > 0;
-    for (const names of this.#first(charts)) this.#drawGroup(names);
+    this.#showValues(charts.filter(isValue).flat());
+    for (const names of this.#first(charts.filter((names) => !isValue(names)))) this.#drawGroup(names);
+  }
+
+  // What was reported once is a row of a table; the server's own table has every metric until there are charts.
+  #showValues(names) {
+    this.values.hidden = !names.length;
+    this.values.querySelector("tbody").replaceChildren(...names.map((name) => {
+      const last = lastOf(this.#numbers.toView(this.view.xKind, this.#numbers.series.get(name)));
+      const cells = last ? [numberWords({ format: value, unit: "" }, last), placeWords(this.view.xKind, last.x)] : ["no number", ""];
+      return make("tr", {}, make("th", { scope: "row", textContent: name }), ...cells.map((textContent) => make("td", { textContent })));
+    }));
   }
 
   #drawGroup(names) {

@@ -41,13 +41,19 @@ export class Numbers {
   toView(kind, data) {
     if (kind !== "relative" || !data) return data;
     const since = (second) => (second - this.start) / 60;
-    return { ...data, x: data.x.map(since), nonfinite: data.nonfinite.map(([x, what]) => [since(x), what]) };
+    const last = data.last && { ...data.last, x: since(data.last.x) };
+    return { ...data, last, x: data.x.map(since), nonfinite: data.nonfinite.map(([x, what]) => [since(x), what]) };
   }
 
   fromView(kind, [from, to]) {
     const base = (x) => (kind === "relative" ? this.start + x * 60 : x);
     return { from: base(from), to: base(to) };
   }
+}
+
+// Whether a series has too little for a chart: no line goes through one point.
+export function isOnePoint(data) {
+  return !data || data.total <= 1;
 }
 
 // What is drawn already comes once more after a reread; addPoint leaves it out by its x.

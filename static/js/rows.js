@@ -41,6 +41,7 @@ function showRow(row) {
 
 function showIn(element, row) {
   write(element.querySelector("[data-loss]"), row.loss);
+  write(element.querySelector("[data-loss-name]"), row.loss_said);
   write(element.querySelector("[data-progress]"), row.done);
   const end = element.querySelector("[data-eta]");
   if (end && row.eta) end.replaceChildren(clockElement(row.eta));

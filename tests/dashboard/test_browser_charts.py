@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from orchestrator.agent.follow import storable
 from orchestrator.models import Attempt, AttemptState, Job, JobState
 from orchestrator.store.metrics import MetricWriter, points_of
 
@@ -76,7 +77,7 @@ def test_b47_charts_are_read_by_pointer_keys_and_ear_and_leave_as_files(open_pag
     expect(loss.locator(".chart-note")).to_contain_text("2 not a number, first at step 70")
     expect(loss.locator(".chart-note")).to_contain_text("attempt 2 from step 1,000")
     assert loss.get_attribute("aria-describedby") == loss.locator(".chart-note").get_attribute("id")
-    expect(loss.locator(".chart-note")).to_contain_text("at step 1,496")
+    expect(loss.locator(".chart-note")).to_contain_text("at step 1,499")
     before = drawn(page, "loss")
     assert before["seams"] == [1000]
     assert any(colour.endswith("0.25)") for colour in before["alpha"])
@@ -161,21 +162,85 @@ def test_smoothing_is_kept_for_the_next_page(open_page, ada, job):
     expect(page.locator("#chart-smooth-shown")).to_have_text("0.60")
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [([2.5], "2.5 at step 0"), ([NAN, NAN, NAN], "No number yet; 3 not a number, first at step 0")],
-)
-def test_b47_a_series_of_one_point_or_of_no_number_is_drawn(
-    open_page, ada, home, make_attempt, values, words
-):
-    job = make_attempt(state=JobState.RUNNING).job
+def store(home, job, values: dict[str, list[float]]) -> None:
+    """A point a step, as the agent leaves them."""
     with MetricWriter(home.job(job.pk).metrics, 1, 1000.0, None) as writer:
-        for step, value in enumerate(values):
-            writer.append(points_of(step, 1000.0 + step, {"loss": value}))
-        Job.objects.filter(pk=job.pk).update(metric_seq=writer.flush()["seq"])
+        for name, points in values.items():
+            for step, value in enumerate(points):
+                writer.append(points_of(step, 1000.0 + step, {name: value}))
+        seq = writer.flush()["seq"]
+    last = {name: storable(points[-1]) for name, points in values.items()}
+    Job.objects.filter(pk=job.pk).update(metric_seq=seq, last_values=last)
+
+
+def test_b47_a_series_without_any_number_is_drawn(open_page, ada, home, make_attempt):
+    job = make_attempt(state=JobState.RUNNING).job
+    store(home, job, {"loss": [NAN, NAN, NAN]})
 
     page = open_page(ada, f"/jobs/{job.pk}")
 
     figure = page.locator("#charts figure")
     expect(figure.locator(".main-svg").first).to_be_attached(timeout=DRAWN_MS)
-    expect(figure.locator(".chart-note")).to_contain_text(words)
+    expect(figure.locator(".chart-note")).to_contain_text("NaN at step 2; 3 not a number, first at step 0")
+
+
+def test_series_of_one_point_are_rows_of_a_table_and_no_charts(open_page, ada, home, make_attempt):
+    job = make_attempt(state=JobState.RUNNING).job
+    store(home, job, {"loss": [2.5, 2.4], "accuracy": [0.91], "f1": [NAN]})
+
+    page = open_page(ada, f"/jobs/{job.pk}")
+
+    expect(page.locator("#charts figure")).to_have_count(1)
+    expect(page.locator("#values tbody tr")).to_have_text(["accuracy0.91step 0", "f1NaNstep 0"])
+    expect(page.locator("#charts-empty")).to_be_hidden()
+
+
+def test_the_last_value_is_the_last_point_in_list_head_chart_table_and_compare(
+    open_page, ada, home, make_attempt
+):
+    job = make_attempt(state=JobState.RUNNING).job
+    falling = [3.0 - step / 1000 for step in range(2000)]
+    store(home, job, {"train/loss": [*falling, NAN], "val/loss": [1.263, 1.263], "other": [*falling, 7.125]})
+
+    page = open_page(ada, f"/jobs/{job.pk}")
+
+    expect(page.locator("#job-head [data-loss]")).to_have_text("train/loss NaN")
+    loss = page.locator("#charts figure").filter(has=page.get_by_text("train/loss", exact=True))
+    expect(loss.locator("figcaption")).to_contain_text("train NaN")
+    expect(loss.locator(".chart-values tbody tr").first.locator("td").first).to_have_text("NaN")
+    expect(loss.locator(".chart-note")).to_contain_text("NaN at step 2,000")
+    other = page.locator("#charts figure").filter(has=page.get_by_text("other", exact=True))
+    expect(other.locator("figcaption")).to_contain_text("7.125")
+    expect(other.locator(".chart-values tbody td").first).to_have_text("7.125")
+    expect(other.locator(".chart-values thead th").nth(1)).to_have_text("last")
+    page.goto(page.url.partition("/jobs/")[0] + "/jobs")
+    expect(page.locator("[data-loss]")).to_have_text("NaN")
+    expect(page.locator("[data-loss-name]")).to_have_text("train/loss")
+    page.goto(page.url.partition("/jobs")[0] + f"/compare?jobs={job.pk}&all=1")
+    expect(page.locator("#comparison tr", has_text="train/loss").locator("td")).to_have_text("NaN")
+    expect(page.locator("#charts figure figcaption", has_text="other")).to_contain_text("7.125")
+
+
+def test_without_scripts_a_job_with_numbers_shows_them_and_not_that_there_are_none(
+    open_page, ada, home, make_attempt
+):
+    job = make_attempt(state=JobState.RUNNING).job
+    store(home, job, {"loss": [2.5, 2.4]})
+
+    page = open_page(ada, f"/jobs/{job.pk}", java_script_enabled=False)
+
+    expect(page.locator("#values tbody tr")).to_have_text(["loss2.4"])
+    expect(page.get_by_text("No numbers")).to_be_hidden()
+    expect(page.get_by_role("link", name="All 2 points as CSV")).to_be_visible()
+    page.goto(page.url.partition("/jobs/")[0] + f"/compare?jobs={job.pk}")
+    expect(page.get_by_text("No numbers")).to_be_hidden()
+    expect(page.locator("#charts-asked")).to_be_visible()
+
+
+def test_a_job_that_reports_nothing_says_how_to_report(open_page, ada, make_attempt):
+    job = make_attempt(state=JobState.RUNNING).job
+
+    page = open_page(ada, f"/jobs/{job.pk}", java_script_enabled=False)
+
+    expect(page.get_by_text("No numbers yet")).to_be_visible()
+    expect(page.locator("#values")).to_be_hidden()

@@ -48,13 +48,13 @@ def test_changes_are_told_against_the_chosen_baseline(make_job, rows):
     assert [cell.change for cell in rows(*jobs, baseline=1)["loss"].cells] == ["-50 %", "", "25 times"]
 
 
-def test_a_number_that_is_none_is_left_out(make_job, rows):
+def test_a_last_value_that_is_no_number_is_said_as_it_was_recorded(make_job, rows):
     broken = make_job()
     broken.last_values = {"loss": float("nan")}
 
     found = rows(broken, make_job(last_values={"loss": 1.0}))
 
-    assert [cell.text for cell in found["loss"].cells] == ["", "1"]
+    assert [cell.text for cell in found["loss"].cells] == ["NaN", "1"]
 
 
 def test_the_environment_is_the_owners_alone(make_job, rows, root):

@@ -6,6 +6,7 @@ import threading
 from datetime import timedelta
 from urllib.parse import urlencode
 
+import orjson
 import pytest
 from django.urls import reverse
 from django.utils import timezone
@@ -242,7 +243,10 @@ def test_b47_a_loss_that_is_no_number_is_said_and_the_page_stays_whole(reader, a
     html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
 
     assert "stopped being a number at step 8,120" in html
-    assert "NaN" not in html
+    assert "loss <b>NaN</b>" in html
+    data = re.search(r'<script id="job-data" type="application/json">(.*?)</script>', html)
+    assert data
+    assert orjson.loads(data[1])["row"]["loss"] == "NaN"  # a text: JSON has no number for it
 
 
 def test_a_failed_job_answers_why(reader, ada, make_attempt):
