@@ -5,16 +5,25 @@ import json
 import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from django.conf import settings
 
 from orchestrator.backup.dumping import dump, dump_name, load
+from orchestrator.backup.sealing import SEALED
+from orchestrator.backup.unpacking import unpack
 from orchestrator.backup.writing import ABOUT, LEFT_OUT, VERSION
 from orchestrator.exceptions import Conflict, Malformed
 
 LOCKS = ("up.lock", "agent.lock")
+# Of a backup that somebody compressed, the last two.
+UNREADABLE = (tarfile.TarError, OSError, KeyError, ValueError, TypeError, OverflowError, EOFError, zlib.error)
+UNCHECKED = (
+    "An older version wrote this backup, without checksums: it can be restored, but nobody can tell whether "
+    "each byte is still the one that was written."
+)
 
 
 class CannotRestore(Conflict):
@@ -28,7 +37,7 @@ def restore(source: Path, tell: Callable[[str], object] = lambda text: None) -> 
 
     Raises:
         CannotRestore: Berth runs.
-        Malformed: the file is no backup.
+        Malformed: the file is no backup, or not as it was written; nothing is replaced.
         DatabaseToolFailed
     """
     home = settings.HOME.root
@@ -38,13 +47,14 @@ def restore(source: Path, tell: Callable[[str], object] = lambda text: None) -> 
             tarfile.open(source) as archive,
             tempfile.TemporaryDirectory(dir=home, prefix="restore-") as folder,
         ):
-            _check(archive)
-            archive.extractall(folder, filter="data")
+            sealed = _check(archive)
+            if not unpack(archive, Path(folder), sealed=sealed):
+                tell(UNCHECKED)
             aside = _put_aside(home, Path(folder))
             for path in Path(folder, "home").iterdir():
                 path.rename(home / path.name)
             load(Path(folder, dump_name()))
-    except (tarfile.TarError, OSError, KeyError, ValueError) as error:
+    except UNREADABLE as error:
         raise Malformed(f"{source} could not be restored: {error}.") from error
     tell(f"What was there before is in {aside}; remove it when all is well.")
 
@@ -61,14 +71,22 @@ def _refuse_in_use(home: Path) -> None:
                 raise CannotRestore(f"Berth runs for {home}; stop it with `make down` first.") from None
 
 
-def _check(archive: tarfile.TarFile) -> None:
-    """Raises KeyError, ValueError for what is no backup of ours."""
-    file = archive.extractfile(ABOUT)
+def _check(archive: tarfile.TarFile) -> bool:
+    """Whether the backup has checksums.
+
+    Raises:
+        KeyError, ValueError, TypeError: it is no backup of ours.
+    """
+    first = archive.next()
+    if first is None or first.name != ABOUT:
+        raise ValueError("it is no backup")
+    file = archive.extractfile(first)
     about = json.load(file) if file else {}
     if about.get("v") != VERSION:
         raise ValueError("it is no backup of this version")
     if about["database"] != dump_name():
         raise ValueError(f"it holds {about['database']}, but DATABASE_URL asks for another kind of database")
+    return SEALED in about
 
 
 def _put_aside(home: Path, new: Path) -> Path:

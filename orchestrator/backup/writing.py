@@ -1,6 +1,7 @@
 """Writes a backup: the database first, so that the files in it are never older than what refers to them."""
 
 import errno
+import hashlib
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from django.conf import settings
 
 from orchestrator.backup.dumping import dump, dump_name
+from orchestrator.backup.sealing import SEAL, SEALED, Seal
 from orchestrator.exceptions import Unavailable
 from orchestrator.store.durable import sync_folder
 from orchestrator.store.trees import walk
@@ -76,20 +78,19 @@ def write(target: Path, *, checkpoints: bool = True) -> Contents:
 def _write_archive(file: io.BufferedWriter, *, checkpoints: bool) -> Contents:
     count = size_bytes = hollow = 0
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        about = json.dumps({"v": VERSION, "created_s": time.time(), "database": dump_name()}).encode()
-        entry = tarfile.TarInfo(ABOUT)
-        entry.size, entry.mode = len(about), 0o600
-        archive.addfile(entry, io.BytesIO(about))
+        seal = Seal()
+        _add_about(archive, seal)
         with tempfile.TemporaryDirectory(prefix="berth-backup-") as folder:
             dumped = Path(folder, dump_name())
             dump(dumped)
-            size_bytes += _add(archive, dumped, dumped.name)
+            size_bytes += _add(archive, seal, dumped, dumped.name)
         for path, name in _files(settings.HOME.root, checkpoints=checkpoints):
             if _is_hollow(path):
                 hollow += 1
                 continue
             count += 1
-            size_bytes += _add(archive, path, name)
+            size_bytes += _add(archive, seal, path, name)
+        seal.write(archive)
     return Contents(count, size_bytes, hollow)
 
 
@@ -120,29 +121,47 @@ def _files(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
             yield here / name, f"home/{inside / name}"
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> int:
+def _add_about(archive: tarfile.TarFile, seal: Seal) -> None:
+    about = {"v": VERSION, "created_s": time.time(), "database": dump_name(), SEALED: SEAL}
+    data = json.dumps(about).encode()
+    entry = tarfile.TarInfo(ABOUT)
+    entry.size, entry.mode = len(data), 0o600
+    archive.addfile(entry, io.BytesIO(data))
+    seal.add(entry, hashlib.sha256(data).hexdigest())
+
+
+def _add(archive: tarfile.TarFile, seal: Seal, path: Path, name: str) -> int:
     """One member with as many bytes as it has now: logs grow meanwhile, and files may vanish."""
     try:
-        entry = archive.gettarinfo(path, name)  # also finds hard links
+        if stat.S_ISREG(path.lstat().st_mode):
+            return _add_file(archive, seal, path, name)
+        entry = archive.gettarinfo(path, name)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
             raise
         return 0
-    if entry is None or not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-        return 0
-    if not entry.isreg():
+    if entry is not None and (entry.isdir() or entry.issym()):
         archive.addfile(entry)
-        return 0
+        seal.add(entry)
+    return 0
+
+
+def _add_file(archive: tarfile.TarFile, seal: Seal, path: Path, name: str) -> int:
+    """A file, or one more name of a file that is in the archive.
+
+    It is opened first: a later name of a file that vanished before it was read would lead nowhere.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return 0
     with os.fdopen(fd, "rb") as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
+        entry = archive.gettarinfo(arcname=name, fileobj=file)  # also finds hard links
+        if entry is None or not (entry.isreg() or entry.islnk()):
             return 0
-        entry.size = status.st_size
-        archive.addfile(entry, _Exactly(file, entry.size))
+        content = _Exactly(file, entry.size)
+        archive.addfile(entry, content)
+        seal.add(entry, content.sha256.hexdigest())
     return entry.size
 
 
@@ -151,6 +170,7 @@ class _Exactly(io.RawIOBase):
 
     def __init__(self, file: io.BufferedReader, size_bytes: int) -> None:
         self._file, self._left = file, size_bytes
+        self.sha256 = hashlib.sha256()
 
     def readable(self) -> bool:
         return True
@@ -159,4 +179,5 @@ class _Exactly(io.RawIOBase):
         wanted = self._left if size < 0 else min(size, self._left)
         data = self._file.read(wanted).ljust(wanted, b"\0")
         self._left -= wanted
+        self.sha256.update(data)
         return data

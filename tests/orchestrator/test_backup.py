@@ -5,7 +5,7 @@ import os
 import shutil
 import tarfile
 import zipfile
-from io import StringIO
+from io import BytesIO, StringIO
 
 import pytest
 from django.conf import settings
@@ -166,3 +166,51 @@ def test_a_backup_names_the_kind_of_its_database(job, tmp_path):
         named = json.load(about)["database"]
     sqlite = "sqlite3" in str(settings.DATABASES["default"]["ENGINE"])
     assert named == ("db.sqlite3" if sqlite else "db.dump")
+
+
+def test_a_backup_with_one_changed_byte_replaces_nothing(job, home, tmp_path):
+    (home.root / "secret_key").write_text("of this installation")
+    file = tmp_path / "berth.tar"
+    command("backup", file)
+    data = file.read_bytes()
+    file.write_bytes(data.replace(b"of this installation", b"of this instalLation"))
+
+    with pytest.raises(CommandError, match=r"secret_key.*checksum differs"):
+        command("restore", file)
+
+    assert Job.objects.get().pk == job.pk
+    assert (home.root / "secret_key").read_text() == "of this installation"
+    assert not (home.root / "before-restore").exists()
+    assert not list(home.root.glob("restore-*"))
+
+
+def test_a_backup_of_an_older_version_is_restored_and_its_lack_of_checksums_is_told(job, home, tmp_path):
+    file, older = tmp_path / "berth.tar", tmp_path / "older.tar"
+    command("backup", file)
+    with tarfile.open(file) as new, tarfile.open(older, "w", format=tarfile.PAX_FORMAT) as old:
+        for entry in new:
+            if entry.name == "backup.json":
+                about = json.load(new.extractfile(entry) or StringIO("{}"))
+                del about["sealed"]
+                entry.size = len(data := json.dumps(about).encode())
+                old.addfile(entry, BytesIO(data))
+            elif entry.name != "checksums.json":
+                old.addfile(entry, new.extractfile(entry) if entry.isreg() else None)
+    wipe(home)
+
+    said = command("restore", older)
+
+    assert Job.objects.get().pk == job.pk
+    assert "without checksums" in said
+
+
+def test_links_that_a_job_made_do_not_keep_a_backup_from_being_restored(job, home, tmp_path):
+    work = home.job(job.pk).work
+    work.mkdir(parents=True)
+    (work / "python").symlink_to("/usr/bin/python3")
+    command("backup", tmp_path / "berth.tar")
+    wipe(home)
+
+    command("restore", tmp_path / "berth.tar")
+
+    assert str((work / "python").readlink()) == "/usr/bin/python3"
