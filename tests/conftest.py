@@ -3,7 +3,8 @@
 import dataclasses
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +23,7 @@ from orchestrator.store.layout import Home
 hypothesis_settings.register_profile("ci", derandomize=True)
 hypothesis_settings.load_profile("ci" if os.environ.get("BERTH_CI") else "default")
 
+NOBODY = 65534  # the user of that name
 SCRIPT = b"print('step 1 loss 0.5')\n"
 
 
@@ -51,6 +53,28 @@ def home(tmp_path: Path, settings) -> Home:
     settings.STATIC_ROOT = tmp_path / "static"
     settings.STATIC_ROOT.mkdir()
     return home
+
+
+@pytest.fixture
+def as_ordinary_user(tmp_path: Path) -> Callable[[], AbstractContextManager[None]]:
+    """For the length of a ``with``: what root may do is refused, and the files of this test are one's own."""
+
+    @contextmanager
+    def ordinary() -> Iterator[None]:
+        if os.geteuid() != 0:
+            yield
+            return
+        for path in [tmp_path, *tmp_path.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        for folder in [each for each in tmp_path.parents if each.stat().st_mode & 0o111 == 0o100]:
+            folder.chmod(0o711)  # pytest's own folders
+        os.seteuid(NOBODY)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+    return ordinary
 
 
 @pytest.fixture

@@ -39,6 +39,21 @@ def dump(path: Path) -> None:
     _run_tool("pg_dump", "--format=custom", "--no-owner", f"--file={path}", *_address())
 
 
+def keep_aside(path: Path) -> None:
+    """Keep the database as it is, before another takes its place; a damaged file is copied as it stands.
+
+    Raises:
+        DatabaseToolFailed
+    """
+    try:
+        dump(path)
+    except sqlite3.DatabaseError:
+        source = Path(str(connection.settings_dict["NAME"]))
+        for end in ("", "-wal", "-shm"):
+            if (part := source.with_name(f"{source.name}{end}")).exists():
+                shutil.copyfile(part, path.with_name(f"{path.name}{end}"))
+
+
 def load(path: Path) -> None:
     """Put a dump in the place of the database.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from orchestrator.backup.dumping import dump, dump_name, load
+from orchestrator.backup.dumping import dump_name, keep_aside, load
 from orchestrator.backup.sealing import SEALED
 from orchestrator.backup.unpacking import unpack
 from orchestrator.backup.writing import ABOUT, LEFT_OUT, VERSION
@@ -93,7 +93,7 @@ def _put_aside(home: Path, new: Path) -> Path:
     """Move what the backup replaces out of its way, with a copy of the database as it is."""
     aside = home / "before-restore" / time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     aside.mkdir(parents=True, mode=0o700)
-    dump(aside / dump_name())
+    keep_aside(aside / dump_name())
     for path in Path(new, "home").iterdir():
         old = home / path.name
         if old.exists() and path.name not in LEFT_OUT:

@@ -3,10 +3,13 @@
 import time
 from collections.abc import Callable, Iterator
 
+from django.db import DatabaseError
+
 from orchestrator.doctor import attempts, database, disk, history, kept, processes
 from orchestrator.doctor.finding import Finding
+from orchestrator.doctor.repairing import advice, repair, said
 
-__all__ = ["Finding", "examine"]
+__all__ = ["Finding", "examine", "repair"]
 
 LOOK_AGAIN_AFTER_S = 1.5
 
@@ -21,6 +24,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     history.check_errands,
     history.check_keys,
     history.check_waits,
+    disk.check_shut_folders,
     disk.check_unknown_folders,
     disk.check_unknown_attempts,
     disk.check_missing_bundles,
@@ -42,16 +46,27 @@ def examine(*, hashes: bool = False) -> list[Finding]:
     Args:
         hashes: read every checkpoint and compare it with its manifest; takes 1.3 s a GiB.
     """
-    first = _look(hashes=False)
+    first = _look()
     if first:
         time.sleep(LOOK_AGAIN_AFTER_S)
-        again = set(_look(hashes=False))
+        again = set(_look())
         first = [each for each in first if each in again]
-    return [*first, *(disk.check_hashes() if hashes else ())]
+    return [*first, *(_guarded(disk.check_hashes) if hashes else ())]
 
 
-def _look(*, hashes: bool) -> list[Finding]:
-    schema = list(database.check_schema())
-    if schema:  # the other checks would ask for columns that are not there
-        return schema
-    return [found for check in CHECKS[1:] for found in check()]
+def _look() -> list[Finding]:
+    first = list(_guarded(database.check_schema))
+    if first:  # the other checks would ask for columns that are not there, or cannot be read
+        return first
+    found = [each for check in CHECKS[1:] for each in _guarded(check)]
+    return list(dict.fromkeys(found))  # a damaged database says the same to every check
+
+
+def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """What a check finds; where it cannot look, that is what is found, and the other checks go on."""
+    try:
+        yield from check()
+    except DatabaseError as error:
+        yield database.unreadable(error)
+    except OSError as error:
+        yield Finding("F58", f"A part of the state cannot be looked at: {said(error)}. {advice(error)}")

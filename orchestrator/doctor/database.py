@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from django.core.management import call_command
-from django.db import connection
+from django.db import DatabaseError, OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from orchestrator.doctor.finding import Finding
+from orchestrator.doctor.repairing import said
 
 
 def check_schema() -> Iterator[Finding]:
@@ -35,3 +36,14 @@ def check_file() -> Iterator[Finding]:
         yield Finding("F52", f"The database file is damaged: {'; '.join(said)}. Restore the newest backup.")
     if dangling:
         yield Finding("F52", f"{dangling} rows of the database refer to rows that are not there.")
+
+
+def unreadable(error: DatabaseError) -> Finding:
+    """A database that answers no query: damaged, or not reached."""
+    if isinstance(error, OperationalError):
+        sentence = "Check that it is there, that it runs and that this user may read it"
+    else:
+        sentence = (
+            "Stop Berth and restore the newest backup (`manage.py restore FILE`); what is there is kept aside"
+        )
+    return Finding("F52", f"The database cannot be read: {said(error)}. {sentence}.")

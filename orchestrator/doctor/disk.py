@@ -1,8 +1,8 @@
 """Folders against the database: F48, F49, I10, I16, I18; nothing is deleted, at most put aside."""
 
+import os
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -14,21 +14,50 @@ from django.utils import timezone
 from orchestrator import lifecycle
 from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.processes import end_attempt
+from orchestrator.doctor.quarantine import put_aside
 from orchestrator.lifecycle import Ending
 from orchestrator.models import Attempt, AttemptState, Checkpoint, ExitKind, Job
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.journal import COLUMN, column_path, lengths_after, read_state
 from orchestrator.store.layout import JobFolder
-from orchestrator.store.manifest import NotVerified
+from orchestrator.store.manifest import Generation, NotVerified
 from orchestrator.supervisor.records import read_record
 
 LEAST_FREE_PERCENT = 5.0
 NOT_IN_BACKUP = "It ran after the backup that the database was restored from."
 
 
+def check_shut_folders() -> Iterator[Finding]:
+    """Folders that cannot be listed, which the other checks leave out (F58)."""
+    for folder in _all_job_folders():
+        if shut := _shut(folder):
+            yield Finding(
+                "F58",
+                f"The folder {shut.relative_to(settings.HOME.root)} cannot be read.",
+                "open it for its owner",
+                partial(_open, folder),
+            )
+
+
+def _open(folder: Path) -> None:
+    while shut := _shut(folder):
+        shut.chmod(0o700)
+
+
+def _shut(folder: Path) -> Path | None:
+    if not _may_list(folder):
+        return folder
+    attempts = folder / "attempts"
+    return attempts if attempts.is_dir() and not _may_list(attempts) else None
+
+
+def _may_list(folder: Path) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
+
+
 def check_unknown_folders() -> Iterator[Finding]:
     """Folders of jobs that the database does not know (F49): made after a backup, or by hand."""
-    for folder in _job_folders():
+    for folder in _all_job_folders():
         job_id = _job_id(folder)
         if job_id is None or not Job.objects.filter(pk=job_id).exists():
             yield Finding(
@@ -40,12 +69,10 @@ def check_unknown_folders() -> Iterator[Finding]:
 
 
 def _put_aside(folder: Path) -> None:
+    _open(folder)
     for number in _attempt_numbers(folder):
         end_attempt(folder.name, number)
-    quarantine = settings.HOME.root / "quarantine"
-    quarantine.mkdir(mode=0o700, exist_ok=True)
-    at = datetime.now(tz=UTC).strftime("%Y%m%dT%H%M%S")
-    folder.rename(quarantine / f"{folder.name}-{at}")
+    put_aside(folder, folder.name)
 
 
 def check_unknown_attempts() -> Iterator[Finding]:
@@ -125,11 +152,41 @@ def check_hashes() -> Iterator[Finding]:
     """Checkpoints whose bytes are not those of their manifest (F54, F55); a resume passes them over."""
     for folder in _job_folders():
         store = GenerationStore(JobFolder(folder))
+        damaged: list[tuple[Generation, NotVerified]] = []
+        sound = 0
         for generation in store.list():
             try:
                 store.verify(generation)
+                sound += 1
             except NotVerified as error:
-                yield Finding("F55", f"{generation.name.capitalize()} of job {folder.name}: {error}.")
+                damaged.append((generation, error))
+        for generation, error in damaged:
+            yield _damaged(folder.name, generation, error, last=not sound)
+
+
+def _damaged(job_name: str, generation: Generation, error: NotVerified, *, last: bool) -> Finding:
+    sentence = f"{generation.name.capitalize()} of job {job_name}: {error}."
+    if last and _would_rather_fail(job_name):
+        # Without any checkpoint it would start at step 0, which its owner has ruled out.
+        kept = "It stays, because the job asked not to begin again without a checkpoint; cancel the job, or"
+        return Finding("F55", f"{sentence} {kept} restore a backup.")
+    return Finding(
+        "F55", sentence, "move it to quarantine/", partial(_put_generation_aside, job_name, generation)
+    )
+
+
+def _would_rather_fail(job_name: str) -> bool:
+    job = Job.objects.unfinished().filter(pk=job_id).first() if (job_id := _uuid(job_name)) else None
+    return job is not None and not job.spec_fields.get("begin_anew", True)
+
+
+def _put_generation_aside(job_name: str, generation: Generation) -> None:
+    put_aside(generation.folder, f"{job_name}-{generation.name.replace(' ', '-')}")
+    job = Job.objects.filter(pk=job_id).first() if (job_id := _uuid(job_name)) else None
+    if job is not None:
+        Checkpoint.objects.filter(job=job, name=generation.name).delete()
+        text = f"{generation.name.capitalize()} was damaged; doctor moved it to quarantine/."
+        lifecycle.remark(job, text, actor="doctor")
 
 
 def check_metrics() -> Iterator[Finding]:
@@ -163,13 +220,21 @@ def check_room() -> Iterator[Finding]:
 
 
 def _job_folders() -> list[Path]:
+    return [folder for folder in _all_job_folders() if not _shut(folder)]
+
+
+def _all_job_folders() -> list[Path]:
     jobs = settings.HOME.jobs
     return sorted(path for path in jobs.iterdir() if path.is_dir()) if jobs.is_dir() else []
 
 
 def _job_id(folder: Path) -> UUID | None:
+    return _uuid(folder.name)
+
+
+def _uuid(name: str) -> UUID | None:
     try:
-        return UUID(folder.name)
+        return UUID(name)
     except ValueError:
         return None
 

@@ -18,6 +18,7 @@ from orchestrator.store import trees
 from orchestrator.store.checkpoints import GenerationStore
 from tests.conftest import lacking
 from tests.orchestrator.folders import make_folder
+from tests.orchestrator.test_doctor import manage
 from tests.store.test_trees import make_deep
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("home")]
@@ -214,3 +215,19 @@ def test_links_that_a_job_made_do_not_keep_a_backup_from_being_restored(job, hom
     command("restore", tmp_path / "berth.tar")
 
     assert str((work / "python").readlink()) == "/usr/bin/python3"
+
+
+def test_a_damaged_database_is_kept_aside_as_it_is_and_replaced(tmp_path):
+    home, file = tmp_path / "berth", tmp_path / "berth.tar"
+    manage(home, "prepare")
+    manage(home, "backup", str(file))
+    for name in ("db.sqlite3-wal", "db.sqlite3-shm"):
+        (home / name).unlink(missing_ok=True)
+    (home / "db.sqlite3").write_bytes(b"no database at all" * 4096)
+
+    done = manage(home, "restore", str(file))
+
+    assert done.returncode == 0, done.stderr
+    (kept,) = (home / "before-restore").glob("*/db.sqlite3")
+    assert kept.read_bytes().startswith(b"no database at all")
+    assert manage(home, "doctor").returncode == 0

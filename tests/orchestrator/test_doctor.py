@@ -7,12 +7,14 @@ import sys
 import zipfile
 from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from orchestrator import doctor, lifecycle
+from orchestrator.doctor import disk
 from orchestrator.models import (
     Attempt,
     Checkpoint,
@@ -32,6 +34,7 @@ from orchestrator.supervisor.records import write_record
 from tests.orchestrator.folders import make_folder, write_exit
 from tests.orchestrator.invariants import check_invariants
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("home")]
 
 
@@ -50,10 +53,10 @@ def numbers() -> list[str]:
     return [each.number for each in doctor.examine()]
 
 
-def repair() -> str:
+def repair(*options: str) -> str:
     """What the command says; CommandError where something is left."""
     said = StringIO()
-    call_command("doctor", "--repair", stdout=said)
+    call_command("doctor", "--repair", *options, stdout=said)
     return said.getvalue()
 
 
@@ -224,6 +227,129 @@ def test_f55_damaged_checkpoints_are_named_when_their_bytes_are_read(sound_job, 
 
     assert numbers() == []
     assert [each.number for each in doctor.examine(hashes=True)] == ["F55"]
+
+
+def damage_newest_checkpoint(home, job: Job) -> None:
+    """Write one checkpoint of a job, list it, and flip a bit in it."""
+    folder = home.job(job.pk)
+    folder.checkpoints.mkdir(parents=True)
+    with zipfile.ZipFile(folder.checkpoints / "state.pt", "w") as file:
+        file.writestr("step", "1")
+    kept = GenerationStore(folder).capture([folder.checkpoints / "state.pt"], 1, 1, lambda: True)
+    assert kept is not None
+    Checkpoint.objects.create(
+        job=job,
+        attempt_number=1,
+        name=kept.name,
+        step=1,
+        source="script",
+        size_bytes=kept.size_bytes,
+        created_at=timezone.now(),
+    )
+    path = kept.folder / kept.files[0].kept
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.unlink()
+    write_durably(path, bytes(data))
+
+
+def test_f55_a_damaged_checkpoint_is_moved_to_quarantine_and_nothing_is_found_any_more(sound_job, home):
+    job = sound_job()
+    damage_newest_checkpoint(home, job)
+
+    repair("--hashes")
+
+    (kept,) = (home.root / "quarantine").iterdir()
+    assert kept.name.startswith(f"{job.pk}-generation-1-")
+    assert (kept / "manifest.json").is_file()
+    assert not Checkpoint.objects.exists()
+    assert "damaged; doctor moved it" in job.events.latest("number").reason
+    assert doctor.examine(hashes=True) == []
+
+
+def test_f57_the_last_checkpoint_of_a_job_that_must_not_begin_again_stays_where_it_is(sound_job, home):
+    job = sound_job()
+    Job.objects.filter(pk=job.pk).update(spec_fields={**job.spec_fields, "begin_anew": False})
+    damage_newest_checkpoint(home, job)
+
+    (found,) = doctor.examine(hashes=True)
+
+    assert "asked not to begin again" in found.sentence
+    assert found.repair is None
+
+
+def unknown_folders(home, count: int) -> list[Path]:
+    folders = [home.jobs / f"01890000-0000-7000-8000-{number:012}" for number in range(count)]
+    for folder in folders:
+        (folder / "attempts").mkdir(parents=True)
+    return folders
+
+
+def test_a_repair_that_fails_is_told_and_the_others_go_on(home):
+    (movable,) = unknown_folders(home, 1)
+    blocked = home.jobs / ("0" * 250)  # too long a name for the time that is added to it
+    blocked.mkdir()
+    said = StringIO()
+
+    with pytest.raises(CommandError, match="1 thing found"):
+        call_command("doctor", "--repair", stdout=said)
+
+    assert "This repair failed: File name too long" in said.getvalue()
+    assert blocked.is_dir()
+    assert not movable.exists()
+
+
+def test_a_folder_that_its_job_has_shut_is_moved_all_the_same(home, as_ordinary_user):
+    (folder,) = unknown_folders(home, 1)
+    (folder / "attempts").chmod(0o000)
+    folder.chmod(0o000)
+
+    found = list(disk.check_unknown_folders())
+    with as_ordinary_user():
+        doctor.repair(found, print)
+
+    assert not folder.exists()
+
+
+def test_f58_a_folder_that_its_job_has_shut_is_opened(home, as_ordinary_user):
+    shut, _ = unknown_folders(home, 2)
+    shut.chmod(0o000)
+
+    with as_ordinary_user():
+        (found,) = disk.check_shut_folders()
+        doctor.repair([found], print)
+        assert list(disk.check_shut_folders()) == []
+
+    assert f"{shut.name} cannot be read" in found.sentence
+
+
+@pytest.mark.parametrize(("at", "said"), [(0, "not a database"), (4096, "restore the newest backup")])
+def test_f52_a_damaged_database_is_a_line_with_what_to_do(tmp_path, at, said):
+    home = tmp_path / "berth"
+    prepared = manage(home, "prepare")
+    assert prepared.returncode == 0, prepared.stderr
+    for name in ("db.sqlite3-wal", "db.sqlite3-shm"):
+        (home / name).unlink(missing_ok=True)
+    with (home / "db.sqlite3").open("r+b") as file:
+        file.seek(at)
+        file.write(b"x" * 64 * 1024)
+
+    done = manage(home, "doctor", "--repair")
+
+    assert "Traceback" not in done.stderr
+    assert said in done.stdout.lower()
+    assert done.returncode == 1
+
+
+def manage(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """``manage.py`` on a state folder of its own, with the SQLite database in it."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "BERTH_HOME": str(home), "DATABASE_URL": ""},
+    )
 
 
 def test_f49_code_that_a_waiting_job_needs_is_missed(sound_job, home):

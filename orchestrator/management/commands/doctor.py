@@ -21,10 +21,7 @@ class Command(BaseCommand):
             self.stdout.write(f"  {isolation.WALLS[wall]} ({wall})")
         found = doctor.examine(hashes=options["hashes"])
         if options["repair"] and any(each.repair for each in found):
-            for each in found:
-                if each.repair is not None:
-                    self.stdout.write(f"{each.number}  {each.sentence} Repair: {each.remedy}.")
-                    each.repair()
+            doctor.repair(found, self.stdout.write)
             found = doctor.examine(hashes=options["hashes"])
         for each in found:
             remedy = f" --repair would {each.remedy}." if each.repair else ""
