@@ -16,6 +16,7 @@ from django.conf import settings
 from dashboard import access, feed, frames
 from dashboard.topics import Source
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.plain_text import why_unwritable
 from orchestrator.store import log_lines
 
 logger = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             message = orjson.loads(text)
         except orjson.JSONDecodeError:
             raise BadMessage(NOT_JSON) from None
-        if not isinstance(message, dict) or not isinstance(message.get("topic"), str):
+        if not isinstance(message, dict) or not _is_topic(message.get("topic")):
             raise BadMessage(AGAINST_RULES)
         match message.get("op"):
             case "subscribe" | "unsubscribe":
@@ -272,6 +273,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
             raise _Left from None
         except OSError:  # the server's word for a client that went away meanwhile
             raise _Left from None
+
+
+def _is_topic(value: object) -> bool:
+    return isinstance(value, str) and why_unwritable(value) is None
 
 
 def _is_count(value: object, most: int = LARGEST_SEQ) -> bool:

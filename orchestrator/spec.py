@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from orchestrator.arrays import ArraySpec, read_array
+from orchestrator.plain_text import why_unwritable
 
 GIB = 1024**3
 YEAR_S = 366 * 24 * 3600
@@ -89,9 +90,9 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _no_nul(value: str) -> str:
-    if "\0" in value:
-        raise ValueError("has a NUL character, which no program can be given")
+def _plain(value: str) -> str:
+    if problem := why_unwritable(value):
+        raise ValueError(problem)
     return value
 
 
@@ -99,7 +100,7 @@ def _relative_path(value: str) -> str:
     parts = value.split("/")
     if value.startswith("/") or ".." in parts or "\\" in value or "\n" in value:
         raise ValueError("give a path inside the uploaded files, such as train.py or src/train.py")
-    return _no_nul(value)
+    return _plain(value)
 
 
 def read_moment(value: Any) -> datetime:
@@ -121,7 +122,7 @@ def read_moment(value: Any) -> datetime:
 Moment = Annotated[datetime, BeforeValidator(read_moment, json_schema_input_type=datetime)]
 Name = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=200)]
 Tag = Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=64)]
-Argument = Annotated[StrictStr, AfterValidator(_no_nul), Field(max_length=8192)]
+Argument = Annotated[StrictStr, AfterValidator(_plain), Field(max_length=8192)]
 Gib = Annotated[
     float, BeforeValidator(_number), AfterValidator(_finite), Field(gt=0, le=1_000_000, allow_inf_nan=False)
 ]
@@ -192,7 +193,7 @@ class JobSpec(BaseModel):
     priority: Annotated[StrictInt, Field(ge=0, le=100)] = 50
     time_limit_s: Seconds | None = None
     max_retries: Annotated[StrictInt, Field(ge=0, le=100)] = 3
-    env: dict[StrictStr, Annotated[StrictStr, AfterValidator(_no_nul), Field(max_length=32_768)]] = Field(
+    env: dict[StrictStr, Annotated[StrictStr, AfterValidator(_plain), Field(max_length=32_768)]] = Field(
         default_factory=dict, max_length=200
     )
     secrets: list[StrictStr] = Field(default_factory=list, max_length=50)

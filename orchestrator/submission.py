@@ -21,6 +21,7 @@ from orchestrator.accounting import quotas
 from orchestrator.arrays import ArraySpec
 from orchestrator.exceptions import Conflict, Malformed
 from orchestrator.models import Errand, Job, JobArray, JobEvent, JobState
+from orchestrator.plain_text import refuse_unwritable
 from orchestrator.repeating import again_when_undone
 from orchestrator.sent_code import Upload, store_code
 from orchestrator.spec import JobSpec, say_problem
@@ -55,6 +56,7 @@ def parse_spec(data: Any) -> JobSpec:
     """
     if not isinstance(data, dict):
         raise Malformed('A job is a JSON object, such as {"entrypoint": "train.py", "gpus": 1}.')
+    refuse_unwritable(data)
     try:
         return JobSpec.model_validate(data)
     except ValidationError as error:

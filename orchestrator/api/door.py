@@ -153,7 +153,7 @@ def _open(view: View) -> View:
 
 
 def _refuse_nul(request: HttpRequest) -> None:
-    """PostgreSQL takes no NUL in a text, and nothing of ours is named with one."""
+    """As the bodies' door does (``plain_text``): nothing of ours is named with one."""
     if "\0" in request.path or "\0" in unquote(request.META["QUERY_STRING"]):
         raise Malformed("The address has a NUL character; leave it out.")
 

@@ -25,6 +25,7 @@ from orchestrator.exceptions import (
     TooLarge,
     Unavailable,
 )
+from orchestrator.plain_text import writable
 from orchestrator.spec import say_problem
 
 logger = logging.getLogger(__name__)
@@ -79,8 +80,10 @@ def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) 
         "title": HTTPStatus(error.status).phrase,
         "status": error.status,
         "code": error.code,
-        "detail": str(error),
-        "errors": error.fields,
+        "detail": writable(str(error)),
+        "errors": {
+            writable(name): [writable(text) for text in messages] for name, messages in error.fields.items()
+        },
     }
     return HttpResponse(
         orjson.dumps(body), status=error.status, content_type="application/problem+json", headers=headers

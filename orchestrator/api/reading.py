@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from ninja.parser import Parser
 
 from orchestrator.exceptions import Malformed
+from orchestrator.plain_text import may_be_unwritable, refuse_unwritable, writable
 
 MAX_DEPTH = 32
 MAX_KEYS = 20_000
@@ -22,9 +23,17 @@ def read_json(data: bytes) -> Any:
 
     Raises:
         Malformed: not UTF-8 or not JSON; or NaN, Infinity, a number beyond a double, a key twice in one
-            object, nesting deeper than ``MAX_DEPTH``, more than ``MAX_KEYS`` keys.
+            object, nesting deeper than ``MAX_DEPTH``, more than ``MAX_KEYS`` keys, or a text that cannot be
+            written (``fields`` has its place).
     """
     _check_shape(data)
+    value = _load(data)
+    if may_be_unwritable(data):
+        refuse_unwritable(value)
+    return value
+
+
+def _load(data: bytes) -> Any:
     try:
         return json.loads(
             data.decode("utf-8-sig"),
@@ -77,7 +86,8 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:
             raise Malformed(
-                f"The JSON has {key[:80]!r} twice in one object.", fields={key[:80]: ["is there twice"]}
+                f"The JSON has {key[:80]!r} twice in one object.",
+                fields={writable(key[:80]): ["is there twice"]},
             )
         found[key] = value
     return found

@@ -968,6 +968,11 @@ def _said_in_words(url: str, timeout_s: float) -> Iterator[None]:
     """Turn httpx's errors into ours."""
     try:
         yield
+    except UnicodeEncodeError as error:
+        character = ascii(error.object[error.start : error.start + 1])[1:-1]
+        raise BerthError(
+            f"A text has a byte or character that is no UTF-8 ({character}); write it in UTF-8 and try again."
+        ) from error
     except httpx.ConnectTimeout as error:
         raise Unreachable(f"{url} does not take the connection; is the address right?") from error
     except httpx.TimeoutException as error:

@@ -52,6 +52,7 @@ MIDDLEWARE = [
     "orchestrator.access.sessions.SessionLimits",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "orchestrator.config.plain_requests.PlainRequests",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "dashboard.viewers.ViewersLookOnly",

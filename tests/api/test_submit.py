@@ -1,6 +1,7 @@
 """POST /jobs: what is accepted, what is refused and how."""
 
 import io
+import json
 import threading
 import zipfile
 from uuid import UUID
@@ -265,6 +266,49 @@ def test_b41_names_that_are_empty_endless_or_disguised_are_400(name, client_of, 
     body = b'{"source": {"text": "pass"}, "name": ' + repr_json(name) + b"}"
 
     assert client_of(ada).send("POST", "/jobs", body).status_code == 400
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\0b"])
+@pytest.mark.parametrize(
+    ("field", "wrap"),
+    [
+        ("args", lambda text: [text]),
+        ("resume_args", lambda text: ["--x", text]),
+        ("env", lambda text: {"A": text}),
+        ("env", lambda text: {text: "1"}),
+        ("checkpoint_glob", lambda text: text),
+        ("secrets", lambda text: [text]),
+        ("entrypoint", lambda text: text),
+        ("tags", lambda text: [text]),
+        ("pool", lambda text: text),
+        ("datasets", lambda text: [text]),
+        ("depends_on", lambda text: [{"job": text}]),
+        ("python", lambda text: text),
+        ("array", lambda text: text),
+        ("not_before", lambda text: text),
+        ("source", lambda text: {"text": text}),
+    ],
+)
+def test_a_text_that_cannot_be_written_is_refused_beside_its_field(
+    field, wrap, text, client_of, ada, make_device
+):
+    make_device()
+    body = json.dumps({"source": {"text": "pass"}, field: wrap(text)}).encode()
+
+    answer = client_of(ada).send("POST", "/jobs", body)
+
+    assert answer.status_code == 400
+    assert list(answer.json()["errors"]) == [field]
+    assert not Job.objects.exists()
+
+
+def test_a_job_of_before_such_texts_were_refused_is_shown_with_a_mark(client_of, ada, make_job):
+    job = make_job()
+    job.spec_fields["args"] = ["\ud800"]
+    job.save()
+
+    assert client_of(ada).send("GET", f"/jobs/{job.pk}").json()["args"] == ["?"]
+    assert client_of(ada).send("GET", "/jobs").status_code == 200
 
 
 def repr_json(text: str) -> bytes:

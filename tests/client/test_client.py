@@ -210,6 +210,15 @@ def test_b43_an_address_that_is_none_is_refused(url):
         tidy_url(url)
 
 
+def test_a_text_that_is_no_utf_8_is_refused_in_words(berth, script):
+    with pytest.raises(BerthError, match=r"no UTF-8 .*dcff"):
+        berth.plan(args=["\udcff"])
+    with pytest.raises(Refused) as refused:
+        berth.run(script, args=["\udcff"])
+
+    assert "args" in refused.value.fields
+
+
 def test_nothing_at_the_address_is_said_with_what_to_do(plain):
     with pytest.raises(Unreachable, match=r"Nothing answers at http://127.0.0.1:\d+ .* `make up`"):
         Berth(f"http://127.0.0.1:{free_port()}", "t").me()

@@ -118,3 +118,14 @@ def test_a_theme_is_kept_in_a_cookie_and_set_by_the_server(reader, ada):
     assert '<html lang="en" data-theme="dark"' in browser.get(reverse("overview")).content.decode()
     browser.post(reverse("theme"), {"theme": '"><script>'})
     assert "data-theme" not in browser.get(reverse("overview")).content.decode().split("<body")[0]
+
+
+def test_a_form_or_an_address_with_a_nul_character_is_refused_with_its_field(reader, ada):
+    browser = reader(ada)
+
+    form = browser.post(reverse("token-create"), {"name": "a\0b"})
+    address = browser.get("/jobs?q=a%00b")
+
+    assert (form.status_code, address.status_code) == (400, 400)
+    assert "name: has a NUL character at place 2" in form.content.decode()
+    assert not Token.objects.exists()

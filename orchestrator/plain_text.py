@@ -1,0 +1,62 @@
+"""Refuses what no column, program or answer can hold as text, wherever a person's words come in.
+
+PostgreSQL and programs take no NUL character. Half of a UTF-16 pair (U+D800 to U+DFFF) has no UTF-8 form: it
+cannot be written to a file or a database, or sent back in an answer.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from orchestrator.exceptions import Malformed
+
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+_IN_JSON = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")  # a JSON text can hold these only as escapes
+
+
+def refuse_unwritable(value: Any) -> None:
+    """Refuse a value read from JSON or a form that has such a text in it, as a key or at any depth.
+
+    Raises:
+        Malformed: ``fields`` names the field.
+    """
+    for place, problem in _problems(value, ()):
+        field, inner = (place[0], place[1:]) if place else ("body", ())
+        message = f"{'.'.join(inner)}: {problem}" if inner else problem
+        raise Malformed(f"{'.'.join(place) or 'The text'}: {problem}.", fields={field: [message]})
+
+
+def may_be_unwritable(data: bytes) -> bool:
+    """Whether a JSON text has an escape that could make one; nearly none has, so its value need not be searched."""
+    return _IN_JSON.search(data) is not None
+
+
+def why_unwritable(text: str) -> str | None:
+    """What is wrong with a text, with its place; None for nearly every text."""
+    found = _UNWRITABLE.search(text)
+    if found is None:
+        return None
+    if found[0] == "\0":
+        return f"has a NUL character at place {found.start() + 1}, which no text can hold; leave it out"
+    return f"has half of a character (U+{ord(found[0]):04X}) at place {found.start() + 1}; write it whole, as UTF-8"
+
+
+def writable(text: str) -> str:
+    """A text with a mark in the place of what cannot be written."""
+    return text.encode(errors="replace").decode()
+
+
+def _problems(value: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    match value:
+        case str():
+            if problem := why_unwritable(value):
+                yield place, problem
+        case dict():
+            for key, inner in value.items():
+                here = (*place, ascii(key)[1:-1][:80])
+                if problem := why_unwritable(str(key)):
+                    yield here, f"the name {problem}"
+                yield from _problems(inner, here)
+        case list() | tuple():
+            for number, inner in enumerate(value):
+                yield from _problems(inner, (*place, str(number)))
