@@ -1,10 +1,12 @@
 """Datasets: registered under a root that an operator allows, checked again each time one is used."""
 
+import errno
 import hashlib
 import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from django.conf import settings
@@ -13,6 +15,7 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
+from orchestrator.kernel_files import kernel_devices, kernel_type
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.spec import DATASET_REFERENCE, clean_text
 from orchestrator.store.trees import walk
@@ -42,7 +45,7 @@ def register(
 
     Raises:
         Malformed: a name, version or path that is not of its form, or a path that leaves the root (B35).
-        Impossible: no such root, or nothing there.
+        Impossible: no such root, nothing there, a file that Berth may not read, or one of the kernel's.
         Conflict: this version is registered already.
         Forbidden: another person's name, or a new root by somebody who may not add one.
     """
@@ -50,7 +53,7 @@ def register(
     description = _check_description(description)
     _check_owner(user, name)
     try:
-        with transaction.atomic():  # a refused dataset leaves no root behind
+        with _refusals_told(), transaction.atomic():  # a refused dataset leaves no root behind
             if root is None:
                 found_root, path = _root_for(path, may_add_root=may_add_root)
             else:
@@ -125,10 +128,12 @@ def check_root(path: str) -> None:
 
     Raises:
         Malformed: not an absolute path of a folder, or one that holds or lies in Berth's own state.
+        Impossible: its files are the kernel's.
     """
     folder = Path(path)
     if not folder.is_absolute() or not folder.is_dir():
         raise _malformed("path", "Give the absolute path of a folder of this server that is there.")
+    _refuse_kernel_files(folder)
     real, home = folder.resolve(), settings.HOME.root.resolve()
     if real.is_relative_to(home) or home.is_relative_to(real):
         raise _malformed(
@@ -168,11 +173,11 @@ def checked_path(dataset: Dataset) -> Path:
 
     Raises:
         Malformed: it lies outside its root, by a link for example.
-        Impossible: nothing is there, or neither a file nor a folder.
+        Impossible: nothing is there, neither a file nor a folder, or a file of the kernel's.
         Unavailable: the root itself is gone, an unmounted disk for example.
     """
     root = Path(os.path.realpath(dataset.root.path))
-    if not root.is_dir():
+    if not os.access(root, os.X_OK, effective_ids=True) or not root.is_dir():
         raise Unavailable(
             f"The folder of dataset root {dataset.root_id} is not there now; tell the operator (is a disk unmounted?)."
         )
@@ -188,7 +193,34 @@ def checked_path(dataset: Dataset) -> Path:
         ) from error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise _impossible("path", f"The dataset {dataset.reference} is neither a file nor a folder.")
+    _refuse_kernel_files(path)
     return path
+
+
+@contextmanager
+def _refusals_told() -> Iterator[None]:
+    """What the system refuses while a dataset is looked at is said beside its path, with the file's name."""
+    try:
+        yield
+    except OSError as error:
+        name = os.fsencode(error.filename or "a file").decode(errors="replace")
+        if isinstance(error, PermissionError):
+            sentence = f"Berth may not read {name}; let its user read it, or register a folder without it."
+        else:
+            sentence = f"{name} cannot be read ({error.strerror}); try again when it can."
+        raise _impossible("path", sentence) from error
+
+
+def _refuse_kernel_files(path: Path) -> None:
+    if kind := kernel_type(path):
+        raise _impossible("path", _no_data(path, kind))
+
+
+def _no_data(path: Path, kind: str) -> str:
+    return (
+        f"{path} lies on a file system of the kernel ({kind}), which holds no data and tells of other people's "
+        "processes; choose another folder."
+    )
 
 
 def measure(path: Path) -> tuple[int | None, str]:
@@ -196,6 +228,10 @@ def measure(path: Path) -> tuple[int | None, str]:
 
     A folder's checksum covers the paths and contents of its regular files. Beyond ``COUNTED_FILES`` files
     the size is None; beyond ``HASHED_BYTES`` bytes the checksum is empty. Links are not followed.
+
+    Raises:
+        OSError: a file or folder cannot be read; the error names it.
+        Impossible: something of the kernel's is mounted in it.
     """
     files = []
     size = 0
@@ -211,14 +247,28 @@ def measure(path: Path) -> tuple[int | None, str]:
 
 def _walk(path: Path) -> Iterator[tuple[str, int]]:
     if path.is_file():
+        _refuse_unreadable(path, os.R_OK)
         yield path.name, path.stat().st_size
         return
-    for folder, _, names in walk(path):
+    kernels = kernel_devices()
+    for folder, folders, names in walk(path):
         for name in names:
             file = Path(folder, name)
             entry = file.lstat()
             if stat.S_ISREG(entry.st_mode):
+                _refuse_unreadable(file, os.R_OK)
                 yield str(file.relative_to(path)), entry.st_size
+        for name in folders:
+            inner = Path(folder, name)
+            _refuse_unreadable(inner, os.R_OK | os.X_OK)
+            if kind := kernels.get(inner.lstat().st_dev):
+                raise _impossible("path", _no_data(inner, kind))
+
+
+def _refuse_unreadable(path: Path, wanted: int) -> None:
+    """Large data is not hashed, so nobody would notice before a job does."""
+    if not os.access(path, wanted, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def _sha256_file(path: Path) -> str:

@@ -3,12 +3,31 @@
 import hashlib
 import json
 import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from orchestrator import datasets
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
 from orchestrator.models import Dataset, DatasetRoot
+from tests.conftest import lacking
+
+PROBE = """
+import sys
+from pathlib import Path
+import django
+django.setup()
+from orchestrator import datasets
+from orchestrator.exceptions import Impossible
+try:
+    datasets.check_root(sys.argv[1])
+    datasets.measure(Path(sys.argv[1]))
+except Impossible as error:
+    print(error)
+"""
 
 
 @pytest.fixture
@@ -181,6 +200,63 @@ def test_a_device_file_is_no_dataset(data, ada):
 
     with pytest.raises(Impossible, match="neither"):
         datasets.register(ada, name="pipe", root="data", path="pipe")
+
+
+@pytest.mark.parametrize("closed", ["digits/train.bin", "digits/inner/deep.bin", "digits/inner"])
+def test_a_file_that_berth_may_not_read_is_named_and_422(closed, data, client_of, ada, as_ordinary_user):
+    (data / "digits" / "inner").mkdir()
+    (data / "digits" / "inner" / "deep.bin").write_bytes(b"x")
+    (data / closed).chmod(0o000)
+
+    client = client_of(ada)
+    with as_ordinary_user():
+        answer = client.send("POST", "/datasets", {"name": "x", "root": "data", "path": "digits"})
+    (data / closed).chmod(0o700)
+
+    assert answer.status_code == 422
+    assert closed in answer.json()["errors"]["path"][0]
+    assert not Dataset.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc", "/proc/self", "/sys", "/sys/devices", "/dev/pts", "/proc/self/environ"]
+)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_the_kernel_tells_is_no_dataset(path, is_link, tmp_path, db, home, client_of, root):
+    if is_link:
+        (tmp_path / "link").symlink_to(path)
+        path = str(tmp_path / "link")
+
+    answer = client_of(root).send("POST", "/datasets", {"name": "x", "path": path})
+
+    assert answer.status_code == 422, answer.content
+    assert "file system of the kernel" in answer.json()["errors"]["path"][0]
+    assert not DatasetRoot.objects.exists()
+
+
+def test_a_root_on_the_kernels_files_that_is_there_already_serves_nothing(db, home, client_of, ada):
+    DatasetRoot.objects.create(name="proc", path="/proc")
+
+    answer = client_of(ada).send("POST", "/datasets", {"name": "x", "root": "proc", "path": "version"})
+
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("where", ["data", "data/inner"])
+def test_the_kernels_files_are_found_behind_a_bind_mount(where, tmp_path):
+    (tmp_path / "data" / "inner").mkdir(parents=True)
+    bubblewrap = shutil.which("bwrap") or lacking("bubblewrap is not installed")
+    command = [bubblewrap, "--bind", "/", "/", "--dev-bind", "/proc", str(tmp_path / where)]
+
+    done = subprocess.run(
+        [*command, sys.executable, "-c", PROBE, str(tmp_path / "data")],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "file system of the kernel (proc)" in done.stdout, done.stderr
 
 
 def test_a_reference_without_version_means_the_newest(data, digits, ada):

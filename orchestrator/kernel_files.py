@@ -1,0 +1,39 @@
+"""File systems whose files are the kernel's answers, not data: ``/proc``, ``/sys`` and their like."""
+
+import os
+from pathlib import Path
+
+# By their names in /proc/self/mountinfo (proc(5)). Those that hold what somebody wrote are not among them.
+KERNEL_TYPES = frozenset(
+    [
+        *("proc", "sysfs", "cgroup", "cgroup2", "cpuset", "resctrl"),
+        *("devtmpfs", "devpts", "mqueue", "binfmt_misc", "nsfs", "sockfs", "pipefs"),
+        *("debugfs", "tracefs", "securityfs", "selinuxfs", "smackfs", "configfs", "bpf"),
+        *("pstore", "efivarfs", "fusectl", "rpc_pipefs", "nfsd", "xenfs", "ocfs2_dlmfs"),
+    ]
+)
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+def kernel_devices() -> dict[int, str]:
+    """The type of each such file system that is mounted here, by the device number of its files.
+
+    Links and bind mounts hide a path, not this number.
+    """
+    found = {}
+    for line in _MOUNTS.read_text(errors="replace").splitlines():
+        before, _, after = line.partition(" - ")
+        kind = after.split(" ", 1)[0]
+        if kind in KERNEL_TYPES:
+            major, _, minor = before.split(" ")[2].partition(":")
+            found[os.makedev(int(major), int(minor))] = kind
+    return found
+
+
+def kernel_type(path: Path) -> str | None:
+    """The type of the kernel's file system that a path, after its links, lies on; None where it holds data.
+
+    Raises:
+        OSError: nothing is there.
+    """
+    return kernel_devices().get(path.stat().st_dev)
