@@ -23,6 +23,7 @@ class Ending:
         over_limit: str | None = None,
         at_limit: str | None = None,
         hang: str | None = None,
+        unreaped: str | None = None,
         oom_killed: bool = False,
         disk_full: bool = False,
         started_ranks: int | None = None,
@@ -43,6 +44,7 @@ class Ending:
         self.over_limit = over_limit  # ended by us because of the limit that this sentence names
         self.at_limit = at_limit  # a limit that it met and that may be why it failed
         self.hang = hang
+        self.unreaped = unreaped  # ended by us because nobody noticed ends any more
         self.oom_killed = oom_killed  # the kernel's out-of-memory killer was at work when it ended
         self.disk_full = disk_full  # nothing could be written when it ended
         self.started_ranks = ranks if started_ranks is None else started_ranks

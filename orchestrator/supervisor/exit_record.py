@@ -96,6 +96,8 @@ def _finished(ending: Ending) -> Verdict | None:
 
 
 def _abort_note(ending: Ending) -> str:
+    if ending.unreaped:
+        return f" {ending.unreaped} The script had returned before; the result is not touched."
     aborted = [rank for rank, code in ending.codes.items() if code < 0]
     if not aborted and (ending.top is None or ending.top >= 0):
         return ""
@@ -155,6 +157,13 @@ def _raised(ending: Ending) -> Verdict | None:
     if kind == "gpu_fault":
         return Verdict(kind, f"The GPU of rank {rank} reported a fault ({raised}).", rank)
     return Verdict("user_error", f"The script raised {raised} on rank {rank}.", rank)
+
+
+def _unreaped(ending: Ending) -> Verdict | None:
+    """What a rank told of its own failure comes first."""
+    if not ending.unreaped or any(ending.finished.values()):
+        return None
+    return Verdict("infra", ending.unreaped)
 
 
 def _killed(ending: Ending) -> Verdict | None:
@@ -221,6 +230,7 @@ _RULES = (
     _hung,
     _launcher_failed,
     _raised,
+    _unreaped,
     _killed,
     _exited,
     _top_died,

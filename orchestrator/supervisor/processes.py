@@ -54,12 +54,35 @@ def identify(pid: int) -> ProcessId | None:
     return None if ticks is None else ProcessId(boot_id(), pid, ticks)
 
 
+def identify_dead(pid: int) -> ProcessId | None:
+    """As ``identify``, and also a zombie, which nobody reaped yet."""
+    fields = _stat(pid)
+    return None if fields is None else ProcessId(boot_id(), pid, int(fields[19]))
+
+
 def is_alive(process: ProcessId) -> bool:
     """Whether this very process runs; a zombie does not."""
     fields = _stat(process.pid)
     if fields is None or fields[0] in ("Z", "X") or int(fields[19]) != process.start_ticks:
         return False
     return boot_id() == process.boot_id
+
+
+def is_stopped(process: ProcessId) -> bool:
+    """Whether this very process was stopped: by SIGSTOP, or by who traces it."""
+    fields = _stat(process.pid)
+    return fields is not None and int(fields[19]) == process.start_ticks and fields[0] in ("T", "t")
+
+
+def is_over(process: ProcessId) -> bool:
+    """Whether no thread of this very process is left; that it was reaped is not needed.
+
+    A program whose main thread ended while others go on is a zombie, too, and not over.
+    """
+    fields = _stat(process.pid)
+    if fields is None or int(fields[19]) != process.start_ticks:
+        return True
+    return fields[0] in ("Z", "X") and int(fields[17]) <= 1
 
 
 def send_signal(process: ProcessId, number: int) -> bool:
@@ -175,7 +198,7 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields 3 and on of /proc/<pid>/stat: [0] state, [1] parent, [19] start time."""
+    """Fields 3 and on of /proc/<pid>/stat: [0] state, [1] parent, [17] threads, [19] start time."""
     try:
         text = _read(f"/proc/{pid}/stat")
     except OSError:

@@ -17,6 +17,7 @@ from orchestrator.supervisor.processes import (
     descendants,
     environ,
     identify,
+    identify_dead,
     is_alive,
     rank_of,
     send_signal,
@@ -39,6 +40,7 @@ class Run:
         self.init = init  # of the sandbox, in the host's pids; None at level 0
         self._launch = launch
         self._ranks: dict[int, ProcessId] = {}
+        self._top: ProcessId | None = None
         self._killed_s: float | None = None
 
     def ranks(self) -> dict[int, ProcessId]:
@@ -55,6 +57,22 @@ class Run:
         """Whether every rank was seen; they may have gone since."""
         self.ranks()
         return len(self._ranks) == self._launch.ranks
+
+    def top(self) -> ProcessId | None:
+        """The only rank, torchrun or the starter of the ranks; None until it was seen, and known from then on."""
+        if self._top is None:
+            self._top = self._find_top()
+        return self._top
+
+    def caretakers(self) -> dict[str, ProcessId]:
+        """Processes whose work is to notice the ends of others, by what they are to people."""
+        found = {"bubblewrap": self.child} if self._launch.level else {}
+        if self.init is not None:
+            found["the sandbox's pid 1"] = self.init
+        top = self.top()
+        if self._launch.ranks > 1 and top is not None:
+            found["torchrun" if self._launch.torchrun else "the starter of the ranks"] = top
+        return found
 
     def members(self) -> list[int]:
         """Every process of the attempt; orphans come back to us, the subreaper."""
@@ -75,22 +93,22 @@ class Run:
         return self._killed_s is not None and now_s - self._killed_s > UNDYING_AFTER_S
 
     def _find_ranks(self) -> None:
-        top = self._top()
+        top = self.top()
         if top is None:
             return
-        candidates = [top] if self._launch.ranks == 1 else children(top)
+        candidates = [top.pid] if self._launch.ranks == 1 else children(top.pid)
         nonce = f"BERTH_NONCE={self._launch.nonce}".encode()
         for pid in candidates:
             rank, process = rank_of(pid), identify(pid)
             if rank is not None and process is not None and nonce in environ(pid):
                 self._ranks.setdefault(rank, process)
 
-    def _top(self) -> int | None:
+    def _find_top(self) -> ProcessId | None:
         if self.init is None:
-            return None if self._launch.level else self.child.pid
-        inside = [process for pid in children(self.init.pid) if (process := identify(pid)) is not None]
-        oldest = min(inside, key=lambda process: (process.start_ticks, process.pid), default=None)
-        return oldest.pid if oldest else None
+            return None if self._launch.level else self.child
+        # It may be over by now; orphans that came to the init later are younger.
+        inside = [process for pid in children(self.init.pid) if (process := identify_dead(pid)) is not None]
+        return min(inside, key=lambda process: (process.start_ticks, process.pid), default=None)
 
 
 def kill_all_below_us() -> None:

@@ -1,7 +1,7 @@
 """The walls around a run.
 
-Level 0: a session of its own.  Level 1: bubblewrap.  Level 2: also a control group, a system-call filter, and
-Landlock where the kernel has it.
+Level 0: a session of its own.  Level 1: bubblewrap, and a guard of its pid 1.  Level 2: also a control group, a
+system-call filter, and Landlock where the kernel has it.
 """
 
 import errno
@@ -33,7 +33,7 @@ def detect() -> int:
     bwrap = shutil.which("bwrap")
     if bwrap is None or not _starts(bwrap, None):
         return 0
-    filter_fd = seccomp.open_filter()
+    filter_fd = seccomp.open_filter(2)
     if filter_fd is None:
         return 1
     try:
@@ -61,10 +61,8 @@ def open_filter(launch: Launch) -> int | None:
     Raises:
         OSError: level 2 on a processor that there is no filter for.
     """
-    if launch.level < 2:
-        return None
-    filter_fd = seccomp.open_filter()
-    if filter_fd is None:
+    filter_fd = seccomp.open_filter(launch.level)
+    if filter_fd is None and launch.level > 1:
         raise OSError(errno.ENOSYS, f"there is no system-call filter for {os.uname().machine}")
     return filter_fd
 

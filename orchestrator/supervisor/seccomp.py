@@ -1,12 +1,16 @@
-"""System calls that no training needs and attacks on the kernel begin with: refused inside the sandbox.
+"""System calls that are refused inside the sandbox.
 
-A filter in the kernel's own language (Documentation/userspace-api/seccomp_filter.rst), made here because it is 60
-instructions; bubblewrap loads it just before the run starts.
+At level 1 those that could stop or change the sandbox's own pid 1; from level 2 on also those that no training needs
+and attacks on the kernel begin with.  The filters are in the kernel's own language
+(Documentation/userspace-api/seccomp_filter.rst), made here because they are 60 instructions; bubblewrap loads one just
+before the run starts.
 """
 
+import ctypes
 import errno
 import os
 import struct
+from collections.abc import Sequence
 
 # Numbers from the kernel's tables for x86_64 and aarch64 (asm/unistd_64.h, asm-generic/unistd.h).
 _DENIED: dict[str, tuple[int, int]] = {
@@ -47,11 +51,27 @@ _CLONE3 = (435, 435)
 _CLONE_NEWUSER = 0x10000000
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH_*
 _X32_BIT = 0x40000000
+# By machine: each architecture whose calls it takes, and there the numbers of ptrace, process_vm_readv and
+# process_vm_writev.  A 32-bit program, or one of x86_64's x32, must not get past the filter.
+_TRACING_CALLS: dict[str, tuple[tuple[int, int, tuple[int, int]], ...]] = {
+    "x86_64": (
+        (0xC000003E, 101, (310, 311)),
+        (0xC000003E, _X32_BIT | 521, (_X32_BIT | 539, _X32_BIT | 540)),
+        (0x40000003, 26, (347, 348)),
+    ),
+    "aarch64": ((0xC00000B7, 117, (270, 271)), (0x40000028, 26, (376, 377))),
+}
+_TRACE_ME = 0  # the one request of ptrace that does not look at its pid
+_REAPER = 1  # bubblewrap's own process inside the sandbox, which reaps all others
+_GET_SECCOMP_BY_FAILING, _MODE_FILTER = (
+    22,
+    2,
+)  # PR_SET_SECCOMP without a filter fails with EFAULT where it works
 
 _LOAD, _JUMP_EQUAL, _JUMP_ABOVE, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
-_OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_FIRST_ARGUMENT = 0, 4, 16
+_OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_FIRST_ARGUMENT, _OFFSET_SECOND_ARGUMENT = 0, 4, 16, 24
 
 
 def filter_program(machine: str | None = None) -> bytes | None:
@@ -90,6 +110,62 @@ def filter_program(machine: str | None = None) -> bytes | None:
         _fail(errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ]
+    return _packed(program)
+
+
+def reaper_guard(machine: str | None = None) -> bytes | None:
+    """The filter of level 1: nobody traces pid 1 or writes into its memory; None where we have no numbers for it.
+
+    A tracer could leave pid 1 stopped for ever, and nothing would then notice the end of the run.  Debuggers and
+    profilers of the run's own processes go on working.
+    """
+    known = _TRACING_CALLS.get(machine or os.uname().machine)
+    if known is None:
+        return None
+    program: list[tuple[int, int, int, int]] = []
+    for architecture, ptrace, memory_calls in known:
+        rules = _refuse_pid(ptrace, _OFFSET_SECOND_ARGUMENT, unless_request=_TRACE_ME)
+        for number in memory_calls:
+            rules += _refuse_pid(number, _OFFSET_FIRST_ARGUMENT)
+        program += [
+            (_LOAD, 0, 0, _OFFSET_ARCH),
+            (_JUMP_EQUAL, 0, len(rules) + 1, architecture),
+            (_LOAD, 0, 0, _OFFSET_NUMBER),
+            *rules,
+        ]
+    return _packed([*program, (_RETURN, 0, 0, _ALLOW)])
+
+
+def _refuse_pid(
+    number: int, offset_pid: int, unless_request: int | None = None
+) -> list[tuple[int, int, int, int]]:
+    """Refuse one call where its pid is the reaper's; the number is loaded before, and where another call is made still.
+
+    A pid is an int: the kernel, too, looks at the lower half of the argument only.
+    """
+    request = (
+        [(_LOAD, 0, 0, _OFFSET_FIRST_ARGUMENT), (_JUMP_EQUAL, 1, 0, unless_request)]
+        if unless_request is not None
+        else []
+    )
+    return [
+        (_JUMP_EQUAL, 0, 4 + len(request), number),
+        (_LOAD, 0, 0, offset_pid),
+        (_JUMP_EQUAL, 0, 1 + len(request), _REAPER),
+        *request,
+        _fail(errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+
+
+def works() -> bool:
+    """Whether this kernel takes filters; some containers refuse them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_GET_SECCOMP_BY_FAILING, _MODE_FILTER, None, 0, 0)
+    return ctypes.get_errno() == errno.EFAULT
+
+
+def _packed(program: Sequence[tuple[int, int, int, int]]) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
@@ -97,9 +173,14 @@ def _fail(number: int) -> tuple[int, int, int, int]:
     return (_RETURN, 0, 0, _ERRNO | number)
 
 
-def open_filter() -> int | None:
-    """A descriptor to read the filter from, for bubblewrap; None where there is none for this processor."""
-    program = filter_program()
+def open_filter(level: int) -> int | None:
+    """A descriptor to read the filter of this level from, for bubblewrap.
+
+    None where there is none for this processor; at level 1 also where the kernel takes no filters.
+    """
+    if level < 2 and not works():
+        return None
+    program = filter_program() if level > 1 else reaper_guard()
     if program is None:
         return None
     fd = os.memfd_create("seccomp", os.MFD_CLOEXEC)

@@ -25,6 +25,7 @@ from orchestrator.supervisor.launch import BadLaunch, Launch, read_launch
 from orchestrator.supervisor.log_caps import LogCap
 from orchestrator.supervisor.memory import MemoryWatch
 from orchestrator.supervisor.processes import identify, name_of
+from orchestrator.supervisor.reaping import ReapingWatch
 from orchestrator.supervisor.records import read_record, write_record
 from orchestrator.supervisor.run import Run, kill_all_below_us, start
 from orchestrator.supervisor.stopping import Stopping, ask_for_checkpoint, ask_for_stacks
@@ -77,6 +78,8 @@ class Supervision:
         self._over_memory: str | None = None
         self._over_limit: str | None = None
         self._hang: str | None = None
+        self._unreaped: str | None = None
+        self._reaping_watch = ReapingWatch()
         self._kill_at_s: float | None = None
         self._started_at, self._started_s = time.time(), time.monotonic()
 
@@ -197,6 +200,7 @@ class Supervision:
             beyond = _too_many(members, self._pids) or self._disk.check(now_s)
             run.ranks()  # found early: a rank may later overwrite the memory its environment is read from
             hang = self._hang_watch.check(now_s) if self._hang_watch else None
+            unreaped = self._reaping_watch.check(run)
         except OSError:
             traceback.print_exc()
             return
@@ -206,6 +210,8 @@ class Supervision:
             self._over_memory, self._kill_at_s = over, now_s
         elif beyond:
             self._over_limit, self._kill_at_s = beyond, now_s
+        elif unreaped:
+            self._unreaped, self._kill_at_s = unreaped, now_s
         elif hang:
             self._hang, self._kill_at_s = hang, now_s + _STACKS_S
             ask_for_stacks(run)
@@ -262,6 +268,7 @@ class Supervision:
             over_limit=self._over_limit,
             at_limit=_refused_forks(group, launch) or explain_unseen(launch, errors.values()),
             hang=self._hang,
+            unreaped=self._unreaped,
             oom_killed=self._memory.kernel_was_killing(now_s, group),
             disk_full=is_full(launch.work),
             started_ranks=sum(folder.log(rank).exists() for rank in ranks),

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -29,7 +30,8 @@ from orchestrator.models import (
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.durable import write_durably
 from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.processes import boot_id
+from orchestrator.supervisor.processes import boot_id, identify
+from orchestrator.supervisor.reaping import find_stopped
 from orchestrator.supervisor.records import write_record
 from tests.orchestrator.folders import make_folder, write_exit
 from tests.orchestrator.invariants import check_invariants
@@ -186,6 +188,28 @@ def test_processes_of_an_ended_attempt_are_ended(sound_job, home):
     finally:
         stray.kill()
         stray.wait()
+
+
+def test_an_attempt_whose_sandbox_was_stopped_is_found(sound_job, make_attempt, home):
+    attempt = make_attempt(sound_job(), state=JobState.RUNNING)
+    folder = home.job(attempt.job_id).attempt(attempt.number)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    with subprocess.Popen(["sleep", "600"]) as stopped:
+        try:
+            process = identify(stopped.pid)
+            assert process is not None
+            write_record(folder.supervisor, {**process.to_record(), "pid": os.getpid()})
+            write_record(folder.sandbox, {"level": 1, "init": process.to_record()})
+            assert not find_stopped(folder)
+
+            stopped.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+            found = [each.sentence for each in doctor.examine() if each.number == "I11"]
+        finally:
+            stopped.kill()
+
+    assert len(found) == 1
+    assert "its pid 1 was stopped" in found[0]
 
 
 def _claim(folder: AttemptFolder) -> None:
