@@ -29,6 +29,14 @@ def server(prepared: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory)
         server.clean_up()
 
 
+@pytest.fixture(autouse=True)
+def _idle_server(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A job that a failed test left would hold its devices, and the tests that follow would wait for them."""
+    yield
+    if "server" in request.fixturenames:
+        request.getfixturevalue("server").leave_idle()
+
+
 @pytest.fixture
 def make_server(prepared: tuple[Path, str], tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Makes a server of a test's own, not started yet."""

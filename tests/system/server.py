@@ -16,6 +16,7 @@ from typing import Any, Self
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
+ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says otherwise
 # What tells our services apart by their command lines.
 COMMANDS = {
     "web": "orchestrator.config.web:application",
@@ -101,6 +102,21 @@ class Server:
         assert self.up is not None
         self.up.send_signal(signal.SIGINT)
         assert self.up.wait(30) == 0, self.logs()
+
+    def leave_idle(self) -> None:
+        """End every job that a test left; one that does not end when it is cancelled loses its processes."""
+        jobs = self._unfinished()
+        for job_id in jobs:
+            self.call("POST", f"/jobs/{job_id}/cancel")
+        with contextlib.suppress(AssertionError):
+            self.wait_until(lambda: not self._unfinished(), ENDS_WITHIN_S)
+        for job_id in self._unfinished():
+            kill([*self.supervisors(job_id), *self.members(job_id)])
+        self.wait_until(lambda: not self._unfinished(), ENDS_WITHIN_S)
+
+    def _unfinished(self) -> list[str]:
+        found = self.get("/jobs?limit=100")["results"]
+        return [job["id"] for job in found if job["state"] not in FINAL]
 
     def up_ended(self) -> bool:
         return self.up is None or self.up.poll() is not None
