@@ -8,6 +8,7 @@ finalisation, in which torch aborts in up to two of three otherwise finished glo
 # Loading pathlib would double the time to the script's first line.
 # ruff: noqa: PTH100, PTH105, PTH120, PTH123
 
+import _thread
 import errno
 import io
 import os
@@ -47,6 +48,7 @@ def _open_log(path: str) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
+    _PatientLog.losses = _LossCount(path.removesuffix(".log") + ".lost")
     sys.stdout = _patient(sys.stdout, 1)
     sys.stderr = _patient(sys.stderr, 2)
 
@@ -54,21 +56,68 @@ def _open_log(path: str) -> None:
 class _PatientLog(io.FileIO):
     """A log that loses lines while the disk is full instead of ending the training over a ``print`` (F51)."""
 
-    lost_bytes = 0
+    lost_bytes = 0  # since the log last said so
+    losses: "_LossCount | None" = None
 
     def write(self, data: Any, /) -> int:
-        size = memoryview(data).nbytes
+        view = memoryview(data).cast("B")
+        size, done = view.nbytes, 0
         try:
             if self.lost_bytes:
                 super().write(b"\n[berth: %d bytes were not logged, the disk was full]\n" % self.lost_bytes)
                 self.lost_bytes = 0
-            written: int = super().write(data)
+            # On the last free block of a disk a part of it is written.
+            while done < size and (written := super().write(view[done:])):
+                done += written
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            self.lost_bytes += size
+            self.lost_bytes += size - done
+            if self.losses is not None:
+                self.losses.add(size - done)
             return size
-        return written
+        return done
+
+
+class _LossCount:
+    """How much a rank could not log, in a file that got its block before the disk was full.
+
+    The log itself cannot say so if the run ends before there is room again, and the run may be killed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._new_bytes = 0  # of this process, not in the file yet
+        self._lock = _thread.RLock()
+        os.register_at_fork(after_in_child=self._begin_in_child)
+        self._change(os.O_CREAT)
+
+    def add(self, lost_bytes: int) -> None:
+        with self._lock:
+            self._new_bytes += lost_bytes
+            if self._new_bytes:
+                self._change()
+
+    def _begin_in_child(self) -> None:
+        self._lock = _thread.RLock()
+        self._new_bytes = 0
+
+    def _change(self, flags: int = 0) -> None:
+        """What cannot be written now is written with the next loss, or at the end."""
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+        except OSError:
+            return
+        try:
+            os.lockf(fd, os.F_TLOCK, 0)  # children that were forked log as well; nobody waits
+            total = int(os.pread(fd, 20, 0) or b"0") + self._new_bytes
+            os.pwrite(fd, b"%020d\n" % total, 0)
+        except (OSError, ValueError):
+            return
+        else:
+            self._new_bytes = 0
+        finally:
+            os.close(fd)
 
 
 def _patient(stream: Any, descriptor: int) -> io.TextIOWrapper:
@@ -255,6 +304,8 @@ def _leave_process_group() -> None:
 def _end(code: int, *, finished: bool = True) -> NoReturn:
     _write_out_files()
     _flush()
+    if _PatientLog.losses is not None:
+        _PatientLog.losses.add(0)
     # A child that the script forked by hand comes along here too; it is not the rank.
     if finished and _FOLDER is not None and os.getpid() == _PID:
         _write_whole(f"{_FOLDER}/finished/rank{_RANK}", f"{code}\n")

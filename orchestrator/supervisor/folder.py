@@ -62,6 +62,10 @@ class AttemptFolder:
     def log(self, rank: int) -> Path:
         return self.logs / f"rank{rank}.log"
 
+    def lost(self, rank: int) -> Path:
+        """How many bytes the rank could not log because the disk was full, as decimal digits."""
+        return self.logs / f"rank{rank}.lost"
+
     def log_index(self, rank: int) -> Path:
         """Out of the run's reach, unlike its logs."""
         return self.root / f"rank{rank}.idx"

@@ -12,6 +12,7 @@ from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.records import read_record
 
 _TAIL_BYTES = 1 << 16
+_MOST_LOST_BYTES = 1 << 50  # the run can write there whatever it likes
 # torch/distributed/elastic/multiprocessing/errors: _FAILURE_FORMAT_TEMPLATE
 _TORCHRUN_FAILURE = re.compile(
     r"^ *rank +: (\d+) \(local_rank: \d+\)\n *exitcode +: (-?\d+) \(pid: \d+\)", re.MULTILINE
@@ -62,6 +63,16 @@ def read_finished(folder: AttemptFolder, ranks: int) -> dict[int, int]:
         if text.removeprefix("-").isdigit():
             codes[rank] = int(text)
     return codes
+
+
+def read_lost_bytes(folder: AttemptFolder, ranks: int) -> dict[int, int]:
+    """How much each rank could not log because the disk was full; ranks that lost nothing are left out."""
+    lost = {}
+    for rank in range(ranks):
+        text = read_tail(folder.lost(rank), 32).strip()
+        if text.isdecimal() and (count := min(int(text), _MOST_LOST_BYTES)):
+            lost[rank] = count
+    return lost
 
 
 def read_exit_codes(folder: AttemptFolder, ranks: int) -> dict[int, int]:
