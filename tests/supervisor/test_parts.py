@@ -163,7 +163,43 @@ def test_f90_a_log_that_keeps_growing_stays_within_its_limit(tmp_path: Path) -> 
     assert len(data) == 50 * 65536
     assert data.count(0) == cap.dropped_bytes
     assert data[: limit_bytes // 4] == b"\1" * 65536
-    assert 0 not in data[-limit_bytes // 2 :]
+    assert 0 not in data[-limit_bytes // 4 :]
+    assert path.stat().st_blocks * 512 <= limit_bytes
+
+
+def test_a_log_that_grows_slowly_keeps_half_of_its_limit_for_its_end(tmp_path: Path) -> None:
+    path, limit_bytes = tmp_path / "log", 1 << 20
+    cap = LogCap(path, limit_bytes)
+    with path.open("ab") as log:
+        for _ in range(300):
+            log.write(b"x" * 4096)
+            log.flush()
+            assert not cap.enforce()
+
+    assert 0 not in path.read_bytes()[-limit_bytes // 2 + 2 * 4096 :]
+    assert path.stat().st_blocks * 512 <= limit_bytes
+
+
+def test_a_log_is_within_its_limit_at_the_end_however_it_got_there(tmp_path: Path) -> None:
+    """In one piece since the last look, cut short by the run, and written into its hole."""
+    path, limit_bytes = tmp_path / "log", 1 << 20
+    cap = LogCap(path, limit_bytes)
+    path.write_bytes(b"x" * (8 << 20))
+    assert cap.enforce()
+    os.truncate(path, 100)
+    cap.enforce()
+    dropped_bytes = cap.dropped_bytes
+    with path.open("r+b") as log:
+        log.truncate(16 << 20)
+        log.write(b"y" * (16 << 20))
+
+    cap.enforce(at_end=True)
+
+    assert path.stat().st_blocks * 512 <= limit_bytes
+    assert cap.dropped_bytes > dropped_bytes > 6 << 20
+    with path.open("r+b") as log:
+        log.write(b"z" * (16 << 20))
+    cap.enforce(at_end=True)
     assert path.stat().st_blocks * 512 <= limit_bytes
 
 
