@@ -1,6 +1,7 @@
 """How much an attempt has written: looked at often where the disk fills, seldom where it does not."""
 
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ _LITTLE_BYTES = 1 << 20
 
 
 class DiskWatch:
-    """Holds what is below some folders to a limit, all together."""
+    """Holds some folders and files to a limit, all together."""
 
     def __init__(self, folders: Sequence[Path], limit_bytes: int | None, now_s: float) -> None:
         self._folders = folders
@@ -47,27 +48,33 @@ class DiskWatch:
 def is_full(folder: Path) -> bool:
     """Whether a file system has no room left that is worth writing into, or no file can be made on it (F53)."""
     try:
-        stat = os.statvfs(folder)
+        disk = os.statvfs(folder)
     except OSError:
         return False
-    return stat.f_bavail * stat.f_frsize < _LITTLE_BYTES or (stat.f_files > 0 and stat.f_favail == 0)
+    return disk.f_bavail * disk.f_frsize < _LITTLE_BYTES or (disk.f_files > 0 and disk.f_favail == 0)
 
 
 def _free_bytes(folders: Iterable[Path]) -> int:
     free = []
     for folder in folders:
         try:
-            stat = os.statvfs(folder)
+            disk = os.statvfs(folder)
         except OSError:
             continue
-        free.append(stat.f_bavail * stat.f_frsize)
+        free.append(disk.f_bavail * disk.f_frsize)
     return min(free, default=0)
 
 
-def _size_bytes(folder: Path) -> int:
-    """Blocks in use below a folder; links are not followed (B58), what vanishes meanwhile counts nothing."""
+def _size_bytes(place: Path) -> int:
+    """Blocks in use by a file, or below a folder; links are not followed (B58), what vanishes meanwhile counts nothing."""
+    try:
+        status = place.lstat()
+    except OSError:
+        return 0
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_blocks * 512
     total = 0
-    pending = [str(folder)]
+    pending = [str(place)]
     while pending:
         try:
             with os.scandir(pending.pop()) as entries:

@@ -1,14 +1,16 @@
 """How much main memory an attempt uses, and whether the kernel is killing for lack of it."""
 
 import resource
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.supervisor.cgroup import Group
-from orchestrator.supervisor.processes import memory_bytes
+from orchestrator.supervisor.usage import Usage, proportional
 
 _VMSTAT = Path("/proc/vmstat")
 _OOM_KILL_ECHO_S = 5.0
+_EXACT_SHARE = 0.05  # of a processor, at the most: counting pages costs the run a little, too
 
 
 class MemoryWatch:
@@ -16,6 +18,7 @@ class MemoryWatch:
         self._limit_bytes = limit_bytes
         self._peak_bytes = 0
         self._looks = 0
+        self._next_exact_s, self._next_exact_bytes = 0.0, 0
         self._oom_kills = _oom_kills()
         self._oom_seen_s: float | None = None
 
@@ -26,19 +29,39 @@ class MemoryWatch:
             return self._peak_bytes
         return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None
 
-    def check(self, members: Sequence[int], now_s: float, group: Group | None = None) -> str | None:
-        """Look once; a sentence if the attempt is over its limit.
+    def check(
+        self, members: Sequence[int], usage: Usage, files_bytes: int, now_s: float, group: Group | None = None
+    ) -> str | None:
+        """Take in one look; a sentence if the attempt is over its limit.
 
-        A control group counts shared pages once; the sum over processes counts them for each.
+        A control group counts shared pages once.  Without one they are counted exactly only where the quick sum, in
+        which each process has them, is over the limit.
+
+        Args:
+            files_bytes: what files in main memory take, mapped or not.
         """
         counted_bytes = group.memory_bytes() if group else None
-        used_bytes = memory_bytes(members) if counted_bytes is None else counted_bytes
+        used_bytes = usage.memory_bytes(files_bytes) if counted_bytes is None else counted_bytes
+        if counted_bytes is None and self._is_over(used_bytes):
+            if now_s < self._next_exact_s and used_bytes < self._next_exact_bytes:
+                return None
+            used_bytes = self._count_exactly(members, used_bytes, files_bytes, now_s)
         self._looks += 1
         self._peak_bytes = max(self._peak_bytes, used_bytes)
         self._look_for_oom_kills(now_s)
-        if self._limit_bytes is None or used_bytes <= self._limit_bytes:
-            return None
+        if not self._is_over(used_bytes):
+            return self.killed_at_limit(group)  # version 1 kills one process and lets the others go on
         return self._over(f"used {used_bytes / 2**30:.2f} GiB of main memory, more than its limit of")
+
+    def _is_over(self, used_bytes: int) -> bool:
+        return self._limit_bytes is not None and used_bytes > self._limit_bytes
+
+    def _count_exactly(self, members: Sequence[int], sum_bytes: int, files_bytes: int, now_s: float) -> int:
+        began_s = time.monotonic()
+        used_bytes = proportional(members).memory_bytes(files_bytes)
+        self._next_exact_s = now_s + (time.monotonic() - began_s) / _EXACT_SHARE
+        self._next_exact_bytes = sum_bytes + (self._limit_bytes or 0) // 8  # it grows: look at once
+        return used_bytes
 
     def killed_at_limit(self, group: Group | None) -> str | None:
         """A sentence if the kernel held the attempt to its limit, faster than we can look (F75)."""

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -165,31 +165,19 @@ def ignores(pid: int, number: int) -> bool:
     return _signal_in_mask(pid, "SigIgn", number)
 
 
-def memory_bytes(pids: Iterable[int]) -> int:
-    """Anonymous and shared memory of these processes together.
-
-    Mapped files are left out: each rank maps the same gigabytes of libraries, and the kernel can drop them.
-    """
-    total = 0
-    for pid in pids:
-        for line in _status_lines(pid):
-            if line.startswith(("RssAnon:", "RssShmem:")):
-                total += int(line.split()[1]) * 1024
-    return total
+def status_lines(pid: int, name: str = "status") -> list[str]:
+    """The lines of a file of /proc; none where the process has gone or does not show it."""
+    try:
+        return _read(f"/proc/{pid}/{name}").splitlines()
+    except OSError:
+        return []
 
 
 def _signal_in_mask(pid: int, field: str, number: int) -> bool:
-    for line in _status_lines(pid):
+    for line in status_lines(pid):
         if line.startswith(field):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
-
-
-def _status_lines(pid: int) -> list[str]:
-    try:
-        return _read(f"/proc/{pid}/status").splitlines()
-    except OSError:
-        return []
 
 
 def _start_ticks(pid: int) -> int | None:

@@ -11,6 +11,7 @@ from orchestrator.supervisor import cgroup, sandbox
 from orchestrator.supervisor.child import start_child
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.launch import Launch
+from orchestrator.supervisor.process_limit import hold_processes
 from orchestrator.supervisor.processes import (
     ProcessId,
     children,
@@ -33,12 +34,22 @@ class Run:
     """What was started, and who of it is a rank."""
 
     def __init__(
-        self, launch: Launch, child: ProcessId, init: ProcessId | None, group: cgroup.Group | None = None
+        self,
+        launch: Launch,
+        child: ProcessId,
+        init: ProcessId | None,
+        group: cgroup.Group | None = None,
+        *,
+        holds_processes: bool = False,
     ) -> None:
         self.child = child  # bubblewrap; at level 0 the only rank, torchrun or the starter
         self.group = group  # from level 2 on
         self.init = init  # of the sandbox, in the host's pids; None at level 0
+        self.holds_processes = (
+            holds_processes  # the kernel refuses more than its limit, without a control group
+        )
         self._launch = launch
+        self._memory_folders = sandbox.memory_folders(launch) if init is not None else []
         self._ranks: dict[int, ProcessId] = {}
         self._top: ProcessId | None = None
         self._killed_s: float | None = None
@@ -77,6 +88,10 @@ class Run:
     def members(self) -> list[int]:
         """Every process of the attempt; orphans come back to us, the subreaper."""
         return descendants(os.getpid())
+
+    def files_bytes(self) -> int:
+        """What files in the sandbox's own memory take, such as those of /dev/shm; 0 where there is none."""
+        return 0 if self.init is None else sandbox.files_bytes(self._memory_folders, self.init.pid)
 
     def kill(self) -> None:
         """SIGKILL everything; the caller reaps, and calls again until nothing is left."""
@@ -156,31 +171,40 @@ def _start_bare(launch: Launch, folder: AttemptFolder, environment: dict[str, st
 
 def _start_in_sandbox(launch: Launch, folder: AttemptFolder, environment: dict[str, str]) -> Run:
     info, tell = os.pipe()
+    wait, go = os.pipe()
     group = _make_group(launch) if launch.level > 1 else None
     filter_fd = sandbox.open_filter(launch)
+    given = [tell, wait] if filter_fd is None else [tell, wait, filter_fd]
     try:
         pid = start_child(
             sandbox.command(
-                launch, folder, sandbox.confined(launch, folder, run_command(launch)), tell, filter_fd
+                *(launch, folder, sandbox.confined(launch, folder, run_command(launch))),
+                info_fd=tell,
+                wait_fd=wait,
+                filter_fd=filter_fd,
             ),
             environment,
             folder=launch.work,
             log=folder.launcher_log,
             open_files=launch.open_files,
-            keep_fds=(tell,) if filter_fd is None else (tell, filter_fd),
+            keep_fds=given,
             join=group.join_files if group else (),
         )
-        os.close(tell)
+        os.close(given.pop(0))
         init = _read_init(info)
+        held = group is None and _hold(launch, init)
     except BaseException:
         if group is not None:
             group.remove()
         raise
     finally:
-        os.close(info)
-        if filter_fd is not None:
-            os.close(filter_fd)
-    return Run(launch, _identify_child(pid), init, group)
+        for fd in (info, go, *given):  # once `go` is closed, bubblewrap goes on
+            os.close(fd)
+    return Run(launch, _identify_child(pid), init, group, holds_processes=held)
+
+
+def _hold(launch: Launch, init: ProcessId | None) -> bool:
+    return init is not None and launch.pids is not None and hold_processes(init, launch.pids)
 
 
 def _make_group(launch: Launch) -> cgroup.Group:

@@ -7,11 +7,10 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.supervisor import orders, rank_reports
-from orchestrator.supervisor.cgroup import Group
 from orchestrator.supervisor.child import IGNORED_BY_SUPERVISOR
 from orchestrator.supervisor.disk import DiskWatch, is_full
 from orchestrator.supervisor.ending import Ending, rank_rows
@@ -22,8 +21,8 @@ from orchestrator.supervisor.hang import HangWatch
 from orchestrator.supervisor.heartbeat import Heartbeat
 from orchestrator.supervisor.kernel import become_subreaper
 from orchestrator.supervisor.launch import BadLaunch, Launch, read_launch
+from orchestrator.supervisor.limits import LimitsWatch
 from orchestrator.supervisor.log_caps import LogCap
-from orchestrator.supervisor.memory import MemoryWatch
 from orchestrator.supervisor.processes import identify, name_of
 from orchestrator.supervisor.reaping import ReapingWatch
 from orchestrator.supervisor.records import read_record, write_record
@@ -32,6 +31,7 @@ from orchestrator.supervisor.stopping import Stopping, ask_for_checkpoint, ask_f
 from orchestrator.supervisor.unseen import explain_unseen
 
 _TICK_S = 0.1
+_FAST_TICK_S = 0.02  # while a log grows by a good part of its cap between two ticks
 _LOCK_PATIENCE_S = 0.1  # a reader that tests the lock holds it for microseconds
 _STACKS_S = 1.0  # for the ranks to print their stacks before they are killed
 _TAIL_BYTES = 8192
@@ -75,8 +75,7 @@ class Supervision:
         self._cut_short = False  # torchrun had nothing left to do, so we ended it
         self._stopping: Stopping | None = None
         self._stop_row: dict[str, object] | None = None
-        self._over_memory: str | None = None
-        self._over_limit: str | None = None
+        self._over_disk: str | None = None
         self._hang: str | None = None
         self._unreaped: str | None = None
         self._reaping_watch = ReapingWatch()
@@ -86,9 +85,9 @@ class Supervision:
     def run(self, secrets_fd: int) -> None:
         """Start and watch the ranks until none of their processes is left."""
         self._launch = launch = read_launch(self._folder)
-        self._memory = MemoryWatch(launch.memory_bytes)
-        self._pids = launch.pids
+        self._limits = LimitsWatch(launch)
         written = [launch.work, launch.checkpoints, launch.output]
+        written += [self._folder.logs, self._folder.errors, self._folder.finished, self._folder.metrics]
         self._disk = DiskWatch(written, launch.disk_bytes, self._started_s)
         self._caps = _log_caps(self._folder, launch)
         self._hang_watch = _hang_watch(self._folder, launch, self._started_s)
@@ -148,7 +147,8 @@ class Supervision:
             if now_s >= next_look_s:
                 next_look_s = now_s + 1.0
                 self._look(run, now_s)
-            signal.sigtimedwait({signal.SIGCHLD}, _TICK_S)
+            fast = self._look_often(run, now_s)
+            signal.sigtimedwait({signal.SIGCHLD}, _FAST_TICK_S if fast else _TICK_S)
 
     def _only_torchrun_left(self, run: Run) -> bool:
         """Whether all ranks are gone and how they ended is written down.
@@ -186,6 +186,25 @@ class Supervision:
                 self._stopping = Stopping(order, time.monotonic())
                 self._stop_row = {"reason": order.reason, "at": time.time()}
 
+    def _look_often(self, run: Run, now_s: float) -> bool:
+        """Each tick, what can grow by gigabytes a second; returns whether a log grows fast."""
+        fast = False
+        try:
+            for cap in self._caps.values():
+                fast |= cap.enforce()
+            if self._is_free_to_end():
+                self._limits.check(run, now_s)
+        except OSError:
+            traceback.print_exc()
+        if self._is_free_to_end() and (self._limits.over_memory or self._limits.over_limit):
+            self._kill_at_s = now_s
+            run.kill()
+        return fast
+
+    def _is_free_to_end(self) -> bool:
+        """Whether nothing else has decided yet how this run ends."""
+        return self._stopping is None and self._kill_at_s is None and self._top is None
+
     def _look(self, run: Run, now_s: float) -> None:
         """Each second; what fails here must not end a training."""
         try:
@@ -193,23 +212,17 @@ class Supervision:
                 self._tell_undying(run)
                 return
             self._heartbeat.beat()
-            for cap in self._caps.values():
-                cap.enforce()
-            members = run.members()
-            over = self._memory.check(members, now_s, run.group)
-            beyond = _too_many(members, self._pids) or self._disk.check(now_s)
+            full = self._disk.check(now_s)
             run.ranks()  # found early: a rank may later overwrite the memory its environment is read from
             hang = self._hang_watch.check(now_s) if self._hang_watch else None
             unreaped = self._reaping_watch.check(run)
         except OSError:
             traceback.print_exc()
             return
-        if self._stopping is not None or self._kill_at_s is not None:
+        if not self._is_free_to_end():
             return
-        if over:
-            self._over_memory, self._kill_at_s = over, now_s
-        elif beyond:
-            self._over_limit, self._kill_at_s = beyond, now_s
+        if full:
+            self._over_disk, self._kill_at_s = full, now_s
         elif unreaped:
             self._unreaped, self._kill_at_s = unreaped, now_s
         elif hang:
@@ -244,15 +257,30 @@ class Supervision:
             "started_at": self._started_at,
             "ended_at": time.time(),
             "run_s": ended_s - self._started_s,
-            "peak_memory_bytes": self._memory.peak_bytes if launch else None,
-            "dropped_bytes": _dropped_bytes(self._caps) if launch else {},
+            "peak_memory_bytes": self._limits.memory.peak_bytes if launch else None,
+            "dropped_bytes": self._dropped_bytes(launch) if launch else {},
         }
+
+    def _dropped_bytes(self, launch: Launch) -> dict[str, int]:
+        """By rank what its log lacks: taken out of its middle, or lost while the disk was full."""
+        lost = rank_reports.read_lost_bytes(self._folder, launch.ranks)
+        for name, cap in self._caps.items():
+            try:
+                cap.enforce(at_end=True)  # what was written since the last look
+            except OSError:
+                traceback.print_exc()
+            if name is not None:
+                lost[name] = lost.get(name, 0) + cap.dropped_bytes
+        return {str(rank): count for rank, count in lost.items() if count}
 
     def _ending(self, launch: Launch, infra: str | None, now_s: float) -> Ending:
         folder, ranks = self._folder, range(launch.ranks)
         group = self._run.group if self._run else None
         finished = rank_reports.read_finished(folder, launch.ranks)
         errors = rank_reports.read_errors(folder, launch.ranks)
+        limits, memory = self._limits, self._limits.memory
+        tails = {rank: rank_reports.read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks}
+        words = " ".join([*(error.message for error in errors.values()), *tails.values()])
         return Ending(
             launch.ranks,
             top=None if self._cut_short else _top_code(self._top, launch, finished),
@@ -264,30 +292,17 @@ class Supervision:
             stop_heard=self._stopping.heard if self._stopping else False,
             stop_outlasted_s=self._stopping.outlasted_s if self._stopping else None,
             infra=infra,
-            over_memory=self._over_memory or self._memory.killed_at_limit(group),
-            over_limit=self._over_limit,
-            at_limit=_refused_forks(group, launch) or explain_unseen(launch, errors.values()),
+            over_memory=limits.over_memory or memory.killed_at_limit(group),
+            over_limit=limits.over_limit or self._over_disk,
+            at_limit=limits.met_processes(self._run, words) or explain_unseen(launch, errors.values()),
             hang=self._hang,
             unreaped=self._unreaped,
-            oom_killed=self._memory.kernel_was_killing(now_s, group),
+            oom_killed=memory.kernel_was_killing(now_s, group),
             disk_full=is_full(launch.work),
             started_ranks=sum(folder.log(rank).exists() for rank in ranks),
-            tails={rank: rank_reports.read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks},
+            tails=tails,
             launcher_tail=rank_reports.read_tail(folder.launcher_log, _TAIL_BYTES),
         )
-
-
-def _too_many(members: Sequence[int], limit: int | None) -> str | None:
-    """A bomb of processes, where no control group stops it at once."""
-    if limit is None or len(members) <= limit:
-        return None
-    return f"The run had {len(members):,} processes, more than its limit of {limit:,}."
-
-
-def _refused_forks(group: Group | None, launch: Launch) -> str | None:
-    if group is None or launch.pids is None or not group.refused_forks():
-        return None
-    return f"It had met its limit of {launch.pids:,} processes and threads."
 
 
 def _top_code(code: int | None, launch: Launch, finished: Mapping[int, int]) -> int | None:
@@ -334,12 +349,6 @@ def _log_caps(folder: AttemptFolder, launch: Launch) -> dict[int | None, LogCap]
     paths: dict[int | None, Path] = {rank: folder.log(rank) for rank in range(launch.ranks)}
     paths[None] = folder.launcher_log
     return {rank: LogCap(path, launch.log_bytes) for rank, path in paths.items()}
-
-
-def _dropped_bytes(caps: Mapping[int | None, LogCap]) -> dict[str, int]:
-    return {
-        str(rank): cap.dropped_bytes for rank, cap in caps.items() if rank is not None and cap.dropped_bytes
-    }
 
 
 def _hang_watch(folder: AttemptFolder, launch: Launch, now_s: float) -> HangWatch | None:

@@ -1,12 +1,20 @@
 """What a run may use of the machine, and what happens when it wants more."""
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from orchestrator.supervisor import cgroup, seccomp
 from orchestrator.supervisor.disk import DiskWatch
+from orchestrator.supervisor.memory import MemoryWatch
+from orchestrator.supervisor.processes import descendants
+from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.usage import measure
 from tests.supervisor.conftest import Attempt
 
 MakeAttempt = Callable[..., Attempt]
@@ -18,7 +26,7 @@ while True:
         if os.fork() == 0:
             time.sleep(60)
     except OSError as error:
-        raise SystemExit(7) from error
+        raise RuntimeError("no more processes") from error
 """
 
 
@@ -42,7 +50,94 @@ def test_t15_without_a_control_group_a_bomb_is_seen_and_ended(
     record = make_attempt(slow_bomb, level=1, limits={"pids": 40}).run()
 
     assert record["kind"] == "user_error"
-    assert "more than its limit of 40" in record["detail"]
+    assert "its limit of 40" in record["detail"]
+
+
+@pytest.mark.slow
+def test_threads_count_to_the_limit_as_processes_do(make_attempt: MakeAttempt, level: int) -> None:
+    """Refused by the kernel, or ended where it does not keep the limit."""
+    script = (
+        "import threading, time\n"
+        "for _ in range(200):\n    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        "time.sleep(600)"
+    )
+
+    record = make_attempt(script, level=level, limits={"pids": 100}).run()
+
+    assert record["kind"] == "user_error"
+    assert "limit of 100" in record["detail"]
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_a_run_at_its_limit_on_processes_takes_none_from_its_neighbours(make_attempt: MakeAttempt) -> None:
+    """They have the same user; for root, the kernel keeps no such limit."""
+    holds = "import os, time\nfor _ in range({}):\n    if os.fork() == 0:\n        time.sleep(600)\nprint('ready', flush=True)\ntime.sleep(600)"
+    attempts = [make_attempt(holds.format(30), level=1, limits={"pids": 40}) for _ in range(2)]
+    for attempt in attempts:
+        attempt.start()
+    for attempt in attempts:
+        attempt.wait_for_line("ready")
+
+    assert all(read_record(attempt.folder.exit) is None for attempt in attempts)
+
+
+def test_memory_that_forked_workers_share_is_counted_once(tmp_path: Path) -> None:
+    program = (
+        "import os, time\nheld = bytearray(64 << 20)\n"
+        "for _ in range(4):\n    if os.fork() == 0:\n        print('forked', flush=True)\n        time.sleep(600)\n"
+        "time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        for _ in range(4):
+            parent.stdout.readline()
+        family = [parent.pid, *descendants(parent.pid)]
+        watch = MemoryWatch(160 << 20)
+        usage = measure(family)
+        try:
+            assert usage.memory_bytes() > 5 * 64 << 20
+            assert watch.check(family, usage, 0, 0.0) is None
+            assert MemoryWatch(60 << 20).check(family, usage, 0, 0.0) is not None
+        finally:
+            for pid in reversed(family):
+                os.kill(pid, signal.SIGKILL)
+
+    assert watch.peak_bytes is not None
+
+
+@pytest.mark.slow
+def test_a_run_that_takes_memory_by_forking_is_ended(make_attempt: MakeAttempt, level: int) -> None:
+    script = (
+        "import os, time\n"
+        "for _ in range(8):\n    if os.fork() == 0:\n        held = bytearray(64 << 20)\n        time.sleep(600)\n"
+        "time.sleep(600)"
+    )
+
+    record = make_attempt(script, level=level, limits={"memory_bytes": 256 << 20}).run()
+
+    assert record["kind"] == "oom_cpu"
+    assert "its limit of 0.25 GiB" in record["detail"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_bwrap")
+def test_files_in_the_sandboxes_memory_count_as_memory(make_attempt: MakeAttempt) -> None:
+    """Each folder alone has room for them, and no process maps them."""
+    script = (
+        "import time\n"
+        "for folder in ('/dev/shm', '/tmp'):\n    open(folder + '/big', 'wb').write(bytes(100 << 20))\n"
+        "time.sleep(600)"
+    )
+
+    record = make_attempt(script, level=1, limits={"memory_bytes": 160 << 20}).run()
+
+    assert record["kind"] == "oom_cpu"
+
+
+def test_a_log_beside_the_ranks_counts_to_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b"x" * (2 << 20))
+
+    assert DiskWatch([tmp_path / "metrics.jsonl"], 1 << 20, 0.0).check(10.0)
 
 
 def test_f75_the_kernel_holds_a_run_to_its_memory(make_attempt: MakeAttempt, needs_groups: None) -> None:

@@ -704,6 +704,21 @@ def test_f90_a_log_over_its_limit_loses_its_middle(make_attempt: MakeAttempt, le
     assert log.stat().st_blocks * 512 <= 1 << 20
 
 
+def test_a_log_without_newlines_that_its_run_ends_on_is_within_its_limit(
+    make_attempt: MakeAttempt, level: int
+) -> None:
+    """However much was written since the last look."""
+    script = "import os\nfor _ in range(64):\n    os.write(1, b'x' * (1 << 20))"
+    attempt = make_attempt(script, level=level)
+
+    record = attempt.run()
+
+    log = attempt.folder.log(0)
+    assert log.stat().st_size == 64 << 20
+    assert log.stat().st_blocks * 512 <= 1 << 20
+    assert record["dropped_bytes"]["0"] >= 63 << 20
+
+
 @pytest.mark.slow
 def test_a_run_over_its_memory_limit_is_ended_and_told_so(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(
