@@ -72,6 +72,20 @@ def peak_bytes(footprint: Footprint, plan: Plan, optimizer: OptimizerCost) -> fl
     return kept + max(working, gradients + scratch / shares.optimizer)
 
 
+def saved_copy_bytes(footprint: Footprint, plan: Plan, optimizer: OptimizerCost) -> float:
+    """What the checkpointer keeps in host memory from the first step on: a copy of all that it saves.
+
+    Of a rank that writes: its part where the strategy saves parts, else everything, on rank 0.
+    """
+    saved = footprint.parameter_bytes + optimizer.states * footprint.trainable_bytes
+    match plan.strategy:
+        case "zero2" | "fsdp":
+            saved /= plan.dp
+        case "tensor":
+            saved /= plan.tp
+    return saved + footprint.buffer_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class _Shares:
     """Over how many ranks each part of the state is divided."""

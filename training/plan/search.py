@@ -12,7 +12,7 @@ from training.plan import cost
 from training.plan.candidates import list_plans
 from training.plan.fixed import fixed_plan
 from training.plan.hardware import Hardware
-from training.plan.memory import Footprint, OptimizerCost, peak_bytes
+from training.plan.memory import Footprint, OptimizerCost, peak_bytes, saved_copy_bytes
 from training.plan.table import Candidate, PlanTable, format_s, say_bytes, say_names, summarise
 from training.plan.tracing import measure_optimizer, trace_step
 from training.plan.types import CheckpointingName, Plan, PrecisionName
@@ -142,6 +142,8 @@ def _judge(workload: Workload, plan: Plan, hardware: Hardware) -> Candidate:
     if footprint.unused and plan.strategy in ("ddp", "zero1"):
         plan = replace(plan, find_unused_parameters=True)
     needed = peak_bytes(footprint, plan, workload.optimizer)
+    if hardware.kind == "cpu":  # the memory of the host is the device's own
+        needed += saved_copy_bytes(footprint, plan, workload.optimizer)
     return Candidate(
         plan=plan,
         memory_bytes=needed,

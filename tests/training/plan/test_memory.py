@@ -6,7 +6,11 @@ from torch import nn
 
 from benchmarks.models import make_mlp, measure_peak_bytes
 from tests.training.plan.models import make_case
-from training.plan.memory import peak_bytes
+from tests.training.plan.test_search import hardware
+from training.checkpoint.host_copy import HostCopy
+from training.config import TrainConfig
+from training.plan.memory import peak_bytes, saved_copy_bytes
+from training.plan.search import Workload, search
 from training.plan.tracing import CannotEstimate, measure_optimizer, trace_step
 from training.plan.types import Plan
 
@@ -70,6 +74,48 @@ def test_offload_and_stages_need_less_on_the_device():
 
     for plan in smaller:
         assert peak_bytes(footprint, plan, ADAM) < peak_bytes(footprint, alone, ADAM)
+
+
+@pytest.mark.parametrize("name", ["gpt", "residual", "mlp"])
+def test_the_copy_of_a_checkpoint_is_as_large_as_estimated(name):
+    model, sample, loss_fn = make_case(name)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loss_fn(model(sample[0].expand(2, *sample[0].shape)), sample[1].expand(2, *sample[1].shape)).backward()
+    optimizer.step()
+    copy = HostCopy()
+    copy.take({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    held_bytes = sum(buffer.nbytes for buffer in copy._buffers.values())
+
+    estimate = saved_copy_bytes(trace_step(model, sample, loss_fn), Plan(batch_size=2), ADAM)
+
+    assert estimate == pytest.approx(held_bytes, rel=0.02)
+
+
+def test_on_the_host_the_copy_of_a_checkpoint_counts_as_memory_of_the_device():
+    model, sample, loss_fn = make_case("gpt")
+    workload = Workload.of(model, sample, loss_fn, None, 4096, on_gpu=False)
+    footprint, plan = trace_step(model, sample, loss_fn), Plan(batch_size=8)
+    step_bytes, copy_bytes = peak_bytes(footprint, plan, ADAM), saved_copy_bytes(footprint, plan, ADAM)
+    config = TrainConfig(strategy="single", batch_size=8)
+
+    on_cpu, on_gpu = (
+        search(workload, config, hardware(1000, kind=kind)).chosen.memory_bytes for kind in ("cpu", "cuda")
+    )
+
+    assert on_cpu == pytest.approx(step_bytes + copy_bytes)
+    assert on_gpu == pytest.approx(step_bytes)
+
+
+def test_ranks_that_save_their_own_part_keep_a_copy_of_no_more():
+    model, sample, loss_fn = make_case("mlp")
+    footprint = trace_step(model, sample, loss_fn)
+    whole, zero1, fsdp = (
+        saved_copy_bytes(footprint, Plan(strategy=strategy, dp=2), ADAM)
+        for strategy in ("ddp", "zero1", "fsdp")
+    )
+
+    assert zero1 == whole
+    assert fsdp == whole / 2
 
 
 @pytest.mark.parametrize(
