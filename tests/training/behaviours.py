@@ -126,7 +126,7 @@ def be_slow(name: str, rank: int, folder: Path) -> Any:
     """Rank 1 takes a time for each sample, rank 0 a third of it."""
     model, data = make_model(1), Noted()
     model.register_forward_pre_hook(
-        lambda module, inputs: time.sleep(len(inputs[0]) * (0.0015 if rank else 0.0005))
+        lambda module, inputs: time.sleep(len(inputs[0]) * (0.006 if rank else 0.002))
     )
     even = fit(f"{name}-even", rank, folder, model, make_data(), strategy="ddp", epochs=12)
     result = fit(name, rank, folder, model, data, strategy="ddp", load_balance=True, epochs=8)
@@ -137,7 +137,7 @@ class Lazy(Block):
     """A block whose time its parameters do not tell."""
 
     def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
-        time.sleep(0.004)
+        time.sleep(0.012)
         return super().forward(x, scale=scale)
 
 

@@ -10,10 +10,18 @@ from typing import Any
 
 import pytest
 
+from tests.training.started import PATIENCE_S
 from training.report import Reporter
 
 REPOSITORY = Path(__file__).parents[2]
 Lines = Callable[[], list[dict[str, Any]]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests here that start processes wait for them as long as ``PATIENCE_S``, twice at most."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(2 * PATIENCE_S + 60))
 
 
 @pytest.fixture(autouse=True)

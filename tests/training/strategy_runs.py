@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.utils.data import TensorDataset
 
+from tests.training.started import PATIENCE_S
 from training import TrainConfig, Trainer
 from training.report import Reporter
 from training.state import LossFn
@@ -199,7 +200,7 @@ def run_rank(run_case: RunCase, rank: int, ranks: int, folder: Path, names: list
             init_method=f"file://{folder / 'store'}",
             rank=rank,
             world_size=ranks,
-            timeout=timedelta(seconds=60),
+            timeout=timedelta(seconds=PATIENCE_S),
         )
     for name in names:
         result = run_case(name, rank, folder)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tests.training.conftest import Lines
+from tests.training.started import PATIENCE_S
 from training.launch import WarmLauncher
 from training.memory.autotune import (
     DoesNotFit,
@@ -206,7 +207,7 @@ def test_f74_one_rank_alone_out_of_memory_hangs_nobody_and_all_agree(
                 SCRIPT, ranks=2, cwd=tmp_path, output=file,
                 env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **environment},
             )  # fmt: skip
-            assert ranks.wait(60) == [0, 0], output.read_text()
+            assert ranks.wait(PATIENCE_S) == [0, 0], output.read_text()
         return [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
 
     plenty = run()
@@ -238,7 +239,7 @@ def test_f74_where_others_wait_for_a_rank_without_memory_all_end_at_once(
             SCRIPT.with_name("short_rank.py"), [strategy, place], ranks=2, cwd=tmp_path, output=file,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
-        codes = ranks.wait(30)
+        codes = ranks.wait(PATIENCE_S)
 
     assert codes[1] == 1, output.read_text()
     assert codes[0] != 0

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.training.started import PATIENCE_S
 from training.checkpoint import Checkpointer, store
 from training.checkpoint.store import CheckpointError, CheckpointRefused
 from training.report import Reporter
@@ -65,12 +66,13 @@ def test_the_manifest_names_what_it_needs(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("BERTH_ATTEMPT", "3")
     monkeypatch.setenv("WORLD_SIZE", "2")
     checkpointer = Checkpointer(strategy="ddp")
+    before_s = time.time()
 
     save_steps(checkpointer, 120)
 
     manifest = json.loads((tmp_path / "kept" / "3-120" / "manifest.json").read_text())
     size = (tmp_path / "kept" / "3-120" / "state.pt").stat().st_size
-    assert abs(manifest.pop("created") - time.time()) < 30
+    assert before_s <= manifest.pop("created") <= time.time()
     (entry,) = manifest.pop("files")
     assert (entry["path"], entry["size"], len(entry["sha256"])) == ("state.pt", size, 64)
     assert manifest == {
@@ -365,7 +367,7 @@ def test_f50_a_write_that_fails_leaves_the_old_one_and_the_training_goes_on(
 ) -> None:
     process = start_python(WRITE_UNTIL_FULL, limit_bytes, BERTH_METRICS_FILE="m")
 
-    assert process.wait(60) == 0, process.communicate()
+    assert process.wait(PATIENCE_S) == 0, process.communicate()
     assert names_in(tmp_path / "checkpoints") == ["1-1"]
     event = next(line for line in (tmp_path / "m").read_text().splitlines() if "checkpoint_failed" in line)
     assert (json.loads(event)["step"], json.loads(event)["reason"]) == (
@@ -380,7 +382,7 @@ def test_f50_after_the_disk_has_room_again_the_next_save_is_kept(
 ) -> None:
     process = start_python(WRITE_UNTIL_FULL, 5000, "again", BERTH_METRICS_FILE="m")
 
-    assert process.wait(60) == 0, process.communicate()
+    assert process.wait(PATIENCE_S) == 0, process.communicate()
     assert names_in(tmp_path / "checkpoints") == ["1-1", "1-3"]
 
 
@@ -412,7 +414,7 @@ def save_for_ever(step):
         checkpointer.save({"weight": torch.full((100_000,), float(step))}, step)
 
 draw, newest, cut_short, kills = np.random.default_rng(19), 0, 0, 0
-while kills < int(sys.argv[1]) or newest <= 50:  # on a busy machine a life may be too short for a save
+while kills < int(sys.argv[1]) or newest <= 50 or cut_short <= 50:  # a life may be too short for a save
     kills += 1
     child = os.fork()  # here only torch's import is shared: no thread runs yet
     if child == 0:
@@ -441,7 +443,7 @@ def test_f19_after_a_kill_at_any_of_200_moments_the_newest_checkpoint_loads(
 ) -> None:
     process = start_python(KILL_WRITERS, 200)
 
-    output, errors = process.communicate(timeout=150)
+    output, errors = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 0, errors
     newest, cut_short = map(int, output.split())

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.training.started import PATIENCE_S
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ENTRY = Path(__file__).parents[2] / "training" / "entry.py"
 StartPython = Callable[..., subprocess.Popen[str]]
@@ -25,7 +27,7 @@ def run(start_python: StartPython) -> Callable[..., str]:
             process = start_python("from torch.distributed.run import main; main()", *what)
         else:
             process = start_python(*what, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-        output, errors = process.communicate(timeout=150)
+        output, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, errors
         return output
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.started import PATIENCE_S
+
 REPOSITORY = Path(__file__).parents[2]
 KILLS = 20  # `make bench NAME=resume` kills 100 times
 
@@ -21,7 +23,7 @@ def test_f17_every_kill_resumes_bit_by_bit_with_each_sample_once(workers: int) -
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.started import PATIENCE_S
 from training.launch import LaunchError, WarmLauncher, rank_environment, torchrun_command
 
 TELL = """
@@ -48,7 +49,7 @@ def test_ranks_get_torchruns_environment_and_nothing_of_the_launchers(
             script, ["a b", "c"], ranks=2, cwd=tmp_path, output=file,
             env={"MINE": "1", "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]},
         )  # fmt: skip
-        assert ranks.wait(30) == [0, 0]
+        assert ranks.wait(PATIENCE_S) == [0, 0]
 
     told = sorted(
         (json.loads(line) for line in (tmp_path / "output").read_text().splitlines()), key=lambda t: t["RANK"]
@@ -67,7 +68,7 @@ def test_a_rank_that_fails_takes_the_others_along(
     with (tmp_path / "output").open("wb") as file:
         ranks = launcher.start(script, ["fail"], ranks=2, cwd=tmp_path, output=file)
 
-        assert ranks.wait(30) == [-9, 1]
+        assert ranks.wait(PATIENCE_S) == [-9, 1]
     assert "ValueError: as told" in (tmp_path / "output").read_text()
 
 
@@ -80,7 +81,7 @@ def test_ranks_end_with_who_started_them(launcher: WarmLauncher, script: Path, t
 
     ranks.kill()
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while any(Path(f"/proc/{pid}").exists() for pid in ranks.pids):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests.training.conftest import REPOSITORY
+from tests.training.started import PATIENCE_S
 
 FITS = """
 import os
@@ -39,7 +40,7 @@ def test_a_training_in_a_scripts_own_group_leaves_no_threads_behind(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
 
     threads = [int(word) for word in ended.stdout.split()]

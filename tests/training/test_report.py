@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import training
+from tests.training.started import PATIENCE_S
 from training import events
 from training.report import Reporter
 from training.report.sinks import ConsoleSink, FileSink
@@ -25,10 +26,12 @@ StartPython = Callable[..., subprocess.Popen[str]]
 
 
 def test_values_of_a_step_become_one_line(reporter: Reporter, lines: Lines) -> None:
+    before_s = time.time()
+
     reporter.report(step=10, loss=torch.tensor(0.5), lr=1e-3, total_steps=100)
 
     (line,) = lines()
-    assert abs(line.pop("time") - time.time()) < 10
+    assert before_s - 0.001 <= line.pop("time") <= time.time() + 0.001  # it is rounded
     assert line == {"step": 10, "loss": 0.5, "lr": 1e-3, "total_steps": 100}
 
 
@@ -86,7 +89,7 @@ def test_only_rank_0_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_lines_are_written_without_being_asked(reporter: Reporter, tmp_path: Path) -> None:
     reporter.report(step=1, loss=0.5)
 
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_S
     while not (tmp_path / "metrics.jsonl").read_text() and time.monotonic() < deadline:
         time.sleep(0.01)
 
@@ -125,17 +128,6 @@ def test_reporting_from_many_threads_loses_no_line(reporter: Reporter, lines: Li
         thread.join()
 
     assert len(lines()) == 2000
-
-
-def test_a_step_pays_less_than_20_us_for_a_report(reporter: Reporter) -> None:
-    loss = (torch.ones(3, requires_grad=True) * 2).sum()
-    times = []
-    for step in range(2000):
-        start = time.perf_counter()
-        reporter.report(step=step, loss=loss, lr=1e-3)
-        times.append(time.perf_counter() - start)
-
-    assert sorted(times)[1000] <= 20e-6
 
 
 def test_the_package_can_be_called_however_it_was_imported() -> None:
@@ -211,7 +203,7 @@ def test_without_a_metrics_file_the_newest_step_is_printed_at_most_once_a_second
 def test_lines_are_written_at_exit(tmp_path: Path, start_python: StartPython) -> None:
     process = start_python("import training.report as r; r.report(step=1, loss=0.5)", BERTH_METRICS_FILE="m")
 
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert json.loads((tmp_path / "m").read_text())["step"] == 1
 
 
@@ -227,7 +219,7 @@ r.report(step=2, loss=0.5); print("ready", flush=True); time.sleep(60)
 
     process.send_signal(signal.SIGTERM)
 
-    assert process.wait(20) == -signal.SIGTERM
+    assert process.wait(PATIENCE_S) == -signal.SIGTERM
     assert [json.loads(line)["step"] for line in (tmp_path / "m").read_text().splitlines()] == [1, 2]
 
 

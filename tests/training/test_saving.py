@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from tests.training.started import PATIENCE_S
 from training import TrainConfig, Trainer, saving
 from training.report import Reporter
 from training.trainer import Stopped
@@ -29,7 +30,7 @@ def fit(reporter: Reporter, folder: Path, **settings: Any) -> int:
 
 def when_told(lines: Lines, kind: str, act: Callable[[], object]) -> threading.Thread:
     def wait() -> None:
-        end_s = time.monotonic() + 30
+        end_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < end_s and not any(line.get("event") == kind for line in lines()):
             time.sleep(0.02)
         act()

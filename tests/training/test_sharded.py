@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata, TensorStorageMetadata
 
+from tests.training.started import PATIENCE_S
 from training.checkpoint import Checkpointer, index, sharded, store
 from training.checkpoint.host_copy import is_sharded
 from training.checkpoint.store import CheckpointError, CheckpointRefused
@@ -43,7 +44,7 @@ def run(launcher: WarmLauncher, tmp_path: Path) -> Run:
                 SCRIPT, [how, do, str(step)], ranks=ranks, cwd=tmp_path, output=file,
                 env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
-            codes = ranks_run.wait(60)
+            codes = ranks_run.wait(PATIENCE_S)
         assert codes == [0] * ranks, output.read_text()
         return output.read_text().splitlines()[-1]
 
@@ -83,7 +84,7 @@ def kept(launcher: WarmLauncher, tmp_path_factory: pytest.TempPathFactory) -> Pa
         ranks_run = launcher.start(
             SCRIPT, ["fsdp", "save", "10"], ranks=2, cwd=folder, env=environment, output=file
         )
-        assert ranks_run.wait(60) == [0, 0], (folder / "output").read_text()
+        assert ranks_run.wait(PATIENCE_S) == [0, 0], (folder / "output").read_text()
     return folder / "checkpoints" / "1-10"
 
 
@@ -217,7 +218,7 @@ def test_a_refused_checkpoint_ends_all_ranks_instead_of_starting_at_step_0(
             SCRIPT, ["fsdp", "load", "4"], ranks=2, cwd=tmp_path, output=output,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "BERTH_JOB_ID": "j"},
         )  # fmt: skip
-        codes = ranks.wait(60)
+        codes = ranks.wait(PATIENCE_S)
 
     said = (tmp_path / "output").read_text()
     assert 0 not in codes

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.started import PATIENCE_S
 from training.checkpoint import store
 from training.launch import WarmLauncher
 
@@ -44,7 +45,7 @@ def test_the_program_runs_on_one_device_and_on_two_and_resumes(
             started = launcher.start(
                 tmp_path / "learn.py", ranks=ranks, cwd=tmp_path, env=environment, output=file
             )
-            assert started.wait(60) == [0] * ranks, (tmp_path / f"output{ranks}").read_text()
+            assert started.wait(PATIENCE_S) == [0] * ranks, (tmp_path / f"output{ranks}").read_text()
 
     places = store.list_places(tmp_path / "checkpoints")
     assert [(place.attempt, place.step) for place in places] == [(2, 24), (1, 24)]

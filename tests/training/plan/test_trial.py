@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 from benchmarks.models import make_mlp
 from tests.training.plan.models import make_case
 from tests.training.plan.test_search import Same
+from tests.training.started import PATIENCE_S
 from training import TrainConfig, Trainer
 from training.config import ConfigError
 from training.launch import WarmLauncher
@@ -114,7 +115,7 @@ def test_ranks_try_the_best_plans_where_they_may_and_meet_again_for_each_call(tm
             ranks = launcher.start(
                 script, ranks=2, cwd=tmp_path, output=file, env={**os.environ, **variables}
             )
-            codes = ranks.wait(120)
+            codes = ranks.wait(PATIENCE_S)
     finally:
         launcher.stop()
 
