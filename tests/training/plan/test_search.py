@@ -64,7 +64,8 @@ class LeavesOut(torch.nn.Module):
         self.used, self.never = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.used(inputs)
+        output: torch.Tensor = self.used(inputs)
+        return output
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1"])
