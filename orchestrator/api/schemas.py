@@ -545,6 +545,7 @@ class LogLinesOut(BaseModel):
     rank: int
     total: int = Field(description="lines of the log; one that has no newline yet counts")
     end: int = Field(description="the byte behind the last whole line of this answer")
+    read_to: int = Field(description="the byte behind all of this answer, a line without a newline included")
     open: bool = Field(description="the last line of this answer has no newline yet")
     lines: list[LogLineOut]
 

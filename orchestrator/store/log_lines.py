@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.exceptions import Unavailable
 from orchestrator.store.durable import append_behind
-from orchestrator.store.logs import LONGEST_LINE_BYTES, display_text, dropped_line, next_data, read_piece
+from orchestrator.store.log_blocks import LineBlock, LineCursor, shown_part
+from orchestrator.store.logs import display_text
 from orchestrator.store.plain_file import open_plain
 
 EVERY = 1_000
@@ -20,8 +22,21 @@ SCAN_BYTES = 1 << 20
 FIRST_SCAN_BYTES = 64 << 10  # a page of lines seldom needs more
 MOST_BYTES_A_TURN = 64 << 20
 MOST_LINES = 5_000
+MOST_BYTES = 4 << 20  # of lines read at once; a page of the viewer's 200 fits, however long they are
+LAST = 1 << 62  # behind every line
 # Where line ``line`` (from 0) begins, and when it was seen; 24 bytes.
 ENTRY = np.dtype([("offset", "<u8"), ("line", "<u8"), ("time_s", "<f8")])
+
+HasLeft = Callable[[], bool]
+
+
+class ReaderLeft(Unavailable):
+    """Nobody waits for these lines any more; the answer reaches nobody."""
+
+
+def never() -> bool:
+    """For readers that wait to the end."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,47 +55,54 @@ class LineIndex:
         self._log, self._index = log, index
         entries = read_index(index)
         self._kept = len(entries)
-        # Up to where it was read, and where the line begins that has no newline yet.
-        self.offset = self._begin = int(entries["offset"][-1]) if len(entries) else 0
-        self._lines = int(entries["line"][-1]) if len(entries) else 0
+        self._cursor = _cursor_at(entries, LAST)
+
+    @property
+    def offset(self) -> int:
+        """Up to where the log was read."""
+        return self._cursor.at
 
     def seen(self, *, at_end: bool = False) -> int:
         """Whole lines up to where it was read; at the end one without a newline is whole too."""
-        return self._lines + (at_end and self.offset > self._begin)
+        return self._cursor.number + (at_end and self._cursor.open_line is not None)
 
     def extend(self, now_s: float, most_bytes: int = MOST_BYTES_A_TURN) -> int:
         """Index what was written since, about ``most_bytes`` of it; returns the number of whole lines."""
         try:
             fd = open_plain(self._log)
         except OSError:
-            return self._lines
+            return self._cursor.number
         try:
-            self._scan(fd, now_s, self.offset + most_bytes)
+            self._scan(fd, now_s, most_bytes)
         finally:
             os.close(fd)
-        return self._lines
+        return self._cursor.number
 
-    def _scan(self, fd: int, now_s: float, until: int) -> None:
+    def _scan(self, fd: int, now_s: float, most_bytes: int) -> None:
         found: list[tuple[int, int, float]] = []
-        size = os.fstat(fd).st_size
-        while self.offset < until:
-            # What the cap dropped may be terabytes; a log that was cut short has nothing new.
-            self.offset = max(self.offset, next_data(fd, self.offset, size))
-            if not (data := os.pread(fd, SCAN_BYTES, self.offset)):
-                break
-            ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
-            if len(ends):
-                first = -self._lines % EVERY or EVERY
-                found += [
-                    (self.offset + int(ends[at - 1]) + 1, self._lines + at, now_s)
-                    for at in range(first, len(ends) + 1, EVERY)
-                ]
-                self._lines += len(ends)
-                self._begin = self.offset + int(ends[-1]) + 1
-            self.offset += len(data)
+        before, read_bytes = -1, 0
+        while before < self.offset and read_bytes < most_bytes:
+            before = self.offset
+            for block in self._cursor.read(fd, SCAN_BYTES):
+                found += [(offset, line, now_s) for offset, line in _indexed(block)]
+            # What the cap dropped may be terabytes, and costs nothing.
+            read_bytes += min(self.offset - before, SCAN_BYTES)
         if found:
             append_behind(self._index, self._kept * ENTRY.itemsize, np.array(found, ENTRY).tobytes())
             self._kept += len(found)
+
+
+def _indexed(block: LineBlock) -> Iterator[tuple[int, int]]:
+    """Offset and number of every 1,000th line that begins behind a line of the block."""
+    behind = block.number + block.count
+    first = (block.number // EVERY + 1) * EVERY
+    if first > behind:
+        return
+    ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == 10)
+    for number in range(first, behind, EVERY):
+        yield block.offset + int(ends[number - block.number - 1]) + 1, number
+    if behind % EVERY == 0:
+        yield block.end, behind
 
 
 def read_index(index: Path) -> NDArray[np.void]:
@@ -92,56 +114,59 @@ def read_index(index: Path) -> NDArray[np.void]:
     return np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
 
 
-def count_lines(log: Path, index: Path) -> int:
-    """Lines of a log; one that has no newline yet counts. A log that is missing has none."""
+def _cursor_at(entries: NDArray[np.void], line: int) -> LineCursor:
+    """From the last indexed line at or before ``line`` on."""
+    place = int(np.searchsorted(entries["line"], line, side="right")) - 1
+    return (
+        LineCursor(int(entries["line"][place]), int(entries["offset"][place])) if place >= 0 else LineCursor()
+    )
+
+
+def count_lines(log: Path, index: Path, has_left: HasLeft = never) -> int:
+    """Lines of a log; one that has no newline yet counts. A log that is missing has none.
+
+    Raises:
+        ReaderLeft: ``has_left`` said so on the way.
+    """
     entries = read_index(index)
-    offset = int(entries["offset"][-1]) if len(entries) else 0
-    lines = int(entries["line"][-1]) if len(entries) else 0
-    last = b"\n"
-    try:
-        fd = open_plain(log)
-    except OSError:
-        return 0
-    try:
-        size = os.fstat(fd).st_size
-        while offset < size:
-            offset = next_data(fd, offset, size)
-            data = os.pread(fd, SCAN_BYTES, offset)
-            lines += data.count(b"\n")
-            last = data[-1:]  # none where a hole is left: that shows as a line
-            if not data:
-                break
-            offset += len(data)
-    finally:
-        os.close(fd)
-    return lines + (last != b"\n")
+    lines = int(entries["line"][-1]) if len(entries) and log.exists() else 0
+    for block in read_blocks(log, index, LAST, has_left):
+        lines = block.number + block.count
+    return lines
 
 
-def read_lines(log: Path, index: Path, first: int, count: int) -> list[LogLine]:
-    """Lines by number, a negative one from the end; fewer where the log ends, at most 5,000.
+def read_lines(log: Path, index: Path, first: int, count: int, has_left: HasLeft = never) -> list[LogLine]:
+    """Lines by number, a negative one from the end; fewer where the log ends, at most 5,000 or about 4 MiB.
 
     Where the cap dropped a part of the log, one line says so; what follows has the numbers that it had before.
+
+    Raises:
+        ReaderLeft: ``has_left`` said so on the way.
     """
     if first < 0:
-        first = max(0, count_lines(log, index) + first)
+        first = max(0, count_lines(log, index, has_left) + first)
     last = first + min(count, MOST_LINES)
     found: list[LogLine] = []
-    for block in read_blocks(log, index, first):
-        if block.number >= last or len(found) >= MOST_LINES:
+    size_bytes = 0
+    for block in read_blocks(log, index, first, has_left):
+        if block.number >= last or len(found) >= MOST_LINES or size_bytes >= MOST_BYTES:
             break
-        found += _cut(block, first, last)
+        lines = _cut(block, first, last)
+        size_bytes += sum(len(line.data) for line in lines)
+        found += lines
     return found[:MOST_LINES]
 
 
-def show_lines(log: Path, index: Path, first: int, count: int) -> dict[str, Any]:
+def show_lines(log: Path, index: Path, first: int, count: int, has_left: HasLeft = never) -> dict[str, Any]:
     """As ``read_lines``, as text that is safe to show; the fields are those of REST and of the websocket."""
-    total = count_lines(log, index)
+    total = count_lines(log, index, has_left)
     # Read after it was counted: a log that grew meanwhile has at least as many lines as are told.
-    lines = read_lines(log, index, first, count)
+    lines = read_lines(log, index, max(0, total + first) if first < 0 else first, count, has_left)
     last = lines[-1] if lines else None
     return {
         "total": max(total, last.number + 1) if last else total,
         "end": 0 if last is None else last.offset if last.is_open else last.end,
+        "read_to": 0 if last is None else last.end,
         "open": last is not None and last.is_open,
         "lines": [
             {"number": line.number, "offset": line.offset, "text": display_text(line.data)} for line in lines
@@ -149,55 +174,57 @@ def show_lines(log: Path, index: Path, first: int, count: int) -> dict[str, Any]
     }
 
 
-@dataclass(frozen=True, slots=True)
-class LineBlock:
-    """Consecutive whole lines of a log, each with its newline (of the last line of a log it may be missing)."""
-
-    number: int  # of the first line
-    offset: int
-    data: bytes
-
-
-def read_blocks(log: Path, index: Path, first: int = 0) -> Iterator[LineBlock]:
+def read_blocks(log: Path, index: Path, first: int = 0, has_left: HasLeft = never) -> Iterator[LineBlock]:
     """The log as blocks of at most about a MiB, from the last indexed line at or before ``first`` on.
 
     Where the cap dropped a part, a line says so; what follows has the numbers that it had before.
+
+    Raises:
+        ReaderLeft: ``has_left`` said so on the way.
     """
     entries = read_index(index)
-    place = int(np.searchsorted(entries["line"], first, side="right")) - 1
-    number = int(entries["line"][place]) if place >= 0 else 0
-    offset = at = int(entries["offset"][place]) if place >= 0 else 0
-    carry, scan_bytes = b"", FIRST_SCAN_BYTES
-    while (piece := read_piece(log, at, scan_bytes)).next_offset > at:
-        at, scan_bytes = piece.next_offset, min(2 * scan_bytes, SCAN_BYTES)
-        if piece.dropped_bytes:
-            if carry:
-                yield LineBlock(number, offset, carry + b"\n")
-            number, carry = number + bool(carry), b""
-            yield LineBlock(number, piece.offset, dropped_line(piece.dropped_bytes))
-            number, offset = _number_behind(log, entries, at, number + 1), at
-            continue
-        data = carry + piece.data
-        end = data.rfind(b"\n") + 1
-        if end:
-            yield LineBlock(number, offset, data[:end])
-            number += data.count(b"\n", 0, end)
-            offset += end
-        carry = data[end:]
-    if carry:
-        yield LineBlock(number, offset, carry)
+    cursor = _cursor_at(entries, first)
+    try:
+        fd = open_plain(log)
+    except OSError:
+        return
+    try:
+        yield from _blocks(fd, cursor, entries, has_left)
+    finally:
+        os.close(fd)
 
 
-def _number_behind(log: Path, entries: NDArray[np.void], at: int, least: int) -> int:
-    """The number of the line, or the end of one, that follows a dropped part: counted back from the next indexed one."""
-    place = int(np.searchsorted(entries["offset"], at))
+def _blocks(fd: int, cursor: LineCursor, entries: NDArray[np.void], has_left: HasLeft) -> Iterator[LineBlock]:
+    before, until, scan_bytes = -1, LAST, FIRST_SCAN_BYTES
+    while before < cursor.at:
+        if has_left():
+            raise ReaderLeft("The reader left before the log was read.")
+        if cursor.at == until:  # the next indexed line behind a dropped part
+            yield from cursor.end_line()
+            cursor.number, until = int(entries["line"][np.searchsorted(entries["offset"], until)]), LAST
+        before = cursor.at
+        blocks = cursor.read(fd, min(scan_bytes, until - before))
+        yield from blocks
+        scan_bytes = min(2 * scan_bytes, SCAN_BYTES)
+        if blocks and blocks[-1].is_mark:
+            until = _renumber(fd, cursor, entries)
+    if cursor.open_line is not None:
+        yield cursor.open_line
+
+
+def _renumber(fd: int, cursor: LineCursor, entries: NDArray[np.void]) -> int:
+    """Count the lines behind a dropped part back from the next indexed one; returns where that one begins."""
+    place = int(np.searchsorted(entries["offset"], cursor.at))
     if place == len(entries):
-        return least
-    until, between = int(entries["offset"][place]), 0
-    while at < until and (piece := read_piece(log, at, min(SCAN_BYTES, until - at))).data:
-        between += piece.data.count(b"\n")
-        at = piece.next_offset
-    return max(least, int(entries["line"][place]) - between)
+        return LAST
+    until, ahead = int(entries["offset"][place]), LineCursor(0, cursor.at)
+    before = -1
+    while before < ahead.at < until:
+        before = ahead.at
+        ahead.read(fd, min(SCAN_BYTES, until - before))
+    ahead.end_line()
+    cursor.number = max(cursor.number, int(entries["line"][place]) - ahead.number)
+    return until
 
 
 def _cut(block: LineBlock, first: int, last: int) -> list[LogLine]:
@@ -205,15 +232,15 @@ def _cut(block: LineBlock, first: int, last: int) -> list[LogLine]:
     number, offset = block.number, block.offset
     file = io.BytesIO(block.data)
     if first > number:
-        ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == 10)
-        if first - number > len(ends):
+        if first >= number + block.count:
             return []
+        ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == 10)
         offset += file.seek(int(ends[first - number - 1]) + 1)
         number = first
     lines: list[LogLine] = []
     for line in islice(file, last - number):  # unlike splitlines, it cuts at newlines only
-        is_open = not line.endswith(b"\n")
-        shown = line.removesuffix(b"\n")[:LONGEST_LINE_BYTES].rstrip(b"\r")
-        lines.append(LogLine(number, offset, shown, offset + len(line), is_open))
-        number, offset = number + 1, offset + len(line)
+        end = block.end if block.is_mark else offset + len(line)
+        start, shown = shown_part(line)
+        lines.append(LogLine(number, offset + start, shown, end, block.is_open))
+        number, offset = number + 1, end
     return lines

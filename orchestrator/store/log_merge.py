@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from orchestrator.store import log_lines, log_search
 from orchestrator.store.durable import append_behind
-from orchestrator.store.log_lines import MOST_LINES
+from orchestrator.store.log_lines import LAST, MOST_BYTES, MOST_LINES, HasLeft, never
 
 EVERY_S = 1.0
 # Lines of ``rank`` from ``first`` on, up to the merged line ``end``; 32 bytes.
@@ -77,8 +77,15 @@ def count_merged(path: Path) -> int:
     return int(blocks["end"][-1]) if len(blocks) else 0
 
 
-def read_merged(path: Path, log_of: LogOf, first: int, count: int) -> list[MergedLine]:
-    """Lines by number, a negative one from the end, at most 5,000; those that the cap dropped are left out."""
+def read_merged(
+    path: Path, log_of: LogOf, first: int, count: int, has_left: HasLeft = never
+) -> list[MergedLine]:
+    """Lines by number, a negative one from the end, at most 5,000 or about 4 MiB; those that the cap dropped are
+    left out.
+
+    Raises:
+        ReaderLeft: ``has_left`` said so on the way.
+    """
     blocks = read_blocks(path)
     total = int(blocks["end"][-1]) if len(blocks) else 0
     first = max(0, total + first) if first < 0 else first
@@ -91,37 +98,70 @@ def read_merged(path: Path, log_of: LogOf, first: int, count: int) -> list[Merge
         skipped = max(0, first - begin)
         parts.setdefault(rank, []).append((line + skipped, begin + skipped, min(end, until), time_s))
         begin, at = end, at + 1
-    found = [
-        each for rank, pieces in parts.items() for each in _read_rank(rank, pieces, *log_of(rank))
-    ]  # a rank's pieces follow each other in its log, so each log is read once
-    return sorted(found, key=lambda line: line.number)
+    found, whole_until = [], until
+    for (
+        rank,
+        pieces,
+    ) in parts.items():  # a rank's pieces follow each other in its log, so each log is read once
+        lines, reached = _read_rank(rank, pieces, *log_of(rank), has_left)
+        found += lines
+        whole_until = min(whole_until, reached)
+    return _first_of(found, whole_until)
 
 
 def _read_rank(
-    rank: int, pieces: list[tuple[int, int, int, float]], log: Path, index: Path
-) -> list[MergedLine]:
-    """``pieces``: first line in the rank's log, first and last merged number, time."""
+    rank: int, pieces: list[tuple[int, int, int, float]], log: Path, index: Path, has_left: HasLeft
+) -> tuple[list[MergedLine], int]:
+    """The lines, and the merged number up to which they are whole: long ones are not all read at once.
+
+    Args:
+        pieces: first line in the rank's log, first and last merged number, time.
+    """
     wanted = sum(end - number for _, number, end, _ in pieces)
-    lines = {line.number: line for line in log_lines.read_lines(log, index, pieces[0][0], wanted)}
-    return [
+    read = log_lines.read_lines(log, index, pieces[0][0], wanted, has_left)
+    lines = {line.number: line for line in read}
+    is_cut = sum(len(line.data) for line in read) >= MOST_BYTES
+    found = [
         MergedLine(number + step, rank, time_s, line.offset, line.data)
         for first, number, end, time_s in pieces
         for step in range(end - number)
         if (line := lines.get(first + step)) is not None
     ]
+    return found, found[-1].number + 1 if is_cut and found else LAST
+
+
+def _first_of(lines: list[MergedLine], until: int) -> list[MergedLine]:
+    """In order, those before number ``until``, and no more than about 4 MiB of them."""
+    kept: list[MergedLine] = []
+    size_bytes = 0
+    for line in sorted(lines, key=lambda line: line.number):
+        if line.number >= until or size_bytes >= MOST_BYTES:
+            break
+        kept.append(line)
+        size_bytes += len(line.data)
+    return kept
 
 
 def search_merged(
-    path: Path, log_of: LogOf, query: str, *, regex: bool, case: bool, first: int, limit: int
+    path: Path,
+    log_of: LogOf,
+    query: str,
+    *,
+    regex: bool,
+    case: bool,
+    first: int,
+    limit: int,
+    has_left: HasLeft = never,
 ) -> tuple[log_search.Found, list[MergedLine]]:
     """As ``log_search.search`` for all ranks: the counts, and the hits with their merged numbers.
 
     Raises:
         Malformed: the query is empty or too long, or the expression cannot be read.
+        ReaderLeft: ``has_left`` said so on the way.
     """
     blocks = read_blocks(path)
     starts = np.concatenate([[0], blocks["end"][:-1]]).astype(np.int64)[: len(blocks)]
-    found, hits = log_search.Found(), []
+    found, hits, whole_until = log_search.Found(), [], LAST
     for rank in np.unique(blocks["rank"]).tolist() or [0]:
         own = np.flatnonzero(blocks["rank"] == rank)
         lines, numbers = blocks["first"][own].astype(np.int64), starts[own]
@@ -129,7 +169,9 @@ def search_merged(
         at = int(np.searchsorted(numbers, first, side="right")) - 1
         begin = int(lines[at] + min(first - numbers[at], counts[at])) if at >= 0 else 0
         log, index = log_of(rank)
-        part = log_search.search(log, index, query, regex=regex, case=case, first=begin, limit=limit)
+        part = log_search.search(
+            log, index, query, regex=regex, case=case, first=begin, limit=limit, has_left=has_left
+        )
         found.total += part.total
         found.more = found.more or part.more
         for hit in part.hits:
@@ -138,4 +180,6 @@ def search_merged(
             if 0 <= step < counts[at]:  # what the agent has not taken down yet has no number
                 seen_s = float(blocks["time_s"][own[at]])
                 hits.append(MergedLine(int(numbers[at]) + step, rank, seen_s, hit.offset, hit.data))
-    return found, sorted(hits, key=lambda line: line.number)[:limit]
+        if part.size_bytes >= MOST_BYTES and hits:
+            whole_until = min(whole_until, hits[-1].number + 1)
+    return found, _first_of(hits, whole_until)[:limit]

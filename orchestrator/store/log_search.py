@@ -8,8 +8,8 @@ from typing import Any
 import re2
 
 from orchestrator.exceptions import Malformed
-from orchestrator.store.log_lines import LineBlock, read_blocks
-from orchestrator.store.logs import LONGEST_LINE_BYTES
+from orchestrator.store.log_blocks import LineBlock, shown_part
+from orchestrator.store.log_lines import MOST_BYTES, HasLeft, never, read_blocks
 
 LONGEST_QUERY = 200
 MOST_BY_EXPRESSION = 20_000  # a line that matches costs microseconds; nobody pages through more
@@ -32,16 +32,29 @@ class Found:
     total: int = 0
     more: bool = False
     hits: list[LineHit] = field(default_factory=list)
+    size_bytes: int = 0  # of the hits
 
 
-def search(log: Path, index: Path, query: str, *, regex: bool, case: bool, first: int, limit: int) -> Found:
+def search(
+    log: Path,
+    index: Path,
+    query: str,
+    *,
+    regex: bool,
+    case: bool,
+    first: int,
+    limit: int,
+    has_left: HasLeft = never,
+) -> Found:
     """Search the whole log; reads it once, a MiB at a time.
 
     Args:
         first: hits on earlier lines are counted, not returned.
+        limit: most hits to return; of long lines fewer are, about 4 MiB.
 
     Raises:
         Malformed: the query is empty or too long, or the expression cannot be read.
+        ReaderLeft: ``has_left`` said so on the way.
     """
     if not query or len(query) > LONGEST_QUERY:
         sentence = f"give 1 to {LONGEST_QUERY} characters to search for"
@@ -49,7 +62,7 @@ def search(log: Path, index: Path, query: str, *, regex: bool, case: bool, first
     find = _matcher(query, case=case) if regex else None
     wanted = query.encode() if case else query.lower().encode()
     found = Found()
-    for block in read_blocks(log, index):
+    for block in read_blocks(log, index, 0, has_left):
         hits = _by_expression(block.data, find) if find else _by_text(block.data, wanted, case=case)
         _take(block, hits, found, first, limit)
         if find and found.total >= MOST_BY_EXPRESSION and len(found.hits) >= limit:
@@ -82,14 +95,16 @@ def _take(block: LineBlock, lines: list[int], found: Found, first: int, limit: i
     found.total += len(lines)
     room = limit - len(found.hits)
     wanted = [at for at in lines if block.number + at >= first][: max(0, room)]
-    if not wanted:
+    if not wanted or found.size_bytes >= MOST_BYTES:
         return
     parts = block.data.split(b"\n")
     offset, passed = block.offset, 0
     for at in wanted:
         offset += sum(len(part) + 1 for part in parts[passed:at])
         passed = at
-        found.hits.append(LineHit(block.number + at, offset, parts[at][:LONGEST_LINE_BYTES].rstrip(b"\r")))
+        start, shown = shown_part(parts[at])
+        found.hits.append(LineHit(block.number + at, offset + start, shown))
+        found.size_bytes += len(shown)
 
 
 def _matcher(query: str, *, case: bool) -> Find:
@@ -112,7 +127,7 @@ def _matcher(query: str, *, case: bool) -> Find:
         while (hit := expression.search(data, at)) is not None:
             yield hit.start()
             at = data.find(b"\n", hit.start()) + 1  # one hit a line is enough
-            if at == 0:
+            if at in (0, len(data)):  # behind the last newline no line begins
                 return
 
     return find

@@ -50,31 +50,24 @@ def read_log(path: Path, offset: int, limit_bytes: int, *, whole_lines: bool = F
         os.close(fd)
 
 
-def read_piece(path: Path, offset: int, limit_bytes: int) -> LogChunk:
-    """Bytes of a log up to the next part that was dropped; at such a part no ``data``, but its ``dropped_bytes``."""
-    try:
-        fd = open_plain(path)
-    except OSError:
-        return LogChunk(offset, offset, b"", 0)
-    try:
-        size = os.fstat(fd).st_size
-        if offset >= size:
-            return LogChunk(offset, offset, b"", size)
-        data = b""
-        end = next_data(fd, offset, size)
-        if end == offset:
-            hole = _next_hole(fd, offset, size)
-            data = os.pread(fd, min(limit_bytes, hole - offset), offset)
-            end = offset + len(data)
-            if end == hole < size:
-                data = data.rstrip(b"\0")  # of the block in which the hole begins
-                end = offset + len(data) if data else next_data(fd, hole, size)
-        if data:
-            return LogChunk(offset, end, data, size)
-        end = _skip_zeros(fd, end, size) if offset < end < size else end
-        return LogChunk(offset, end, b"", size, end - offset)
-    finally:
-        os.close(fd)
+def read_piece(fd: int, offset: int, limit_bytes: int) -> LogChunk:
+    """Bytes of an open log up to the next part that was dropped; at such a part no ``data``, but its ``dropped_bytes``."""
+    size = os.fstat(fd).st_size
+    if offset >= size:
+        return LogChunk(offset, offset, b"", size)
+    data = b""
+    end = next_data(fd, offset, size)
+    if end == offset:
+        hole = _next_hole(fd, offset, size)
+        data = os.pread(fd, min(limit_bytes, hole - offset), offset)
+        end = offset + len(data)
+        if end == hole < size:
+            data = data.rstrip(b"\0")  # of the block in which the hole begins
+            end = offset + len(data) if data else next_data(fd, hole, size)
+    if data:
+        return LogChunk(offset, end, data, size)
+    end = _skip_zeros(fd, end, size) if offset < end < size else end
+    return LogChunk(offset, end, b"", size, end - offset)
 
 
 def read_tail(path: Path, lines: int, limit_bytes: int = TAIL_BYTES) -> LogChunk:
@@ -90,16 +83,16 @@ def read_tail(path: Path, lines: int, limit_bytes: int = TAIL_BYTES) -> LogChunk
 
 
 def _read_chunk(fd: int, offset: int, size: int, limit: int, *, whole_lines: bool) -> LogChunk:
-    data, at = b"", offset
+    data, at = bytearray(), offset  # bytes would be copied at each of a thousand holes
     dropped = 0
     while at < size:
         start = next_data(fd, at, size)
         if start > at:
             end = _skip_zeros(fd, start, size)
             dropped += end - at
-            data = data.rstrip(b"\0")
-            mark = dropped_line(end - at)
-            data += (b"\n" if data and not data.endswith(b"\n") else b"") + mark
+            del data[len(data.rstrip(b"\0")) :]
+            data += b"\n" if data and not data.endswith(b"\n") else b""
+            data += dropped_line(end - at)
             at = end
             continue
         room = limit - len(data)
@@ -112,7 +105,7 @@ def _read_chunk(fd: int, offset: int, size: int, limit: int, *, whole_lines: boo
         data += piece
         at += len(piece)
     kept = _whole_end(data, at_end=at >= size, whole_lines=whole_lines)
-    return LogChunk(offset, at - (len(data) - kept), data[:kept], size, dropped)
+    return LogChunk(offset, at - (len(data) - kept), bytes(data[:kept]), size, dropped)
 
 
 def next_data(fd: int, at: int, size: int) -> int:
@@ -144,7 +137,7 @@ def dropped_line(count: int) -> bytes:
     return f"[... {amount} dropped here ...]\n".encode()
 
 
-def _whole_end(data: bytes, *, at_end: bool, whole_lines: bool) -> int:
+def _whole_end(data: bytes | bytearray, *, at_end: bool, whole_lines: bool) -> int:
     """How much of a chunk may be given out without cutting a line or a character."""
     if whole_lines and not data.endswith(b"\n") and (newline := data.rfind(b"\n")) >= 0:
         return newline + 1
@@ -153,7 +146,7 @@ def _whole_end(data: bytes, *, at_end: bool, whole_lines: bool) -> int:
     return len(data) if at_end and cut == 0 else cut
 
 
-def unfinished_bytes(data: bytes) -> int:
+def unfinished_bytes(data: bytes | bytearray) -> int:
     """How many bytes at the end begin a UTF-8 character without ending it (0 to 3)."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
@@ -212,7 +205,7 @@ def _keep_colour(found: re.Match[str]) -> str:
 def split_lines(data: bytes, carry: bytes = b"", *, at_returns: bool = False) -> tuple[list[bytes], bytes]:
     """Whole lines without their newline, and the rest to hand in with the next data.
 
-    Lines are split at 16 KiB, so the rest is shorter than that.
+    Lines are split at 16 KiB, never inside a character, so the rest is not longer than that.
 
     Args:
         at_returns: a carriage return ends a line too (the states of a progress bar).
@@ -222,15 +215,20 @@ def split_lines(data: bytes, carry: bytes = b"", *, at_returns: bool = False) ->
         joined = joined.replace(b"\r", b"\n")
     *whole, rest = joined.split(b"\n")
     lines = [part for line in whole for part in _parts(line.rstrip(b"\r"))]
-    if len(rest) >= LONGEST_LINE_BYTES:
-        *parts, rest = _parts(rest)
-        if len(rest) == LONGEST_LINE_BYTES:
-            parts, rest = [*parts, rest], b""
-        lines += parts
-    return lines, rest
+    *parts, rest = _parts(rest)
+    return lines + parts, rest
 
 
 def _parts(line: bytes) -> list[bytes]:
-    if len(line) <= LONGEST_LINE_BYTES:
-        return [line]
-    return [line[at : at + LONGEST_LINE_BYTES] for at in range(0, len(line), LONGEST_LINE_BYTES)]
+    begin, parts = 0, []
+    while len(line) - begin > LONGEST_LINE_BYTES:
+        end = split_at(line, begin)
+        parts.append(line[begin:end])
+        begin = end
+    return [*parts, line[begin:]]
+
+
+def split_at(data: bytes, begin: int) -> int:
+    """Where a line that begins at ``begin`` and is longer than 16 KiB is split: before a character, not inside it."""
+    end = begin + LONGEST_LINE_BYTES
+    return end - unfinished_bytes(data[end - 3 : end])
