@@ -1,6 +1,7 @@
 """What a job wrote: logs, metrics, checkpoints and files."""
 
 import os
+from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_val
 from orchestrator import checkpoints, steering
 from orchestrator.access import audit, rights
 from orchestrator.api.auth import ApiRequest
+from orchestrator.api.departures import has_left_of
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_made, send_tar
 from orchestrator.api.finding import find_job
 from orchestrator.api.job_view import finite_values, show_checkpoint
@@ -22,6 +24,7 @@ from orchestrator.api.paging import Page, whole
 from orchestrator.api.schemas import CheckpointOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
 from orchestrator.charts import chart_groups
 from orchestrator.exceptions import NotFound
+from orchestrator.log_reads import read_in_turn
 from orchestrator.metrics_csv import write_points
 from orchestrator.models import Attempt, Checkpoint, Job
 from orchestrator.store import log_lines, log_search, logs, series
@@ -109,7 +112,8 @@ def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> 
     """Bytes of a log from an offset, as they were written; X-Next-Offset says where to read on."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
-    chunk = logs.read_log(folder.log(window.rank), window.offset, window.limit)
+    log = folder.log(window.rank)
+    chunk = read_in_turn(lambda: logs.read_log(log, window.offset, window.limit))
     headers = {
         "X-Offset": str(chunk.offset),
         "X-Next-Offset": str(chunk.next_offset),
@@ -125,11 +129,12 @@ def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> 
 
 @router.get("/{job_id}/logs/lines", response=LogLinesOut)
 def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindow]) -> object:
-    """Lines of a log by number, as text that is safe to show; colours stay."""
+    """Lines of a log by number, as text that is safe to show; colours stay. Of long lines fewer come, about 4 MiB."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
     log, index = folder.log(window.rank), folder.log_index(window.rank)
-    shown = log_lines.show_lines(log, index, window.start, window.count)
+    has_left = has_left_of(request)
+    shown = read_in_turn(lambda: log_lines.show_lines(log, index, window.start, window.count, has_left))
     return {"attempt": number, "rank": window.rank, **shown}
 
 
@@ -138,7 +143,8 @@ def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -
     """Lines that hold a text, a page of them and how many there are in the whole log."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
-    found = log_search.search(
+    search = partial(
+        log_search.search,
         folder.log(window.rank),
         folder.log_index(window.rank),
         window.q,
@@ -146,7 +152,9 @@ def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -
         case=window.case,
         first=window.start,
         limit=window.limit,
+        has_left=has_left_of(request),
     )
+    found = read_in_turn(search)
     return {
         "attempt": number,
         "rank": window.rank,

@@ -7,10 +7,12 @@ from typing import Any
 from ninja import Query, Router
 
 from orchestrator.api.auth import ApiRequest
+from orchestrator.api.departures import has_left_of
 from orchestrator.api.downloads import moment
 from orchestrator.api.finding import find_job
 from orchestrator.api.job_output import AttemptPlace, Lines, Wanted, find_log
 from orchestrator.api.schemas import MergedHitsOut, MergedLinesOut
+from orchestrator.log_reads import read_in_turn
 from orchestrator.models import Job
 from orchestrator.store import log_merge, logs
 from orchestrator.store.log_merge import MergedLine
@@ -34,7 +36,8 @@ def read_merged_log(request: ApiRequest, job_id: str, window: Query[MergedWindow
     number, folder = find_log(job, window.attempt)
     index = folder.merged_index
     total = log_merge.count_merged(index)
-    lines = log_merge.read_merged(index, partial(_log_of, folder), window.start, window.count)
+    log_of, has_left = partial(_log_of, folder), has_left_of(request)
+    lines = read_in_turn(lambda: log_merge.read_merged(index, log_of, window.start, window.count, has_left))
     return {
         "attempt": number,
         "total": max(total, lines[-1].number + 1) if lines else total,
@@ -47,7 +50,8 @@ def search_merged_log(request: ApiRequest, job_id: str, window: Query[MergedSear
     """Lines of all ranks that hold a text, a page of them and how many there are."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt)
-    found, hits = log_merge.search_merged(
+    search = partial(
+        log_merge.search_merged,
         folder.merged_index,
         partial(_log_of, folder),
         window.q,
@@ -55,7 +59,9 @@ def search_merged_log(request: ApiRequest, job_id: str, window: Query[MergedSear
         case=window.case,
         first=window.start,
         limit=window.limit,
+        has_left=has_left_of(request),
     )
+    found, hits = read_in_turn(search)
     shown = [_show(hit) for hit in hits]
     return {"attempt": number, "total": found.total, "more": found.more, "hits": shown}
 

@@ -25,10 +25,11 @@ django_application = get_asgi_application()  # loads the models; the consumers n
 
 from dashboard.routing import WithPolling, websocket_urlpatterns  # noqa: E402  # after Django is set up
 from orchestrator.api.body_limit import BodyLimit  # noqa: E402  # after Django is set up
+from orchestrator.api.departures import Departures  # noqa: E402  # after Django is set up
 
 application = ProtocolTypeRouter(
     {
-        "http": WithPolling(BodyLimit(django_application)),
+        "http": WithPolling(BodyLimit(Departures(django_application))),
         "websocket": URLRouter(websocket_urlpatterns),
     }
 )

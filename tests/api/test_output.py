@@ -384,6 +384,23 @@ def test_lines_of_a_log_come_by_number_and_from_the_end(client_of, ada, make_att
     assert [line["text"] for line in last["lines"]] == ["three"]
 
 
+def test_f90_a_log_without_a_newline_is_read_in_lines_of_16_kib(client_of, ada, make_attempt, home):
+    attempt = make_attempt(state=JobState.RUNNING)
+    path = home.job(attempt.job_id).attempt(1).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x" * (3 << 20))
+    client = client_of(ada)
+
+    first = client.send("GET", f"/jobs/{attempt.job_id}/logs/lines?from=0&count=5").json()
+    last = client.send("GET", f"/jobs/{attempt.job_id}/logs/lines?from=-1").json()
+    found = client.send("GET", f"/jobs/{attempt.job_id}/logs/search?q=x&limit=2").json()
+
+    assert [len(line["text"]) for line in first["lines"]] == [16 << 10] * 5
+    assert (first["total"], first["open"], first["end"]) == (192, False, 5 * (16 << 10))
+    assert (last["lines"][0]["number"], last["open"]) == (191, True)
+    assert (found["total"], [hit["number"] for hit in found["hits"]]) == (192, [0, 1])
+
+
 def test_a_search_of_a_log_pages_through_its_hits(client_of, ada, make_attempt, home):
     attempt = make_attempt()
     folder = home.job(attempt.job_id).attempt(attempt.number)
