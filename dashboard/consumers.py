@@ -16,6 +16,7 @@ from django.conf import settings
 from dashboard import access, feed, frames
 from dashboard.topics import Source
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.log_reads import read_beside
 from orchestrator.plain_text import why_unwritable
 from orchestrator.store import log_lines
 
@@ -86,7 +87,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     pass_: access.Pass
 
     async def connect(self) -> None:
-        self._joined = False
+        self._joined = self._has_left = False
         self._subscriptions: dict[str, _Subscription] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
@@ -122,8 +123,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._feed.leave(self)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        if not self._joined:
-            return
+        if not self._joined or self._has_left:
+            return  # what came before the end of the connection is not worked off after it
         try:
             message = self._read(text_data)
             match message["op"]:
@@ -193,7 +194,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         target = subscription.target
         folder = settings.HOME.job(target.job_id).attempt(target.attempt)
         log, index = folder.log(target.rank), folder.log_index(target.rank)
-        shown = await asyncio.to_thread(log_lines.show_lines, log, index, first, count)
+        shown = await read_beside(lambda: log_lines.show_lines(log, index, first, count))
         await self._deliver(frames.lines(topic, first, shown))
 
     def mark(self, source: Source) -> None:
@@ -269,9 +270,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         try:
             await asyncio.wait_for(self.send(text_data=text), STALLED_S)
         except TimeoutError:
+            self._has_left = True
             await self.close(STALLED)
             raise _Left from None
         except OSError:  # the server's word for a client that went away meanwhile
+            self._has_left = True
             raise _Left from None
 
 

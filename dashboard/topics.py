@@ -6,7 +6,7 @@ State topics (devices, jobs, queue, job, health) count their own changes; only t
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +14,10 @@ from typing import Any, Protocol
 from dashboard import rows, wall
 from dashboard.frames import Batch, frame, gap
 from orchestrator.live import NowReadings
+from orchestrator.log_reads import read_beside
 from orchestrator.models import Device
 from orchestrator.store import logs, series
+from orchestrator.store.log_blocks import split_places
 
 LOG_FRAME_BYTES = 64 << 10
 LOG_BACKLOG_BYTES = 256 << 10  # a second's worth; who is further behind is taken to the end
@@ -24,6 +26,7 @@ RECENT_TICKS = 120
 BATCHES_KEPT = 8
 
 Row = dict[str, Any]
+Beside = Callable[[Callable[[], Batch]], Coroutine[Any, Any, Batch]]
 
 
 class Source(Protocol):
@@ -52,7 +55,7 @@ class _Batches:
             self._kept.popitem(last=False)
         return batch
 
-    async def read(self, key: object, read: Callable[[], Batch]) -> Batch:
+    async def read(self, key: object, read: Callable[[], Batch], beside: Beside = asyncio.to_thread) -> Batch:
         """What is kept, or what ``read`` finds in a thread: once, however many ask for it meanwhile.
 
         A hundred pages that come back at one time would otherwise read a series of hours a hundred times,
@@ -61,7 +64,7 @@ class _Batches:
         if (kept := self._kept.get(key)) is not None:
             return kept
         if (task := self._under_way.get(key)) is None:
-            task = self._under_way[key] = asyncio.create_task(asyncio.to_thread(read))
+            task = self._under_way[key] = asyncio.create_task(beside(read))
             task.add_done_callback(lambda done: self._end(key, done))
         return await asyncio.shield(task)  # who leaves meanwhile does not take it from the others
 
@@ -294,14 +297,14 @@ class LogSource:
     async def batch(self, after: int | None) -> Batch:
         if after == self.seq:
             return Batch((), self.seq)
-        return await self._batches.read((after, self.seq), lambda: self._read(after))
+        return await self._batches.read((after, self.seq), lambda: self._read(after), read_beside)
 
-    def _overwrites(self, chunk: logs.LogChunk) -> bool:
-        """Whether the chunk begins by going back to the start of a line that was sent before."""
-        if not chunk.offset:
-            return False
-        before = logs.read_log(self.path, chunk.offset - 1, 4).data[:1]
-        return before == b"\r" or (before != b"\n" and _writes_over(chunk.data))
+    def _before(self, chunk: logs.LogChunk) -> bytes:
+        """The end of what was sent before, as much of it as tells how the chunk's first line began."""
+        begin = max(0, chunk.offset - logs.LONGEST_LINE_BYTES - 1)
+        if begin == chunk.offset:
+            return b""
+        return logs.read_log(self.path, begin, logs.LONGEST_LINE_BYTES + 1).data[: chunk.offset - begin]
 
     def _read(self, after: int | None) -> Batch:
         frames: list[str] = []
@@ -317,14 +320,22 @@ class LogSource:
                 frames.append(frame(self.topic, "skipped", chunk.offset, skipped))
         if chunk.next_offset == chunk.offset:
             return Batch(tuple(frames), chunk.next_offset)
-        # Text may have other lines than the log: too long ones are split, and a part may be missing.
-        lines = None if chunk.dropped_bytes else chunk.data.count(b"\n")
+        before = self._before(chunk)
+        # Lines that are too long are split at places that a chunk does not know; a part may be missing.
+        is_uneven = bool(chunk.dropped_bytes) or _has_long_line(before, chunk.data)
+        lines = None if is_uneven else chunk.data.count(b"\n")
         data = {"offset": chunk.offset, "text": logs.display_text(chunk.data), "lines": lines}
-        if self._overwrites(chunk):
+        if before.endswith(b"\r") or (before[-1:] not in b"\n" and _writes_over(chunk.data)):
             data["over"] = True  # a progress bar: it replaces the line that is still open
         frames.append(frame(self.topic, "chunk", chunk.next_offset, data))
         more = chunk.next_offset < chunk.size
         return Batch(tuple(frames), chunk.next_offset, more=more, size_bytes=len(chunk.data))
+
+
+def _has_long_line(before: bytes, data: bytes) -> bool:
+    """Whether a line of ``data`` is split because of its length, or goes on behind such a place."""
+    begin = max(before.rfind(b"\n"), before.rfind(b"\r")) + 1
+    return bool(split_places(before[begin:] + data))
 
 
 def _writes_over(line: bytes) -> bool:

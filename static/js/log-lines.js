@@ -6,6 +6,7 @@ const MOST_PAGES = 20;
 const OFTEN_MS = 1000;
 const SELDOM_MS = 5000;
 const SOCKET_MS = 1000;
+const AGAIN_MS = 1000;
 
 class Pages {
   _total = 0; // lines that are whole
@@ -81,7 +82,10 @@ class Pages {
 export class RankLines extends Pages {
   #open = ""; // the last line, while it has no newline
   #end = 0; // the byte behind the last whole line
+  #readTo = 0; // with what there is of the open line, which the socket sends again
+  #isSentAgain = false;
   #topic;
+  #timer = 0;
   #waiting = new Map(); // who asked the socket for lines, by the first of them
 
   constructor(job, place, changed) {
@@ -104,10 +108,12 @@ export class RankLines extends Pages {
     const answer = await super._read(-PAGE);
     if (!answer || this._isClosed) return;
     this._forget();
-    if (answer.open) answer.lines.pop();
+    const open = answer.open && answer.lines.pop();
     this._total = answer.lines.length ? answer.lines.at(-1).number + 1 : 0; // its total may count what came after
-    this.#open = "";
+    this.#open = open ? open.text : "";
+    this.#isSentAgain = Boolean(open);
     this.#end = answer.end;
+    this.#readTo = answer.read_to;
     answer.lines.forEach((line) => this._put(line));
     this._changed(0);
     live.subscribe(this.#topic, (frame) => this.#receive(frame), { after: this.#end });
@@ -115,6 +121,7 @@ export class RankLines extends Pages {
 
   close() {
     this._isClosed = true;
+    clearTimeout(this.#timer);
     live.unsubscribe(this.#topic);
   }
 
@@ -136,11 +143,18 @@ export class RankLines extends Pages {
     if (end <= this.#end) return;
     const parts = text.split("\n");
     const rest = parts.pop();
-    if (parts.length !== lines || offset !== this.#end) {
-      this.start(); // what was dropped, split or partly here already would have other numbers
+    if (lines === null) { // of lines that were split only the server knows the numbers
+      if (end <= this.#readTo) return;
+      live.unsubscribe(this.#topic); // the next chunk would ask for them again
+      this.#timer = setTimeout(() => this._isClosed || this.start(), AGAIN_MS);
       return;
     }
-    const first = this.#open && !over ? this.#open : "";
+    if (parts.length !== lines || offset !== this.#end) {
+      this.start(); // what was partly here already would have other numbers
+      return;
+    }
+    const first = over || this.#isSentAgain ? "" : this.#open;
+    this.#isSentAgain = false;
     if (parts.length) parts[0] = first + parts[0];
     this.#open = parts.length ? rest : first + rest;
     for (const part of parts) {

@@ -144,7 +144,7 @@ def test_what_is_selected_in_a_log_stays_so_while_lines_arrive(open_page, ada, w
     attempt, path = write_log("".join(f"line {number}\n" for number in range(500)))
     page = open_page(ada, f"/jobs/{attempt.job_id}#L200")
     row = page.locator("#log .is-linked")
-    expect(row).to_have_count(1, timeout=10_000)
+    expect(row).to_contain_text("line 199", timeout=20_000)  # dots stand there until it comes
     page.wait_for_load_state("networkidle")
     row.evaluate("row => getSelection().selectAllChildren(row.lastChild)")
 
@@ -205,6 +205,20 @@ def test_a_link_leads_to_its_lines_and_long_lines_open(open_page, ada, write_log
         log.evaluate("(log, line) => { log.scrollTop = line * 18; }", line)
         expect(log.locator(f'[data-line="{line}"]')).to_have_count(1)
     assert len(log.locator(".is-linked").first.inner_text()) > 9000
+
+
+def test_a_line_without_end_is_followed_in_parts_with_the_servers_numbers(open_page, ada, write_log):
+    attempt, log = write_log("start\n")
+    page = open_page(ada, f"/jobs/{attempt.job_id}")
+    rows = page.locator("#log .line")
+    expect(rows.last).to_contain_text("start", timeout=20_000)
+
+    with log.open("a") as file:
+        file.write("x" * 20_000)
+    expect(page.locator("#log-status")).to_contain_text("3 lines", timeout=20_000)
+    with log.open("a") as file:
+        file.write("y\nthe end\n")
+    expect(rows.last).to_contain_text("4the end", timeout=20_000)
 
 
 def test_colours_of_a_terminal_last_until_they_are_ended(open_page, ada, write_log):

@@ -323,6 +323,18 @@ async def test_a_progress_bar_replaces_the_line_that_is_still_open(log):
     assert "over" not in (await frames_of(source, 15))[0]["data"]
 
 
+@pytest.mark.parametrize("written", [16 << 10, 64 << 10])
+async def test_a_chunk_of_a_line_that_is_split_does_not_say_how_many_lines_it_is(log, written):
+    source = log(b"start\n" + b"x" * written + b"y")
+
+    *_, frame = await frames_of(source, written)
+
+    assert frame["data"]["lines"] is None
+    log(b"z\nnext\nand more\n")
+    assert (await frames_of(source, written + 7))[-1]["data"]["lines"] is None
+    assert (await frames_of(source, written + 9))[-1]["data"]["lines"] == 2
+
+
 async def test_a_log_replaced_by_a_link_is_not_followed(tmp_path):
     (tmp_path / "rank0.log").symlink_to("/etc/passwd")
     source = LogSource("log:x:1:0", tmp_path / "rank0.log")
