@@ -79,3 +79,54 @@ async def test_requests_one_after_the_other_are_answered_however_they_are_cut(pi
                 answered += await reader.read(1 << 16)
 
     assert answered.count(b"HTTP/1.1 200 OK") == 3
+
+
+@pytest.mark.parametrize(
+    ("head", "answer", "sentence"),
+    [
+        ("TRACE / HTTP/1.1\r\nHost: localhost", "405 Method Not Allowed", "Nothing here answers to TRACE;"),
+        ("PROPFIND / HTTP/1.1\r\nHost: localhost", "405 Method Not Allowed", "use one of GET, HEAD, POST,"),
+        ("CONNECT a:80 HTTP/1.1\r\nHost: localhost", "405 Method Not Allowed", "answers to CONNECT;"),
+        ("GET /", "400 Bad Request", "This server speaks HTTP/1.1;"),
+        ("GET / HTTP/0.9\r\nHost: localhost", "400 Bad Request", "This server speaks HTTP/1.1;"),
+        ("GET / HTTP/1.1", "400 Bad Request", "Send one Host header"),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil", "400 Bad Request", "Send one Host header"),
+        ("GET / HTTP/1.0\r\nHost: localhost\r\nHost: evil", "400 Bad Request", "Send one Host header"),
+    ],
+)
+async def test_b67_a_head_that_makes_no_request_is_told_what_is_wrong(head, answer, sentence):
+    async with connected() as (reader, writer):
+        writer.write(f"{head}\r\n\r\n".encode())
+
+        assert await status(reader) == f"HTTP/1.1 {answer}".encode()
+        async with asyncio.timeout(10):
+            rest = (await reader.read()).decode()
+    assert sentence in rest
+    assert ("allow: GET, HEAD" in rest) == answer.startswith("405")
+
+
+@pytest.mark.parametrize("head", ["GET / HTTP/1.0", "OPTIONS / HTTP/1.1\r\nHost: localhost"])
+async def test_what_old_clients_and_browsers_send_is_answered(head):
+    async with connected() as (reader, writer):
+        writer.write(f"{head}\r\n\r\n".encode())
+
+        assert await status(reader) == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize("request_line", ["GET /jobs/1", "GET /api/v1/jobs", "POST /ws/v1/"])
+@pytest.mark.parametrize("wanted", ["websocket", "h2c"])
+async def test_a_request_for_another_protocol_where_there_is_none_is_answered_as_any_other(
+    request_line, wanted
+):
+    upgrade = f"Connection: Upgrade\r\nUpgrade: {wanted}\r\nSec-WebSocket-Version: 13\r\n"
+    body = "{}" if request_line.startswith("POST") else ""
+    async with connected() as (reader, writer):
+        for _ in range(2):
+            lines = (
+                f"{request_line} HTTP/1.1\r\nHost: localhost\r\n{upgrade}Content-Length: {len(body)}\r\n\r\n"
+            )
+            writer.write((lines + body).encode())
+
+            assert await status(reader) == b"HTTP/1.1 200 OK"
+            async with asyncio.timeout(10):
+                await reader.readuntil(b"hi")
