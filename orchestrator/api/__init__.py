@@ -29,17 +29,17 @@ from orchestrator.api.door import BerthAPI, only_known_parameters
 from orchestrator.api.errors import answer_error
 from orchestrator.api.reading import StrictParser
 from orchestrator.api.rendering import JsonRenderer
-from orchestrator.api.samples import with_readers_address
+from orchestrator.api.samples import show_schema
 
 api = BerthAPI(
     title="Berth",
     version="1",
     description="Submit, watch and steer training jobs. Errors are application/problem+json (RFC 9457).",
     urls_namespace="api",
-    auth=SIGNED_IN,  # every route; those of health say otherwise themselves
+    auth=SIGNED_IN,  # every route; those of health say otherwise themselves, the schema's are not routes
     parser=StrictParser(),
     renderer=JsonRenderer(),
-    docs_decorator=with_readers_address,
+    docs_decorator=show_schema,
 )
 for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja brings own answers to these
     api.add_exception_handler(_kind, answer_error)

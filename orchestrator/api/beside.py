@@ -31,7 +31,7 @@ def describe_beside(prefix: str) -> dict[str, Any]:
     frames = {"type": "array", "items": {"type": "object"}}
     poll = _operation("poll_frames", "The websocket's frames by long poll", "application/json", frames)
     return {
-        f"{prefix}poll": {"get": {**poll, "parameters": _POLL, "security": [{"TokenOrSession": []}]}},
+        f"{prefix}poll": {"get": {**poll, "parameters": _POLL}},
         f"{prefix}openapi.json": {
             "get": _operation("openapi_json", "This schema", "application/json", {"type": "object"})
         },
@@ -39,14 +39,17 @@ def describe_beside(prefix: str) -> dict[str, Any]:
             "get": _operation("docs", "This schema to browse", "text/html", {"type": "string"})
         },
         "/metrics": {
-            "get": {
-                **_operation("metrics", "For Prometheus; admins", "text/plain", {"type": "string"}),
-                "security": [{"TokenOrSession": []}],
-            }
+            "get": _operation("metrics", "For Prometheus; admins", "text/plain", {"type": "string"})
         },
     }
 
 
 def _operation(name: str, summary: str, kind: str, schema: dict[str, Any]) -> dict[str, Any]:
     answer = {"description": "OK", "content": {kind: {"schema": schema}}}
-    return {"operationId": name, "summary": summary, "tags": [TAG], "responses": {200: answer}}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "tags": [TAG],
+        "responses": {200: answer},
+        "security": [{"TokenOrSession": []}],
+    }

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
+
+from orchestrator.api.auth import SIGNED_IN
+from orchestrator.api.errors import Unauthenticated
 
 ADDRESS = "http://berth.invalid"  # stands for the reader's own until somebody reads
 IN_PATHS = {
@@ -147,11 +151,17 @@ def add_samples(address: str, method: str, operation: dict[str, Any]) -> None:
     operation["description"] = "\n\n".join(part for part in parts if part)
 
 
-def with_readers_address(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """The schema with the address that the reader came by in its samples."""
+def show_schema(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """The schema and its page, for whoever is signed in; the samples have the address that the reader came by."""
 
     @wraps(view, assigned=())  # ninja hands over a partial, which has no name
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            SIGNED_IN(request)
+        except Unauthenticated:
+            if "text/html" in request.headers.get("Accept", "") and "Authorization" not in request.headers:
+                return redirect_to_login(request.get_full_path())
+            raise
         response = view(request, *args, **kwargs)
         own = request.build_absolute_uri("/").rstrip("/")
         response.content = response.content.replace(ADDRESS.encode(), own.encode())

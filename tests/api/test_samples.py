@@ -78,7 +78,7 @@ def test_the_client_has_what_python_calls(operation: str) -> None:
         assert callable(getattr(held, call.func.attr))
 
 
-def test_the_reader_sees_the_address_they_came_by(anonymous) -> None:
-    schema = anonymous.send("GET", "/openapi.json").text
+def test_the_reader_sees_the_address_they_came_by(client_of, ada) -> None:
+    schema = client_of(ada).send("GET", "/openapi.json").text
     assert ADDRESS not in schema
     assert "http://testserver/api/v1/jobs" in schema

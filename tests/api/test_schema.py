@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from django.test import Client
 
 from orchestrator import client
 
@@ -52,8 +53,8 @@ def rows_of_reference() -> list[tuple[str, set[tuple[str, str]]]]:
 
 
 @pytest.fixture
-def schema(anonymous):
-    return anonymous.send("GET", "/openapi.json").json()
+def schema(client_of, ada):
+    return client_of(ada, "read").send("GET", "/openapi.json").json()
 
 
 def test_the_contract_is_served():
@@ -107,7 +108,7 @@ def test_the_client_promises_no_field_that_is_not_answered(schema, answer, recor
     assert promised - set(schema["components"]["schemas"][answer]["properties"]) == set()
 
 
-def test_the_schema_is_public_openapi_3_1_without_dangling_references(schema):
+def test_the_schema_is_openapi_3_1_without_dangling_references(schema):
     assert schema["openapi"].startswith("3.1")
     wanted = set(re.findall(r"#/components/schemas/([\w.-]+)", str(schema)))
     assert wanted <= set(schema["components"]["schemas"])
@@ -119,7 +120,22 @@ def test_what_is_served_beside_rest_is_described_too(schema):
     assert beside <= set(schema["paths"])
     jobs = schema["paths"]["/api/v1/jobs"]["get"]
     assert schema["paths"]["/api/v1/poll"]["get"]["security"] == jobs["security"]
-    assert "security" not in schema["paths"]["/api/v1/docs"]["get"]
+    assert schema["paths"]["/api/v1/docs"]["get"]["security"] == jobs["security"]
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+def test_t01_the_schema_and_its_page_are_for_who_is_signed_in(path, anonymous, client_of, ada):
+    asked = anonymous.send("GET", path)
+    browsed = anonymous.send("GET", path, Accept="text/html")
+    wrong = anonymous.send("GET", path, Accept="text/html", Authorization="Token berth_none")
+
+    assert (asked.status_code, asked["WWW-Authenticate"]) == (401, "Token")
+    assert (browsed.status_code, browsed["Location"]) == (302, f"/login?next=/api/v1{path}")
+    assert wrong.status_code == 401
+    assert client_of(ada, "read").send("GET", path).status_code == 200
+    signed_in = Client()
+    signed_in.force_login(ada)
+    assert signed_in.get(f"/api/v1{path}").status_code == 200
 
 
 def test_a_submit_is_described_for_json_and_forms(schema):
@@ -129,8 +145,8 @@ def test_a_submit_is_described_for_json_and_forms(schema):
     assert "gpus" in schema["components"]["schemas"]["JobSpec"]["properties"]
 
 
-def test_the_page_runs_nothing_inline_and_loads_nothing_from_outside(anonymous):
-    page = anonymous.send("GET", "/docs")
+def test_the_page_runs_nothing_inline_and_loads_nothing_from_outside(client_of, ada):
+    page = client_of(ada).send("GET", "/docs")
 
     html = page.content.decode()
     inline = re.findall(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)", html)
