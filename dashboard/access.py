@@ -130,10 +130,8 @@ def is_same_origin(headers: Mapping[str, str], *, secure: bool) -> bool:
     if origin is None:
         return "authorization" in headers
     parts = urlsplit(origin)
-    return parts.scheme in {"http", "https"} and _with_port(parts.netloc, parts.scheme) in {
-        _with_port(host, "https" if secure else "http"),
-        _with_port(host, parts.scheme),  # behind a proxy that ends TLS
-    }
+    scheme = "https" if secure or settings.ENVIRONMENT.tls else "http"
+    return parts.scheme == scheme and _with_port(parts.netloc, scheme) == _with_port(host, scheme)
 
 
 def _with_port(netloc: str, scheme: str) -> str:

@@ -1,6 +1,7 @@
 """The websocket: who may open it, what breaks its rules, and how it goes on after a lost connection."""
 
 import asyncio
+import dataclasses
 import json
 import socket as stdlib_socket
 from contextlib import asynccontextmanager, closing, suppress
@@ -118,11 +119,27 @@ async def test_who_is_not_signed_in_is_told_so_and_gets_nothing(home):
 
 @pytest.mark.parametrize(
     "origin",
-    ["http://evil.example", "https://localhost.evil.example", "http://localhost:9999", "null", "file://"],
+    [
+        *(
+            "http://evil.example",
+            "https://localhost.evil.example",
+            "http://localhost:9999",
+            "null",
+            "file://",
+        ),
+        *("https://localhost", "https://localhost:80"),  # this server is reached by http
+    ],
 )
 async def test_b62_a_foreign_origin_is_refused(home, ada, origin):
     async with socket_of(ada, origin=origin) as socket:
         assert socket is None
+
+
+@pytest.mark.parametrize(("origin", "is_ours"), [("https://localhost", True), ("http://localhost", False)])
+async def test_b62_behind_tls_the_origin_is_https(home, settings, ada, origin, is_ours):
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, tls=True)
+    async with socket_of(ada, origin=origin) as socket:
+        assert (socket is not None) == is_ours
 
 
 async def test_b62_without_an_origin_only_a_token_will_do(home, ada):
