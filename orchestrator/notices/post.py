@@ -10,7 +10,7 @@ import logging
 import sys
 from typing import Any
 
-from orchestrator.notices.reach import guard_sockets, is_public, resolve
+from orchestrator.notices.reach import destination_of, guard_sockets, is_public
 
 # Services that need no host, or use TLS with the one they are given. Nothing that acts on this machine.
 SECURE = frozenset(
@@ -33,8 +33,6 @@ SECURE = frozenset(
 )
 # The same without TLS: only to hosts that the operator allows.
 PLAIN = frozenset(["json", "form", "xml", "mmost", "rocket", "matrix", "gotify", "signal"])
-# Of these the host in the address is where the connection goes.
-GIVEN_HOST = PLAIN | {f"{name}s" for name in PLAIN} | {"mailto", "mailtos"}
 NO_ADDRESS = "This is no address that notifications can go to; see the list in the how-to."
 
 
@@ -56,15 +54,10 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     service = apprise.Apprise.instantiate(url)
     if service is None:
         return {"error": NO_ADDRESS}
-    host = _host(scheme, service)
-    if scheme in PLAIN and host.lower() not in allowed:
-        return {"error": f"{scheme}:// sends without encryption; use {scheme}s://."}
-    if host and host.lower() not in allowed:
-        addresses = resolve(host)
-        if not addresses:
-            return {"error": f"There is no host {host} that this server can find."}
-        if not all(map(is_public, addresses)):
-            return {"error": f"{host} is inside this network; ask the server's operator to allow it."}
+    probe = apprise.Apprise.instantiate(url)  # another one: a service rests between two messages
+    host, addresses = destination_of(lambda: probe.notify(title="A test", body="A test"))
+    if host.lower() not in allowed and (error := _why_not(scheme, service, host, addresses, url)):
+        return {"error": error}
     shown = service.url(privacy=True).partition("?")[0]
     if request.get("title") is None:
         return {"shown": shown}
@@ -77,10 +70,16 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"shown": shown, "error": last[:300]}
 
 
-def _host(scheme: str, service: Any) -> str:
-    if scheme not in GIVEN_HOST:
-        return ""
-    return str(getattr(service, "smtp_host", None) or service.host or "")
+def _why_not(scheme: str, service: Any, host: str, addresses: list[str], url: str) -> str:
+    """Why an address may not be used; empty where it may."""
+    if not all(map(is_public, addresses)):
+        return f"{host} is inside this network; ask the server's operator to allow it."
+    # Without a host of one's own, ntfy:// goes to its makers, encrypted.
+    if scheme in PLAIN or (scheme == "ntfy" and service.mode == "private"):
+        return f"{scheme}:// sends without encryption; use {scheme}s://."
+    if not addresses and host and host.lower() in url.lower():  # a service's own host may be away for a while
+        return f"There is no host {host} that this server can find."
+    return ""
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -12,6 +13,10 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 class Unreachable(OSError):
     """A notice may not go there; the sentence says where it would have gone."""
+
+
+class _Connecting(BaseException):
+    """Raised in the place of the first connection; no library catches it."""
 
 
 def is_public(text: str) -> bool:
@@ -72,3 +77,33 @@ def _check(family: int, address: Any, permitted: frozenset[str]) -> None:
     host = str(address[0]) if family in (socket.AF_INET, socket.AF_INET6) else str(address)
     if host not in permitted and not is_public(host):
         raise Unreachable(f"{host} is not a public address; the server's operator can allow it.")
+
+
+def destination_of(send: Callable[[], object]) -> tuple[str, list[str]]:
+    """Where ``send`` opens its first connection, which it never does: the host's name and all of its addresses.
+
+    Libraries find the host of an address in a hundred ways, so they are asked by letting them begin.
+    """
+    names: list[str] = []
+    reached: list[str] = []
+    given_socket, given_lookup = socket.socket, socket.getaddrinfo
+
+    def look_up(host: Any, *arguments: Any, **named: Any) -> Any:
+        names.append(str(host.decode() if isinstance(host, bytes) else host))
+        return given_lookup(host, *arguments, **named)
+
+    class StoppedSocket(given_socket):  # type: ignore[misc, valid-type]  # a guarded one, or Python's own
+        def connect(self, address: Any) -> None:
+            reached.append(str(address[0] if isinstance(address, tuple) else address))
+            raise _Connecting
+
+        connect_ex = connect
+
+    socket.socket, socket.getaddrinfo = StoppedSocket, look_up  # type: ignore[misc]  # for every library
+    try:
+        with suppress(_Connecting):
+            send()
+    finally:
+        socket.socket, socket.getaddrinfo = given_socket, given_lookup  # type: ignore[misc]
+    name = names[-1] if names else (reached[-1] if reached else "")
+    return name, [*reached, *(resolve(name) if name else [])]

@@ -71,6 +71,13 @@ REFUSED = [
     "jsons://[::1]/x",
     "jsons://public.example@127.0.0.1/x",
     "json://192.0.2.1/x",
+    "ntfy://127.0.0.1:1/x",
+    "ntfys://127.0.0.1/x",
+    "ntfys://2130706433/x",
+    "ntfys://[::1]/x",
+    "zulip://bot@127.0.0.1/a6k4bEPVbpjHxQkTnYzjzFaFkR3jdJbz",
+    "mailtos://ana:pw@public.example?smtp=127.0.0.1&to=ana@public.example",
+    "matrixs://ana:pw@10.0.0.1/#room",
     "file:///etc/passwd",
     "gopher://public.example/x",
     "syslog://",
@@ -109,6 +116,34 @@ def test_b66_addresses_inside_the_network_are_refused_when_they_are_saved(ada, h
 )
 def test_b66_what_is_not_public_is_known_in_every_disguise(address):
     assert not is_public(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("ntfy://127.0.0.1:1/x", "127.0.0.1 is inside this network; ask the server's operator to allow it."),
+        ("ntfys://0x7f000001/x", "0x7f000001 is inside this network; ask the server's operator to allow it."),
+        ("ntfy://1.1.1.1/x", "ntfy:// sends without encryption; use ntfys://."),
+        ("jsons://nowhere.invalid/x", "There is no host nowhere.invalid that this server can find."),
+        (
+            "file:///etc/passwd",
+            "This is no address that notifications can go to; see the list in the how-to.",
+        ),
+    ],
+)
+def test_b66_the_reason_why_an_address_is_refused_is_exact(ada, home, url, sentence):
+    with pytest.raises(Malformed) as refusal:
+        targets.add(ada, url, ["failed"])
+
+    assert refusal.value.fields == {"url": [sentence]}
+
+
+def test_an_address_that_is_saved_is_not_written_to(ada, inbox):
+    target = targets.add(ada, f"json://127.0.0.1:{inbox.server_port}/hook", ["failed"])
+
+    assert target.shown.startswith("json://127.0.0.1")
+    assert inbox.got == []
+    assert targets.add(ada, "ntfy://topic-of-ana", ["failed"]).shown == "ntfys://topic-of-ana"
 
 
 def test_public_addresses_are_public():
