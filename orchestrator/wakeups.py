@@ -4,6 +4,7 @@ A wake-up may be lost: the database holds the truth, the agent's sweep and the v
 was missed. So nothing here raises, and what waits is bounded: of one topic only the newest wake-up is kept.
 """
 
+import atexit
 import logging
 import os
 import threading
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 CHANNEL = "berth:live"
 MOST_WAITING = 10_000
+PATIENCE_AT_EXIT_S = 1.0
 
 _withheld: ContextVar[bool] = ContextVar("withheld", default=False)
 
@@ -47,6 +49,7 @@ class _Sender:
         with cls.lock:
             if cls.current is None or cls.current.pid != os.getpid():
                 cls.current = cls()
+                atexit.register(cls.current.wait_until_idle, PATIENCE_AT_EXIT_S)  # of a command of one line
             return cls.current
 
     def put(self, key: str, send: Callable[[], object]) -> None:
