@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -31,6 +31,7 @@ class Pass:
     user_id: int
     is_staff: bool
     session_key: str = ""
+    auth_hash: str = ""  # of the session's person; a new password changes it
     token_id: int | None = None
     role: str = (
         Role.SUBMITTER
@@ -101,12 +102,12 @@ def _of_session(key: str) -> Pass | None:
     user = User.objects.filter(pk=user_id, is_active=True).first() if user_id else None
     if user is None or session.get("_auth_user_hash") != user.get_session_auth_hash():
         return None
-    return _pass_of(user, session_key=key)
+    return replace(_pass_of(user), session_key=key, auth_hash=user.get_session_auth_hash())
 
 
-def _pass_of(user: User, *, session_key: str = "", token_id: int | None = None) -> Pass:
+def _pass_of(user: User, *, token_id: int | None = None) -> Pass:
     role, operates = _standings([user.pk])[user.pk]
-    return Pass(user.pk, user.is_staff, session_key, token_id, role, operates)
+    return Pass(user.pk, user.is_staff, token_id=token_id, role=role, operates=operates)
 
 
 def _standings(user_ids: Iterable[int]) -> dict[int, tuple[str, frozenset[str]]]:
@@ -141,11 +142,7 @@ def _with_port(netloc: str, scheme: str) -> str:
 
 def still_valid(holders: Sequence[Pass]) -> list[bool]:
     """Which of these still stand: the person active and with the same rights, the session or token alive."""
-    users = dict(
-        User.objects.filter(pk__in={one.user_id for one in holders}, is_active=True).values_list(
-            "pk", "is_staff"
-        )
-    )
+    users = User.objects.filter(is_active=True).in_bulk({one.user_id for one in holders})
     now = timezone.now()
     keys = {one.session_key for one in holders if one.session_key}
     sessions = set(
@@ -157,9 +154,14 @@ def still_valid(holders: Sequence[Pass]) -> list[bool]:
         token.pk: token.expires_at for token in Token.objects.filter(pk__in=wanted, revoked_at=None)
     }
     return [
-        users.get(one.user_id) == one.is_staff
+        (user := users.get(one.user_id)) is not None
+        and user.is_staff == one.is_staff
         and standings[one.user_id] == (one.role, one.operates)
-        and (one.session_key in sessions if one.token_id is None else _alive(alive, one.token_id, now))
+        and (
+            one.session_key in sessions and one.auth_hash == user.get_session_auth_hash()
+            if one.token_id is None
+            else _alive(alive, one.token_id, now)
+        )
         for one in holders
     ]
 

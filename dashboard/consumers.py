@@ -33,7 +33,7 @@ STALLED_S = 30.0
 LARGEST_SEQ = 1 << 62
 
 NOT_TEXT, NOT_JSON, AGAINST_RULES, TOO_LONG, FAILED = 1003, 1007, 1008, 1009, 1011
-SIGNED_OUT, STALLED = 4001, 4008
+SIGNED_OUT, STALLED, TOO_MANY = 4001, 4008, 4029
 
 
 class BadMessage(Exception):
@@ -108,10 +108,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         self.pass_ = holder
         self._feed = feed.current()
+        if not await self._feed.sockets.enter(holder.user_id):
+            await self.accept()  # as above
+            await self.close(TOO_MANY, "You have too many live pages open; close some.")
+            return
         self._feed.join(self)
         self._joined = True
-        await self.accept()
-        await self.send(text_data=frames.hello(feed.STREAM))
+        try:
+            await self.accept()
+            await self.send(text_data=frames.hello(feed.STREAM))
+        except BaseException:  # then nobody calls disconnect
+            await self._leave()
+            raise
         self._sender = asyncio.create_task(self._send_batches(), name="live sender")
 
     async def disconnect(self, code: int) -> None:
@@ -119,8 +127,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self._sender.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sender
+        await self._leave()
+
+    async def _leave(self) -> None:
         if self._joined:
+            self._joined = False
             await self._feed.leave(self)
+            await self._feed.sockets.leave(self.pass_.user_id)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if not self._joined or self._has_left:

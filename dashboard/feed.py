@@ -18,7 +18,9 @@ from django.conf import settings
 from django.utils import timezone
 
 from dashboard import access, problems, rows
+from dashboard.open_sockets import TOLD_EVERY_S, OpenSockets
 from dashboard.topics import DevicesSource, ListSource, LogSource, PointsSource, Source, StateSource, own_rows
+from orchestrator.access import standing
 from orchestrator.live import read_now
 from orchestrator.models import Device, Job
 from orchestrator.wakeups import CHANNEL
@@ -73,6 +75,8 @@ class Feed:
         self._watched: dict[str, _Watched] = {}
         self._readers: set[Reader] = set()
         self._wake = asyncio.Event()
+        self._standing_changed = asyncio.Event()
+        self.sockets = OpenSockets(STREAM)
         self._tasks: list[asyncio.Task[None]] = []
 
     def join(self, reader: Reader) -> None:
@@ -80,7 +84,7 @@ class Feed:
         if not self._tasks:
             self._tasks = [
                 self.loop.create_task(_forever(work), name=f"feed {work.__name__}")
-                for work in (self._watch, self._listen, self._recheck)
+                for work in (self._watch, self._listen, self._recheck, self._tell_sockets)
             ]
 
     async def leave(self, reader: Reader) -> None:
@@ -160,16 +164,29 @@ class Feed:
                         for watched in self._watched.values():
                             watched.woken = True  # whatever was missed meanwhile
                         self._wake.set()
+                        self._standing_changed.set()
                     elif message["type"] == "message":
-                        self.wake(message["data"].decode("utf-8", "replace").split(" ", 1)[0])
+                        self._hear(message["data"].decode("utf-8", "replace").split(" ", 1)[0])
         except (redis.RedisError, OSError) as error:
             if self.redis_down_since is None:
                 self.redis_down_since = time.time()
                 logger.warning("Redis does not answer (%s); live views are checked each second.", error)
             await asyncio.sleep(REDIS_RETRY_S)
 
+    async def _tell_sockets(self) -> None:
+        await asyncio.sleep(TOLD_EVERY_S)
+        await self.sockets.tell()
+
+    def _hear(self, topic: str) -> None:
+        if topic == standing.TOPIC:
+            self._standing_changed.set()
+        else:
+            self.wake(topic)
+
     async def _recheck(self) -> None:
-        await asyncio.sleep(RECHECK_EVERY_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._standing_changed.wait(), RECHECK_EVERY_S)
+        self._standing_changed.clear()
         readers = list(self._readers)
         valid = await database_sync_to_async(access.still_valid)([reader.pass_ for reader in readers])
         for reader, is_valid in zip(readers, valid, strict=True):

@@ -43,6 +43,7 @@ class Environment:
     log_format: str  # text, json
     keep_days: int  # of jobs that ended; 0 keeps them for ever
     user_disk_gib: int  # of one person's ended jobs; 0 for no limit
+    sockets_a_person: int  # live views that one person may have open
 
     @property
     def redis_socket(self) -> Path:
@@ -82,6 +83,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         log_format=_read_choice(variables, "BERTH_LOG", ("text", "json")),
         keep_days=_read_count(variables, "BERTH_KEEP_DAYS"),
         user_disk_gib=_read_count(variables, "BERTH_USER_DISK_GIB"),
+        sockets_a_person=_read_sockets(variables),
     )
 
 
@@ -190,6 +192,13 @@ def _read_count(variables: Mapping[str, str], name: str) -> int:
     text = variables.get(name, "0")
     if not text.isascii() or not text.isdigit() or len(text) > 7:
         raise WrongSetting(f"{name} is {text!r}; give a whole number, or 0 for no limit.")
+    return int(text)
+
+
+def _read_sockets(variables: Mapping[str, str]) -> int:
+    text = variables.get("BERTH_SOCKETS_A_PERSON", "100")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**5:
+        raise WrongSetting(f"BERTH_SOCKETS_A_PERSON is {text!r}; give a whole number from 1 to 100000.")
     return int(text)
 
 

@@ -106,6 +106,7 @@ function startLiveDot() {
 function describe() {
   const from = dataTime ? `, data from ${clock(dataTime, true)}` : "";
   if (live.state === "signed-out") return ["signed-out", "signed out"];
+  if (live.state === "too-many") return ["reconnecting", `not live: you have too many pages open, close some${from}`];
   if (live.state === "connecting") return ["none", "connecting"];
   if (live.state === "reconnecting") return ["reconnecting", `reconnecting${from}`];
   const way = live.state; // live or polling

@@ -9,6 +9,7 @@ const FAILURES_UNTIL_POLLING = 2; // openings that failed
 const FAILURES_WITHIN_MS = 10000;
 const SOCKET_AGAIN_MS = 60000; // while polling
 const SIGNED_OUT = 4001;
+const TOO_MANY = 4029;
 const KEEPS_OFFSET = /^(metrics|log):/; // their seq counts what is on disk, so a new server knows it too
 
 class Live extends EventTarget {
@@ -23,7 +24,7 @@ class Live extends EventTarget {
   #isGreeted = false;
   #failedAt = []; // openings that came to nothing
   #polling = null;
-  state = "connecting"; // live, polling, reconnecting, signed-out
+  state = "connecting"; // live, polling, reconnecting, too-many, signed-out
 
   constructor() {
     super();
@@ -95,6 +96,11 @@ class Live extends EventTarget {
     }
     if (this.#polling) {
       this.#timer = setTimeout(() => this.#open(), SOCKET_AGAIN_MS);
+      return;
+    }
+    if (event.code === TOO_MANY) {
+      this.#become("too-many");
+      this.#timer = setTimeout(() => this.#open(), LONGEST_DELAY_MS);
       return;
     }
     if (this.#needsPolling()) this.#poll();

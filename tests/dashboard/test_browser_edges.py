@@ -1,5 +1,6 @@
 """Pages at their edges: very many jobs and devices, hostile data, a wrong clock, no JavaScript."""
 
+import dataclasses
 import re
 from datetime import timedelta
 
@@ -119,3 +120,16 @@ def test_without_javascript_lists_job_log_and_submit_work(
     page.get_by_role("button", name="Run").click()
     expect(page.locator("#job h1")).to_contain_text("train")
     assert Job.objects.count() == 2
+
+
+def test_a_page_too_many_says_why_it_is_not_live_and_is_when_another_closes(open_page, ada, settings):
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, sockets_a_person=1)
+    first = open_page(ada, "/queue")
+    is_live = re.compile("live|stale")
+    expect(first.locator("#live")).to_have_attribute("data-state", is_live, timeout=20_000)
+    second = open_page(ada, "/queue")
+
+    too_many = "not live: you have too many pages open, close some"
+    expect(second.locator("#live")).to_contain_text(too_many, timeout=20_000)
+    first.close()
+    expect(second.locator("#live")).to_have_attribute("data-state", is_live, timeout=60_000)

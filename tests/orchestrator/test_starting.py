@@ -65,6 +65,7 @@ def test_nothing_must_be_set():
         ("BERTH_PROXIES", "127.0.0.1,caddy"),
         ("BERTH_KEEP_DAYS", "-1"),
         ("BERTH_USER_DISK_GIB", "1.5"),
+        ("BERTH_SOCKETS_A_PERSON", "0"),
         ("DATABASE_URL", "mysql://x/y"),
         ("DATABASE_URL", "postgresql://host"),
         ("DATABASE_URL", "postgresql://host:99999/name"),
