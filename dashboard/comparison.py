@@ -9,6 +9,7 @@ from typing import Any
 
 from dashboard.rows import main_loss, recorded
 from orchestrator import words
+from orchestrator.access import rights
 from orchestrator.cli.arguments import by_name
 from orchestrator.models import Attempt, Job, JobState
 
@@ -72,10 +73,7 @@ def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list
     specs = [job.spec_fields for job in jobs]
     rows = [_texts(name, [_plain(spec.get(name)) for spec in specs], baseline) for name in SETTINGS]
     rows += _union("", [by_name(spec.get("args") or []) for spec in specs], baseline)
-    environments = [
-        (spec.get("env") or {}) if job.owner_id == reader_id else dict.fromkeys(spec.get("env") or {}, "…")
-        for job, spec in zip(jobs, specs, strict=True)
-    ]
+    environments = [rights.environment_of(job, reader_id, "…") for job in jobs]
     rows += _union("env ", environments, baseline)
     return [*rows, _texts("code", [job.bundle[:8] for job in jobs], baseline)]
 

@@ -20,8 +20,12 @@ LONGEST_DELAY = timedelta(days=366)
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
 
 
-def resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
+def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser | None = None) -> JobSpec:
     """Check what a job refers to; datasets get their version, and jobs the one spelling of their id.
+
+    Args:
+        user: whose job it is.
+        asked_by: who submits it for them, whose role decides about its priority.
 
     Raises:
         Impossible: there is no such thing, or it can never fit the job.
@@ -30,7 +34,7 @@ def resolve(user: AbstractBaseUser, spec: JobSpec) -> JobSpec:
     """
     isolation.check()
     retention.check_disk(user, settings.ENVIRONMENT.user_disk_gib)
-    _check_pool(user, spec)
+    _check_pool(user, spec, asked_by or user)
     _check_delay(spec)
     _check_secrets(user, spec)
     pinned = _pin_datasets(spec)
@@ -53,7 +57,7 @@ def _impossible(name: str, sentence: str) -> Impossible:
     return Impossible(sentence, fields={name: [sentence]})
 
 
-def _check_pool(user: AbstractBaseUser, spec: JobSpec) -> None:
+def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUser) -> None:
     """
     Raises:
         Impossible: there is no such pool, or it can never fit the job.
@@ -64,7 +68,7 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec) -> None:
         known = ", ".join(Pool.objects.values_list("name", flat=True)) or "none yet"
         raise _impossible("pool", f"There is no pool {spec.pool!r}; known: {known}.")
     rights.check_submit(user, pool)
-    rights.check_priority(user, pool.name, spec.priority)
+    rights.check_priority(asked_by, pool.name, spec.priority)
     there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
     sizes = list(there.values_list("memory_bytes", flat=True))
     least = spec.min_gpus or spec.gpus

@@ -1,10 +1,11 @@
 """What people ask a job to do: the right to ask, the act, and a note where the job is another's."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator import checkpoints, lifecycle
+from orchestrator import checkpoints, lifecycle, submission
 from orchestrator.access import audit, rights
 from orchestrator.exceptions import Impossible
 from orchestrator.lifecycle import IllegalTransition
@@ -54,6 +55,21 @@ def cancel_array(user: AbstractBaseUser, job: Job, *, address: str = "") -> Job:
             continue  # it ended meanwhile
     note(user, job, "job.cancel", f"Cancelled {len(members)} jobs of its array.", address=address)
     return job
+
+
+def retry(
+    user: AbstractBaseUser,
+    job: Job,
+    *,
+    resume: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    plan: Mapping[str, Any] | None = None,
+    address: str = "",
+) -> Job:
+    """Run a job once more as a new one of its owner; see ``submission.retry``."""
+    made = submission.retry(user, job, resume=resume, changes=changes or {}, plan=plan)
+    note(user, job, "job.retry", f"Ran it again as {made.short_id}.", address=address)
+    return made
 
 
 def note(user: AbstractBaseUser, job: Job, action: str, text: str, *, address: str = "") -> None:

@@ -254,7 +254,7 @@ def retry(
     changes: Mapping[str, Any],
     plan: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Submit the same code again as a new job.
+    """Submit the same code again as a new job of the same owner, whoever asks for it.
 
     Args:
         resume: start from the newest checkpoint of ``job``.
@@ -263,6 +263,7 @@ def retry(
 
     Raises:
         Conflict: there is no checkpoint to resume from.
+        Forbidden: another's job, and this person may not steer it, or changes what runs.
     """
     if resume and not GenerationStore(settings.HOME.job(job.pk)).list():
         raise Conflict(f"{job} has kept no checkpoint to resume from; run it again without resume.")
@@ -271,13 +272,14 @@ def retry(
             "One job is run again; submit an array as a new job.", fields={"array": ["cannot be changed"]}
         )
     spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
-    rights.check_steer(user, job)
-    spec = admission.resolve(user, spec)
+    rights.check_retry(user, job, changes)
+    owner = job.owner
+    spec = admission.resolve(owner, spec, asked_by=user)
     store_code(spec, None, None)  # the bundle is there, with the entrypoint
     with transaction.atomic():
-        quotas.one_submit_at_a_time(user)
-        quotas.check_submit(user, spec)
-        columns = _columns(user, spec, job.bundle)
+        quotas.one_submit_at_a_time(owner)
+        quotas.check_submit(owner, spec)
+        columns = _columns(owner, spec, job.bundle)
         if plan is not None:
             columns["next_plan"] = dict(plan)
         return _create(user, spec, columns, parent=job, resume=resume)

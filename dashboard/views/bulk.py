@@ -71,8 +71,8 @@ def _cancel(request: HttpRequest, user: User, job: Job, _tag: str) -> None:
     steering.steer(user, job, "cancel", address=audit.address_of(request))
 
 
-def _retry(_request: HttpRequest, user: User, job: Job, _tag: str) -> None:
-    submission.retry(user, job, resume=False, changes={})
+def _retry(request: HttpRequest, user: User, job: Job, _tag: str) -> None:
+    steering.retry(user, job, address=audit.address_of(request))
 
 
 def _tag(_request: HttpRequest, user: User, job: Job, tag: str) -> None:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard import remedies, rows, wall
 from dashboard.comparison import device_s_of
 from dashboard.signing_in import signed_in
-from orchestrator import steering, submission, training_plans, words
+from orchestrator import steering, training_plans, words
 from orchestrator.access import audit, rights
 from orchestrator.api.downloads import list_files
 from orchestrator.charts import in_order
@@ -145,8 +145,8 @@ def visible_job(request: HttpRequest, job_id: UUID) -> Job:
 def _shown_spec(job: Job, request: HttpRequest) -> dict[str, Any]:
     """What was submitted, without what is empty; values of the environment are the owner's alone."""
     spec = {name: value for name, value in job.spec_fields.items() if value not in (None, [], {}, "")}
-    if "env" in spec and job.owner_id != request.user.pk:
-        spec["env"] = dict.fromkeys(spec["env"], "…")
+    if "env" in spec:
+        spec["env"] = rights.environment_of(job, request.user.pk, "…")
     return spec
 
 
@@ -264,12 +264,12 @@ def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
 
 
 def _retry(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    made = submission.retry(signed_in(request), job, resume=False, changes={})
+    made = steering.retry(signed_in(request), job, address=audit.address_of(request))
     return made, f"Submitted again as {made.name} #{made.short_id}."
 
 
 def _resume(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    made = submission.retry(signed_in(request), job, resume=True, changes={})
+    made = steering.retry(signed_in(request), job, resume=True, address=audit.address_of(request))
     return made, f"Submitted as {made.name} #{made.short_id}; it resumes from the newest checkpoint."
 
 
@@ -280,7 +280,8 @@ def _lighter(request: HttpRequest, job: Job) -> tuple[Job, str]:
             f"{job} can not be run with less memory by Berth; clone it and change what it asks for."
         )
     kept = Checkpoint.objects.filter(job=job).exists()
-    made = submission.retry(signed_in(request), job, resume=kept, changes={}, plan=lighter.plan)
+    address = audit.address_of(request)
+    made = steering.retry(signed_in(request), job, resume=kept, plan=lighter.plan, address=address)
     return made, f"Submitted as {made.name} #{made.short_id}: {lighter.change}."
 
 

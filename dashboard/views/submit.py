@@ -18,6 +18,7 @@ from dashboard import forms
 from dashboard.signing_in import signed_in
 from dashboard.views.submit_plan import read_plan
 from orchestrator import submission
+from orchestrator.access import rights
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import AdminState, Dataset, Job, Pool
 from orchestrator.store import bundles, scripts
@@ -144,8 +145,9 @@ def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
     if earlier is None:
         return dict(forms.DEFAULTS), Code()
     texts = forms.fields_of(earlier.spec_fields)
-    if earlier.owner_id != request.user.pk:
-        texts["env"] = ""  # values of the environment are the owner's alone
+    env = rights.environment_of(earlier, request.user.pk)
+    if None in env.values():
+        texts["env"] = ""  # names alone would set them to nothing
     texts["datasets"] = ",".join(earlier.spec_fields.get("datasets") or [])
     return texts, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}")
 

@@ -4,20 +4,27 @@
 |---|---|
 | viewer | look: the devices, the queue, their own jobs of earlier days |
 | submitter | also submit to open pools and those they have a right in; steer their own jobs |
-| operator | also see and steer every job, operate every pool and device, use higher priorities |
+| operator | also see and steer every job, operate every pool and device, use higher priorities; retry a job for its owner |
 | admin | everything: people, quotas, pools, roots of datasets, the audit |
 
 A right in one pool makes a submitter its operator, or lets them submit to it where it is closed.  Whoever is staff is an admin;
 who has no role is a submitter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Job, Person, Pool, PoolRight, Right, Role, Scope
 
+# What a job does, as opposed to where, when and with how much of the machine.
+WHAT_RUNS = frozenset(
+    [
+        *("kind", "entrypoint", "args", "resume_args", "env", "secrets", "datasets"),
+        *("python", "launcher", "checkpoint_glob"),
+    ]
+)
 Someone = AbstractBaseUser | AnonymousUser
 HIGHEST_PRIORITY: Mapping[Role, int] = {
     Role.VIEWER: 0,
@@ -91,6 +98,31 @@ def may_steer(user: Someone, job: Job) -> bool:
     """Whether somebody who sees a job may act on it."""
     role = right_in(user, job.pool_id)
     return role != Role.VIEWER and (role != Role.SUBMITTER or job.owner_id == user.pk)
+
+
+def environment_of(job: Job, user_id: int | None, hidden: str | None = None) -> dict[str, str | None]:
+    """A job's environment as one person may see it: the values are the owner's alone, the names everybody's."""
+    values: dict[str, str | None] = job.spec_fields.get("env") or {}
+    return values if user_id is not None and user_id == job.owner_id else dict.fromkeys(values, hidden)
+
+
+def check_retry(user: Someone, job: Job, changes: Collection[str]) -> None:
+    """Whether this person may run a job once more, with changes in these fields.
+
+    Another's job is run for its owner, with the environment and secrets of that owner. Whoever could choose
+    what runs could make it show them, so only the owner may.
+
+    Raises:
+        Forbidden
+    """
+    check_steer(user, job)
+    if job.owner_id == user.pk:
+        return
+    if refused := sorted(WHAT_RUNS & set(changes)):
+        sentence = "only the job's owner may change what runs; submit a job of your own instead"
+        raise Forbidden(f"{refused[0]}: {sentence}.", fields={name: [sentence] for name in refused})
+    if not job.owner.is_active:
+        raise Forbidden(f"The account of {job.owner} is not active; submit the code as a job of your own.")
 
 
 def check_steer(user: Someone, job: Job) -> None:

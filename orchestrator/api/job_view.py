@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from orchestrator import isolation, training_plans, waiting, words
+from orchestrator.access import rights
 from orchestrator.models import (
     WAITING_STATES,
     Attempt,
@@ -73,7 +74,7 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> dict[str
     spec = {**_SPEC_DEFAULTS, **job.spec_fields}
     return {
         **{name: spec[name] for name in _SPEC_FIELDS},
-        "env": spec["env"] if viewer.pk == job.owner_id else dict.fromkeys(spec["env"]),
+        "env": rights.environment_of(job, viewer.pk),
         **_identity(job),
         **_course(job, attempt, now),
         **_outcome(job),

@@ -179,7 +179,7 @@ def move_job(request: ApiRequest, job_id: str, place: MoveIn) -> object:
     },
 )
 def retry_job(request: ApiRequest, job_id: str) -> object:
-    """Submit the same code again as a new job; fields given here differ from the parent's."""
+    """Submit the same code again as a new job of the same owner; fields given here differ from the parent's."""
     job = find_job(Job.objects.all(), request.user, job_id)
     changes = read_object(request.body)
     resume = changes.pop("resume", False)
@@ -190,7 +190,9 @@ def retry_job(request: ApiRequest, job_id: str) -> object:
             "A retry runs the same code; submit a new job for other code.",
             fields={"source": ["cannot be changed"]},
         )
-    return _shown_anew(request, submission.retry(request.user, job, resume=resume, changes=changes))
+    address = audit.address_of(request)
+    made = steering.retry(request.user, job, resume=resume, changes=changes, address=address)
+    return _shown_anew(request, made)
 
 
 @router.get("/{job_id}/explain", response=ExplainOut)

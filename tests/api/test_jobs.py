@@ -3,13 +3,15 @@
 import math
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from orchestrator.models import JobState
+from orchestrator.models import AuditEntry, Job, JobState, Person, Role
 from orchestrator.store.checkpoints import GenerationStore
 
 
@@ -323,6 +325,77 @@ def test_a_retry_with_what_cannot_be_is_400(body, client_of, ada, submit):
     parent = submit(client).json()
 
     assert client.send("POST", f"/jobs/{parent['id']}/retry", body).status_code == 400
+
+
+@pytest.fixture
+def operator(bob) -> User:
+    Person.objects.update_or_create(user=bob, defaults={"role": Role.OPERATOR})
+    operator: User = bob
+    return operator
+
+
+@pytest.fixture
+def kept_private(client_of, ada, submit) -> dict[str, Any]:
+    """A job of ada's whose environment holds what only she may read."""
+    job: dict[str, Any] = submit(client_of(ada), env={"API_KEY": "ada's own"}).json()
+    assert job["env"] == {"API_KEY": "ada's own"}
+    return job
+
+
+def test_an_operators_retry_runs_the_job_for_its_owner_and_shows_no_value(
+    kept_private, client_of, ada, operator
+):
+    answer = client_of(operator).send("POST", f"/jobs/{kept_private['id']}/retry", {"priority": 70})
+
+    assert answer.status_code == 201, answer.content
+    made = Job.objects.get(pk=answer.json()["id"])
+    assert (made.owner, made.priority) == (ada, 70)
+    assert made.spec_fields["env"] == {"API_KEY": "ada's own"}
+    assert answer.json()["env"] == {"API_KEY": None}
+    assert made.events.get().actor == operator.username
+    assert AuditEntry.objects.filter(action="job.retry", actor=operator.username).exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "", None),
+        ("PATCH", "", {"tags": ["seen"]}),
+        ("POST", "/hold", {}),
+        ("POST", "/cancel", {}),
+        ("POST", "/retry", {}),
+        ("POST", "/move", {"behind": "second"}),
+    ],
+)
+def test_no_answer_shows_an_operator_the_values_of_anothers_environment(
+    method, path, body, kept_private, client_of, ada, operator, submit
+):
+    second = submit(client_of(ada)).json()["id"]
+    body = {name: second if value == "second" else value for name, value in body.items()} if body else body
+
+    answer = client_of(operator).send(method, f"/jobs/{kept_private['id']}{path}", body)
+
+    assert answer.status_code < 300, answer.content
+    assert answer.json()["env"] == {"API_KEY": None}
+    assert b"ada's own" not in answer.content
+
+
+@pytest.mark.parametrize(
+    "change", [{"args": ["--print-env"]}, {"env": {}}, {"secrets": []}, {"entrypoint": "x.py"}]
+)
+def test_an_operator_may_not_change_what_anothers_job_runs(change, kept_private, client_of, operator):
+    answer = client_of(operator).send("POST", f"/jobs/{kept_private['id']}/retry", change)
+
+    assert answer.status_code == 403
+    assert list(answer.json()["errors"]) == list(change)
+    assert Job.objects.count() == 1
+
+
+def test_nobody_runs_jobs_for_somebody_whose_account_is_off(kept_private, client_of, ada, operator):
+    ada.is_active = False
+    ada.save()
+
+    assert client_of(operator).send("POST", f"/jobs/{kept_private['id']}/retry").status_code == 403
 
 
 # --- why, and what happened -----------------------------------------------------------------------------
