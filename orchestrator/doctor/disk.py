@@ -160,12 +160,12 @@ def check_hashes() -> Iterator[Finding]:
                 sound += 1
             except NotVerified as error:
                 damaged.append((generation, error))
-        for generation, error in damaged:
-            yield _damaged(folder.name, generation, error, last=not sound)
+        for generation, reason in damaged:
+            yield _damaged(folder.name, generation, reason, last=not sound)
 
 
-def _damaged(job_name: str, generation: Generation, error: NotVerified, *, last: bool) -> Finding:
-    sentence = f"{generation.name.capitalize()} of job {job_name}: {error}."
+def _damaged(job_name: str, generation: Generation, reason: NotVerified, *, last: bool) -> Finding:
+    sentence = f"{generation.name.capitalize()} of job {job_name}: {reason}."
     if last and _would_rather_fail(job_name):
         # Without any checkpoint it would start at step 0, which its owner has ruled out.
         kept = "It stays, because the job asked not to begin again without a checkpoint; cancel the job, or"
