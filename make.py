@@ -2,11 +2,14 @@
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
 python3 make.py demo | up | down | test | bench | screens | chaos | install-service | lock
+
+``.venv`` belongs to the Python that made it. Another one gets an environment of its own, such as ``.venv-3.13.0``.
 """
 
 import argparse
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -17,13 +20,39 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-VENV = ROOT / ".venv"
-PYTHON = VENV / "bin" / "python"
+THIS_PYTHON = Path(
+    os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+)  # outside of any environment
 REQUIREMENTS = ROOT / "requirements"
 TORCH = "torch>=2.10,<2.14"  # a range: the GPU machine gets its CUDA build, one without GPU its CPU build
 RIVALS = ("accelerate>=1.10", "lightning>=2.5")  # trainers to measure beside ours
 OLDEST = (3, 11)
 TYPED = ("orchestrator", "dashboard", "training", "tests", "benchmarks", "examples", "make.py")
+
+
+def maker_of(environment: Path) -> Path | None:
+    """The Python that an environment was made with; None where nobody can tell."""
+    try:
+        lines = (environment / "pyvenv.cfg").read_text().splitlines()
+    except OSError:
+        return None
+    values = (
+        line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == "executable"
+    )
+    return next(map(Path, values), None)
+
+
+def environment_for(python: Path, version: str) -> Path:
+    """The folder of a Python's environment; that of a Python that is gone is taken over."""
+    first = ROOT / ".venv"
+    maker = maker_of(first)
+    if maker is None or maker == python or not maker.exists():
+        return first
+    return ROOT / f".venv-{version}"
+
+
+VENV = environment_for(THIS_PYTHON, platform.python_version())
+PYTHON = VENV / "bin" / "python"
 
 
 def say(text: str) -> None:
@@ -44,10 +73,11 @@ def install(group: str) -> None:
     lock = REQUIREMENTS / f"{group}.txt"
     wanted = hashlib.sha256(lock.read_bytes() + TORCH.encode() + str(ROOT).encode()).hexdigest()
     stamp = VENV / f".{group}.installed"
+    clear_of_lost_python()
     if stamp.exists() and stamp.read_text() == wanted and PYTHON.exists():
         return
     if not PYTHON.exists():
-        say(f"making a virtual environment in {VENV.name} ...")
+        say(f"making a virtual environment in {VENV.name} for Python {platform.python_version()} ...")
         make_environment()
     began = time.monotonic()
     say(f"installing {count_packages(lock)} locked packages ({group}) ...")
@@ -57,6 +87,14 @@ def install(group: str) -> None:
     link_project()
     stamp.write_text(wanted)
     say(f"installed in {time.monotonic() - began:.0f} s")
+
+
+def clear_of_lost_python() -> None:
+    """Remove the environment of a Python that was removed or replaced: its packages are for that one alone."""
+    maker = maker_of(VENV)
+    if maker is not None and not maker.exists():
+        say(f"{VENV.name} belonged to {maker}, which is gone; making it again with {THIS_PYTHON} ...")
+        shutil.rmtree(VENV)
 
 
 def make_environment() -> None:

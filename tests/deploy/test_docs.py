@@ -104,7 +104,7 @@ def _manage(
     if "changepassword" in command:
         arguments[-1] = "root"
     return subprocess.run(
-        [str(ROOT / ".venv/bin/python"), *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env={**server.environment, **settings},
         input=2 * "another long word of passing\n",

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import statistics
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -277,7 +278,7 @@ def test_f37_jobs_start_within_ten_seconds_when_redis_forgets_all(server: Server
 
 def _redis_cli(socket: Path, command: str) -> list[str]:
     code = f"import redis; redis.Redis(unix_socket_path={str(socket)!r}).execute_command({command!r})"
-    return [str(REPOSITORY / ".venv/bin/python"), "-c", code]
+    return [sys.executable, "-c", code]
 
 
 def test_f34_submits_are_quick_while_redis_hangs(own_server: Server) -> None:

@@ -1,0 +1,72 @@
+"""Each Python has an environment of its own, and the suite finds the Pythons of a machine."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import pythons
+
+ROOT = Path(__file__).resolve().parents[2]
+THIS = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+CURRENT = ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    shutil.copy(ROOT / "make.py", tmp_path)
+    folder: Path = tmp_path
+    return folder
+
+
+def made_with(tree: Path, python: Path, name: str = ".venv") -> None:
+    (tree / name / "bin").mkdir(parents=True)
+    (tree / name / "pyvenv.cfg").write_text(f"home = {python.parent}\nexecutable = {python}\n")
+
+
+def in_tree(tree: Path, code: str) -> str:
+    done = subprocess.run(
+        [THIS, "-c", f"import make; {code}"], cwd=tree, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_the_first_python_gets_the_plain_folder(tree):
+    assert in_tree(tree, "print(make.VENV.name)") == ".venv\n"
+
+    made_with(tree, THIS)
+
+    assert in_tree(tree, "print(make.VENV.name)") == ".venv\n"
+
+
+def test_another_python_gets_a_folder_of_its_own(tree):
+    made_with(tree, Path("/bin/sh"))
+
+    assert in_tree(tree, "print(make.VENV.name, make.PYTHON.parents[1].name)") == (
+        f".venv-{CURRENT} .venv-{CURRENT}\n"
+    )
+
+
+def test_the_environment_of_a_python_that_is_gone_is_made_again_and_that_is_told(tree):
+    made_with(tree, tree / "python3.11-that-was-removed")
+
+    told = in_tree(tree, "make.clear_of_lost_python(); print(make.VENV.name)")
+
+    assert "which is gone; making it again" in told
+    assert told.endswith(".venv\n")
+    assert not (tree / ".venv").exists()
+
+
+def test_this_machines_pythons_are_found_and_environments_are_none_of_them():
+    found = pythons.find_pythons()
+
+    assert all(version >= (3, 11) for version in found)
+    assert not any((path.parent.parent / "pyvenv.cfg").exists() for path in found.values())
+    assert THIS in found.values() or sys.version_info[:3] in found
+
+
+def test_every_part_is_a_test_file_that_is_there():
+    assert not [part for part in pythons.PARTS if not (ROOT / part).is_file()]
