@@ -1,5 +1,6 @@
 """The code that came with a job: given once, kept by its hash, and holding the file to run."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
@@ -11,6 +12,9 @@ from orchestrator import admission
 from orchestrator.exceptions import Malformed, NotFound, TooLarge
 from orchestrator.spec import JobSpec
 from orchestrator.store import bundles, scripts
+from orchestrator.store.plain_file import open_plain
+
+COMPILED = frozenset({".pyc", ".pyz"})  # Python runs these too, and they are no text
 
 
 class Upload(Protocol):
@@ -51,7 +55,21 @@ def store_code(
     if spec.entrypoint not in {file.path for file in stored.files}:
         sentence = f"The upload has no file {spec.entrypoint!r}; name the script to run as entrypoint."
         raise Malformed(sentence, fields={"entrypoint": [sentence]})
-    return spec, stored, []
+    with _beside("entrypoint"):
+        warnings = _check_entry(spec.entrypoint, stored)
+    return spec, stored, warnings if bundle is not None else []
+
+
+def _check_entry(entrypoint: str, stored: bundles.Bundle) -> list[str]:
+    """Check the file that will be run as if it had come alone; what else was packed may be anything."""
+    if PurePosixPath(entrypoint).suffix in COMPILED:
+        return []
+    size_bytes = next(file.size_bytes for file in stored.files if file.path == entrypoint)
+    if size_bytes > bundles.DEFAULT_LIMITS.script_bytes:
+        raise bundles.too_long(entrypoint, size_bytes)
+    with os.fdopen(open_plain(settings.HOME.bundles / stored.sha256 / entrypoint), "rb") as file:
+        data = file.read()
+    return scripts.check_script(entrypoint, data, in_archive=True)
 
 
 @contextmanager

@@ -64,10 +64,7 @@ def store_script(bundles: Path, name: str, data: bytes, limits: BundleLimits = D
     if not path:
         raise Malformed("The script has no name; name it, for example train.py.")
     if len(data) > limits.script_bytes:
-        raise TooLarge(
-            f"'{shown(name)}' has {len(data):,} bytes; a script may have {limits.script_bytes:,}. "
-            "Upload an archive, or register data as a dataset."
-        )
+        raise too_long(name, len(data), limits)
     refuse_unreadable(name, data)
     content = [_Content(path, len(data), hashlib.sha256(data).hexdigest())]
     known = bundles / bundle_hash(content)
@@ -79,6 +76,14 @@ def store_script(bundles: Path, name: str, data: bytes, limits: BundleLimits = D
         return content
 
     return _store(bundles, write)
+
+
+def too_long(name: str, size_bytes: int, limits: BundleLimits = DEFAULT_LIMITS) -> TooLarge:
+    """What is said about a script above its limit."""
+    return TooLarge(
+        f"'{shown(name)}' has {size_bytes:,} bytes; a script may have {limits.script_bytes:,}. "
+        "Upload an archive, or register data as a dataset."
+    )
 
 
 def script_hash(name: str, data: bytes) -> str:

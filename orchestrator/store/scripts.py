@@ -1,9 +1,11 @@
 """What is said about a script at its upload: refused when it is no text, warned about when it cannot run."""
 
+import io
 import re
 import subprocess
 import sys
 import threading
+import tokenize
 import warnings
 from pathlib import PurePosixPath
 
@@ -39,21 +41,24 @@ except (RecursionError, MemoryError, ValueError, OverflowError) as error:
 _filters = threading.Lock()  # catch_warnings swaps a list of the whole process
 
 
-def check_script(name: str, data: bytes) -> list[str]:
+def check_script(name: str, data: bytes, *, in_archive: bool = False) -> list[str]:
     """Sentences about what will probably go wrong with a script; an empty list is good news.
 
     Raises:
         Malformed: empty, binary, or not UTF-8; the sentence has the offset.
     """
-    refuse_unreadable(name, data)
+    refuse_unreadable(name, data, in_archive=in_archive)
     found = shadowing_warnings([PurePosixPath(name).name])
     if problem := _syntax_problem(data):
         found.insert(0, f"'{shown(name)}' does not look like Python that runs: {problem}.")
     return found
 
 
-def refuse_unreadable(name: str, data: bytes) -> None:
+def refuse_unreadable(name: str, data: bytes, *, in_archive: bool = False) -> None:
     """Refuse what is no UTF-8 text.
+
+    Args:
+        in_archive: a program that was packed may say in a comment that it has another encoding (PEP 263).
 
     Raises:
         Malformed: with the byte offset at which reading failed.
@@ -68,12 +73,23 @@ def refuse_unreadable(name: str, data: bytes) -> None:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
+        if in_archive and _is_in_declared_encoding(data):
+            return
         raise Malformed(
             f"'{shown(name)}' is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}; "
             "save it as UTF-8 and try again."
         ) from error
     if (at := data.find(b"\0")) >= 0:
         raise Malformed(f"'{shown(name)}' has a NUL byte at offset {at}; it is no text file, or UTF-16.")
+
+
+def _is_in_declared_encoding(data: bytes) -> bool:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        data.decode(encoding)
+    except (SyntaxError, LookupError, ValueError):
+        return False
+    return b"\0" not in data
 
 
 def _syntax_problem(data: bytes) -> str | None:

@@ -371,6 +371,57 @@ def test_b17_to_b20_scripts_that_cannot_be_read_are_refused(client_of, ada, make
         assert status == 201 or list(answer.json()["errors"]) == ["script"]
 
 
+def packed(**files: bytes) -> SimpleUploadedFile:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(f"{name}.py", content)
+    return SimpleUploadedFile("code.zip", data.getvalue())
+
+
+LATIN_1 = "# -*- coding: latin-1 -*-\nprint('ü')\n".encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "'train.py' is empty"),
+        (b"\x7fELF\x02\x01\x01" + b"\0" * 64, "'train.py' is a program, not a script"),
+        (b"print(1)\n\0", "'train.py' has a NUL byte at offset 9"),
+        ("print('ü')".encode("latin-1"), "'train.py' is not UTF-8: byte 0xfc at offset 7"),
+        ("# coding: ascii\nprint('ü')".encode("latin-1"), "'train.py' is not UTF-8"),
+        ("# coding: nonsense\nprint('ü')".encode("latin-1"), "'train.py' is not UTF-8"),
+        ("print(1)".encode("utf-16"), "'train.py' is UTF-16"),
+        (LATIN_1 + b"\0", "'train.py' is not UTF-8"),
+    ],
+)
+def test_an_entry_file_in_an_archive_is_checked_as_a_script_is(data, said, client_of, ada, make_device):
+    make_device()
+
+    answer = form(client_of(ada), job="{}", bundle=packed(train=data, other=b"\x7fELF"))
+
+    assert answer.status_code == 400, answer.content
+    assert said in answer.json()["errors"]["entrypoint"][0]
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("data", [LATIN_1, b"\xef\xbb\xbfprint(1)\n", "print('ü')".encode()])
+def test_an_entry_file_in_a_declared_encoding_runs(data, client_of, ada, make_device):
+    make_device()
+
+    answer = form(client_of(ada), job="{}", bundle=packed(train=data, data=b"\0\xff"))
+
+    assert (answer.status_code, answer.json()["warnings"]) == (201, [])
+
+
+def test_an_entry_file_that_is_no_python_is_warned_about(client_of, ada, make_device):
+    make_device()
+
+    answer = form(client_of(ada), job="{}", bundle=packed(train=b"for for"))
+
+    assert "does not look like Python that runs: line 1" in answer.json()["warnings"][0]
+
+
 @pytest.mark.parametrize("text", ["", "a\0b", "\x7fELF"])
 def test_text_that_is_no_script_is_400_beside_source(text, client_of, ada, submit):
     answer = submit(client_of(ada), source={"text": text})
