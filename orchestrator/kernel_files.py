@@ -1,6 +1,8 @@
 """File systems whose files are the kernel's answers, not data: ``/proc``, ``/sys`` and their like."""
 
+import functools
 import os
+import time
 from pathlib import Path
 
 # By their names in /proc/self/mountinfo (proc(5)). Those that hold what somebody wrote are not among them.
@@ -20,6 +22,12 @@ def kernel_devices() -> dict[int, str]:
 
     Links and bind mounts hide a path, not this number.
     """
+    return _read_mounts(int(time.monotonic()))
+
+
+@functools.lru_cache(maxsize=1)
+def _read_mounts(_second: int) -> dict[int, str]:
+    """At most once a second: a list of datasets asks for each, and a host with containers has thousands of mounts."""
     found = {}
     for line in _MOUNTS.read_text(errors="replace").splitlines():
         before, _, after = line.partition(" - ")

@@ -175,6 +175,8 @@ async def test_another_address_has_no_socket(home, ada):
     [
         ({"text": "hello?"}, 1007),
         ({"text": '{"op": "subscribe"'}, 1007),
+        ({"text": '{"op": "subscribe", "topic": "job:\\u0000"}'}, 1008),
+        ({"text": '{"op": "subscribe", "topic": "job:\\ud800"}'}, 1007),
         ({"data": b'{"op":"subscribe","topic":"devices"}'}, 1003),
         ({"text": '{"op": "drop", "topic": "devices"}'}, 1008),
         ({"text": '["subscribe"]'}, 1008),
