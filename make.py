@@ -20,9 +20,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-THIS_PYTHON = Path(
-    os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-)  # outside of any environment
+# The program itself, also where an environment's link to it was called.
+THIS_PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 REQUIREMENTS = ROOT / "requirements"
 TORCH = "torch>=2.10,<2.14"  # a range: the GPU machine gets its CUDA build, one without GPU its CPU build
 RIVALS = ("accelerate>=1.10", "lightning>=2.5")  # trainers to measure beside ours
