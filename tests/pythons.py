@@ -51,13 +51,21 @@ def find_pythons() -> dict[Version, Path]:
     for place in PLACES:
         pattern = str(Path(place).expanduser()).lstrip("/")
         folders += sorted(Path("/").glob(pattern))
-    programs = {path.resolve() for folder in folders for path in folder.glob("python3*") if _is_python(path)}
+    programs = {path.resolve() for folder in folders for path in _files_in(folder) if _is_python(path)}
     found: dict[Version, Path] = {}
     for program in sorted(programs):
         version, real = _ask(program)
         if version >= OLDEST:
             found.setdefault(version, real)
     return found
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Nothing where it is missing or not to be read, as another's folders on PATH may be."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _is_python(path: Path) -> bool:
