@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from orchestrator import datasets, wakeups
 from orchestrator.access import audit, tokens
 from orchestrator.accounting import quotas
-from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.exceptions import Impossible, OrchestratorError
 from orchestrator.models import (
     AdminState,
     Attempt,
@@ -175,7 +175,7 @@ class DatasetRootForm(forms.ModelForm):  # type: ignore[type-arg]  # takes argum
         path = str(self.cleaned_data["path"])
         try:
             datasets.check_root(path)
-        except Malformed as error:
+        except OrchestratorError as error:
             raise forms.ValidationError(str(error)) from error
         return path
 

@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
-from orchestrator.kernel_files import kernel_devices, kernel_type
+from orchestrator.kernel_files import kernel_devices
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.spec import DATASET_REFERENCE, clean_text
 from orchestrator.store.trees import walk
@@ -131,9 +131,10 @@ def check_root(path: str) -> None:
         Impossible: its files are the kernel's.
     """
     folder = Path(path)
-    if not folder.is_absolute() or not folder.is_dir():
-        raise _malformed("path", "Give the absolute path of a folder of this server that is there.")
-    _refuse_kernel_files(folder)
+    with _refusals_told():
+        if not folder.is_absolute() or not folder.is_dir():
+            raise _malformed("path", "Give the absolute path of a folder of this server that is there.")
+        _refuse_kernel_files(folder, folder.stat())
     real, home = folder.resolve(), settings.HOME.root.resolve()
     if real.is_relative_to(home) or home.is_relative_to(real):
         raise _malformed(
@@ -185,15 +186,15 @@ def checked_path(dataset: Dataset) -> Path:
     if not path.is_relative_to(root):
         raise _malformed("path", f"The dataset {dataset.reference} leads out of its root {dataset.root_id}.")
     try:
-        mode = path.stat().st_mode
+        status = path.stat()
     except OSError as error:
         raise _impossible(
             "path",
             f"The dataset {dataset.reference} is not there: root {dataset.root_id}, path {dataset.path}.",
         ) from error
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise _impossible("path", f"The dataset {dataset.reference} is neither a file nor a folder.")
-    _refuse_kernel_files(path)
+    _refuse_kernel_files(path, status)
     return path
 
 
@@ -211,8 +212,8 @@ def _refusals_told() -> Iterator[None]:
         raise _impossible("path", sentence) from error
 
 
-def _refuse_kernel_files(path: Path) -> None:
-    if kind := kernel_type(path):
+def _refuse_kernel_files(path: Path, status: os.stat_result) -> None:
+    if kind := kernel_devices().get(status.st_dev):
         raise _impossible("path", _no_data(path, kind))
 
 
@@ -250,7 +251,6 @@ def _walk(path: Path) -> Iterator[tuple[str, int]]:
         _refuse_unreadable(path, os.R_OK)
         yield path.name, path.stat().st_size
         return
-    kernels = kernel_devices()
     for folder, folders, names in walk(path):
         for name in names:
             file = Path(folder, name)
@@ -261,8 +261,7 @@ def _walk(path: Path) -> Iterator[tuple[str, int]]:
         for name in folders:
             inner = Path(folder, name)
             _refuse_unreadable(inner, os.R_OK | os.X_OK)
-            if kind := kernels.get(inner.lstat().st_dev):
-                raise _impossible("path", _no_data(inner, kind))
+            _refuse_kernel_files(inner, inner.lstat())
 
 
 def _refuse_unreadable(path: Path, wanted: int) -> None:

@@ -36,12 +36,3 @@ def _read_mounts(_second: int) -> dict[int, str]:
             major, _, minor = before.split(" ")[2].partition(":")
             found[os.makedev(int(major), int(minor))] = kind
     return found
-
-
-def kernel_type(path: Path) -> str | None:
-    """The type of the kernel's file system that a path, after its links, lies on; None where it holds data.
-
-    Raises:
-        OSError: nothing is there.
-    """
-    return kernel_devices().get(path.stat().st_dev)

@@ -98,7 +98,7 @@ def test_operators_add_dataset_roots_but_not_over_berths_own_state(admin_client,
     (tmp_path / "data").mkdir()
     address = reverse("admin:orchestrator_datasetroot_add")
 
-    for path in ("data", "/nowhere/at/all", "/", str(tmp_path), str(home.uploads)):
+    for path in ("data", "/nowhere/at/all", "/", "/proc", str(tmp_path), str(home.uploads)):
         assert admin_client.post(address, {"name": "data", "path": path}).status_code == 200, path
     assert not DatasetRoot.objects.exists()
     admin_client.post(address, {"name": "data", "path": str(tmp_path / "data")})
