@@ -217,6 +217,7 @@ def test_links_that_a_job_made_do_not_keep_a_backup_from_being_restored(job, hom
     assert str((work / "python").readlink()) == "/usr/bin/python3"
 
 
+@pytest.mark.timeout(900)  # five programs are started one after the other
 def test_a_damaged_database_is_kept_aside_as_it_is_and_replaced(tmp_path):
     home, file = tmp_path / "berth", tmp_path / "berth.tar"
     manage(home, "prepare")

@@ -347,6 +347,7 @@ def test_f58_a_folder_that_its_job_has_shut_is_opened(home, as_ordinary_user):
     assert f"{shut.name} cannot be read" in found.sentence
 
 
+@pytest.mark.timeout(600)  # two programs are started one after the other
 @pytest.mark.parametrize(("at", "said"), [(0, "not a database"), (4096, "restore the newest backup")])
 def test_f52_a_damaged_database_is_a_line_with_what_to_do(tmp_path, at, said):
     home = tmp_path / "berth"
