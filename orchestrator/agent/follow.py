@@ -40,6 +40,7 @@ from training.plan.given import PLAN_EVENT
 MOST_BYTES_A_POLL = 1 << 20
 MOST_AT_END_BYTES = 1 << 30  # waiting when the run is over; of more the newest are read
 READ_AT_END_BYTES = 256 << 20
+MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log at a time
 MOST_LAST_VALUES = 200
 RATE_WINDOW_S = 30.0
 RATE_EVERY_S = 1.0
@@ -98,13 +99,13 @@ class Follower:
         self.metrics_offset += batch.consumed_bytes
         if batch.lines and not self.file_speaks:
             self.file_speaks = bool(batch.points or batch.events)
-        read_stdout, read_events = 0, False
+        read_stdout, more_stdout, read_events = 0, False, False
         if not self.file_speaks:
             read_events = self.events.read(batch, now, at_end=at_end)
             self.events_speak = self.events_speak or bool(batch.points)
         if not (self.file_speaks or self.events_speak):
-            read_stdout = self._read_stdout(batch, now)
-        more = more or more_logs or read_events or read_stdout >= MOST_BYTES_A_POLL // 4
+            read_stdout, more_stdout = self._read_stdout(batch, now, at_end=at_end)
+        more = more or more_logs or read_events or more_stdout
         if batch.consumed_bytes or read_stdout or read_events:
             self._commit(batch)
         return more
@@ -121,27 +122,35 @@ class Follower:
             text = f"{passed / 2**30:,.1f} GiB of its metric lines were passed over: more than can be read at its end."
             lifecycle.remark(self.attempt.job, text, actor="agent")
 
-    def _read_stdout(self, batch: ParsedBatch, now: float) -> int:
-        """Numbers that rank 0 prints; returns how many bytes were read."""
-        chunk = read_log(self.folder.log(0), self.stdout_offset, MOST_BYTES_A_POLL // 4)
+    def _read_stdout(self, batch: ParsedBatch, now: float, *, at_end: bool) -> tuple[int, bool]:
+        """Numbers that rank 0 prints: how many bytes were read, and whether more is waiting."""
+        limit = MOST_LOG_BYTES_AT_END if at_end else MOST_LOG_BYTES
+        chunk = read_log(self.folder.log(0), self.stdout_offset, limit)
         lines, carry = split_lines(chunk.data, at_returns=True)
+        waiting = chunk.next_offset < chunk.size
+        if at_end and carry and not waiting:
+            lines, carry = [*lines, carry], b""
         if not lines:
-            return 0
+            return 0, False
         for line in lines:
-            found = self.parser.feed(line.decode(errors="replace"))
-            if found is None:
-                continue
-            batch.total_steps = found.total_steps or batch.total_steps
-            if found.step is None:
-                continue
-            batch.last_step = found.step
-            for name, value in found.values.items():
-                if not math.isfinite(value):
-                    batch.first_nonfinite = batch.first_nonfinite or (name, found.step)
-                batch.points.append(Point(name, found.step, now, value))
+            self._read_printed(batch, line, now)
         read = chunk.next_offset - chunk.offset - len(carry)
         self.stdout_offset = chunk.offset + read
-        return read
+        # A chunk ends within a line, so the bytes that were read say nothing about the rest.
+        return read, waiting
+
+    def _read_printed(self, batch: ParsedBatch, line: bytes, now: float) -> None:
+        found = self.parser.feed(line.decode(errors="replace"))
+        if found is None:
+            return
+        batch.total_steps = found.total_steps or batch.total_steps
+        if found.step is None:
+            return
+        batch.last_step = found.step
+        for name, value in found.values.items():
+            if not math.isfinite(value):
+                batch.first_nonfinite = batch.first_nonfinite or (name, found.step)
+            batch.points.append(Point(name, found.step, now, value))
 
     def _commit(self, batch: ParsedBatch) -> None:
         if batch.last_step is not None:

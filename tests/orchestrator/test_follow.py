@@ -201,6 +201,24 @@ def test_printed_numbers_count_until_the_run_reports_by_itself(run, home):
     assert stored(home, run) == [3.0, 2.0]
 
 
+def test_printed_numbers_are_read_to_the_last_line_when_the_run_is_over(run, home):
+    """A million lines in three seconds: only the first chunk was read, so the page stood at an eighth of the way."""
+    lines = "".join(f"batch {number} loss {1 / number:.6f}\n" for number in range(1, 100_001))
+    make_folder(run).log(0).write_text(lines + "batch 100001 loss 0.5")
+    assert len(lines) > 4 * follow.MOST_LOG_BYTES
+
+    reader = follower(run)
+    while reader.poll():
+        pass
+    assert Job.objects.get().step == 100_000
+    while reader.poll(at_end=True):
+        pass
+    reader.close()
+
+    assert Job.objects.get().step == 100_001
+    assert stored_seq(home.job(run.job_id).metrics) >= 100_001
+
+
 def test_b47_a_loss_that_is_no_number_is_kept_as_text_and_said_once(run):
     write(run, '{"step": 7, "loss": NaN}', '{"step": 8, "loss": Infinity}')
     poll(run)
