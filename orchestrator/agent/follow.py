@@ -24,7 +24,7 @@ from orchestrator.store.logs import read_log, split_lines
 from orchestrator.store.metrics import MetricWriter, Point
 from orchestrator.store.plain_file import open_plain
 from orchestrator.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
-from orchestrator.telemetry.patterns import LineParser
+from orchestrator.telemetry.printed_lines import LineParser
 from training.events import (
     BALANCED_EVENT,
     CHECKPOINT_FAILED_EVENT,

@@ -1,0 +1,101 @@
+"""Works out what the shape of a progress bar means; only the training's own bar is progress."""
+
+import re
+
+from orchestrator.telemetry.keys import read_unit
+from orchestrator.telemetry.layouts import Field, Kind, Layout, Slot
+from orchestrator.telemetry.shapes import POSITION_RANK, Builder, numbers_of
+from orchestrator.telemetry.tokens import BAR, NUMBER
+from orchestrator.telemetry.vocabulary import (
+    DATA_BARS,
+    EVALUATION,
+    NEUTRAL_IN_BARS,
+    STEP_RATES,
+    TRAINING_BARS,
+)
+
+_WORDS = re.compile(r"[A-Za-z_]+")
+_BYTES = re.compile(r"\b[kKMGT]?i?B/s|\bfiles?/s|examples/s")
+MOST_ROW_STARTS = 3  # numbers before a bar: with more they may be a row of a table
+
+
+def read_bar(texts: tuple[str, ...]) -> Layout | None:
+    """The meaning of a bar's shape; None where the bar is not the training's."""
+    whole = NUMBER.join(texts)
+    bar = next(index for index, text in enumerate(texts) if BAR in text)
+    words, _, behind = texts[bar].partition(BAR)
+    last = len(texts) - 1
+    if (
+        not words.strip().endswith("%")
+        and bar >= 2
+        and texts[bar - 1].strip() == "/"
+        and not texts[bar - 2].strip()
+    ):
+        return _keras_bar(texts, bar)
+    if bar + 2 > last or texts[bar + 1].strip() != "/" or behind.strip():
+        return None
+    before = texts[:bar] if words.strip() == "%" else (*texts[:bar], words)
+    builder = Builder()
+    counted = _describe(builder, before)
+    if counted is None or _BYTES.search("".join(texts[bar + 2 :])):
+        return None
+    place = Slot(bar, bar + 1)
+    if counted == "epochs" or "epoch/s" in whole or "s/epoch" in whole:
+        return Layout(Kind.BAR, epoch=place)
+    row = not before[0].strip() and len(before) > MOST_ROW_STARTS
+    fields = _beside(builder, texts, bar + 2, last)
+    return Layout(
+        Kind.BAR,
+        fields,
+        place,
+        builder.epoch,
+        within=builder.epoch is not None,
+        row=row,
+        to_last="%" not in words,
+    )
+
+
+def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
+    """Take the words before a bar: what it counts ("epochs", "steps"), or None for bars of something else."""
+    named: set[str] = set()
+    numbers = numbers_of(before, 0, len(before) - 1)
+    if numbers and numbers[0].of is not None and not numbers[0].named and before[0].strip() in ("", "["):
+        builder.set_epoch(Slot(numbers[0].at, numbers[0].of))
+        numbers = numbers[1:]
+    for number in numbers:
+        if number.key is not None:
+            named.update(word.lower() for word in number.key.words)
+        builder.take(number)
+    words = [word.lower() for text in before for word in _WORDS.findall(text)]
+    if any(word in EVALUATION or word in DATA_BARS for word in words):
+        return None
+    others = [word for word in words if word not in named and word not in NEUTRAL_IN_BARS]
+    if others and others[0] not in TRAINING_BARS:
+        return None
+    return "epochs" if builder.epoch is None and others and set(others) <= {"epoch", "epochs"} else "steps"
+
+
+def _beside(builder: Builder, texts: tuple[str, ...], first: int, last: int) -> tuple[Field, ...]:
+    """The metrics beside a bar."""
+    builder.step_rank = POSITION_RANK  # "batch=5" beside it is not where it stands
+    for number in numbers_of(texts, first, last):
+        unit = read_unit(number.after)
+        named = number.key is not None and number.key.explicit
+        if not named and (unit.rate == "steps" or unit.per in STEP_RATES):
+            builder.add(Field(number.at, "steps_per_s", inverse=unit.per in STEP_RATES))
+        elif number.named and (named or not (unit.rate or unit.per)):
+            builder.take(number)
+    return tuple(builder.fields.values())
+
+
+def _keras_bar(texts: tuple[str, ...], bar: int) -> Layout | None:
+    """``938/938 <bar> 2s 2ms/step - accuracy: 0.9 - loss: 0.3``."""
+    if bar != 2:
+        return None
+    builder = Builder()
+    builder.step_rank = POSITION_RANK
+    for number in numbers_of(texts, bar, len(texts) - 1):
+        if number.named and not texts[number.at].endswith(" " * 2):
+            builder.take(number)
+    samples = any("/sample" in text for text in texts[bar:])
+    return Layout(Kind.KERAS_BAR, tuple(builder.fields.values()), Slot(0, 1), within=True, samples=samples)

@@ -1,0 +1,201 @@
+"""What stands around a number: the name before it and the unit behind it."""
+
+import re
+from typing import NamedTuple
+
+from orchestrator.telemetry.metric_lines import short_name
+from orchestrator.telemetry.vocabulary import (
+    BEFORE_NAME,
+    EVALUATION,
+    LEFT_OUT,
+    LEVELS,
+    NEVER_HERE,
+    NOT_HERE,
+    PARTS,
+    STEP_WORDS,
+)
+
+MOST_TEXT = 160  # before a number
+MOST_WORDS = 4
+_SEPARATOR = re.compile(
+    r"""['"]?(?P<sep>\s{0,9}[:=]\s{0,9}|\s{1,40}|)(?P<open>['"]?(?:(?:np\.)?(?:tensor|array|u?int\d{1,2}|float\d{1,2})\()?(?:\[\s?)?)$"""
+)
+_QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
+_DELIMITER = re.compile(r"[|,;\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013]\s")
+_SOURCE = re.compile(
+    r"\w\.\w[\w.]{0,99}$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$"
+)  # "train.py:12", "(trainer:464)"
+_ATTACHED = re.compile(r"[A-Za-z\u00b5%][A-Za-z/]{0,12}(?![\w=:])")
+_WORD = re.compile(r"[A-Za-z_#][\w./@%'+#-]{0,99}")
+_UNIT = re.compile(
+    r"""(?P<scale>[kKMBGT](?![A-Za-z]))?\s?
+    (?:(?P<share>%)|(?P<what>[A-Za-z]{1,20})/(?P<per>[A-Za-z]{1,12})\b|(?P<unit>[A-Za-z\u00b5]{1,8})\b)?""",
+    re.VERBOSE,
+)
+_NAME_ENDS = re.compile(r"\s{0,9}[:=]\s{0,9}\[?|\s{1,9}\[?")
+_SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_TIMES = {"ms": "ms", "us": "us", "\u00b5s": "us", "s": "s", "sec": "s", "secs": "s", "seconds": "s"}
+_LONG_TIMES = frozenset(
+    {"h", "hr", "hrs", "hour", "hours", "m", "min", "mins", "minutes", "d", "day", "days", "w", "y"}
+)
+_SIZES = {
+    "b": "bytes",
+    "kb": "kb",
+    "mb": "mb",
+    "gb": "gb",
+    "tb": "tb",
+    "kib": "kib",
+    "mib": "mib",
+    "gib": "gib",
+    "tib": "tib",
+}
+_PER_SECOND = frozenset({"s", "sec", "second"})
+_RATES = {"it": "steps", "its": "steps", "iter": "steps", "step": "steps", "tok": "tokens", "token": "tokens"} | {
+    "sample": "samples", "example": "examples", "ex": "examples", "img": "images", "imgs": "images", "image": "images"
+}  # fmt: skip
+_LEVEL_OF = (
+    "_ms",
+    "_us",
+    "_s",
+    "_percent",
+    "_gb",
+    "_mb",
+    "_gib",
+    "_mib",
+    "_kb",
+    "_kib",
+    "_tb",
+    "_tib",
+    "_bytes",
+)
+
+
+class Key(NamedTuple):
+    """The name before a number."""
+
+    words: tuple[str, ...]
+    before: tuple[str, ...]  # words of the same phrase in front of them
+    qualifier: str  # "(ms)" behind them
+    explicit: bool  # a colon, an equals sign or a bracket stands between name and number
+    prose: bool = False
+
+    @property
+    def last(self) -> str:
+        return self.words[-1]
+
+    def name(self, suffix: str = "") -> str:
+        """The metric's name; a unit becomes a part of it."""
+        words = self.words
+        if len(words) > 1:
+            words = tuple(word.lower() for word in words if word.lower() not in LEFT_OUT) or words[-1:]
+        qualifier = self.qualifier.strip("%()/")
+        unit = _TIMES.get(qualifier.lower()) or _SIZES.get(qualifier.lower(), "")
+        suffix = suffix or ("percent" if self.qualifier == "%" else unit)
+        name = "_".join(word.replace("'s", "") for word in words)
+        ending = f"_{suffix}" if suffix and not name.lower().endswith(f"_{suffix}") else ""
+        return short_name(name + ending)
+
+    def step_rank(self) -> int | None:
+        """Which kind of step the name counts, those of the whole training first; None for other names."""
+        word = self.last.lower()
+        if word in ("step", "steps") and (*self.before, *self.words)[-2:-1] in (("global",), ("Global",)):
+            return 0
+        return next((rank for rank, words in enumerate(STEP_WORDS) if word in words), None)
+
+    def here(self) -> bool:
+        """Whether a step or epoch of this name is where the training stands."""
+        words = [word.lower() for word in (*self.before, *self.words)][:-1]
+        if self.qualifier in EVALUATION or not NEVER_HERE.isdisjoint(words):
+            return False
+        return not any(word in NOT_HERE or word in EVALUATION for word in words[-2:])
+
+
+class Unit(NamedTuple):
+    """What stands behind a number."""
+
+    name: str = ""  # becomes a part of the metric's name
+    factor: float = 1.0
+    bad: bool = False  # a duration or a word: the number alone is no value
+    rate: str = ""  # "samples" of "12.3 samples/s"
+    per: str = ""  # "it" of "2.0s/it"
+    bytes_rate: bool = False
+
+
+def read_key(text: str, *, first: bool = True) -> Key | None:
+    """The name at the end of the text before a number; None where there is none.
+
+    Args:
+        first: no number stands before the text, whose unit would be no name.
+    """
+    if not first and (unit := _ATTACHED.match(text)) is not None:
+        text = text[unit.end() :]
+    text = text[-MOST_TEXT:]
+    found = _SEPARATOR.search(text)
+    if found is None or not found[0]:
+        return None
+    head = text[: found.start()]
+    qualifier = ""
+    if (hit := _QUALIFIER.search(head)) is not None:
+        qualifier, head = hit[1], head[: hit.start()]
+    if found["sep"] == ":" and not found["open"] and _SOURCE.search(head):
+        return None
+    explicit = ":" in found["sep"] or "=" in found["sep"] or "[" in found["open"]
+    segment = _DELIMITER.split(head)[-1]
+    words = [word.strip("'\"`.,!?") for word in segment.split()]
+    words = [word for word in words if word and word.lower() not in LEVELS]
+    if not words or not _WORD.fullmatch(words[-1]):
+        return None
+    names = all(_WORD.fullmatch(word) for word in words)
+    if explicit and names and len(words) <= MOST_WORDS:
+        return Key(tuple(words), (), qualifier, explicit)
+    count = 2 if len(words) > 1 and (words[-2].lower() in (PARTS if explicit else BEFORE_NAME)) else 1
+    return Key(
+        tuple(words[-count:]),
+        tuple(words[:-count]),
+        qualifier,
+        explicit,
+        prose=len(words) > MOST_WORDS or not names,
+    )
+
+
+def read_unit(text: str, name: str = "") -> Unit:
+    """The unit at the start of the text behind a number.
+
+    Args:
+        name: of the metric; "M" and "G" of a memory are sizes, not millions.
+    """
+    if not text or not (text[0].isalpha() or text[0] in " %\u00b5"):
+        return Unit(bad=text[:1] == "_")
+    found = _UNIT.match(text[:40])
+    if found is None or not found[0].strip():
+        return Unit(bad=text[0].isalpha())
+    if text[0] == " " and _NAME_ENDS.fullmatch(text, found.end()):
+        return Unit()  # the name of the next number
+    factor = _SCALES[found["scale"]] if found["scale"] else 1.0
+    if found["scale"] in ("M", "G", "T", "K") and "mem" in name.lower():
+        return Unit(f"{found['scale'].lower()}b")
+    if found["share"]:
+        return Unit("percent")
+    if found["what"]:
+        return _rate(found["what"], found["per"].lower(), factor)
+    return _plain_unit(found["unit"] or "", factor, attached=not text[0].isspace() and not found["scale"])
+
+
+def _rate(what: str, per: str, factor: float) -> Unit:
+    if per in _PER_SECOND:
+        counted = _RATES.get(what.lower(), what.lower())
+        return Unit("per_s", factor, rate=counted, bytes_rate=what.lower() in _SIZES)
+    if what.lower() in _TIMES:
+        return Unit(f"{_TIMES[what.lower()]}_per_{per}", factor, per=per)
+    return Unit("", factor)
+
+
+def _plain_unit(word: str, factor: float, *, attached: bool) -> Unit:
+    lower = word.lower()
+    if word in _TIMES:
+        return Unit(_TIMES[word], factor)
+    if lower in _SIZES and (attached or len(word) > 1):
+        return Unit(_SIZES[lower], factor)
+    if lower in _LONG_TIMES and (attached or len(word) > 1):
+        return Unit(bad=True)
+    return Unit("", factor, bad=attached)

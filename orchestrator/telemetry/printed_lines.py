@@ -1,0 +1,316 @@
+"""Values in what training scripts print, from stdout alone.
+
+A line is split into its shape and its numbers (tokens.py); what a shape means is worked out once (shapes.py,
+bars.py, tables.py); what a line then says depends on the lines before it (standing.py, tables.py, muting.py).
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from orchestrator.telemetry.bars import read_bar
+from orchestrator.telemetry.layouts import Field, Kind, Layout, Slot
+from orchestrator.telemetry.metric_lines import INT64_LAST
+from orchestrator.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
+from orchestrator.telemetry.shapes import read_shape
+from orchestrator.telemetry.standing import EPOCH, SAMPLE, STEP, Standing
+from orchestrator.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
+from orchestrator.telemetry.tokens import BAR, NUMBER, split_numbers, to_float, visible_text
+from orchestrator.telemetry.vocabulary import HINTS
+
+NO_VALUES: Mapping[str, float] = MappingProxyType({})
+STEPS_PER_S = "steps_per_s"
+MOST_TOTAL = 10**18
+SHAPES = 1024  # remembered, of all runs together
+
+
+class LineValues(NamedTuple):
+    """What one line says; ``values`` may be empty where it only tells the progress."""
+
+    step: int | None = None
+    total_steps: int | None = None
+    epoch: float | None = None
+    total_epochs: int | None = None
+    values: Mapping[str, float] = NO_VALUES
+    unit: str = STEP  # what the step counts: "step", "sample" or "epoch"
+
+
+_DIGIT = re.compile(r"\d")
+# What tells something without a number: the header of a table, its borders, a traceback.
+_STRUCTURE = re.compile(
+    r"\s{0,20}(?:epoch|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
+)
+
+
+@lru_cache(maxsize=SHAPES)
+def layout_of(texts: tuple[str, ...]) -> Layout | None:
+    """What lines of a shape mean; None for nothing."""
+    whole = NUMBER.join(texts)
+    if BAR in whole:
+        layout = read_bar(texts)
+        return layout or (Layout(Kind.HEADER) if header_names(whole) else None)
+    if whole.startswith("Traceback (most recent call last)"):
+        return Layout(Kind.TRACEBACK)
+    return (
+        read_structure(texts, whole) or (Layout(Kind.OPENING) if opens_dump(whole) else None) or read_shape(texts)
+    )  # fmt: skip
+
+
+class LineParser:
+    """Reads the lines of one rank in order; a step or epoch carries over to the lines that name none."""
+
+    def __init__(self) -> None:
+        self.standing = Standing()
+        self.tables = Tables()
+        self.muting = Muting()
+
+    @property
+    def carried(self) -> dict[str, Any]:
+        """What carries over from line to line, for ``carry_on`` after a restart; JSON-able."""
+        return {
+            "standing": asdict(self.standing),
+            "tables": asdict(self.tables),
+            "muting": asdict(self.muting),
+        }
+
+    def carry_on(self, carried: object) -> None:
+        """Go on where another parser of the same lines stood, also one of another version."""
+        if not isinstance(carried, dict):
+            return
+        for name in ("standing", "tables", "muting"):
+            part = getattr(self, name)
+            for key, value in carried.get(name, {}).items():
+                if hasattr(part, key):
+                    setattr(part, key, value)
+
+    def feed(self, line: str) -> LineValues | None:
+        """The values of a line, or None; values count only beside a step, an epoch or in a printed dict."""
+        line = visible_text(line)
+        if not line or (self.muting.active and self.muting.covers(line)):
+            return None
+        if not self._may_tell(line):
+            return None
+        texts, numbers = split_numbers(line)
+        layout = layout_of(texts)
+        if layout is None:
+            return None
+        match layout.kind:
+            case Kind.PROGRESS:
+                return self._progress(layout, numbers)
+            case Kind.VALUES:
+                return self._values(layout, numbers)
+            case Kind.BAR | Kind.KERAS_BAR:
+                return self._bar(layout, numbers, line)
+        return self._structure(layout.kind, line)
+
+    def _may_tell(self, line: str) -> bool:
+        """Whether a line is worth a closer look; what most lines of most logs are is told by its words alone."""
+        if _DIGIT.search(line):
+            low = line.lower()
+            for hint in HINTS:
+                if hint in low:
+                    return True
+        elif _STRUCTURE.match(line):
+            return True
+        first = line.lstrip()[:1]
+        return (
+            first in EDGES
+            or line[-1] in OPEN_ENDS
+            or (bool(self.tables.names) and (first.isdigit() or first == "a"))
+        )
+
+    def _progress(self, layout: Layout, numbers: list[str]) -> LineValues | None:
+        standing = self.standing
+        values = _values_of(layout.fields, numbers)
+        if layout.epoch is not None and not self._note_epoch(layout.epoch, layout, numbers, values):
+            return None
+        total = None
+        step = _count(layout.step, numbers)
+        if layout.step is None or step is None:
+            if layout.epoch is None and not values:
+                return None
+            standing.count_epoch()
+            if values and standing.unit == EPOCH:
+                total = standing.total_epochs
+        else:
+            total = _total(layout.step, numbers)
+            unit = SAMPLE if layout.samples else STEP
+            if layout.counts_all or not (layout.epoch or layout.within or standing.announced):
+                _, total = standing.move(step, total, unit)
+            else:
+                _, total = standing.move_within(
+                    step, total, sure=layout.within or _belongs(layout), unit=unit
+                )
+        return self._line(total, values)
+
+    def _note_epoch(
+        self, slot: Slot, layout: Layout, numbers: list[str], values: Mapping[str, float]
+    ) -> bool:
+        """Take the epoch of a line; False where it is a setting rather than an epoch."""
+        epoch = to_float(numbers[slot.at])
+        if not math.isfinite(epoch):
+            return layout.step is not None
+        if layout.lone and self.standing.epoch is None and epoch > 1:
+            return False
+        self.standing.note_epoch(epoch, _total(slot, numbers))
+        if not values and layout.step is None:
+            self.standing.announced = epoch.is_integer()
+        return True
+
+    def _values(self, layout: Layout, numbers: list[str]) -> LineValues | None:
+        if layout.step is not None and _count(layout.step, numbers) != _total(layout.step, numbers):
+            return None  # within an evaluation
+        values = _values_of(layout.fields, numbers)
+        if not values or (self.standing.step is None and not layout.printed_dict):
+            return None
+        return self._line(None, values)
+
+    def _line(self, total: int | None, values: Mapping[str, float]) -> LineValues:
+        standing = self.standing
+        if values:
+            standing.note_values()
+        step, unit = standing.step, standing.unit
+        if step is None and values:
+            step, unit = standing.count_line(), STEP
+        return LineValues(step, total, standing.epoch, standing.total_epochs, values, unit)
+
+    def _bar(self, layout: Layout, numbers: list[str], line: str) -> LineValues | None:
+        if layout.row and (row := self.tables.read_row(line)) is not None:
+            return self._row_bar(layout, numbers, row)
+        if layout.step is None:
+            return self._epoch_bar(layout.epoch, numbers)
+        at, total = _count(layout.step, numbers), _total(layout.step, numbers)
+        if at is None or total is None:
+            return None
+        values = _values_of(layout.fields, numbers)
+        if layout.kind is Kind.KERAS_BAR:
+            return self._keras_bar(layout, at, total, values)
+        standing = self.standing
+        if layout.epoch is None:
+            has_values = any(name != STEPS_PER_S for name in values)
+            moved = standing.move_bar(at, total, has_values=has_values)
+        else:
+            epoch = to_float(numbers[layout.epoch.at])
+            epochs = _total(layout.epoch, numbers)
+            moved = standing.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last)
+        if moved is None:
+            return None
+        return LineValues(*moved, standing.epoch, standing.total_epochs, values, standing.unit)
+
+    def _epoch_bar(self, slot: Slot | None, numbers: list[str]) -> LineValues | None:
+        """A bar that counts epochs: it is the progress where nothing else is."""
+        if slot is None:
+            return None
+        standing = self.standing
+        standing.note_epoch(to_float(numbers[slot.at]), _total(slot, numbers))
+        standing.count_epoch()
+        return self._line(standing.total_epochs if standing.unit == EPOCH else None, NO_VALUES)
+
+    def _keras_bar(
+        self, layout: Layout, at: int, total: int, values: Mapping[str, float]
+    ) -> LineValues | None:
+        standing = self.standing
+        if standing.epoch is None or not (standing.announced or (at == total == standing.length)):
+            return None  # evaluate() and predict() draw the same bar
+        standing.announced = at < total
+        _, whole = standing.move_within(at, total, sure=True, unit=SAMPLE if layout.samples else STEP)
+        # While an epoch goes on, the bar shows running means.
+        return LineValues(standing.step, whole, standing.epoch, standing.total_epochs, values, standing.unit)
+
+    def _row_bar(self, layout: Layout, numbers: list[str], row: TableRow) -> LineValues:
+        if row.epoch is not None:
+            self.standing.note_epoch(row.epoch, row.total_epochs, last=True)
+        at, total = _count(layout.step, numbers), _total(layout.step, numbers)
+        whole = None
+        if at is not None and total:
+            _, whole = self.standing.move_within(at, total, sure=True)
+        return self._line(whole, {**row.values, **_values_of(layout.fields, numbers)})
+
+    def _structure(self, kind: Kind, line: str) -> LineValues | None:
+        """Lines that mean something together with others."""
+        match kind:
+            case Kind.HEADER:
+                self.tables.open(line)
+            case Kind.SECTION | Kind.CELL:
+                self.tables.add_cell(line, kind)
+            case Kind.BORDER:
+                return self._row(self.tables.close())
+            case Kind.ROW:
+                return self._row(self.tables.read_row(line))
+            case Kind.OPENING:
+                self.muting.lines = MOST_LINES
+            case Kind.TRACEBACK:
+                self.muting.traceback = True
+        return None
+
+    def _row(self, row: TableRow | None) -> LineValues | None:
+        if row is None:
+            return None
+        if row.epoch is not None:
+            self.standing.note_epoch(row.epoch, row.total_epochs)
+        if row.step is not None:
+            self.standing.move(row.step, None)
+        elif row.epoch is not None:
+            self.standing.count_epoch()
+        if self.standing.step is None:
+            return None
+        return self._line(None, row.values)
+
+
+def _belongs(layout: Layout) -> bool:
+    """Whether a line names its epoch beside a count with an end: "Epoch [3/10], Step [100/600]"."""
+    return layout.epoch is not None and layout.step is not None and layout.step.of is not None
+
+
+def _values_of(fields: tuple[Field, ...], numbers: list[str]) -> dict[str, float]:
+    values = {}
+    for at, name, factor, of, inverse, open_end in fields:
+        text = numbers[at]
+        if open_end and at + 1 < len(numbers) and _is_part(text, numbers[at + 1]):
+            continue
+        value = to_float(text)
+        if of is not None:
+            whole = to_float(numbers[of])
+            if not whole:
+                continue
+            value /= whole
+        elif inverse:
+            if value <= 0:
+                continue
+            value = 1 / value
+        values[name] = value if factor == 1.0 else value * factor
+    return values
+
+
+def _is_part(text: str, following: str) -> bool:
+    """Whether two numbers may be one whose thousands are set apart by spaces."""
+    return text.strip().isdigit() and len(following) == 3 and following.isdigit()
+
+
+def _count(slot: Slot | None, numbers: list[str]) -> int | None:
+    """A whole number that 64 bits hold."""
+    if slot is None:
+        return None
+    return _whole(numbers[slot.at], INT64_LAST)
+
+
+def _total(slot: Slot | None, numbers: list[str]) -> int | None:
+    if slot is None or slot.of is None:
+        return None
+    total = _whole(numbers[slot.of], MOST_TOTAL)
+    return total if total is not None and total > 0 else None
+
+
+def _whole(number: str, most: int) -> int | None:
+    try:
+        value = int(number)
+    except ValueError:
+        fraction = to_float(number)
+        if not fraction.is_integer():
+            return None
+        value = int(fraction)
+    return value if -most <= value <= most else None

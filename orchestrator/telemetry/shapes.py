@@ -1,0 +1,338 @@
+"""Works out what the shape of a line means."""
+
+import re
+from typing import NamedTuple
+
+from orchestrator.telemetry.keys import Key, read_key, read_unit
+from orchestrator.telemetry.layouts import Field, Kind, Layout, Slot
+from orchestrator.telemetry.tokens import NUMBER
+from orchestrator.telemetry.vocabulary import (
+    BATCHES,
+    EPOCH_COUNTS,
+    EPOCHS,
+    EVALUATION,
+    OFTEN_MEASURED,
+    RATIOS,
+    SAMPLE_COUNTS,
+    STEP_COUNTS,
+    STEP_WORDS,
+    TRAINING,
+    is_measure,
+    is_setting,
+    is_value,
+)
+
+MOST_VALUES = 64
+GLOBAL_RANK, POSITION_RANK, NO_RANK = 0, -1, len(STEP_WORDS)
+
+_FRACTION = re.compile(r"\s{0,2}/\s{0,2}|\s{1,2}of\s{1,2}")
+_JOINTS = frozenset({":", "-", ".", "/", "T"})  # of clocks, dates and versions
+_CALL = re.compile(r"[A-Za-z_][\w.]{0,79}\(\w{1,79}=")
+_NOISE = re.compile(
+    r"^\s{0,8}\[?[WEF]\d{4} |\b\w{0,40}Warning\b|^\s{0,8}File \"|^Traceback |^\s{0,8}(?:\+ |\$ |>>> )|^[A-Z][A-Z0-9_]{1,60}=\S{0,99}$"
+)
+_LOG_PREFIX = re.compile(
+    r"[\s\x01:,./|+-]{0,60}(?:\[[^\]]{0,80}\]\s{0,2})?(?:(?:INFO|DEBUG|WARNING|root|logger)\b[\s:|\]-]{0,4}){0,2}"
+)
+_EVALUATES = re.compile(
+    rf"\s{{0,8}}\*\s|\W{{0,8}}(?:{'|'.join(sorted(EVALUATION))})"
+    r"(?:\s+(?:set|results?|metrics?|epoch|steps?|iter|iteration|batch))?\s{0,3}(?::(?!\s{0,9}\x01)|[|\]\[(]|\x01|(?<=\s)\x01)",
+    re.IGNORECASE,
+)
+_EVALUATES_BEHIND = re.compile(r"\b[A-Za-z]{1,20}\((?:val|test|eval|valid)\)")
+_HINT = re.compile(
+    r"step|iter|epoch|\bep\b|batch|update|\bitr?\b|train|^\s{0,8}\{|\]\s?\[|^\s{0,4}\[?\x01[\]:]\s",
+    re.IGNORECASE,
+)
+_WORDS = re.compile(r"[A-Za-z]+")
+_NAMES = re.compile(r"[A-Za-z_][\w@/.-]{0,60}")
+
+
+class Number(NamedTuple):
+    """A number of a line with what stands around it."""
+
+    at: int
+    of: int | None  # what it counts up to
+    key: Key | None
+    after: str
+
+    @property
+    def named(self) -> bool:
+        return self.key is not None
+
+    @property
+    def counted(self) -> str:
+        """The word behind a count, in lower case: "batches", "samples"."""
+        hit = _WORDS.match(self.after.lstrip())
+        return hit[0].lower() if hit else ""
+
+
+def read_shape(texts: tuple[str, ...]) -> Layout | None:
+    """The meaning of a shape without a bar; None where its lines tell nothing about a training."""
+    whole = NUMBER.join(texts)
+    if len(texts) == 1 or _NOISE.search(whole):
+        return None
+    if (call := _CALL.search(whole)) is not None:  # an object's repr: Namespace(lr=0.1)
+        texts = tuple(whole[: call.start()].split(NUMBER))
+        whole = NUMBER.join(texts)
+    if len(texts) == 1 or not (_HINT.search(whole) or any(map(is_measure, _NAMES.findall(whole, 0, 600)))):
+        return None
+    return _read_line(texts, whole)
+
+
+def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
+    """The numbers ``[first, last)``, without those of clocks and dates."""
+    found: list[Number] = []
+    at = first
+    while at < last:
+        joint = texts[at + 1] if at + 1 < last else ""
+        if joint in _JOINTS and (joint != "/" or (at + 2 < last and texts[at + 2] == "/")):
+            at = _end_of_chain(texts, at, last)
+            if texts[at].startswith("batch"):  # "1epoch:train:51-100batch" of ESPnet
+                found.append(Number(at - 1, None, None, texts[at]))
+        elif joint and _FRACTION.fullmatch(joint):
+            found.append(Number(at, at + 1, read_key(texts[at], first=at == 0), texts[at + 2]))
+            at += 2
+        else:
+            found.append(Number(at, None, read_key(texts[at], first=at == 0), texts[at + 1]))
+            at += 1
+    return found
+
+
+def _end_of_chain(texts: tuple[str, ...], at: int, last: int) -> int:
+    """Behind the last number of 10:30:00 or 2026-01-02T10:30."""
+    while at + 1 < last and texts[at + 1] in _JOINTS:
+        at += 1
+    return at + 1
+
+
+class Builder:
+    """Takes the numbers of a line one after the other and finds what each is."""
+
+    def __init__(self) -> None:
+        self.epoch: Slot | None = None
+        self.step: Slot | None = None
+        self.step_rank = NO_RANK
+        self.within = self.samples = False
+        self.count: Slot | None = None  # without a name
+        self.position_at = -1  # a bare count at this number stands right behind the epoch
+        self.first_is_role: bool | None = None
+        self.settings = 0
+        self.prose = False
+        self.loose = self.explicit = (
+            False  # some name and its number have nothing but space between them, or a sign
+        )
+        self.fields: dict[str, Field] = {}
+
+    def take(self, number: Number) -> None:
+        if number.of is not None and not number.named and self._take_count(number):
+            return
+        if number.key is None:
+            self._take_unnamed(number)
+        elif (rank := number.key.step_rank()) is not None and "per" not in number.key.words:
+            self._take_step(number, number.key, rank)
+        elif number.key.last.lower() in EPOCHS:
+            self._take_epoch(number, number.key)
+        else:
+            self._take_value(number, number.key)
+
+    def set_step(self, slot: Slot, rank: int, *, within: bool = False, samples: bool = False) -> None:
+        self.step, self.step_rank, self.within, self.samples = slot, rank, within, samples
+        self._note_role()
+
+    def set_epoch(self, slot: Slot) -> None:
+        self.epoch = slot
+        self.position_at = (slot.at if slot.of is None else slot.of) + 1
+        self._note_role()
+
+    def _note_role(self) -> None:
+        if self.first_is_role is None:
+            self.first_is_role = not self.fields and not self.settings
+
+    def _take_count(self, number: Number) -> bool:
+        """Counts without a name: ``[11/5005]`` behind an epoch, ``20/ 108 batches``, ``5120/60000 samples``."""
+        slot, counted = Slot(number.at, number.of), number.counted
+        samples = counted in SAMPLE_COUNTS
+        if self.position_at == number.at:
+            if self.step_rank > GLOBAL_RANK:
+                self.set_step(slot, POSITION_RANK, within=True, samples=samples or self.samples)
+        elif counted in STEP_COUNTS or samples:
+            if self.step is None:
+                self.set_step(slot, POSITION_RANK, within=True, samples=samples)
+        elif counted in EPOCH_COUNTS and self.epoch is None:
+            self.set_epoch(slot)
+        else:
+            self.count = self.count if self.fields else slot
+            return False
+        return True
+
+    def _take_step(self, number: Number, key: Key, rank: int) -> None:
+        if not key.here() or read_unit(number.after).bad:
+            return
+        if (
+            key.last.lower() in BATCHES
+            and number.of is None
+            and not self.step
+            and not self.epoch
+            and (self.fields or self.settings)
+        ):
+            self.settings += 1  # "lr=0.1, batch=32"
+        elif rank < self.step_rank and (self.step_rank != POSITION_RANK or rank == GLOBAL_RANK):
+            self.set_step(Slot(number.at, number.of), rank)
+
+    def _take_epoch(self, number: Number, key: Key) -> None:
+        if self.epoch is None and key.here() and not read_unit(number.after).bad:
+            self.set_epoch(Slot(number.at, number.of))
+
+    def _take_value(self, number: Number, key: Key) -> None:
+        name = key.name()
+        self.prose = self.prose or key.prose
+        plain = not key.explicit and key.last.isalpha() and not _is_often_measured(key.last)
+        self.loose, self.explicit = (
+            self.loose or (not key.explicit and key.last.isalpha()),
+            self.explicit or not plain,
+        )
+        self.settings += is_setting(key.last)
+        if not is_value(key.last) or not is_value(name) or (key.prose and not is_measure(name)):
+            return
+        if number.of is not None:
+            if key.last.lower() in RATIOS:
+                self.add(Field(number.at, name, of=number.of))
+            return
+        unit = read_unit(number.after, name)
+        if not unit.bad:
+            self.add(Field(number.at, key.name(unit.name), unit.factor, open_end=number.after == " "))
+
+    def _take_unnamed(self, number: Number) -> None:
+        """``12.3k tok/s`` and ``1epoch:train:51-100batch`` without a name before them."""
+        if number.after.startswith("epoch:") and self.epoch is None:
+            self.set_epoch(Slot(number.at, None))
+        elif number.after.startswith("batch:") and self.epoch is not None:
+            self.set_step(Slot(number.at, None), POSITION_RANK, within=True)
+        unit = read_unit(number.after)
+        if number.of is None and unit.rate and not unit.bad:
+            self.add(Field(number.at, f"{unit.rate}_per_s", unit.factor))
+
+    def add(self, field: Field) -> None:
+        if field.name and len(self.fields) < MOST_VALUES:
+            self.fields.setdefault(field.name, field)
+
+
+def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
+    builder = Builder()
+    for number in _read_start(builder, numbers_of(texts, 0, len(texts) - 1), texts):
+        builder.take(number)
+    prefix = _LOG_PREFIX.match(whole)
+    rest = whole[prefix.end() :] if prefix else whole
+    text = whole.strip()
+    printed_dict = text.startswith("{") and text.endswith("}")
+    if _describes_run(builder, printed_dict=printed_dict):
+        return None
+    if _EVALUATES.match(text) or _EVALUATES.match(rest) or _EVALUATES_BEHIND.search(rest):
+        return _read_evaluation(builder, rest)
+    # "Step 5 starts on host 3": words and numbers alone are no metrics unless a trainer measures such a thing.
+    fields = tuple(builder.fields.values()) if builder.explicit or _has_units(builder) else ()
+    # "Step 5: load the data" is prose; an epoch alone is what many tutorials print.
+    if builder.epoch or (builder.step and (fields or builder.step.of is not None)):
+        counts_all = builder.step_rank == GLOBAL_RANK
+        return Layout(
+            Kind.PROGRESS, fields, builder.step, builder.epoch, counts_all, builder.within, builder.samples, printed_dict,
+            lone=len(texts) == 2 and (":" in texts[0] or "=" in texts[0]),
+        )  # fmt: skip
+    if fields and (printed_dict or _only_measures(builder, rest)):
+        return Layout(Kind.VALUES, fields, printed_dict=printed_dict)
+    return None
+
+
+def _is_often_measured(word: str) -> bool:
+    return is_measure(word) or word.lower() in OFTEN_MEASURED
+
+
+def _has_units(builder: Builder) -> bool:
+    """Whether a name got the unit of its number: "12 ms", "45%"."""
+    return any("_" in name for name in builder.fields)
+
+
+def _describes_run(builder: Builder, *, printed_dict: bool) -> bool:
+    """Whether a line lists settings, as ``print(args)`` and a dumped configuration do."""
+    measured = any(map(is_measure, builder.fields))
+    if printed_dict:
+        only_settings = all(name.lower() in OFTEN_MEASURED for name in builder.fields)
+        has_role = builder.first_is_role is not None and not builder.settings
+        return builder.settings > 1 or only_settings or not (measured or has_role)
+    return not builder.first_is_role and (builder.settings > 1 or (builder.settings == 1 and not measured))
+
+
+def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
+    """``Test set: loss: 0.5``: the values of an evaluation; it is no progress, and its running means do not count."""
+    place = builder.step or builder.count
+    ended = place is None or place.of is None
+    words = [word.lower() for word in _WORDS.findall(rest, 0, 60)]
+    part = next((word for word in words if word in EVALUATION), "val")
+    fields = tuple(
+        field
+        if any(word in field.name.lower() for word in EVALUATION)
+        else field._replace(name=f"{part}_{field.name}")
+        for field in builder.fields.values()
+    )
+    if not any(is_measure(field.name) for field in fields):
+        return None
+    return Layout(Kind.VALUES, fields, step=None if ended else place)
+
+
+def _only_measures(builder: Builder, rest: str) -> bool:
+    """Whether a line has nothing but measures: ``val loss: 0.5, acc: 0.9``."""
+    if builder.prose or builder.loose or builder.settings or builder.first_is_role is not None:
+        return False
+    first = next(iter(builder.fields))
+    return is_measure(first) and len(_WORDS.findall(rest.partition(NUMBER)[0])) <= 4
+
+
+def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
+    """Take counts that have no name but a place in the line; returns the other numbers."""
+    if len(numbers) < 2:
+        return numbers
+    first, second, last = numbers[0], numbers[1], numbers[-1]
+    start = texts[0].strip()
+    measured = any(number.key is not None and is_measure(number.key.name()) for number in numbers)
+    if (
+        start == "["
+        and first.of is not None
+        and second.of is not None
+        and first.after.replace(" ", "") == "]["
+    ):
+        builder.set_epoch(Slot(first.at, first.of))  # "[0/1][12/16] Loss_D: 0.76" of DCGAN
+        builder.set_step(Slot(second.at, second.of), POSITION_RANK, within=True)
+        return numbers[2:]
+    if (measured and start == "[" and first.after[:2] in ("]\t", "] ")) or (
+        not start and first.after[:2] == ":\t"
+    ):
+        builder.set_step(
+            Slot(first.at, first.of), NO_RANK - 1
+        )  # "[10]<tab>train-rmse:0.1" of boosting libraries
+        return numbers[1:]
+    words = [word.lower() for word in first.key.words] if first.key is not None else []
+    if (
+        len(words) == 1
+        and words[0] in TRAINING
+        and first.of is None
+        and second.of is not None
+        and first.after.strip() == "["
+    ):
+        builder.set_epoch(Slot(first.at, None))  # "Train: 0 [  50/1251 (  4%)]" of timm
+        return numbers[1:]
+    if words == ["train", "epoch"] and second.of is not None and second.after == " (":
+        builder.samples = True  # "Train Epoch: 1 [5120/60000 (9%)]" of PyTorch's examples
+    if (
+        first.named
+        and measured
+        and last.of is not None
+        and texts[last.at].rstrip().endswith("[")
+        and texts[-1] == "]"
+    ):
+        builder.set_step(
+            Slot(last.at, last.of), POSITION_RANK, within=True, samples=True
+        )  # "loss: 2.3  [   64/60000]"
+        builder.first_is_role = True
+        return numbers[:-1]
+    return numbers

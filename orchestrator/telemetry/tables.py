@@ -1,0 +1,125 @@
+"""Metrics that are printed as tables: a header and rows, or one name and value a line between two borders."""
+
+import re
+from dataclasses import dataclass, field
+
+from orchestrator.telemetry.layouts import Kind, Layout
+from orchestrator.telemetry.metric_lines import short_name
+from orchestrator.telemetry.tokens import BAR, NUMBER, to_float
+from orchestrator.telemetry.vocabulary import EPOCHS, GLOBAL_STEPS, HEADERS, ITERATIONS, STEPS, is_value
+
+LEAST_COLUMNS, MOST_COLUMNS = 3, 40
+MOST_CELLS = 200
+EDGES = ("|", "\u2502", "\u2503")
+_EDGE = re.compile("[|\u2502\u2503]")
+_GAP = re.compile(r"\s{2,}|\t")
+_BORDER = re.compile(r"\s{0,9}[-=+\u2500-\u257f\s]{5,}")
+_ROW = re.compile(r"\s{0,40}+(?:all\s)?[\s|\u2502:/%GMKs]*+")
+_BAR_BEHIND = re.compile(rf":?\s{{0,3}}(?:\d{{1,3}}|{NUMBER})%.*|{BAR}.*")
+_CELL_NUMBER = re.compile(
+    r"[-+]?(?:\d[\d,_]{0,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)", re.IGNORECASE
+)
+_STEP_COLUMNS = ({"#"} | GLOBAL_STEPS, STEPS, ITERATIONS)
+
+
+@dataclass(slots=True)
+class TableRow:
+    """What one row, or one whole table, tells."""
+
+    step: int | None = None
+    epoch: float | None = None
+    total_epochs: int | None = None
+    values: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tables:
+    """The table that is being printed."""
+
+    names: list[str] = field(default_factory=list)  # of the columns
+    section: str = ""
+    cells: dict[str, str] = field(default_factory=dict)  # since the border before
+
+    def open(self, line: str) -> None:
+        """Take the names of columns; rows follow."""
+        self.names = header_names(line)
+
+    def add_cell(self, line: str, kind: Kind) -> None:
+        """Take one name and value, or a name that stands over several."""
+        cells = [cell.strip() for cell in _EDGE.split(line.strip().strip("".join(EDGES)))]
+        if kind is Kind.SECTION:
+            self.section = short_name(cells[0])
+        elif len(cells) == 2 and len(self.cells) < MOST_CELLS and _CELL_NUMBER.fullmatch(cells[1]):
+            self.cells[short_name(self.section + cells[0])] = cells[1]
+
+    def close(self) -> TableRow | None:
+        """End the table of cells at its border; None where there was none."""
+        cells, self.cells, self.section = self.cells, {}, ""
+        return _read_columns(list(cells), list(cells.values())) if cells else None
+
+    def read_row(self, line: str) -> TableRow | None:
+        """A row below the last header; None where the line does not fit."""
+        line = _BAR_BEHIND.sub("", line).strip().strip("".join(EDGES))
+        cells = _EDGE.split(line) if _EDGE.search(line) else line.split()
+        if not self.names or len(cells) != len(self.names):
+            return None
+        return _read_columns(self.names, [cell.strip().rstrip(":") for cell in cells])
+
+
+def header_names(line: str) -> list[str]:
+    """The names of a table's columns; empty where the line is no header."""
+    line = _BAR_BEHIND.sub("", line).strip().rstrip(":").strip("".join(EDGES)).strip()
+    names = [name.strip() for name in (_EDGE.split(line) if _EDGE.search(line) else _GAP.split(line))]
+    if not LEAST_COLUMNS <= len(names) <= MOST_COLUMNS or names[0].lower() not in HEADERS:
+        return []
+    if not all(name and len(name) <= 40 and (name[0].isalpha() or name == "#") for name in names):
+        return []
+    return [_column_name(name) for name in names]
+
+
+def read_structure(texts: tuple[str, ...], whole: str) -> Layout | None:
+    """Whether lines of a shape are parts of tables."""
+    numbers = len(texts) - 1
+    if numbers == 0 and _BORDER.fullmatch(whole):
+        return Layout(Kind.BORDER)
+    if numbers <= 1 and whole.strip()[:1] in EDGES:
+        cells = _EDGE.split(whole.strip().strip("".join(EDGES)))
+        if len(cells) == 2 and not numbers and not cells[1].strip() and cells[0].strip().endswith("/"):
+            return Layout(Kind.SECTION)
+        if len(cells) == 2 and numbers and not cells[1].strip().strip("\x01"):
+            return Layout(Kind.CELL)
+    if numbers <= 2 and header_names(whole):
+        return Layout(Kind.HEADER)
+    if numbers >= LEAST_COLUMNS and all(_ROW.fullmatch(text) for text in texts):
+        return Layout(Kind.ROW)
+    return None
+
+
+def _column_name(name: str) -> str:
+    return short_name("_".join(name.rpartition("(")[2].rstrip(")").split()))
+
+
+def _read_columns(names: list[str], cells: list[str]) -> TableRow:
+    row, ranks = TableRow(), len(_STEP_COLUMNS)
+    for name, cell in zip(names, cells, strict=True):
+        word = name.lower().rpartition("/")[2]
+        first, slash, last = cell.partition("/")
+        number = _cell_number(first)
+        if number is None:
+            continue
+        rank = next((at for at, words in enumerate(_STEP_COLUMNS) if word in words), None)
+        if word in EPOCHS or word == "e":
+            row.epoch = number
+            row.total_epochs = int(last) if slash and last.isascii() and last.isdigit() else None
+        elif rank is not None and not name.startswith(("eval/", "val/")):
+            if rank < ranks and number.is_integer():
+                row.step, ranks = int(number), rank
+        elif not slash and is_value(word) and word not in ("class", "time"):
+            suffix = "_gb" if cell[-1:] == "G" else ""
+            row.values[short_name(name + suffix)] = number
+    return row
+
+
+def _cell_number(cell: str) -> float | None:
+    text = cell[:-1] if cell[-1:] in ("G", "%") else cell
+    return to_float(text) if _CELL_NUMBER.fullmatch(text) else None

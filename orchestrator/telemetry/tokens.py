@@ -1,0 +1,67 @@
+"""A printed line as its shape, which is the text between its numbers, and the numbers.
+
+Lines of one ``print`` differ in their numbers only, so they have one shape: what a line means is worked out
+once for each shape.  Every pattern is linear in the length of the line: nothing in them is repeated twice.
+"""
+
+import re
+
+LONGEST_LINE = 16 << 10
+MOST_NUMBERS = 400
+BAR = "\u25ae"  # stands for the graphic of a progress bar, which changes from line to line
+NUMBER = "\x01"  # stands for a number in a shape that is put together
+
+_COLOURS = re.compile(r"\x1b\[[0-9;:?]{0,64}[A-Za-z]")
+_GROUPS = ",_\u00a0\u202f"  # between thousands
+_PADDING = re.compile(r"[ \t]{2,40}+(?=[-+.\d])")
+# Digits within a word are text: v2, mAP50-95, gpt-2, layer.0, Acc@1.  The class at the start is what makes the search
+# fast, so what must not stand before a number is looked at behind its first character.
+_FREE = r"(?<![\w.].)(?<![A-Za-z][-/@].)(?<![A-Za-z]\d-.)(?<![A-Za-z]\d\d-.)"
+_THOUSANDS = rf"(?:[{_GROUPS}]\d{{3}})++(?![\d{_GROUPS}])(?:\.\d{{0,60}}+)?"
+_DIGITS = r"(?:\.\d{0,60}+)?"
+_SIGNED = rf"(?:\d{{1,3}}{_THOUSANDS}|\d{{1,60}}+{_DIGITS}|\.\d{{1,60}}+)"
+_AMOUNT = (
+    rf"(?:(?<=\d)(?:\d{{0,2}}{_THOUSANDS}|\d{{0,60}}+{_DIGITS})|(?<=[-+]){_SIGNED}|(?<=\.)\d{{1,60}}+)"
+    r"(?:[eE][-+]?\d{1,5}+)?(?!\.?\d)"
+)
+_ODD = r"[-+]?(?:(?<![\w.])|(?<=[-+]))(?:nan|NaN|NAN|[iI]nf(?:inity)?|INF)(?!\w)"
+_ODD_WORDS = re.compile(r"N[aA]N|INF(?!O)")
+_SPLIT = re.compile(rf"([-+.\d]{_FREE}{_AMOUNT})")
+_SPLIT_ODD = re.compile(rf"({_ODD}|[-+.\d]{_FREE}{_AMOUNT})")
+_TQDM_BAR = re.compile(r"%\s{0,2}\|[^|\[\]]{0,400}\|")
+_LINE_BAR = re.compile(r"[━╸╺╍]{2,}+[━╸╺╍ ]*+")
+_KERAS_BAR = re.compile(r"\[[=>.]{5,200}\]")
+_UNGROUPED = str.maketrans("", "", _GROUPS)
+
+
+def visible_text(line: str) -> str:
+    """The last state of a line: without colours, and what carriage returns and backspaces wrote over."""
+    line = line[:LONGEST_LINE].rstrip("\r\n")
+    if "\x1b" in line:
+        line = _COLOURS.sub("", line)
+    if "\r" in line:
+        line = line.rpartition("\r")[2]
+    return line.replace("\b", "") if "\b" in line else line
+
+
+def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
+    """The shape of a line and its numbers, as they are written; the shape has one text more."""
+    if "%|" in line or "% |" in line:
+        line = _TQDM_BAR.sub(f"%{BAR}", line)
+    elif "━" in line:
+        line = _LINE_BAR.sub(f"{BAR} ", line)
+    elif "[=" in line or ".]" in line:
+        line = _KERAS_BAR.sub(BAR, line)
+    if "  " in line:
+        line = _PADDING.sub(" ", line)
+    odd = "nan" in line or "nf" in line or ("N" in line and _ODD_WORDS.search(line) is not None)
+    parts = (_SPLIT_ODD if odd else _SPLIT).split(line, MOST_NUMBERS)
+    return tuple(parts[::2]), parts[1::2]
+
+
+def to_float(number: str) -> float:
+    """A number of ``split_numbers``; thousands may be grouped."""
+    try:
+        return float(number)
+    except ValueError:
+        return float(number.translate(_UNGROUPED))

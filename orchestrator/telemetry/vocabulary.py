@@ -1,0 +1,140 @@
+"""The words of training logs: what counts steps, what names a measured value, what only describes the run."""
+
+import re
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Where several of a line count, the first of these decides: what counts over the whole training comes first.
+GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps timesteps")
+STEPS = _words("step steps_done")
+ITERATIONS = _words("iter iteration itr it update")
+BATCHES = _words("batch minibatch batch_idx")
+STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
+EPOCHS = _words("epoch ep")
+# "max epoch: 100", "eval step 5", "save step 500": these say nothing of where the training stands.
+NOT_HERE = _words(
+    "max min num number total per every each warmup fps save saving saved log last next previous first from"
+)
+NOT_HERE |= _words("until since by")
+NEVER_HERE = _words("resume resuming resumed loaded loading restored restoring checkpoint best")
+# "20/ 108 batches", "5120/60000 samples"
+STEP_COUNTS = _words("batches batch steps step iters iter iterations its it updates")
+SAMPLE_COUNTS = _words("samples sample examples example images image imgs img sequences")
+EPOCH_COUNTS = _words("epochs epoch")
+
+EVALUATION = _words(
+    "val valid validate validation validating eval evaluate evaluation evaluating test testing dev"
+)
+EVALUATION |= _words("predict prediction predicting inference sanity")
+TRAINING = _words("train training learning fit fitting trn")
+PARTS = EVALUATION | _words("train training")  # "train loss 2.5", "val loss 2.6" are two metrics
+BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average running")
+LEFT_OUT = _words("average avg current the")  # "Average loss" is the loss
+LEVELS = _words("info debug warning error root notice level")
+
+# Bars that begin with none of these are not the training's: "Map", "Loading checkpoint shards", "Downloading".
+TRAINING_BARS = (
+    TRAINING | EPOCHS | EPOCH_COUNTS | _words("progress steps step iters iter iterations iteration batch it")
+)
+DATA_BARS = _words("split dataset data shards shard files cache tokens set examples")
+NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr")
+STEP_RATES = STEP_COUNTS
+
+# What people measure.  A line that names no step counts by such a name only, at the step before it.
+MEASURES = _words(
+    "loss losses acc accuracy ppl perplexity reward rewards return score error err f1 auc auroc map map50"
+)
+MEASURES |= _words(
+    "map50-95 bleu rouge wer cer iou miou dice psnr ssim fid mse rmse mae l1 l2 nll bpb bpc elbo kl entropy"
+)
+MEASURES |= _words(
+    "precision recall top1 top5 acc1 acc5 acc@1 acc@5 prec@1 prec@5 logloss crossentropy r2 mcc kappa"
+)
+RATIOS = _words("acc accuracy correct top1 top5")  # "Accuracy: 9856/10000"
+
+# Names that describe the run.  They are no metrics, and two of them make a line a dump of settings.
+SETTINGS = _words(
+    "seed epochs steps iters iterations batchsize batch_size num_workers workers hidden_size hidden_dim bs"
+)
+SETTINGS |= _words(
+    "n_layer n_layers n_head n_heads n_embd d_model vocab_size block_size seq_len dropout weight_decay momentum"
+)
+SETTINGS |= _words(
+    "betas beta1 beta2 eps gamma warmup warmup_steps grad_clip save_every eval_interval log_interval world_size"
+)
+SETTINGS |= _words(
+    "local_rank hidden layers heads width depth patience gradient_accumulation_steps lr learning_rate batch"
+)
+SETTINGS |= _words("device port")
+OFTEN_MEASURED = _words("lr learning_rate momentum batch gamma weight_decay")  # and settings too
+NOT_VALUES = (SETTINGS - OFTEN_MEASURED) | _words(
+    "rank pid line gpu cuda dataloader v_num version node worker eta remaining"
+)
+NOT_VALUES |= _words(
+    "of in at to for on by from with and or than is was after about took a the size instances images id"
+)
+NOT_VALUES |= _words("job attempt x no num elapsed ends param params parameters")
+NOT_VALUE_STARTS = ("num_", "n_", "max_epoch", "max_step", "max_iter", "total_")
+NOT_VALUE_ENDS = ("_id", "_seed", "_size", "_len", "_epochs", "_interval", "_every", "_step", "_steps")
+
+HEADERS = (
+    EPOCHS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
+)  # the first column of a table of metrics
+# A line without any of these, in lower case, tells nothing; the most common ones come first.
+_COMMON_HINTS = (
+    "loss",
+    "step",
+    "epoch",
+    "it/s",
+    "iter",
+    "train",
+    "acc",
+    "%|",
+    "batch",
+    "s/it",
+    "update",
+    "\u2501",
+    "[=",
+)
+_COUNT_HINTS = ("learn", "itr", "ep ", "ep:", "ep=", "it ", "it:", "it=")
+_SHORTEST = {
+    word for word in MEASURES if not any(word != each and each in word for each in (*MEASURES, "loss", "acc"))
+}
+HINTS = (*_COMMON_HINTS, *_COUNT_HINTS, *sorted(_SHORTEST))
+
+_PARTS_OF_NAME = re.compile(r"[/_.\s-]+")
+_NOT_MEASURED = frozenset(
+    {"scale", "weight", "weights", "coef", "coeff", "lambda", "fn", "func", "type", "smoothing", "threshold"}
+)
+
+
+def is_measure(name: str) -> bool:
+    """Whether a name is that of something that trainings measure, such as ``train_loss`` or ``eval/accuracy``."""
+    word = name.lower()
+    parts = _PARTS_OF_NAME.split(word)
+    if not _NOT_MEASURED.isdisjoint(parts):
+        return False
+    return (
+        word in MEASURES
+        or not MEASURES.isdisjoint(parts)
+        or any(part.endswith(("loss", "accuracy")) for part in parts)
+    )
+
+
+def is_setting(name: str) -> bool:
+    """Whether a name is that of an argument and never measured."""
+    word = name.lower()
+    return word in SETTINGS and word not in OFTEN_MEASURED
+
+
+def is_value(name: str) -> bool:
+    """Whether a number of this name may be a metric."""
+    word = name.lower()
+    if word in NOT_VALUES or (
+        word.startswith(NOT_VALUE_STARTS) and not word.endswith(("tokens", "loss", "norm"))
+    ):
+        return False
+    return not word.endswith(NOT_VALUE_ENDS) or is_measure(word)

@@ -1,0 +1,306 @@
+"""What scripts print, as values; and that no text can stop or slow the reader."""
+
+import math
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.telemetry.printed_lines import LineParser, LineValues
+
+
+def values_of(parser: LineParser, line: str) -> LineValues:
+    """What a line says; it must say something."""
+    found = parser.feed(line)
+    assert found is not None, line
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total_steps", "values"),
+    [
+        ("step 10/100 loss 0.5", 10, 100, {"loss": 0.5}),
+        ("step 10 of 100 loss 0.5", 10, 100, {"loss": 0.5}),
+        ("epoch 2 of 7, step 3 of 60: loss 0.5 in 1 of 2.5 h", 63, 420, {"loss": 0.5}),
+        ("step 72300 loss 2.312 lr 2.1e-4", 72300, None, {"loss": 2.312, "lr": 2.1e-4}),
+        ("step=5 loss=0.25 lr=1e-3", 5, None, {"loss": 0.25, "lr": 1e-3}),
+        ("2026-01-01 10:00:00,123 INFO step: 7 - loss: 0.3", 7, None, {"loss": 0.3}),
+        # nanoGPT
+        ("iter 10: loss 2.3014, time 12.01ms, mfu 3.50%", 10, None, {"loss": 2.3014, "time_ms": 12.01, "mfu_percent": 3.5}),
+        ("step 500: train loss 2.5, val loss 2.6", 500, None, {"train_loss": 2.5, "val_loss": 2.6}),
+        # the DDP tutorial of PyTorch
+        ("[GPU0] Epoch 3 | Batchsize: 32 | Steps: 32", 3, None, {}),
+        ("Train Epoch: 2 [640/60000 (1%)]\tLoss: 2.3", 60640, None, {"Loss": 2.3}),
+        ("Epoch [3/10], Step [100/600], Loss: 0.4321", 1300, 6000, {"Loss": 0.4321}),
+        # tqdm, and Lightning's bar
+        (" 45%|####5     | 45/100 [00:10<00:12,  4.43it/s, loss=0.5]", 45, 100, {"steps_per_s": 4.43, "loss": 0.5}),
+        ("  2%|2         | 2/100 [00:04<03:16,  2.00s/it]", 2, 100, {"steps_per_s": 0.5}),
+        ("Epoch 1: 100%|███| 938/938 [00:09<00:00, 98.1it/s, v_num=3, train_loss=0.123]", 938, None, {"steps_per_s": 98.1, "train_loss": 0.123}),
+        # Hugging Face
+        ("{'loss': 0.5, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.25}", 1, None, {"loss": 0.5, "grad_norm": 1.2, "learning_rate": 5e-05}),
+        # llm.c
+        ("step   12/19560 | loss 7.123 (+nanz)| norm 1.5 (+nanz)| lr 1.2e-05 | 512.1 ms", 12, 19560, {"loss": 7.123, "norm": 1.5, "lr": 1.2e-05}),
+        ("\x1b[32mstep 3\x1b[0m loss \x1b[1m0.5\x1b[0m", 3, None, {"loss": 0.5}),
+        ("10%\r20%\rstep 4 loss 1.5", 4, None, {"loss": 1.5}),
+        ("global_step: 9, eval/accuracy: 91.2%", 9, None, {"eval/accuracy_percent": 91.2}),
+    ],
+)  # fmt: skip
+def test_a_printed_line_gives_its_values(line, step, total_steps, values):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.total_steps, found.values) == (step, total_steps, values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "loss: 0.5", "listening on port 29500", "hello", "torch 2.13.0", "rank: 0 world_size: 2", "{}", "100%", "see step by step 5 guides"],
+)  # fmt: skip
+def test_a_line_without_step_or_epoch_gives_nothing(line):
+    assert LineParser().feed(line) is None
+
+
+def test_epochs_are_steps_where_nothing_else_is():
+    parser = LineParser()
+
+    assert [values_of(parser, f"Epoch {n}/3, loss = {n / 2}").step for n in (1, 2, 3)] == [1, 2, 3]
+    assert values_of(parser, "Epoch 3/3, loss = 1").total_epochs == 3
+
+
+def test_steps_of_each_epoch_are_counted_over_all():
+    parser = LineParser()
+    lines = [
+        f"Epoch {epoch}: 50%|##  | {step}/10 [00:01<00:01, 9it/s]" for epoch in range(3) for step in (5, 10)
+    ]
+
+    assert [values_of(parser, line).step for line in lines] == [5, 10, 15, 20, 25, 30]
+
+
+def test_a_dict_takes_the_step_of_the_bar_before():
+    parser = LineParser()
+    parser.feed(" 45%|####5     | 45/100 [00:10<00:12,  4.43it/s]")
+
+    assert values_of(parser, "{'loss': 0.5, 'epoch': 0.45}").step == 45
+
+
+def test_values_without_any_step_are_counted():
+    parser = LineParser()
+
+    assert [values_of(parser, "{'loss': 0.5}").step for _ in range(3)] == [1, 2, 3]
+
+
+def test_b47_nan_and_infinity_are_values():
+    found = values_of(LineParser(), "step 5 loss nan norm inf drop -inf").values
+
+    assert math.isnan(found["loss"])
+    assert (found["norm"], found["drop"]) == (math.inf, -math.inf)
+
+
+@given(st.text(max_size=400))
+def test_no_text_stops_the_reader(line):
+    LineParser().feed(line)
+
+
+PIECES = ["step ", "epoch ", "loss", "=", ":", " ", "1", "9" * 45, "1e999", "-inf", "nan", "[", "]", "/", "|", "%", "'", "{", "}", "\r", "\x1b[", "it/s", ",", "0.5", "train "]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
+def test_no_line_of_common_pieces_stops_the_reader(line):
+    found = LineParser().feed(line)
+
+    if found is not None:
+        assert found.step is None or abs(found.step) < 2**63
+        assert all(isinstance(value, float) for value in found.values.values())
+
+
+@pytest.mark.parametrize("piece", ["a ", "a:", "1%|", "step ", "'", "a.", "1", "|", "a   ", "[", "train ", "\x1b[1;", "0%|x|1/1 [", "nan", "1e", "epoch 1 [", "1,", "1 ", "   ", "1:", "-", "loss (", "━", "[=", "Warning", "step 1 ", "1/", "{'loss': ", "x=1, ", "\t|"])  # fmt: skip
+def test_hostile_lines_take_linear_time(piece):
+    """What a pattern that tries again from each place would take on 16 KiB is seconds."""
+    line = "step " + piece * (1 << 20)
+    start = time.process_time()
+
+    LineParser().feed(line + "1")
+
+    assert time.process_time() - start < 0.5
+
+
+def test_a_parser_goes_on_where_another_stood():
+    lines = [f"Epoch {epoch} step {step}/10 loss 0.5" for epoch in (0, 1, 2) for step in (1, 10)]
+    whole = LineParser()
+    expected = [whole.feed(line) for line in lines]
+
+    first, second = LineParser(), LineParser()
+    found = [first.feed(line) for line in lines[:3]]
+    second.carry_on(first.carried)
+    found += [second.feed(line) for line in lines[3:]]
+
+    assert found == expected
+
+
+def last_of(lines: str) -> LineValues:
+    """What the last of several lines says."""
+    parser = LineParser()
+    *_, last = (parser.feed(line) for line in lines.split("\n"))
+    assert last is not None
+    return last
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("tok/sec: 1,234,567", {"tok/sec": 1234567.0}),
+        ("tok/sec: 1_234_567.5", {"tok/sec": 1234567.5}),
+        ("tok/sec: 1\u202f234\u202f567", {"tok/sec": 1234567.0}),
+        ("tok/sec 1 234 567", {}),  # three columns, or one number: nobody can tell
+        ("ppl    76.71", {"ppl": 76.71}),
+        ("eta: 1:23:45", {}),
+        ("time 1h 23m", {}),
+        ("elapsed 00:12", {}),
+        ("total time: 0.12m", {}),
+        ("12.3k tok/s", {"tokens_per_s": 12300.0}),
+        ("speed: 12.3k tok/s", {"speed_per_s": 12300.0}),
+        ("seen 1.2M", {"seen": 1.2e6}),
+        ("accuracy 45%", {"accuracy_percent": 45.0}),
+        ("memory 3.2GB", {"memory_gb": 3.2}),
+        ("max_mem: 1234M", {"max_mem_mb": 1234.0}),
+        ("time 120ms", {"time_ms": 120.0}),
+        ("time (ms): 120", {"time_ms": 120.0}),
+        ("commit 3f2a9c1", {}),
+        ("accuracy: 9842/10000 (98%)", {"accuracy": 0.9842}),
+        ("loss: tensor(0.5234, device='cuda:0', grad_fn=<NllLossBackward0>)", {"loss": 0.5234}),
+        ("Average loss: 0.5", {"loss": 0.5}),
+    ],
+)
+def test_a_number_is_read_as_it_is_meant_or_not_at_all(line, values):
+    found = values_of(LineParser(), f"step 5 | loss_a 0.1 | {line}").values
+
+    assert found == {"loss_a": 0.1, **values}
+
+
+@pytest.mark.parametrize("line", ["step    5/1000", "iteration        5/    1000", "step 5 of 1000", "step 00005/01000", "Step [5/1000]", "step 5/1,000"])  # fmt: skip
+def test_padded_counts_are_progress(line):
+    found = values_of(LineParser(), line)
+
+    assert (found.step, found.total_steps) == (5, 1000)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Namespace(lr=0.0003, steps=20000, batch=32, seed=1, ballast=0, crash=0, hang=0, nan=0, oom=0)",
+        "lr=0.0003, steps=20000, batch=32, seed=1",
+        "Config(step=5, epoch=3, loss=0.5)",
+        "{'lr': 0.001, 'batch_size': 32, 'epochs': 10, 'seed': 1}",
+        "{'batch': 32, 'lr': 0.1}",
+        "epoch: 100",
+        "max_epochs=6",
+        "STEP=5",
+        "python train.py --epoch 3 --lr 0.1",
+        "best epoch: 3, best loss: 0.5",
+        "Resuming from checkpoint at epoch 5",
+        "Number of parameters: 12.3M",
+        "[W1122 09:31:45.123456789 reducer.cpp:1529] Warning: step 5 loss 0.3",
+        "eval step 5/100 loss 0.3",
+        "100%|#####| 170498071/170498071 [00:01<00:00, 100123123.1B/s]",
+    ],
+)  # fmt: skip
+def test_settings_and_warnings_are_no_metrics(line):
+    assert LineParser().feed(line) is None
+
+
+def test_settings_over_several_lines_are_no_metrics():
+    parser = LineParser()
+    lines = ["Config {", '  "step": 5,', '  "loss": 0.3,', '  "nested": {', '    "epoch": 7', "  }", "}"]
+
+    assert [parser.feed(line) for line in lines] == [None] * 7
+    assert values_of(parser, "step 1 loss 0.5").step == 1
+
+
+def test_a_bracket_that_nobody_closes_hides_no_training():
+    parser = LineParser()
+    parser.feed("loading {")
+
+    assert values_of(parser, "step 1 loss 0.5").step == 1
+
+
+def test_a_bar_beside_the_training_is_no_progress():
+    bar = "{name} {percent}%|#####     | {at}/{total} [00:04<03:16,  2.50it/s]"
+    lines = [
+        bar.format(name="Map:", percent=100, at=64, total=64),
+        bar.format(name="", percent=2, at=10, total=500),
+        bar.format(name="", percent=100, at=13, total=13),
+        bar.format(name="Loading checkpoint shards:", percent=100, at=2, total=2),
+    ]
+    parser = LineParser()
+    found = [parser.feed(line) for line in lines]
+
+    assert [(each.step, each.total_steps) if each else None for each in found] == [
+        None,
+        (10, 500),
+        None,
+        None,
+    ]
+
+
+def test_a_bar_that_begins_again_is_the_next_epoch():
+    parser = LineParser()
+    bars = [f"{10 * at}%|###  | {at}/10 [00:01<00:01, 9it/s]" for _ in range(3) for at in (5, 10)]
+
+    assert [values_of(parser, bar).step for bar in bars] == [5, 10, 15, 20, 25, 30]
+
+
+def test_a_longer_bar_after_a_whole_one_is_the_training_if_that_had_no_values():
+    """Preparing the data draws a bar without a name too."""
+    prepared, trained = "100%|###| 64/64 [00:01<00:00, 64it/s]", "1%|   | 10/1000 [00:01<01:00, 9it/s]"
+    found = last_of(f"{prepared}\n{trained}")
+
+    assert (found.step, found.total_steps) == (10, 1000)
+
+
+def test_iterations_that_start_again_in_each_epoch_are_counted_over_all():
+    parser = LineParser()
+    lines = [f"Epoch {epoch} | Iter {at} | loss 0.5" for epoch in (1, 2, 3) for at in (0, 10, 20)]
+
+    assert [values_of(parser, line).step for line in lines] == [0, 10, 20, 30, 40, 50, 60, 70, 80]
+
+
+def test_steps_that_go_on_over_epochs_are_left_as_they_are():
+    parser = LineParser()
+    lines = [f"Epoch {epoch} step {100 * epoch + at} loss 0.5" for epoch in (0, 1, 2) for at in (50, 100)]
+
+    assert [values_of(parser, line).step for line in lines] == [50, 100, 150, 200, 250, 300]
+
+
+def test_steps_below_a_line_with_the_epoch_belong_to_it_if_they_start_again():
+    parser = LineParser()
+    for line in ("Epoch 1/2", "step 50/100 loss 0.5", "step 100/100 loss 0.4", "Epoch 2/2"):
+        parser.feed(line)
+
+    assert values_of(parser, "step 50/100 loss 0.3").step == 150
+
+
+def test_samples_are_called_samples():
+    found = last_of("Train Epoch: 1 [0/60000 (0%)]\tLoss: 0.5\nTrain Epoch: 2 [5120/60000 (9%)]\tLoss: 0.3")
+
+    assert (found.step, found.unit) == (65120, "sample")
+
+
+def test_a_loss_alone_counts_at_the_step_before_it():
+    assert last_of("step 500 loss 2.5\nval loss: 2.6").values == {"val_loss": 2.6}
+    assert last_of("step 500 loss 2.5\nval loss: 2.6").step == 500
+
+
+def test_a_test_is_not_the_training():
+    found = last_of(
+        "Train Epoch: 1 [5120/60000 (9%)]\tLoss: 0.3\nTest set: Average loss: 0.05, Accuracy: 9842/10000 (98%)"
+    )
+
+    assert found.values == {"test_loss": 0.05, "test_Accuracy": 0.9842}
+
+
+def test_a_state_of_another_version_is_passed_over():
+    parser = LineParser()
+    parser.carry_on([5, 1.0, False, 1])
+    parser.carry_on({"standing": {"step": 7, "unheard_of": 1}})
+
+    assert parser.standing.step == 7
