@@ -129,7 +129,7 @@ def throughput(job: Job) -> str:
         for full in (name, f"train/{name}"):
             if (number := finite(job.last_values.get(full))) is not None:
                 return f"{words.value(number)} {name.removesuffix('_per_s')}/s"
-    return f"{words.value(job.steps_per_s)} steps/s" if job.steps_per_s else ""
+    return f"{words.value(job.steps_per_s)} {job.step_unit}s/s" if job.steps_per_s else ""
 
 
 def expected_end(job: Job, now: datetime) -> datetime | None:
@@ -197,6 +197,7 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
         "done": done(job),
         "step": job.step,
         "total_steps": job.total_steps,
+        "unit": job.step_unit,
         "loss": words.value(loss[1]) if loss else "",
         "loss_name": loss[0] if loss else "",
         "loss_said": loss[0] if loss and loss[0] != "loss" else "",  # in a column of that name
@@ -232,7 +233,7 @@ def done(job: Job) -> str:
     share = percent(job)
     if share is not None:
         return f"{share} %"
-    return "" if job.step is None else f"step {words.value(job.step)}"
+    return "" if job.step is None else f"{job.step_unit} {words.value(job.step)}"
 
 
 def detail_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:

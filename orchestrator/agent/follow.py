@@ -21,10 +21,12 @@ from orchestrator.models import Attempt, Job
 from orchestrator.store.log_lines import LineIndex
 from orchestrator.store.log_merge import MergedIndex
 from orchestrator.store.logs import read_log, split_lines
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics import MetricWriter, Point, seq_before
 from orchestrator.store.plain_file import open_plain
+from orchestrator.store.series import last_values
 from orchestrator.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.telemetry.printed_lines import LineParser
+from orchestrator.telemetry.standing import STEP
 from training.events import (
     BALANCED_EVENT,
     CHECKPOINT_FAILED_EVENT,
@@ -44,7 +46,6 @@ MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log at
 MOST_LAST_VALUES = 200
 RATE_WINDOW_S = 30.0
 RATE_EVERY_S = 1.0
-STEPS_PER_S = "steps_per_s"
 
 
 class Follower:
@@ -55,7 +56,8 @@ class Follower:
         self.job_id = attempt.job_id
         job_folder = settings.HOME.job(attempt.job_id)
         self.folder = job_folder.attempt(attempt.number)
-        state: dict[str, Any] = attempt.followed
+        self.committed: dict[str, Any] = attempt.followed
+        state = self.committed
         self.metrics_offset: int = state.get("metrics", 0)
         self.stdout_offset: int = state.get("stdout", 0)
         # Then stdout's patterns are off: what the training library prints is for people.
@@ -63,11 +65,11 @@ class Follower:
         self.parser = LineParser()
         if "parser" in state:
             self.parser.carry_on(state["parser"])
-        started = attempt.launched_at or attempt.created_at
-        self.writer = MetricWriter(
-            job_folder.metrics, attempt.number, started.timestamp(), state.get("columns")
-        )
-        self.events = EventFiles(job_folder, started.timestamp(), state.get("event_files"))
+        self.columns = job_folder.metrics
+        self.since_s = (attempt.launched_at or attempt.created_at).timestamp()
+        self.writer = MetricWriter(self.columns, attempt.number, self.since_s, state.get("columns"))
+        self.printed: bool = state.get("printed", False)  # some of the points are of printed lines
+        self.events = EventFiles(job_folder, self.since_s, state.get("event_files"))
         self.events_speak: bool = state.get("events_speak", False)  # likewise
         self.last_step: int | None = state.get("last_step")
         self.stepped: bool = state.get("stepped", self.last_step is not None)
@@ -103,12 +105,42 @@ class Follower:
         if not self.file_speaks:
             read_events = self.events.read(batch, now, at_end=at_end)
             self.events_speak = self.events_speak or bool(batch.points)
+        if self.printed and batch.points:
+            self._forget_printed()
+            return True
         if not (self.file_speaks or self.events_speak):
             read_stdout, more_stdout = self._read_stdout(batch, now, at_end=at_end)
         more = more or more_logs or read_events or more_stdout
         if batch.consumed_bytes or read_stdout or read_events:
             self._commit(batch)
         return more
+
+    def _forget_printed(self) -> None:
+        """Drop the points of printed lines: now the run itself says what its metrics are.
+
+        What has just been read is left for the next poll.  The state is committed first: a follower that opens the
+        columns with it cuts them itself.
+        """
+        seq = seq_before(self.columns, self.attempt.number)
+        earlier = last_values(self.columns, until_seq=seq)
+        speaks = {"file_speaks": self.file_speaks, "events_speak": self.events_speak}
+        forgotten = {"columns": None, "printed": False, "last_step": None, "stepped": False}
+        state = {**self.committed, **speaks, **forgotten}
+        changes: dict[str, Any] = {"metric_seq": seq, "step_unit": STEP}
+        changes["last_values"] = {name: storable(last.value) for name, last in earlier.items()}
+        if self.parser.standing.unit != STEP and not self.attempt.job.spec_fields.get("total_steps"):
+            changes["total_steps"] = None
+        with transaction.atomic():
+            mine = Attempt.objects.filter(pk=self.attempt.pk)
+            mine.update(followed=state, last_step=None, first_step=None, first_step_at=None)
+            Job.objects.filter(pk=self.job_id).update(**changes)
+            wakeups.publish(f"metrics:{self.job_id}", seq)
+        self.committed = state
+        self.metrics_offset = state.get("metrics", 0)
+        self.events.offsets = dict(state.get("event_files") or {})
+        self.printed, self.last_step, self.stepped, self.rate = False, None, False, StepRate()
+        self.writer.close()
+        self.writer = MetricWriter(self.columns, self.attempt.number, self.since_s, None)
 
     def _pass_over_too_much(self) -> None:
         """A run that is over must not hold its devices for hours because of lines that nobody has read."""
@@ -147,6 +179,7 @@ class Follower:
         if found.step is None:
             return
         batch.last_step = found.step
+        self.printed = self.printed or bool(found.values)
         for name, value in found.values.items():
             if not math.isfinite(value):
                 batch.first_nonfinite = batch.first_nonfinite or (name, found.step)
@@ -155,25 +188,24 @@ class Follower:
     def _commit(self, batch: ParsedBatch) -> None:
         if batch.last_step is not None:
             self.last_step = batch.last_step
-        rate = self.rate.note(self.last_step, time.time(), batch.points)
+        rate = self.rate.note(self.last_step, time.time(), batch.points, self._unit())
         self.writer.append(batch.points)
         columns = self.writer.flush()
         changes = self._changes(batch, rate, columns["seq"])
+        state = {
+            "metrics": self.metrics_offset,
+            "stdout": self.stdout_offset,
+            "printed": self.printed,
+            "file_speaks": self.file_speaks,
+            "event_files": self.events.offsets,
+            "events_speak": self.events_speak,
+            "parser": self.parser.carried,
+            "columns": columns,
+            "last_step": self.last_step,
+            "stepped": self.stepped or self.last_step is not None,
+        }
         with transaction.atomic():
-            Attempt.objects.filter(pk=self.attempt.pk).update(
-                followed={
-                    "metrics": self.metrics_offset,
-                    "stdout": self.stdout_offset,
-                    "file_speaks": self.file_speaks,
-                    "event_files": self.events.offsets,
-                    "events_speak": self.events_speak,
-                    "parser": self.parser.carried,
-                    "columns": columns,
-                    "last_step": self.last_step,
-                    "stepped": self.stepped or self.last_step is not None,
-                },
-                last_step=self.last_step,
-            )
+            Attempt.objects.filter(pk=self.attempt.pk).update(followed=state, last_step=self.last_step)
             Job.objects.filter(pk=self.job_id).update(**changes)
             if not self.stepped and self.last_step is not None:
                 self.stepped = True
@@ -183,6 +215,11 @@ class Follower:
             wakeups.publish(f"metrics:{self.job_id}", columns["seq"])
             wakeups.publish(f"job:{self.job_id}")
             wakeups.publish("jobs")
+        self.committed = {**state, "event_files": dict(self.events.offsets)}
+
+    def _unit(self) -> str:
+        """What the steps count."""
+        return STEP if self.file_speaks or self.events_speak else self.parser.standing.unit
 
     def _changes(self, batch: ParsedBatch, rate: float | None, seq: int) -> dict[str, Any]:
         """The job's columns that follow from a batch."""
@@ -190,6 +227,7 @@ class Follower:
         changes: dict[str, Any] = {"metric_seq": seq, "last_report_at": timezone.now()}
         if self.last_step is not None:
             changes["step"] = self.last_step
+            changes["step_unit"] = self._unit()
         if batch.total_steps is not None and not job.spec_fields.get("total_steps"):
             changes["total_steps"] = min(batch.total_steps, INT64_LAST)
         if rate is not None:
@@ -260,7 +298,7 @@ class StepRate:
         self.seen: deque[tuple[float, int]] = deque()
         self.told_at = 0.0
 
-    def note(self, step: int | None, now: float, points: list[Point]) -> float | None:
+    def note(self, step: int | None, now: float, points: list[Point], unit: str = STEP) -> float | None:
         """Take the newest step; adds a point once a second unless the run reports a throughput itself."""
         if step is None:
             return None
@@ -276,7 +314,7 @@ class StepRate:
         rate = (last - first) / (last_at - first_at)
         if now - self.told_at >= RATE_EVERY_S and not any(point.name.endswith("_per_s") for point in points):
             self.told_at = now
-            points.append(Point(STEPS_PER_S, step, now, rate))
+            points.append(Point(f"{unit}s_per_s", step, now, rate))
         return rate
 
 

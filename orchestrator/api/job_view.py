@@ -244,6 +244,7 @@ def _progress(job: Job) -> dict[str, Any]:
     return {
         "step": job.step,
         "total_steps": job.total_steps,
+        "unit": job.step_unit,
         "fraction": job.progress,
         "steps_per_s": job.steps_per_s,
         "eta_s": eta_s,

@@ -109,6 +109,7 @@ class AttemptOut(BaseModel):
 class ProgressOut(BaseModel):
     step: int | None
     total_steps: int | None
+    unit: str = Field("step", description="what both count: step, sample or epoch")
     fraction: float | None = Field(description="0 to 1; null where the total is not known")
     steps_per_s: float | None
     eta_s: float | None

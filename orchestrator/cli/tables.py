@@ -131,7 +131,8 @@ def progress_text(job: Job) -> str:
         return ""
     share = f"{progress.fraction:.0%} " if progress.fraction is not None else ""
     total = f"/{progress.total_steps:,}" if progress.total_steps else ""
-    return f"{share}step {progress.step:,}{total}"
+    unit = progress.json.get("unit", "step")  # servers before this field count steps
+    return f"{share}{unit} {progress.step:,}{total}"
 
 
 def headline_value(job: Job) -> str:

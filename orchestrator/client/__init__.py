@@ -123,6 +123,7 @@ class Record:
 class Progress(Record):
     step: int | None
     total_steps: int | None
+    unit: str  # what both count: step, sample or epoch
     fraction: float | None  # 0 to 1
     steps_per_s: float | None
     eta_s: float | None

@@ -282,6 +282,12 @@ class MetricWriter:
         self._runs.clear()
 
 
+def seq_before(folder: Path, attempt: int) -> int:
+    """How many points the attempts before this one stored."""
+    records = read_records(folder)
+    return last_seq(records[: int(np.searchsorted(records["attempt"], attempt, side="left"))])
+
+
 def _before_attempt(folder: Path, attempt: int, names_bytes: int) -> Committed:
     """The state that the attempts before this one left."""
     records = read_records(folder)

@@ -29,7 +29,7 @@ function showJob(row) {
     refresh("job-head", "job-side");
   }
   document.title = row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${row.state}: ${row.name}`;
-  figure(head, "[data-progress]", row.progress === null ? [] : [bold(`${row.progress} %`), " "], row.step === null ? "" : `step ${value(row.step)}${row.total_steps ? " of " + value(row.total_steps) : ""}`);
+  figure(head, "[data-progress]", row.progress === null ? [] : [bold(`${row.progress} %`), " "], row.step === null ? "" : `${row.unit} ${value(row.step)}${row.total_steps ? " of " + value(row.total_steps) : ""}`);
   figure(head, "[data-loss]", row.loss ? [`${row.loss_name} `, bold(row.loss)] : [], "");
   figure(head, "[data-rate]", [], row.rate);
   figure(head, "[data-eta]", row.eta ? ["done about ", clockElement(row.eta)] : [], "");

@@ -197,8 +197,77 @@ def test_printed_numbers_count_until_the_run_reports_by_itself(run, home):
 
     job = poll(run)
 
-    assert job.last_values["loss"] == 2.0
-    assert stored(home, run) == [3.0, 2.0]
+    assert job.last_values == {"loss": 2.0}
+    assert (job.step, stored(home, run)) == (2, [2.0])
+
+
+def test_printed_series_go_when_the_run_reports_by_itself(run, home, make_attempt):
+    write(run, {"step": 1, "loss": 4.0})
+    poll(run)
+    device = run.leases.get().device
+    lifecycle.end(run, lifecycle.Ending(ExitKind.PREEMPTED, "", run.created_at))
+    second = make_attempt(Job.objects.get(), state=JobState.RUNNING, devices=[device])
+    make_folder(second).log(0).write_text("epoch 9 step 32 crash: 0.0 ballast: 5\n")
+    assert poll(second).step == 32
+    write(second, {"step": 2, "loss": 3.0})
+
+    job = poll(second)
+
+    assert job.last_values == {"loss": 3.0}
+    assert job.metric_seq == stored_seq(home.job(run.job_id).metrics) == 2
+    assert list(read_series(home.job(run.job_id).metrics)) == ["loss"]
+    assert stored(home, run) == [4.0, 3.0]
+    second.refresh_from_db()
+    assert (second.first_step, second.last_step) == (2, 2)
+
+
+@pytest.mark.parametrize("killed_at", ["before", "after"])
+def test_printed_series_go_also_when_the_agent_is_killed_while_it_drops_them(
+    run, home, monkeypatch, killed_at
+):
+    make_folder(run).log(0).write_text("step 1 loss 3.0\nstep 2 loss 2.0\n")
+    poll(run)
+    write(run, {"step": 1, "score": 1.0})
+    reader = follower(run)
+    if killed_at == "before":
+        monkeypatch.setattr(follow.transaction, "atomic", _killed)
+    else:
+        monkeypatch.setattr(follow, "MetricWriter", _killed)
+    with pytest.raises(Killed):
+        reader.poll()
+    monkeypatch.undo()
+
+    job = poll(run)
+
+    assert job.last_values == {"score": 1.0}
+    assert list(read_series(home.job(run.job_id).metrics)) == ["score"]
+    assert job.metric_seq == 1
+
+
+def test_samples_are_called_samples_on_the_job(run):
+    make_folder(run).log(0).write_text("Train Epoch: 1 [5120/60000 (9%)]\tLoss: 0.3\n")
+
+    job = poll(run)
+
+    assert (job.step, job.step_unit) == (5120, "sample")
+
+
+def test_epochs_are_called_epochs_on_the_job(run):
+    make_folder(run).log(0).write_text("Epoch 3/10, loss = 0.5\n")
+
+    job = poll(run)
+
+    assert (job.step, job.total_steps, job.step_unit) == (3, 10, "epoch")
+
+
+def test_what_lines_told_before_counts_after_a_restart_of_the_agent(run):
+    log = make_folder(run).log(0)
+    log.write_text("Epoch | Step | Loss\nEpoch 1/5\nstep 100/100 loss 0.5\nEpoch 2/5\n")
+    poll(run)
+    with log.open("a") as file:
+        file.write("step 50/100 loss 0.4\n")
+
+    assert poll(run).step == 150
 
 
 def test_printed_numbers_are_read_to_the_last_line_when_the_run_is_over(run, home):
