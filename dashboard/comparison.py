@@ -11,6 +11,7 @@ from dashboard.rows import main_loss, recorded
 from orchestrator import words
 from orchestrator.access import rights
 from orchestrator.cli.arguments import by_name
+from orchestrator.losses import in_loss_order, is_loss
 from orchestrator.models import Attempt, Job, JobState
 
 SETTINGS = (
@@ -98,7 +99,7 @@ def _results(
                 name,
                 [recorded(job.last_values.get(name)) for job in jobs],
                 baseline,
-                note="lower is better" if name.endswith("loss") else "last value",
+                note="lower is better" if is_loss(name) else "last value",
             )
             for name in _metrics(jobs)
         ),
@@ -137,7 +138,8 @@ def spread_over_array(job: Job) -> str:
 def _metrics(jobs: Sequence[Job]) -> list[str]:
     """Names of last values, losses first."""
     names = {name for job in jobs for name in job.last_values}
-    return sorted(names, key=lambda name: (not name.endswith("loss"), name))[:MOST_METRICS]
+    losses = in_loss_order(names)
+    return [*losses, *sorted(names.difference(losses))][:MOST_METRICS]
 
 
 def run_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import words
+from orchestrator.losses import in_loss_order
 from orchestrator.store import series
 from orchestrator.store.buckets import Series
 
@@ -42,7 +43,9 @@ class Curve:
 
 def draw_curves(folder: Path, until_seq: int) -> list[Curve]:
     """The series of a job, losses first, at most ``MOST_CURVES``."""
-    names = sorted(series.series_names(folder), key=lambda name: (not name.endswith("loss"), name))
+    known = series.series_names(folder)
+    losses = in_loss_order(known)
+    names = [*losses, *sorted(set(known).difference(losses))]
     found = series.read_series(folder, names[:MOST_CURVES], max_points=POINTS, until_seq=until_seq)
     newest = series.last_values(folder, until_seq=until_seq)
     curves = (_draw(name, found[name], newest[name].value) for name in names[:MOST_CURVES] if name in found)

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import Case, QuerySet, When
 
 from orchestrator import own_order, waiting, words
+from orchestrator.losses import in_loss_order
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.scheduling import line
@@ -18,7 +19,6 @@ from orchestrator.silence import is_silent
 
 RECENT = timedelta(minutes=10)
 MOST_ROWS = 500
-LOSSES = ("train/loss", "loss", "train_loss")
 RATES = ("tokens_per_s", "samples_per_s")
 
 
@@ -114,8 +114,7 @@ def recorded(number: object) -> float | None:
 
 def main_loss(values: Mapping[str, Any]) -> tuple[str, float] | None:
     """The loss that stands for a job, with its name; it stays that one when it becomes NaN."""
-    names = [*LOSSES, *sorted(name for name in values if name.endswith("loss"))]
-    for name in names:
+    for name in in_loss_order(values):
         if (number := recorded(values.get(name))) is not None:
             return name, number
     return None

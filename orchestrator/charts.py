@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterable
 
+from orchestrator.losses import is_loss, loss_rank
+
 _OF_ANOTHER_SET = re.compile(r"(?:val|valid|eval)([/_])(.+)")
-_RANKS = [re.compile(each) for each in (r"loss$", r"(?:_per_s|/s)$", r"(?:^|[/_])lr$", r"grad_norm$")]
+_RANKS = [re.compile(each) for each in (r"(?:_per_s|/s)$", r"(?:^|[/_])lr$", r"grad_norm$")]
 
 
 def chart_groups(names: Iterable[str]) -> list[list[str]]:
@@ -28,5 +30,7 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [name for group in chart_groups(names) for name in group]
 
 
-def _rank(name: str) -> tuple[int, str]:
-    return next((at for at, each in enumerate(_RANKS) if each.search(name)), len(_RANKS)), name
+def _rank(name: str) -> tuple[int, int, str]:
+    if is_loss(name):
+        return -1, loss_rank(name), name
+    return next((at for at, each in enumerate(_RANKS) if each.search(name)), len(_RANKS)), 0, name

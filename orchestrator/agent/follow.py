@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from orchestrator import lifecycle, plan_changes, restarts, wakeups
 from orchestrator.agent.follow_events import EventFiles
+from orchestrator.losses import is_loss
 from orchestrator.models import Attempt, Job
 from orchestrator.store.log_lines import LineIndex
 from orchestrator.store.log_merge import MergedIndex
@@ -181,7 +182,7 @@ class Follower:
         batch.last_step = found.step
         self.printed = self.printed or bool(found.values)
         for name, value in found.values.items():
-            if not math.isfinite(value):
+            if not math.isfinite(value) and is_loss(name):
                 batch.first_nonfinite = batch.first_nonfinite or (name, found.step)
             batch.points.append(Point(name, found.step, now, value))
 
@@ -238,7 +239,7 @@ class Follower:
                 if point.name in values or len(values) < MOST_LAST_VALUES:
                     values[point.name] = storable(point.value)
             changes["last_values"] = values
-        if batch.first_nonfinite and job.diverged_step is None and "loss" in batch.first_nonfinite[0].lower():
+        if batch.first_nonfinite and job.diverged_step is None and is_loss(batch.first_nonfinite[0]):
             changes["diverged_step"] = batch.first_nonfinite[1]
         return changes
 
@@ -259,7 +260,7 @@ class Follower:
             if kind == RESUMED_EVENT and isinstance(step, int) and 0 <= step <= INT64_LAST:
                 Attempt.objects.filter(pk=self.attempt.pk).update(resumed_from_step=step)
                 restarts.note_resumed(self.attempt)
-        if batch.first_nonfinite and "loss" in batch.first_nonfinite[0].lower():
+        if batch.first_nonfinite and is_loss(batch.first_nonfinite[0]):
             name, step = batch.first_nonfinite
             changed = Job.objects.filter(pk=self.job_id, diverged_step=step).exists()
             said = self.attempt.job.events.filter(reason__startswith=f"{name} became").exists()
