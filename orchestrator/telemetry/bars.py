@@ -95,7 +95,7 @@ def _keras_bar(texts: tuple[str, ...], bar: int) -> Layout | None:
     builder = Builder()
     builder.step_rank = POSITION_RANK
     for number in numbers_of(texts, bar, len(texts) - 1):
-        if number.named and not texts[number.at].endswith(" " * 2):
+        if number.named:
             builder.take(number)
     samples = any("/sample" in text for text in texts[bar:])
     return Layout(Kind.KERAS_BAR, tuple(builder.fields.values()), Slot(0, 1), within=True, samples=samples)

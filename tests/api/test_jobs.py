@@ -59,6 +59,7 @@ def test_a_running_job_shows_its_attempt_and_progress(client_of, ada, make_attem
     assert job["progress"] == {
         "step": 50,
         "total_steps": 200,
+        "unit": "step",
         "fraction": 0.25,
         "steps_per_s": 2.5,
         "eta_s": 60.0,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from orchestrator import lifecycle
 from orchestrator.agent import follow
@@ -230,7 +231,7 @@ def test_printed_series_go_also_when_the_agent_is_killed_while_it_drops_them(
     write(run, {"step": 1, "score": 1.0})
     reader = follower(run)
     if killed_at == "before":
-        monkeypatch.setattr(follow.transaction, "atomic", _killed)
+        monkeypatch.setattr(transaction, "atomic", _killed)
     else:
         monkeypatch.setattr(follow, "MetricWriter", _killed)
     with pytest.raises(Killed):
