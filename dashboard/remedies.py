@@ -47,8 +47,10 @@ AGAIN = Choice("retry", "Run again")
 def choices(job: Job) -> tuple[Choice | None, list[Choice]]:
     """The action that helps, None where none is needed, and the others that are possible."""
     resume = _resume(job)
-    possible = [*([resume] if resume else []), AGAIN, EDIT]
     main = _main(job, resume)
+    again = [*([resume] if resume else []), AGAIN]
+    # Where the same would end in the same way, or nothing is left to do, another request is the better second choice.
+    possible = [*again, EDIT] if main in again else [EDIT, *again]
     return main, [choice for choice in possible if choice != main]
 
 

@@ -93,7 +93,7 @@ export class Readout {
     this.table.caption.textContent = `${title} at the cursor`;
     const head = this.table.createTHead().insertRow();
     this.place = head.appendChild(heading("", "col"));
-    [this.what] = ["last", "smoothed", "min to max"].map((text) => head.appendChild(heading(text, "col")));
+    [this.what, , this.range] = ["last", "smoothed", ""].map((text) => head.appendChild(heading(text, "col")));
     this.body = this.table.createTBody();
   }
 
@@ -106,6 +106,7 @@ export class Readout {
     write(this.place, placeWords(chart.xKind, x));
     write(this.what, cursor === null ? "last" : wanted.some(({ data }) => data.total > data.x.length) ? "mean" : "value");
     const labels = wanted.map(({ label, colour }) => `${label} ${colour}`).join("\n");
+    write(this.range, cursor === null ? "" : "min to max");
     if (this.#labels !== labels) this.#build(wanted);
     this.#labels = labels;
     wanted.forEach(({ data }, row) => (cursor === null ? this.#fillLast(chart, row, data) : this.#fill(chart, row, data, nearest(data, x))));

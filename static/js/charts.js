@@ -113,6 +113,8 @@ export class Chart {
   // Each series: {label, colour, data: {x, y, y_min, y_max, n, bucket, total, nonfinite, tail}}.
   show(series) {
     this.#series = series;
+    const isValue = !this.window && series.length > 0 && series.every(({ data }) => data.total < 2);
+    this.figure.classList.toggle("is-value", isValue); // a point alone is no curve
     this.#describe();
     later(this);
   }

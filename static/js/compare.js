@@ -1,9 +1,11 @@
 // Jobs over each other: one chart for each name they report, a line for each job; the address keeps the view.
 import { copyTable, toast } from "./actions.js";
 import { Chart } from "./charts.js";
-import { by, keepInAddress } from "./dom.js";
+import { lastOf, numberWords } from "./chart-words.js";
+import { by, keepInAddress, make } from "./dom.js";
 import { Numbers, firstOf, isOnePoint, isRate } from "./numbers.js";
 import { live } from "./socket.js";
+import { value } from "./words.js";
 
 const COLOURS = 8;
 const jobs = JSON.parse(by("compare-data").textContent);
@@ -56,13 +58,23 @@ function draw() {
   const values = names.filter((name) => !charts.has(name) && jobs.every(({ numbers }) => isOnePoint(numbers.series.get(name))));
   by("charts-empty").hidden = names.length > 0;
   by("charts-asked").hidden = true;
-  by("charts-values").hidden = !values.length;
-  by("charts-values").textContent = `Reported once, so in the table below instead of a chart: ${values.join(", ")}.`;
+  showValues(values);
   for (const name of first(names.filter((name) => !values.includes(name)))) {
     const chart = charts.get(name) ?? makeChart(name);
     Object.assign(chart, { xKind: x.value, logScale: log.checked, smooth: Number(smooth.value) });
     chart.show(jobs.map((job, at) => line(job, at, name)).filter(({ data, label }) => data && !hidden.has(label)));
   }
+}
+
+// What no job reported more than once: a row of values instead of a chart.
+function showValues(names) {
+  const table = by("charts-values");
+  table.hidden = !names.length;
+  const cell = ({ numbers }, name) => {
+    const last = numbers.series.has(name) ? lastOf(numbers.series.get(name)) : null;
+    return make("td", { className: "number", textContent: last ? numberWords({ format: value, unit: "" }, last) : "" });
+  };
+  table.tBodies[0].replaceChildren(...names.map((name) => make("tr", {}, make("th", { scope: "row", textContent: name }), ...jobs.map((job) => cell(job, name)))));
 }
 
 function makeChart(name) {

@@ -51,3 +51,20 @@ def test_hidden_lines_zoom_and_baseline_are_kept_in_the_address(open_page, root,
     expect(chart.locator("tbody tr")).to_have_count(1)
     page.wait_for_function(f"{PLOT}._fullLayout?.xaxis.range[0] > 20", timeout=DRAWN_MS)
     expect(chart.get_by_role("button", name="Back to live")).to_be_visible()
+
+
+def test_what_jobs_reported_once_is_a_table_and_no_chart(open_page, home, make_job, root):
+    ids = []
+    for name, accuracy in (("one", [0.91]), ("two", [])):
+        job = make_job(name=name, owner=root, state=JobState.SUCCEEDED)
+        with MetricWriter(home.job(job.pk).metrics, 1, 1000.0, None) as writer:
+            writer.append([Point("accuracy", 7, 1000.0, value) for value in accuracy])
+            writer.append([Point("loss", step, 1000.0 + step, 1.0) for step in range(3)])
+            Job.objects.filter(pk=job.pk).update(metric_seq=writer.flush()["seq"])
+        ids.append(str(job.pk))
+
+    page = open_page(root, f"/compare?jobs={','.join(ids)}")
+
+    expect(page.locator("#charts-values tbody tr")).to_have_text(["accuracy0.91"])
+    expect(page.locator("#charts figure")).to_have_count(1)
+    expect(page.locator("#charts-asked")).to_be_hidden()

@@ -85,6 +85,28 @@ def test_the_palette_finds_a_job_and_opens_it(open_page, ada, make_job):
     page.wait_for_load_state("networkidle")  # files on their way would be left open
 
 
+def test_the_palette_says_that_it_searches_until_the_server_has_answered(server, open_page, ada):
+    page = open_page(ada, "/account")
+    held: list[Route] = []
+    page.route(re.compile(r"/api/v1/search\?q=zzz"), lambda route: held.append(route))
+    page.goto(server.url + "/jobs")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox", name="Search or run").fill("zzz")
+    expect(page.locator("#palette-none")).to_have_text("Searching ...")
+    while not held:
+        page.wait_for_timeout(20)
+    held.pop().continue_()
+    expect(page.locator("#palette-none")).to_contain_text("Nothing has this name.")
+    page.get_by_role("combobox", name="Search or run").fill("zzzz")
+    expect(page.locator("#palette-none")).to_have_text("Searching ...")
+    while not held:
+        page.wait_for_timeout(20)
+    held.pop().abort("connectionrefused")
+    expect(page.locator("#palette-none")).to_contain_text("The server did not answer")
+
+
 def test_keys_do_nothing_in_a_field_or_where_they_are_switched_off(open_page, ada, make_job):
     page = open_page(ada, "/jobs")
     expect(page.locator("#palette-open")).to_be_visible()

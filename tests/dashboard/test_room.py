@@ -1,0 +1,66 @@
+"""Is there room: tiles, box line, Pools and the device's page say the same of a device that is kept."""
+
+import re
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import expect
+
+from orchestrator.models import Job, JobState, SchedulerTerm
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def kept(make_job, make_attempt, make_device, write_readings, bob) -> Job:
+    """Device 1 is kept for a job of bob's that waits for both."""
+    make_attempt(state=JobState.RUNNING, devices=[make_device(0)])
+    make_device(1)
+    write_readings("sim-0", "sim-1", sim_0={"holders": [{"job": str(Job.objects.get().pk), "name": "digits", "owner": "ada", "rank": 0}]})  # fmt: skip
+    wide = make_job(bob, gpus=2, name="big-7b")
+    reservation = {"job": str(wide.pk), "devices": ["sim-0", "sim-1"], "since": 0.0, "open_until": 2e9}
+    SchedulerTerm.objects.update_or_create(pk=1, defaults={"reservations": [reservation]})
+    return wide
+
+
+def test_a_device_that_is_kept_is_called_free_nowhere(reader, ada, kept):
+    browser = reader(ada)
+
+    overview, pools, device = (
+        browser.get(address).content.decode()
+        for address in (reverse("overview"), reverse("pools"), reverse("device", args=["sim-1"]))
+    )
+
+    assert "<b>0</b> of 2 GPUs free, 1 kept" in overview
+    assert "FREE" not in overview
+    assert re.search(r"KEPT</span>.*?for <bdi>big-7b</bdi>", overview, re.DOTALL)
+    said = "Kept for big-7b (bob), when it starts is not known; a job with a time limit under"
+    for page in (overview, pools, device):
+        assert said in page
+    assert ">free<" not in pools
+
+
+def test_rest_does_not_count_it_as_free_either(reader, ada, kept):
+    browser = reader(ada)
+    device, pool = (browser.get(f"/api/v1{path}").json() for path in ("/devices/sim-1", "/pools/default"))
+
+    assert device["availability"]["state"] == "kept"
+    assert device["availability"]["kept_for_job"] == {"id": str(kept.pk), "name": "big-7b", "owner": "bob"}
+    assert device["availability"]["open_to_jobs_under_s"] > HOUR_S
+    assert (pool["free_count"], pool["available_count"]) == (1, 0)
+    Job.objects.filter(pk=kept.pk).update(state=JobState.HELD)
+    assert browser.get("/api/v1/devices/sim-1").json()["availability"]["state"] == "free"
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning")
+def test_the_tile_of_an_open_page_is_free_again_when_the_job_no_longer_waits(open_page, ada, kept):
+    page = open_page(ada, "/")
+    tile = page.locator("[data-device=sim-1]")
+    expect(tile.locator(".tile-kept")).to_have_text("KEPT")
+
+    Job.objects.filter(pk=kept.pk).update(state=JobState.HELD)
+
+    expect(tile.locator(".tile-free")).to_have_text("FREE", timeout=90_000)
+    expect(page.locator("#box-line")).to_contain_text("1 of 2 GPUs free")
