@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli.printing import safe
+from orchestrator.cli.tables import box_line, holders_text
+from orchestrator.client import Device
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,21 @@ def test_no_text_gets_control_characters_through(text):
     left = {character for character in safe(text) if ord(character) < 32 or 127 <= ord(character) < 160}
 
     assert left <= {"\n", "\t", "\r"}
+
+
+def device(state: str, sentence: str) -> Device:
+    """A usable device that nobody holds, as the API tells of it."""
+    return Device(
+        {
+            "label": "GPU 1", "name": "GPU", "usable": True, "state": "enabled", "health": "ok", "health_reason": "",
+            "holders": [], "reading": None, "availability": {"state": state, "sentence": sentence},
+        }
+    )  # fmt: skip
+
+
+def test_the_command_line_calls_a_device_free_only_where_a_job_could_start():
+    kept = device("kept", "Kept for big-7b (dmitri), expected to start in 3 h.")
+
+    assert holders_text(kept).plain == "Kept for big-7b (dmitri), expected to start in 3 h."
+    assert holders_text(device("free", "Free.")).plain == "free"
+    assert box_line([kept, device("free", "Free.")], []).startswith("1 of 2 devices free, 1 kept   0 running")

@@ -38,7 +38,7 @@ def ended(make_job):
 
     def make(kind: ExitKind, *, keeps: bool = False, **fields) -> Job:
         state = STATES.get(kind, JobState.FAILED)
-        job = make_job(state=state, exit_kind=kind, attempt_count=1, **fields)
+        job: Job = make_job(state=state, exit_kind=kind, attempt_count=1, **fields)
         if keeps:
             Checkpoint.objects.create(
                 job=job, attempt_number=1, step=10, name="10", source="script", size_bytes=5,

@@ -17,7 +17,7 @@ def kept(make_job, make_attempt, make_device, write_readings, bob) -> Job:
     make_attempt(state=JobState.RUNNING, devices=[make_device(0)])
     make_device(1)
     write_readings("sim-0", "sim-1", sim_0={"holders": [{"job": str(Job.objects.get().pk), "name": "digits", "owner": "ada", "rank": 0}]})  # fmt: skip
-    wide = make_job(bob, gpus=2, name="big-7b")
+    wide: Job = make_job(bob, gpus=2, name="big-7b")
     reservation = {"job": str(wide.pk), "devices": ["sim-0", "sim-1"], "since": 0.0, "open_until": 2e9}
     SchedulerTerm.objects.update_or_create(pk=1, defaults={"reservations": [reservation]})
     return wide
