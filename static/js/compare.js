@@ -56,8 +56,9 @@ function follow(job) {
 function draw() {
   const names = [...new Set(jobs.flatMap(({ numbers }) => numbers.charts.flat()))];
   const values = names.filter((name) => !charts.has(name) && jobs.every(({ numbers }) => isOnePoint(numbers.series.get(name))));
-  by("charts-empty").hidden = names.length > 0;
-  by("charts-asked").hidden = true;
+  const isRead = jobs.every(({ numbers }) => numbers.isRead);
+  by("charts-empty").hidden = names.length > 0 || !isRead;
+  by("charts-asked").hidden = names.length > 0 || isRead;
   showValues(values);
   for (const name of first(names.filter((name) => !values.includes(name)))) {
     const chart = charts.get(name) ?? makeChart(name);

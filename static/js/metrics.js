@@ -95,7 +95,8 @@ export class Metrics {
   }
 
   #draw() {
-    const { charts, series } = this.#numbers;
+    const { charts, series, isRead } = this.#numbers;
+    if (!isRead) return;
     const isValue = (names) => !this.#charts.has(names[0]) && names.every((name) => isOnePoint(series.get(name)));
     this.empty.hidden = charts.length > 0;
     this.#showValues(charts.filter(isValue).flat());

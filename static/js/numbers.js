@@ -8,6 +8,7 @@ export class Numbers {
   series = new Map(); // by name; x as the server tells it: a step, or seconds since 1970
   charts = []; // names that are drawn over each other, most wanted first
   start = null; // of the first point
+  isRead = false; // the server has answered: what is not there does not exist
 
   constructor(job) {
     this.job = job;
@@ -20,7 +21,9 @@ export class Numbers {
   }
 
   // What was read; without it there is nothing until the next read.
-  take({ series = {}, charts = [] } = {}) {
+  take(answer) {
+    const { series = {}, charts = [] } = answer ?? {};
+    this.isRead = Boolean(answer);
     this.charts = charts;
     this.series = new Map(Object.entries(series));
     this.start = Math.min(...[...this.series.values()].map((data) => data.x[0] ?? Infinity));

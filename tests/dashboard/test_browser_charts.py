@@ -2,13 +2,14 @@
 
 import csv
 import math
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from orchestrator.agent.follow import storable
 from orchestrator.models import Attempt, AttemptState, Job, JobState
@@ -244,3 +245,28 @@ def test_a_job_that_reports_nothing_says_how_to_report(open_page, ada, make_atte
 
     expect(page.get_by_text("No numbers yet")).to_be_visible()
     expect(page.locator("#values")).to_be_hidden()
+
+
+def test_while_numbers_are_asked_for_nobody_is_told_that_there_are_none(
+    server, open_page, ada, home, make_attempt
+):
+    job = make_attempt(state=JobState.RUNNING).job
+    store(home, job, {"loss": [2.5, 2.4]})
+    page = open_page(ada, "/account")
+    held: list[Route] = []
+    page.route(re.compile(r"/metrics\?"), lambda route: held.append(route))
+
+    page.goto(f"{server.url}/jobs/{job.pk}")
+    while not held:
+        page.wait_for_timeout(20)
+    expect(page.locator("#values tbody tr")).to_have_text(["loss2.4"])
+    expect(page.locator("#charts-empty")).to_be_hidden()
+    held.pop().continue_()
+    expect(page.locator("#charts figure")).to_have_count(1)
+    expect(page.locator("#values")).to_be_hidden()
+
+    page.locator("#chart-x").select_option("time")
+    while not held:
+        page.wait_for_timeout(20)
+    expect(page.locator("#charts-empty")).to_be_hidden()
+    held.pop().continue_()
