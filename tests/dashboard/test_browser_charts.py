@@ -208,11 +208,15 @@ def test_the_last_value_is_the_last_point_in_list_head_chart_table_and_compare(
     expect(page.locator("#job-head [data-loss]")).to_have_text("train/loss NaN")
     loss = page.locator("#charts figure").filter(has=page.get_by_text("train/loss", exact=True))
     expect(loss.locator("figcaption")).to_contain_text("train NaN")
-    expect(loss.locator(".chart-values tbody tr").first.locator("td").first).to_have_text("NaN")
+    loss.scroll_into_view_if_needed()
+    expect(loss.locator(".chart-values tbody tr").first.locator("td").first).to_have_text(
+        "NaN", timeout=DRAWN_MS
+    )
     expect(loss.locator(".chart-note")).to_contain_text("NaN at step 2,000")
     other = page.locator("#charts figure").filter(has=page.get_by_text("other", exact=True))
     expect(other.locator("figcaption")).to_contain_text("7.125")
-    expect(other.locator(".chart-values tbody td").first).to_have_text("7.125")
+    other.scroll_into_view_if_needed()
+    expect(other.locator(".chart-values tbody td").first).to_have_text("7.125", timeout=DRAWN_MS)
     expect(other.locator(".chart-values thead th").nth(1)).to_have_text("last")
     page.goto(page.url.partition("/jobs/")[0] + "/jobs")
     expect(page.locator("[data-loss]")).to_have_text("NaN")
