@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from orchestrator import datasets, isolation, training_plans
+from orchestrator import datasets, interpreters, isolation, training_plans
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Attempt, Dataset, Device, Job, Network
 from orchestrator.resuming import Resume
@@ -48,12 +48,14 @@ def describe(
         script, arguments = str(MODEL_RUNNER), [spec.entrypoint, *_length(spec), *arguments]
     else:
         script = spec.entrypoint
+    python = _interpreter(job, spec)
     return {
         "v": 1,
         "job_id": str(job.pk),
         "number": attempt.number,
         "nonce": attempt.nonce,
-        "python": _interpreter(job, spec),
+        "python": python,
+        "python_roots": interpreters.roots(python),
         "entry": str(ENTRY),
         "script": script,
         "args": arguments,

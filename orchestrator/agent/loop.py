@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 from django.utils import timezone
 
-from orchestrator import wakeups
+from orchestrator import interpreters, wakeups
 from orchestrator.agent.attempts import AttemptWatch
 from orchestrator.agent.notices import NoticesThread
 from orchestrator.agent.readings import ReadingsThread
@@ -59,6 +59,8 @@ def run() -> None:
             raise AgentRunning(f"An agent already runs for {settings.HOME.root}.") from None
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
+        if words := interpreters.warning():
+            logger.error("%s", words)
         devices = open_devices(settings.ENVIRONMENT.devices)
         readings = ReadingsThread(devices, stopping)
         readings.start()

@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator import datasets, isolation
+from orchestrator import datasets, interpreters, isolation
 from orchestrator.models import Device, Job, Network
 from orchestrator.spec import JobSpec, fill_placeholders
 from orchestrator.store import bundles
@@ -85,6 +85,8 @@ def _run(
         _prepare(folder, spec, job, counts, memory_bytes, data)
         spawn(folder, python=sys.executable, secrets={})
         return _wait(folder)
+    except interpreters.DoesNotStart as error:
+        return {"error": str(error)}
     except (SpawnFailed, OSError) as error:
         logger.warning("The planner did not start: %s", error)
         return {"error": "The planner could not be started on this server."}
@@ -122,6 +124,7 @@ def _prepare(
         "number": 0,
         "nonce": secrets.token_hex(16),
         "python": sys.executable,
+        "python_roots": interpreters.roots(sys.executable),
         "entry": str(ENTRY),
         "script": str(PLANNER),
         "args": [*ask, spec.entrypoint, *arguments],

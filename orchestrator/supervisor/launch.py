@@ -27,6 +27,7 @@ class Launch:
         self.torchrun = self.ranks > 1 and record.get("launcher", "torchrun") != "direct"
         self.home, self.work = Path(_text(record, "home")), Path(_text(record, "work"))
         self.checkpoints, self.output = Path(_text(record, "checkpoints")), Path(_text(record, "output"))
+        self.python_roots = [Path(path) for path in _texts(record, "python_roots")]
         self.read_only = [Path(path) for path in _texts(record, "read_only")]
         self.device_nodes = [Path(path) for path in _texts(record, "device_nodes")]
         sandbox = _table(record, "sandbox")

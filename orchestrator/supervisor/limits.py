@@ -36,7 +36,8 @@ class LimitsWatch:
         files_bytes = run.files_bytes() if run.group is None else 0  # a group counts them itself
         over = self.memory.check(members, usage, files_bytes, now_s, run.group)
         self.over_memory = self.over_memory or over
-        self.over_limit = self.over_limit or self._too_many(usage.threads)
+        if run.group is None and not run.holds_processes:  # else the kernel refuses them
+            self.over_limit = self.over_limit or self._too_many(usage.threads)
         pause_s = 0.0 if self._grows(usage) else _EACH_S
         self._next_look_s = now_s + max(pause_s, (time.monotonic() - began_s) / _LARGEST_SHARE)
         self._last, self._most_threads = usage, max(self._most_threads, usage.threads)

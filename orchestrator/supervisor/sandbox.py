@@ -7,11 +7,12 @@ system-call filter, and Landlock where the kernel has it.
 import errno
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orchestrator.supervisor import cgroup, landlock, seccomp
+from orchestrator.supervisor import cgroup, interpreter, landlock, seccomp
 from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.interpreter import walk_links
 from orchestrator.supervisor.launch import Launch
 
 _OWN_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
@@ -128,12 +129,35 @@ def _view(launch: Launch) -> list[str]:
     and a virtual environment below a hidden folder must stay visible.
     """
     hidden = _hidden(launch)
-    shown = [path.resolve() for path in launch.read_only]
-    shown += [path for path in needed(launch) if any(path.is_relative_to(folder) for folder in hidden)]
+    links, unhidden = _shown(launch, hidden)
+    shown = [path.resolve() for path in launch.read_only] + unhidden
     steps = [(path, 1, _hide(launch, path)) for path in hidden]
     steps += [(path, 0, ["--ro-bind", str(path), str(path)]) for path in shown]
+    steps += [(path, 0, ["--symlink", target, str(path)]) for path, target in links.items()]
     steps.sort(key=lambda step: (len(step[0].parts), step[1]))
     return [word for _, _, words in steps for word in words]
+
+
+def _shown(launch: Launch, hidden: Sequence[Path]) -> tuple[dict[Path, str], list[Path]]:
+    """Links, and files and folders without links on their way, that the run needs and that lie in hidden folders."""
+    links: dict[Path, str] = {}
+    places: dict[Path, None] = {}
+    for path in [launch.python, *needed(launch)]:
+        *on_the_way, (place, _) = walk_links(path)
+        links |= dict(on_the_way)
+        if path != launch.python:  # it is in one of the folders
+            places[place] = None
+    shown = [path for path in places if path.exists() and _is_below(path, hidden)]
+    links = {
+        path: target
+        for path, target in links.items()
+        if _is_below(path, hidden) and not _is_below(path, shown)
+    }
+    return links, shown
+
+
+def _is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
 
 
 def _hide(launch: Launch, path: Path) -> list[str]:
@@ -181,10 +205,33 @@ def _hidden(launch: Launch) -> list[Path]:
 
 
 def needed(launch: Launch) -> list[Path]:
-    """Where the interpreter, its packages and the rank entry are; ``python`` may be a link out of a venv."""
-    interpreter = launch.python.resolve()
-    roots = [launch.python.parent.parent, interpreter.parent.parent, launch.entry.parent.parent]
-    return list(dict.fromkeys(path.resolve() for path in roots))
+    """Where the interpreter, its packages and the rank entry are; links may lead there."""
+    hidden = _hidden(launch)
+    pythons = [*interpreter.roots(launch.python), *launch.python_roots]
+    found = [part for root in pythons for part in interpreter.narrow(root, hidden)]
+    return list(dict.fromkeys([*found, launch.entry.parent.parent]))
+
+
+def try_interpreter(launch: Launch) -> str | None:
+    """Start the interpreter as a run would find it; its last words where it does not start.
+
+    Raises:
+        OSError: it, or bubblewrap, cannot be executed at all.
+        subprocess.TimeoutExpired: it did not end within a minute.
+    """
+    import subprocess
+
+    command = [str(launch.python), "-I", "-c", ""]
+    if launch.level:
+        bwrap = shutil.which("bwrap") or "bwrap"
+        command = [bwrap, *_OWN_NAMESPACES, *_IDENTITY, *_system(), *_view(launch), "--", *command]
+    tried = subprocess.run(  # noqa: S603 -- the command of a run
+        command, capture_output=True, timeout=60, check=False, cwd="/", env={"LANG": "C.UTF-8"}
+    )
+    if tried.returncode == 0:
+        return None
+    words = tried.stderr.decode(errors="replace").strip().splitlines()
+    return words[-1] if words else f"exit code {tried.returncode}"
 
 
 def _writable(launch: Launch, folder: AttemptFolder) -> list[str]:

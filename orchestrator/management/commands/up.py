@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
+from orchestrator import interpreters
 from orchestrator.models import Attempt
 from orchestrator.operation import example, first_start
 from orchestrator.operation.services import CannotStart, Services
@@ -78,6 +79,8 @@ class Command(BaseCommand):
         try:
             self.check()
             first_start.prepare(self._tell)
+            if words := interpreters.warning():
+                self.stderr.write(words)
         except (CommandError, first_start.NotBroughtUpToDate) as error:
             self.stderr.write(str(error))
             raise SystemExit(1) from None
