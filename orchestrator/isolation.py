@@ -34,8 +34,9 @@ LEVELS = (
     Strength("no sandbox", "accidents", "anything hostile: a job can read and stop those of others"),
     Strength(
         "own processes and files",
-        "reading others' files and secrets, escaping a cancel, using other GPUs by their device files",
-        "use of memory and processors, attacks on the kernel",
+        "reading others' files and secrets, escaping a cancel, using other GPUs by their device files; memory over its "
+        "limit within about a second, and as an ordinary user processes and threads over theirs (Linux 5.14 and newer)",
+        "a short rush for memory or processors, attacks on the kernel",
     ),
     Strength(
         "own processes and files, limits",

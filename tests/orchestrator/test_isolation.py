@@ -80,7 +80,7 @@ def test_an_attempt_of_an_older_server_has_a_level_and_no_walls(client, ada, hom
     assert shown["level"] == 1
     assert shown["walls"] == []
     assert "Sandbox level 1: own processes and files" in page
-    assert "Does not stop use of memory" in page
+    assert "Does not stop a short rush for memory" in page
 
 
 def test_the_walls_of_an_attempt_are_named_on_its_page(client, ada, home, make_attempt):
