@@ -192,11 +192,11 @@ class Supervision:
         try:
             for cap in self._caps.values():
                 fast |= cap.enforce()
-            if self._is_free_to_end():
+            if self._kill_at_s is None and self._top is None:  # also in the grace of a stop
                 self._limits.check(run, now_s)
         except OSError:
             traceback.print_exc()
-        if self._is_free_to_end() and (self._limits.over_memory or self._limits.over_limit):
+        if self._kill_at_s is None and (self._limits.over_memory or self._limits.over_limit):
             self._kill_at_s = now_s
             run.kill()
         return fast
