@@ -53,6 +53,7 @@ def test_f08_spawning_twice_gives_the_first_supervisor(make_attempt: MakeAttempt
     second = spawn(attempt.folder, python=sys.executable, secrets={})
 
     assert first == second
+    attempt.wait_for_line("ready")
     end(attempt)
     assert attempt.log() == "ready\n"
 
