@@ -52,6 +52,11 @@ class AttemptFolder:
         return self.root / "undying.json"
 
     @property
+    def finished_files(self) -> Path:
+        """Which of the run's files were closed while its ranks lived on."""
+        return self.root / "finished_files.json"
+
+    @property
     def orders(self) -> Path:
         return self.root / "orders"
 

@@ -16,6 +16,7 @@ from orchestrator.supervisor.disk import DiskWatch, is_full
 from orchestrator.supervisor.ending import Ending, rank_rows
 from orchestrator.supervisor.environment import run_environment
 from orchestrator.supervisor.exit_record import classify, first_failure
+from orchestrator.supervisor.finished_files import FinishedFiles
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.hang import HangWatch
 from orchestrator.supervisor.heartbeat import Heartbeat
@@ -89,6 +90,9 @@ class Supervision:
         written = [launch.work, launch.checkpoints, launch.output]
         written += [self._folder.logs, self._folder.errors, self._folder.finished, self._folder.metrics]
         self._disk = DiskWatch(written, launch.disk_bytes, self._started_s)
+        self._finished_files = FinishedFiles(
+            self._folder, {"checkpoints/": launch.checkpoints, "work/": launch.work}
+        )
         self._caps = _log_caps(self._folder, launch)
         self._hang_watch = _hang_watch(self._folder, launch, self._started_s)
         me = identify(os.getpid())
@@ -213,12 +217,15 @@ class Supervision:
                 return
             self._heartbeat.beat()
             full = self._disk.check(now_s)
-            run.ranks()  # found early: a rank may later overwrite the memory its environment is read from
+            # Found early: a rank may later overwrite the memory its environment is read from.
+            all_live = self._launch is not None and len(run.ranks()) == self._launch.ranks
             hang = self._hang_watch.check(now_s) if self._hang_watch else None
             unreaped = self._reaping_watch.check(run)
         except OSError:
             traceback.print_exc()
             return
+        if all_live:
+            self._vouch(now_s)
         if not self._is_free_to_end():
             return
         if full:
@@ -228,6 +235,13 @@ class Supervision:
         elif hang:
             self._hang, self._kill_at_s = hang, now_s + _STACKS_S
             ask_for_stacks(run)
+
+    def _vouch(self, now_s: float) -> None:
+        """Write down what the ranks have finished writing; without room for that the limits hold all the same."""
+        try:
+            self._finished_files.look(now_s)
+        except OSError:
+            traceback.print_exc()
 
     def _tell_undying(self, run: Run) -> None:
         """Leave a note, and let the heartbeat rest: nobody may be given these devices (F26)."""
