@@ -2,7 +2,7 @@
 
 from orchestrator.lifecycle.endings import RETRIED_KINDS, Ending, back_to_queue, backoff_s, end, fail_waiting
 from orchestrator.lifecycle.sight import lose_sight, regain_sight
-from orchestrator.lifecycle.starting import claim_launch, run, start
+from orchestrator.lifecycle.starting import FELL_TO_THE_BEGINNING, claim_launch, run, start
 from orchestrator.lifecycle.transitions import (
     NEXT_STATES,
     IllegalTransition,
@@ -26,6 +26,7 @@ from orchestrator.lifecycle.wishes import (
 )
 
 __all__ = [
+    "FELL_TO_THE_BEGINNING",
     "NEXT_STATES",
     "RETRIED_KINDS",
     "Ending",

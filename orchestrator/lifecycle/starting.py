@@ -10,6 +10,8 @@ from orchestrator import wakeups
 from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
 from orchestrator.models import Attempt, AttemptState, Device, Errand, Job, JobState, Lease, Outbox
 
+FELL_TO_THE_BEGINNING = " to the beginning: "  # in the launcher's remark on a checkpoint that it passed over
+
 
 def start(
     job: Job, shares: Iterable[tuple[Device, int | None]], *, nonce: str, reason: str, now: datetime
@@ -83,5 +85,17 @@ def _running_text(job: Job, attempt: Attempt) -> str:
         where = attempt.resumed_from if step is None else f"step {step:,}"
         return f"Attempt {attempt.number} runs, resumed from {where}."
     if attempt.number > 1 or job.resume_job_id is not None:
-        return f"Attempt {attempt.number} runs from the beginning: no checkpoint was kept."
+        return f"Attempt {attempt.number} runs from the beginning: {_why_anew(attempt)}."
     return f"Attempt {attempt.number} runs."
+
+
+def _why_anew(attempt: Attempt) -> str:
+    """Why nothing is resumed: there is no checkpoint, or each one was passed over by this launch."""
+    fallbacks = attempt.job.events.filter(actor="launcher", at__gte=attempt.created_at).order_by("number")
+    reasons = fallbacks.filter(reason__contains=FELL_TO_THE_BEGINNING).values_list("reason", flat=True)
+    if not reasons:
+        return "no checkpoint was kept"
+    why = reasons[0].partition(FELL_TO_THE_BEGINNING)[2].removesuffix(".")
+    if len(reasons) == 1:
+        return f"the only checkpoint that was kept is damaged ({why})"
+    return f"{len(reasons)} checkpoints were kept, and all are damaged (the newest: {why})"
