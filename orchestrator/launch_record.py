@@ -126,6 +126,7 @@ def _placeholder_values(
     }
     if resume:
         values["checkpoint"] = str(resume.path)
+        values["checkpoint_folder"] = str(resume.folder)
     if job.array_index is not None:
         values["array_index"] = str(job.array_index)
     return values

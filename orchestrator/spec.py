@@ -26,7 +26,7 @@ GIB = 1024**3
 YEAR_S = 366 * 24 * 3600
 DATASET_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?")
 PLACEHOLDER = re.compile(
-    r"\{(?:checkpoint_dir|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+))\}"
+    r"\{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+))\}"
 )
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

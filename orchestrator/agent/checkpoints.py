@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,14 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Max
 
-from orchestrator import wakeups
+from orchestrator import lifecycle, wakeups
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Attempt, Checkpoint, Job
 from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.collector import Collector, Look
 from orchestrator.store.manifest import Generation
+from orchestrator.store.saves import Save
 from orchestrator.store.series import step_at
-from orchestrator.store.watcher import Watcher
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 logger = logging.getLogger(__name__)
@@ -27,10 +28,8 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 LONGEST_PAUSE_S = 60.0
 LINES_READ_WITHIN_S = 0.4  # the agent reads four times a second
-MOST_TRIES = 4
-TRY_AGAIN_WITHIN_S = 0.5  # of a write: it came in between
-KEEP_LAST = 3
 LAST_WITHIN_S = 60.0
+MOST_TOLD = 3  # of the checkpoints that were passed over at an attempt's end
 PROGRESS_WITHOUT_STEPS_S = 60.0  # a crash at the start, after a first save, must use up its retries
 
 
@@ -45,7 +44,8 @@ class CheckpointKeeper:
         job_folder = settings.HOME.job(attempt.job_id)
         self.folder = job_folder.attempt(attempt.number)
         self.store = GenerationStore(job_folder)
-        self.watcher = Watcher(job_folder, attempt.job.spec_fields.get("checkpoint_glob"))
+        glob = attempt.job.spec_fields.get("checkpoint_glob")
+        self.collector = Collector(job_folder, attempt.number, glob, self._step_near)
         self.pause_s = LOOK_EVERY_S  # grows while the same files cannot be proven whole
         self.look_again_at = 0.0
         self.refused: list[tuple[Path, tuple[int, int, int] | None]] = []
@@ -135,41 +135,43 @@ class CheckpointKeeper:
         def alive() -> bool:
             return liveness(self.folder) == Liveness.ALIVE if writer_alive is None else writer_alive
 
-        last_look = writer_alive is not None
-        changed = [] if time.monotonic() < self.look_again_at and not last_look else self.watcher.poll()
+        last = writer_alive is not None
+        changed = [] if time.monotonic() < self.look_again_at and not last else self.collector.changed()
         if changed:
             try:
-                taken = self._capture(alive)
+                look = self.collector.take(alive, last=last)
             except Exception:
-                self.watcher.forget(changed)  # a full disk, or the database: these are still to be taken
+                self.collector.watcher.forget(
+                    changed
+                )  # a full disk, or the database: these are still to be taken
                 raise
-            if taken is None:
+            if look.refused:
                 self._wait_longer(changed)
             else:
                 self.pause_s = LOOK_EVERY_S
-                self.store.prune(KEEP_LAST)
+            self._tell(look, last=last)
         self._record()
 
-    def _capture(self, alive: Callable[[], bool]) -> Generation | None:
-        """Take what lies there; a script that saves often is met between two saves."""
-        for _ in range(MOST_TRIES):
-            files = self.watcher.files()
-            taken = self.store.capture(files, self.attempt.number, self._step(files), alive)
-            if taken is not None or not _written_since(files, time.time() - TRY_AGAIN_WITHIN_S):
-                return taken
-        return None
+    def _tell(self, look: Look, *, last: bool) -> None:
+        """Write into the job's history what is not kept, so that nobody misses it later."""
+        for path in look.left_out:
+            text = f"{_shown(path)} is open for writing whenever a checkpoint is kept, so it is left out of them."
+            lifecycle.remark(self.attempt.job, text, actor="agent")
+        if last and look.refused:
+            newest = next(iter(self.store.list()), None)
+            for save in look.refused[-MOST_TOLD:]:
+                lifecycle.remark(self.attempt.job, _refusal(save, newest), actor="agent")
 
     def _wait_longer(self, changed: list[Path]) -> None:
         """What nobody writes any more and nothing proves whole need not be copied again every second."""
-        self.watcher.forget(changed)
+        self.collector.watcher.forget(changed)
         state = [(path, _state(path)) for path in changed]
         self.pause_s = min(LONGEST_PAUSE_S, self.pause_s * 2) if state == self.refused else LOOK_EVERY_S
         self.refused = state
         self.look_again_at = time.monotonic() + self.pause_s
 
-    def _step(self, files: Sequence[Path]) -> int | None:
-        """The step at which the newest of these files was written."""
-        written_s = max((state[0] / 1e9 for path in files if (state := _state(path))), default=0.0)
+    def _step_near(self, written_s: float) -> int | None:
+        """The step at which a file of this time was written."""
         # The line of that step may still wait for its reading; after the end all are read.
         self.stopping.wait(min(LINES_READ_WITHIN_S, max(0.0, written_s + LINES_READ_WITHIN_S - time.time())))
         metrics = settings.HOME.job(self.attempt.job_id).metrics
@@ -204,8 +206,23 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _written_since(paths: Sequence[Path], at_s: float) -> bool:
-    return any((state := _state(path)) is None or state[0] / 1e9 > at_s for path in paths)
+def _shown(path: str) -> str:
+    """A file of the job as its script knows it."""
+    return path.removeprefix("work/").removeprefix("checkpoints/")
+
+
+def _refusal(save: Save, newest: Generation | None) -> str:
+    """Why a checkpoint does not count, and which one does."""
+    name = _shown(save.path if save.kind == "folder" else save.resume)
+    if newest is None:
+        instead = "There is no other"
+    else:
+        at = newest.name if newest.step is None else f"that of step {newest.step:,}"
+        instead = f"The newest that counts is {at}"
+    return (
+        f"The checkpoint {name} was passed over: its writer was killed soon after, and nothing proves that it was "
+        f"written whole. {instead}."
+    )
 
 
 def _row(attempt: Attempt, generation: Generation) -> Checkpoint:

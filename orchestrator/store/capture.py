@@ -4,26 +4,43 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.store.durable import clone, write_sparsely
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import CheckpointFile, Generation, hash_file
-from orchestrator.store.writers import (
-    CLOCK_TICK_S,
-    being_written,
-    looks_like_zip,
-    open_beneath,
-    zip_has_its_checksums,
-    zip_is_whole,
-)
+from orchestrator.store.saves import Signature
+from orchestrator.store.writers import CLOCK_TICK_S, looks_like_zip, open_beneath, proves_itself, zip_is_whole
+from orchestrator.supervisor.leases import being_written
 
 
 class NotYet(Exception):
     """A file is being written, is torn, or changed while it was copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The files of one checkpoint, and what it takes for them to be one.
+
+    ``beside`` lies loose beside it and may belong to it.  So may ``companions``, but one of them that is open or
+    not proven whole is left out.
+    """
+
+    paths: Sequence[Path]
+    beside: Sequence[Path] = ()
+    companions: Sequence[Path] = ()
+    resume: str | None = None
+    # A folder is whole once nothing in it has changed for a while.  If its writer was killed before, only a
+    # framework's last file can tell.
+    is_folder: bool = False
+    has_recipe: bool = False
+    is_complete: Callable[[], bool] = lambda: True
+    # Seen closed by the supervisor, which then saw the writer live on: path -> signature.
+    vouched: Mapping[str, Signature] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -36,61 +53,103 @@ class Capture:
 
     job: JobFolder
     folder: Path
-    newest: Generation | None
+    kept: Sequence[Generation]  # newest first
     began_s: float
     unproven_s: float = 0.0  # the last write to a file that only its writer's life vouches for
+    is_fresh: bool = False  # something in it was written since then
+    left_out: list[str] = field(default_factory=list)
+    refused: str = ""  # the file because of which nothing was taken
+    _optional: set[str] = field(default_factory=set)
+    _unproven: set[str] = field(default_factory=set)
+    _known: set[str] = field(default_factory=set)  # a generation has them
 
-    def take(
-        self, paths: Sequence[Path], writer_alive: Callable[[], bool], settle_s: float
-    ) -> list[CheckpointFile]:
+    def take(self, wanted: Wanted, writer_alive: Callable[[], bool], settle_s: float) -> list[CheckpointFile]:
         """The copies; empty where a file is not finished or nothing vouches for it."""
-        known = {file.path: file for file in self.newest.files} if self.newest else {}
         try:
-            taken = []
-            for index, path in enumerate(sorted(set(paths))):
-                relative = path.relative_to(self.job.root).as_posix()
-                file = self._take(relative, f"{index:04d}", known.get(relative))
-                if file is not None:
-                    taken.append(file)
+            taken = self._take_all(wanted)
+            if not any(not file.companion for file in taken):
+                return []
             # All at one moment: files of two saves would make no checkpoint.
-            for file in taken:
-                self._expect_unchanged(file)
+            taken = [file for file in taken if self._is_unchanged(file)]
             # What is saved during the wait is another checkpoint; these copies stay what they are.
-            self._wait_for_writer(writer_alive, settle_s)
+            return self._settle(taken, wanted, writer_alive, settle_s)
         except NotYet:
             return []
+
+    def _take_all(self, wanted: Wanted) -> list[CheckpointFile]:
+        known: dict[str, list[tuple[Generation, CheckpointFile]]] = defaultdict(list)
+        for generation in self.kept:
+            for each in generation.files:
+                known[each.path].append((generation, each))
+        own = set(wanted.paths)
+        self._optional = {self._relative(path) for path in wanted.companions}
+        taken = []
+        for index, path in enumerate(sorted({*wanted.paths, *wanted.beside, *wanted.companions})):
+            relative, kept = self._relative(path), f"{index:04d}"
+            try:
+                file = self._take(relative, kept, known[relative], wanted)
+            except NotYet:
+                self._leave_out(relative)
+                (self.folder / kept).unlink(missing_ok=True)
+                continue
+            if file is not None:
+                taken.append(replace(file, companion=path not in own))
+            elif wanted.is_folder and path in own:
+                self.refused = relative  # without one of its files a folder is no checkpoint
+                raise NotYet
         return taken
 
-    def _take(self, relative: str, kept: str, known: CheckpointFile | None) -> CheckpointFile | None:
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self.job.root).as_posix()
+
+    def _leave_out(self, relative: str) -> None:
+        """Go on without a file that is not finished.
+
+        Raises:
+            NotYet: it is a part of the checkpoint.
+        """
+        if relative not in self._optional:
+            self.refused = relative
+            raise NotYet
+        self.left_out.append(relative)
+
+    def _take(
+        self, relative: str, kept: str, known: list[tuple[Generation, CheckpointFile]], wanted: Wanted
+    ) -> CheckpointFile | None:
         with opened(self.job, relative) as fd:
             if fd is None:
                 raise NotYet
             status = _at_rest(fd)
-            if known is not None and known.seen == seen(status) and self._link(known, kept):
-                return replace(known, kept=kept)
-            if looks_like_zip(fd) and zip_has_its_checksums(fd):
+            self.is_fresh = self.is_fresh or status.st_ctime > self.began_s
+            for generation, file in known:
+                if file.seen == seen(status) and self._link(generation, file, kept):
+                    self._known.add(relative)
+                    return replace(file, kept=kept)
+            if proves_itself(fd) or wanted.vouched.get(relative) == signature_of(status):
                 return self._copy(fd, relative, kept, status)
             if status.st_ctime <= self.began_s:
                 return self._put_back_before(fd, kept, known, status)
             if looks_like_zip(fd) and not zip_is_whole(fd):
                 raise NotYet
+            self._unproven.add(relative)
             self.unproven_s = max(self.unproven_s, status.st_ctime)
             return self._copy(fd, relative, kept, status)
 
     def _put_back_before(
-        self, fd: int, kept: str, known: CheckpointFile | None, status: os.stat_result
+        self, fd: int, kept: str, known: list[tuple[Generation, CheckpointFile]], status: os.stat_result
     ) -> CheckpointFile | None:
-        """A file older than the attempt counts if it is what the newest generation holds: we put it back."""
-        same = known is not None and status.st_size == known.size_bytes and hash_file(fd) == known.sha256
-        if known is None or not same or not self._link(known, kept):
-            return None
-        return replace(known, kept=kept, seen=seen(status))
+        """A file older than the attempt counts if it is what a generation holds: we put it back."""
+        same_size = [(generation, file) for generation, file in known if file.size_bytes == status.st_size]
+        digest = hash_file(fd) if same_size else ""
+        for generation, file in same_size:
+            if file.sha256 == digest and self._link(generation, file, kept):
+                self._known.add(file.path)
+                return replace(file, kept=kept, seen=seen(status))
+        return None
 
-    def _link(self, known: CheckpointFile, kept: str) -> bool:
-        if self.newest is None:
-            return False
+    def _link(self, generation: Generation, file: CheckpointFile, kept: str) -> bool:
         try:
-            os.link(self.newest.folder / known.kept, self.folder / kept, follow_symlinks=False)
+            os.link(generation.folder / file.kept, self.folder / kept, follow_symlinks=False)
         except OSError:  # gone, or a file system without hard links
             return False
         return True
@@ -107,17 +166,42 @@ class Capture:
             raise NotYet
         return CheckpointFile(relative, kept, size, sha256, seen(status))
 
-    def _wait_for_writer(self, writer_alive: Callable[[], bool], settle_s: float) -> None:
-        if not self.unproven_s:
-            return
-        time.sleep(min(settle_s, max(0.0, self.unproven_s + settle_s - time.time())))
-        if not writer_alive():
+    def _settle(
+        self, taken: list[CheckpointFile], wanted: Wanted, writer_alive: Callable[[], bool], settle_s: float
+    ) -> list[CheckpointFile]:
+        """Wait until the writer has lived on for a while after the files that do not prove themselves."""
+        written_s = self.unproven_s
+        if wanted.is_folder:
+            written_s = max(
+                (file.seen[2] / 1e9 for file in taken if file.seen and not file.companion), default=0
+            )
+        if not written_s:
+            return taken
+        time.sleep(min(settle_s, max(0.0, written_s + settle_s - time.time())))
+        if not wanted.is_complete():
             raise NotYet
+        if writer_alive():
+            return taken
+        for each in taken:
+            if each.path in self._unproven:
+                self._leave_out(each.path)
+        if wanted.is_folder and not wanted.has_recipe:
+            self._expect_quiet(taken, wanted)
+        return [file for file in taken if file.path not in self._unproven]
 
-    def _expect_unchanged(self, file: CheckpointFile) -> None:
-        with opened(self.job, file.path) as fd:
-            if fd is None or being_written(fd) or seen(os.fstat(fd)) != file.seen:
+    def _expect_quiet(self, taken: list[CheckpointFile], wanted: Wanted) -> None:
+        """Of a folder that no framework ends with a certain file, each must have been seen while its writer lived on."""
+        for file in taken:
+            if not file.companion and file.path not in wanted.vouched and file.path not in self._known:
+                self.refused = file.path
                 raise NotYet
+
+    def _is_unchanged(self, file: CheckpointFile) -> bool:
+        with opened(self.job, file.path) as fd:
+            if fd is not None and not being_written(fd) and seen(os.fstat(fd)) == file.seen:
+                return True
+        self._leave_out(file.path)
+        return False
 
 
 @contextmanager
@@ -137,6 +221,10 @@ def opened(job: JobFolder, relative: str) -> Iterator[int | None]:
 def seen(status: os.stat_result) -> tuple[int, int, int]:
     """What tells one writing of a file from the next."""
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+def signature_of(status: os.stat_result) -> Signature:
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _at_rest(fd: int) -> os.stat_result:

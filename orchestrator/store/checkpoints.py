@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, MutableSequence, Seq
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from orchestrator.store.capture import Capture, opened
+from orchestrator.store.capture import Capture, Wanted, opened
 from orchestrator.store.durable import clone, discard_folder, sync_folder, write_all, write_sparsely
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import (
@@ -26,6 +26,7 @@ from orchestrator.store.manifest import (
     read_manifest,
     verify_files,
 )
+from orchestrator.store.saves import Signature, newest_file
 from orchestrator.store.writers import looks_like_zip, open_folder_beneath, zip_is_whole
 
 SETTLE_S = 2.0
@@ -42,6 +43,15 @@ class Skip:
     reason: str
     attempt: int | None = None
     step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What came of keeping a checkpoint; paths are relative to the job's folder."""
+
+    generation: Generation | None
+    left_out: Sequence[str] = ()  # companions that are open or not proven whole
+    refused: str = ""  # the file because of which there is no generation
 
 
 class GenerationStore:
@@ -61,31 +71,46 @@ class GenerationStore:
     ) -> Generation | None:
         """Keep copies of finished files as one generation; None where any of them is being written or is torn.
 
-        Files with the same contents as the newest generation's (put back, or saved again) make no new one:
-        that one is returned.
+        See ``capture_save``.
+        """
+        return self.capture_save(Wanted(paths), attempt, step, writer_alive, settle_s=settle_s).generation
+
+    def capture_save(
+        self,
+        wanted: Wanted,
+        attempt: int,
+        step: int | None,
+        writer_alive: Callable[[], bool],
+        *,
+        settle_s: float = SETTLE_S,
+    ) -> Captured:
+        """Keep copies of a finished checkpoint as one generation.
+
+        Files with the same contents as the newest generation's (saved again), or as an older one's and from
+        before the attempt (put back), make no new one: that one is returned.
 
         Args:
-            paths: regular files below the job's folder.  Those that the newest generation has already,
-                unchanged, are shared with it and not copied: hand in all files of a checkpoint.
-            attempt: whose writer this is.  Files from before it began count only if their checksums prove
-                them, or if they are what was put back; others are left out.
+            wanted: regular files below the job's folder.  Those that a generation has already, unchanged, are
+                shared with it and not copied: hand in all files of a checkpoint.
+            attempt: whose writer this is.  Files from before it began count only if they prove themselves, or if
+                they are what was put back; others are left out.
             writer_alive: whether the attempt still runs, or ended cleanly.  A process that is killed closes its
-                files too; unless a zip's checksums prove a file whole, the writer must have lived for
-                ``settle_s`` after the last write.  So this may wait that long.
+                files too; unless a file's own format or the supervisor proves it whole, the writer must have
+                lived for ``settle_s`` after the last write.  So this may wait that long.
         """
-        newest = next(iter(self._scripts_newest_first()), None)
+        kept = self._scripts_newest_first()
         number = self._next_number()
         folder = self._job.generations / f".{number}.tmp"
         discard_folder(folder)
         folder.mkdir(parents=True)
         try:
-            files = Capture(self._job, folder, newest, self._began_s(attempt)).take(
-                paths, writer_alive, settle_s
-            )
+            work = Capture(self._job, folder, kept, self._began_s(attempt))
+            files = work.take(wanted, writer_alive, settle_s)
             if not files:
-                return None
-            if newest is not None and _contents(files) == _contents(newest.files):
-                return newest
+                return Captured(None, left_out=work.left_out, refused=work.refused)
+            for same in kept[:1] if work.is_fresh else kept:
+                if _contents(files) == _contents(same.files):
+                    return Captured(same, left_out=work.left_out)
             generation = Generation(
                 folder=self._job.generations / str(number),
                 source="script",
@@ -94,12 +119,13 @@ class GenerationStore:
                 step=step,
                 created_s=time.time(),
                 files=tuple(files),
-                previous=newest.number if newest else None,
+                previous=kept[0].number if kept else None,
+                resume=wanted.resume,
             )
             self._publish(generation, folder)
         finally:
             discard_folder(folder)
-        return generation
+        return Captured(generation, left_out=work.left_out)
 
     def list(self) -> Sequence[Generation]:
         """All generations with a sound manifest, newest first; their files are not read."""
@@ -145,11 +171,12 @@ class GenerationStore:
         ]
 
     def resume_path(self, generation: Generation) -> Path:
-        """What ``BERTH_RESUME_FROM`` names: the library's folder, or the script's newest file."""
+        """What ``BERTH_RESUME_FROM`` names: a checkpoint's folder, or the file that is the checkpoint."""
         if generation.source == "library":
             return generation.folder
-        newest = max(generation.files, key=lambda file: (file.seen or (0, 0, 0))[1])
-        return self._job.root / newest.path
+        if generation.resume is not None:
+            return self._job.root / generation.resume
+        return self._job.root / newest_file({file.path: _signature(file) for file in generation.own_files})
 
     def torn(self, paths: Sequence[Path]) -> Sequence[Path]:
         """Of these files, the zips (``torch.save``) that were cut short; for a job of which nothing runs."""
@@ -163,10 +190,13 @@ class GenerationStore:
     def prune(self, keep_last: int = 3, *, keep: Collection[int] = ()) -> Sequence[int]:
         """Remove a script's generations but the newest ones and those in ``keep``; returns the removed numbers.
 
-        Nothing is removed unless the newest verifies: the older ones may be all there is.
+        Nothing is removed unless the newest verifies: the older ones may be all there is.  A generation that was
+        taken while its checkpoint was not complete yet does not count as one of the newest.
         """
         scripts = self._scripts_newest_first()
-        old = [found for found in scripts[max(1, keep_last) :] if found.number not in keep]
+        halves = [found for found in scripts[1:] if any(_is_part_of(found, whole) for whole in scripts)]
+        last = [found for found in scripts if found not in halves][: max(1, keep_last)]
+        old = [found for found in scripts if found not in last and found.number not in keep]
         if old:
             try:
                 self.verify(scripts[0])
@@ -336,6 +366,16 @@ def _real_folders(folder: Path) -> list[Path]:
             return [folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _is_part_of(half: Generation, whole: Generation) -> bool:
+    """Whether a later generation has all that an earlier one has, and more files of the same checkpoint."""
+    return whole.number > half.number and _contents(half.own_files) < _contents(whole.own_files)
+
+
+def _signature(file: CheckpointFile) -> Signature:
+    inode, mtime_ns, ctime_ns = file.seen or (0, 0, 0)
+    return inode, file.size_bytes, mtime_ns, ctime_ns
 
 
 def _contents(files: Sequence[CheckpointFile]) -> set[tuple[str, str]]:

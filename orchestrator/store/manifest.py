@@ -37,6 +37,7 @@ class CheckpointFile:
     sha256: str
     # Of the original when it was taken: (inode, mtime ns, ctime ns); the same ones mean the same bytes.
     seen: tuple[int, int, int] | None = None
+    companion: bool = False  # lay loose beside the checkpoint, and is put back with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,12 @@ class Generation:
     previous: int | None = None
     world_size: int | None = None
     strategy: str | None = None
+    resume: str | None = None  # what the script is told, relative to the job's folder; None: its newest file
+
+    @property
+    def own_files(self) -> tuple[CheckpointFile, ...]:
+        """The checkpoint's own files, without those that lay beside it."""
+        return tuple(file for file in self.files if not file.companion)
 
     @property
     def size_bytes(self) -> int:
@@ -107,7 +114,14 @@ def _generation(folder: Path, source: Source, record: Mapping[str, Any]) -> Gene
         previous=record.get("previous") if source == "script" else None,
         world_size=record.get("world_size"),
         strategy=record.get("strategy"),
+        resume=_inner_path(record.get("resume")) if source == "script" else None,
     )
+
+
+def _inner_path(path: str | None) -> str | None:
+    if path is not None and (path.startswith("/") or ".." in PurePosixPath(path).parts):
+        raise ValueError(path)
+    return path
 
 
 def _file(path: str, kept: str, size: Any, entry: Mapping[str, Any]) -> CheckpointFile:
@@ -122,6 +136,7 @@ def _file(path: str, kept: str, size: Any, entry: Mapping[str, Any]) -> Checkpoi
         size_bytes=int(size),
         sha256=str(entry["sha256"]),
         seen=None if seen is None else (int(seen[0]), int(seen[1]), int(seen[2])),
+        companion=entry.get("companion") is True,
     )
 
 
@@ -143,6 +158,7 @@ def manifest_bytes(generation: Generation, job: str) -> bytes:
         "created": generation.created_s,
         "source": generation.source,
         "previous": generation.previous,
+        "resume": generation.resume,
         "files": [
             {
                 "path": file.path,
@@ -150,6 +166,7 @@ def manifest_bytes(generation: Generation, job: str) -> bytes:
                 "size": file.size_bytes,
                 "sha256": file.sha256,
                 "seen": file.seen,
+                "companion": file.companion,
             }
             for file in generation.files
         ],

@@ -1,9 +1,8 @@
-"""Whether a file is being written, and whether it was written whole; nothing in it is ever unpickled."""
+"""Whether a file was written whole; nothing in it is ever unpickled."""
 
 import errno
-import fcntl
+import json
 import os
-import signal
 import struct
 import zipfile
 import zlib
@@ -14,6 +13,7 @@ from orchestrator.store.archives import count_zip_members
 from orchestrator.store.plain_file import open_plain
 
 MOST_MEMBERS = 200_000
+MOST_JSON_BYTES = 8 << 20  # ten times as much in memory
 BROKEN_ZIP = (
     OrchestratorError,
     zipfile.BadZipFile,
@@ -27,26 +27,6 @@ BROKEN_ZIP = (
 ZIP_HEAD = b"PK\x03\x04"
 # Kernels before 6.13 stamp files with a clock of up to 10 ms: two writes within it look like one.
 CLOCK_TICK_S = 0.05
-
-
-def being_written(fd: int) -> bool | None:
-    """Whether any process has the file of this read-only descriptor open for writing; None where nobody can tell.
-
-    Takes a read lease and drops it at once: the kernel refuses it beside a writer.
-    """
-    # A writer that opens right now breaks the lease with a signal, which would end this process by default.
-    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except OSError as error:
-        return True if error.errno == errno.EAGAIN else None
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError as error:
-        if error.errno == errno.EAGAIN:  # broken and gone already
-            return True
-        raise
-    return False
 
 
 def open_beneath(root: Path, relative: str) -> int:
@@ -114,6 +94,48 @@ def zip_has_its_checksums(fd: int) -> bool:
                 return opened.testzip() is None
         except (*BROKEN_ZIP, RuntimeError):  # RuntimeError: encrypted
             return False
+
+
+def torch_zip(fd: int) -> bool:
+    """Whether a whole zip is one that ``torch.save`` writes: it has a pickle, which is not read."""
+    return looks_like_zip(fd) and any(
+        info.filename.endswith("/data.pkl") for info in _members(fd) or () if info.filename.count("/") == 1
+    )
+
+
+def proves_itself(fd: int) -> bool:
+    """Whether a file's own format shows that all of it was written, also by a process that was killed."""
+    if looks_like_zip(fd):
+        return zip_has_its_checksums(fd)
+    return _is_whole_json(fd) or safetensors_header(fd) is not None
+
+
+def _is_whole_json(fd: int) -> bool:
+    """An object or a list ends with its own bracket, so a part of it is none."""
+    size = os.fstat(fd).st_size
+    if not 2 <= size <= MOST_JSON_BYTES or os.pread(fd, 1, 0) not in (b"{", b"["):
+        return False
+    try:
+        json.loads(os.pread(fd, size, 0))  # NaN is no JSON, but trainers write it
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def safetensors_header(fd: int) -> dict[str, object] | None:
+    """The header of a safetensors file whose tensors are all there; None for any other file."""
+    size, head = os.fstat(fd).st_size, os.pread(fd, 9, 0)
+    if len(head) < 9 or head[8:] != b"{":
+        return None
+    length = int.from_bytes(head[:8], "little")
+    if length > min(size - 8, MOST_JSON_BYTES):
+        return None
+    try:
+        header = json.loads(os.pread(fd, length, 8))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        return header if ends and 8 + length + max(ends) == size else None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return None
 
 
 def _members(fd: int) -> list[zipfile.ZipInfo] | None:

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 import zipfile
@@ -19,6 +20,7 @@ from orchestrator import datasets, job_secrets, launch_record, launcher, lifecyc
 from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobArray, JobState, Network
 from orchestrator.spec import GIB
 from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.collector import Collector
 from orchestrator.store.layout import Home, JobFolder
 from orchestrator.supervisor.records import read_record, write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
@@ -386,6 +388,78 @@ def test_f57_with_no_checkpoint_that_verifies_a_job_begins_anew_and_says_so(plac
         "Fell back from step 20 to the beginning",
         "Fell back from step 10 to the beginning",
     ]
+
+
+def test_a_job_whose_checkpoints_are_all_damaged_does_not_say_that_it_kept_none(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    for step in (10, 20, 30):
+        bad = capture(folder, write_zip(folder.checkpoints / "last.pt", f"step {step}"), step)
+        kept = next(file for file in bad.iterdir() if file.name != "manifest.json")
+        kept.chmod(0o600)
+        os.truncate(kept, 50)
+
+    second = again(attempt)
+    prepare(second)
+    lifecycle.run(second, started_at=timezone.now())
+
+    said = Job.objects.get(pk=attempt.job_id).reason
+    assert said.startswith(
+        "Attempt 2 runs from the beginning: 3 checkpoints were kept, and all are damaged (the newest: "
+    )
+    assert "50 bytes instead of" in said
+
+
+def save_folder(folder: JobFolder, name: str) -> Path:
+    """As the Hugging Face Trainer does it."""
+    write_zip(folder.checkpoints / name / "optimizer.pt", name)
+    write_zip(folder.checkpoints / name / "rng_state.pth", name)
+    (folder.checkpoints / name / "trainer_state.json").write_text(
+        json.dumps({"global_step": int(name.partition("-")[2])})
+    )
+    return folder.checkpoints / name
+
+
+def collect(folder: JobFolder) -> None:
+    collector = Collector(folder, 1, None, lambda _: None)
+    collector.settle_s = 0
+    assert collector.take(lambda: True, last=False).taken
+
+
+def test_a_checkpoint_that_is_a_folder_is_named_as_the_folder_and_put_back_as_a_whole(placed, home):
+    attempt = placed(spec={"resume_args": ["--from", "{checkpoint}", "--in", "{checkpoint_folder}"]})
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    path = save_folder(folder, "checkpoint-200")
+    collect(folder)
+    torn = write_zip(folder.checkpoints / "checkpoint-300/optimizer.pt", "half of it")
+    shutil.rmtree(path)
+
+    second = again(attempt)
+    record = prepare(second)
+
+    assert record["args"] == ["--from", str(path), "--in", str(path)]
+    assert record["env"]["BERTH_RESUME_FROM"] == str(path)
+    assert sorted(each.name for each in path.iterdir()) == [
+        "optimizer.pt",
+        "rng_state.pth",
+        "trainer_state.json",
+    ]
+    assert not torn.exists(), "the trainer would take the newest folder that it finds"
+    assert (folder.checkpoints / "checkpoint-300.torn").is_dir()
+    second.refresh_from_db()
+    assert second.resumed_from_step == 200
+
+
+def test_the_folder_of_a_checkpoint_that_is_a_file_is_the_one_it_lies_in(placed, home):
+    attempt = placed(spec={"resume_args": ["{checkpoint}", "{checkpoint_folder}"]})
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    path = write_zip(folder.checkpoints / "run/step_100.pt", "ten")
+    collect(folder)
+
+    assert prepare(again(attempt))["args"] == [str(path), str(path.parent)]
 
 
 @pytest.mark.parametrize("kept", [False, True])

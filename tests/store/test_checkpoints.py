@@ -18,7 +18,7 @@ from orchestrator.store.checkpoints import GenerationStore, Skip
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import NotVerified
 from orchestrator.store.watcher import Watcher, glob_pattern
-from orchestrator.store.writers import being_written
+from orchestrator.supervisor.leases import being_written
 
 
 @pytest.fixture
@@ -580,6 +580,8 @@ def test_f19_no_torn_overwrite_is_ever_accepted_from_a_killed_writer(job, store,
         watcher = Watcher(job)
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path), kind])
         try:
+            while not (path.exists() and is_open_for_writing(path)):
+                time.sleep(0.005)
             until = time.monotonic() + 0.3 + rng.random() * 0.4
             while time.monotonic() < until:
                 if watcher.poll():

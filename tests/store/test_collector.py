@@ -1,0 +1,321 @@
+"""Other people's checkpoints, as their trainers lay them out: each is kept by itself, and names what resumes it."""
+
+import io
+import json
+import os
+import zipfile
+
+import pytest
+
+from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.collector import Collector
+from orchestrator.store.layout import JobFolder
+from orchestrator.supervisor.finished_files import FinishedFiles
+from orchestrator.supervisor.processes import boot_id
+
+
+@pytest.fixture
+def job(tmp_path):
+    folder = JobFolder(tmp_path / "0192-job")
+    folder.checkpoints.mkdir(parents=True)
+    folder.work.mkdir()
+    folder.attempt(1).root.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def collect(job):
+    """One look at the job's files: what was taken."""
+    made = {}
+
+    def look(*, alive=True, last=False, attempt=1, reached=None, glob=None):
+        collector = made.setdefault(attempt, Collector(job, attempt, glob, lambda _: reached))
+        collector.settle_s = 0.0
+        collector.changed()
+        return collector.take(lambda: alive, last=last)
+
+    return look
+
+
+def zipped(data):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as opened:
+        opened.writestr("archive/data.pkl", b"never read")
+        opened.writestr("archive/data/0", data)
+    return packed.getvalue()
+
+
+def save(path, data=b"x"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def later(*paths):
+    """Give files times after all that was written so far, as training for a while between two saves would."""
+    for path in paths:
+        status = path.stat()
+        later.ns = max(getattr(later, "ns", 0), status.st_mtime_ns) + 10_000_000
+        os.utime(path, ns=(later.ns, later.ns))
+
+
+def hugging_face(job, step, *, state=True):
+    folder = job.checkpoints / f"checkpoint-{step}"
+    files = [
+        save(folder / "model.safetensors", b"w%d" % step),
+        save(folder / "optimizer.pt", zipped(b"o%d" % step)),
+    ]
+    if state:
+        files.append(save(folder / "trainer_state.json", json.dumps({"global_step": step, "loss": 1.5})))
+    files.append(save(folder / "rng_state.pth", zipped(b"r%d" % step)))
+    later(*files)
+    return folder
+
+
+def shown(generation):
+    return sorted(file.path.removeprefix("checkpoints/") for file in generation.files)
+
+
+def test_a_folder_of_hugging_face_is_one_checkpoint_and_is_what_resumes(job, collect):
+    hugging_face(job, 100)
+    folder = hugging_face(job, 200)
+
+    first, second = collect(reached=187).taken
+
+    assert (first.step, second.step) == (100, 200)
+    assert shown(second) == [
+        f"checkpoint-200/{name}"
+        for name in ("model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json")
+    ]
+    assert GenerationStore(job).resume_path(second) == folder
+
+
+@pytest.mark.parametrize(
+    ("names", "resume", "step"),
+    [
+        (["step_80/model.safetensors", "step_80/random_states_0.pkl"], "step_80", 80),
+        (["last/optimizer.bin", "last/random_states_0.pkl"], "last", 77),
+        (["step-100/.metadata", "step-100/__0_0.distcp", "step-100/__1_0.distcp"], "step-100", 100),
+        ([".metadata", "__0_0.distcp"], "", 77),
+        (["epoch=1-step=64.ckpt/meta.pt", "epoch=1-step=64.ckpt/checkpoint/__0_0.distcp"], "epoch=1-step=64.ckpt", 64),
+        (["run/iter_0000100/mp_rank_00/model_optim_rng.pt"], "run", 100),
+        (["run/0001000/params.npz", "run/0001000/sub/state.npz"], "run/0001000", 77),
+        (["epoch_3/weights.bin"], "epoch_3", 77),
+        (["5/last.bin"], "5", 77),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_that_is_a_folder_is_resumed_by_its_folder(job, collect, names, resume, step):
+    later(*(save(job.checkpoints / name, name) for name in names))
+
+    [generation] = collect(reached=77).taken
+
+    assert shown(generation) == sorted(names)
+    assert GenerationStore(job).resume_path(generation) == job.checkpoints / resume
+    assert generation.step == step
+
+
+def test_deepspeed_is_resumed_by_the_folder_whose_latest_names_the_newest(job, collect):
+    for step in (80, 100):
+        later(save(job.checkpoints / f"global_step{step}/mp_rank_00_model_states.pt", zipped(b"%d" % step)))
+        later(save(job.checkpoints / "latest", f"global_step{step}"))
+
+    generation = collect().taken[-1]
+
+    assert shown(generation) == ["global_step100/mp_rank_00_model_states.pt", "latest"]
+    assert GenerationStore(job).resume_path(generation) == job.checkpoints
+    assert generation.step == 100
+
+
+def test_a_folder_that_its_pointer_does_not_name_yet_waits(job, collect):
+    save(job.checkpoints / "latest", "global_step80")
+    later(save(job.checkpoints / "global_step100/mp_rank_00_model_states.pt", zipped(b"100")))
+
+    assert collect().taken == []
+
+
+def test_a_folder_inside_another_checkpoint_belongs_to_it(job, collect):
+    folder = hugging_face(job, 200)
+    save(folder / "global_step200/mp_rank_00_model_states.pt", zipped(b"d"))
+
+    [generation] = collect().taken
+
+    assert "checkpoint-200/global_step200/mp_rank_00_model_states.pt" in shown(generation)
+
+
+def test_lightnings_files_are_kept_one_by_one_beside_its_event_files(job, collect):
+    folder = job.checkpoints / "lightning_logs/version_0"
+    later(save(folder / "checkpoints/epoch=0-step=600.ckpt", zipped(b"600")))
+    collect()
+    later(save(folder / "checkpoints/epoch=1-step=1200.ckpt", zipped(b"1200")))
+    with (folder / "events.out.tfevents.1763.host.1.0").open("wb") as events:
+        events.write(b"scalars")
+        events.flush()
+        [generation] = collect(reached=1190).taken
+
+    assert generation.step == 1200
+    assert shown(generation) == ["lightning_logs/version_0/checkpoints/epoch=1-step=1200.ckpt"]
+
+
+def test_files_of_two_steps_are_two_checkpoints(job, collect):
+    for step in (100, 200):
+        later(
+            *(save(job.checkpoints / f"{part}_step_{step}.pt", zipped(b"%d" % step)) for part in ("m", "o"))
+        )
+
+    first, second = collect().taken
+
+    assert shown(first) == ["m_step_100.pt", "o_step_100.pt"]
+    assert shown(second) == ["m_step_200.pt", "o_step_200.pt"]
+
+
+def test_a_numbered_folder_of_numbered_files_is_a_runs_and_no_checkpoint(job, collect):
+    for step in (100, 200):
+        later(save(job.checkpoints / f"42/step_{step}.pt", zipped(b"%d" % step)))
+
+    assert [shown(generation) for generation in collect().taken] == [["42/step_100.pt"], ["42/step_200.pt"]]
+
+
+def test_what_lies_loose_beside_a_checkpoint_is_put_back_with_it(job, collect):
+    save(job.checkpoints / "vocab.json", '{"a": 1}')
+    later(save(job.checkpoints / "step_100.pt", zipped(b"100")))
+
+    [generation] = collect().taken
+
+    assert [(file.path, file.companion) for file in generation.files] == [
+        ("checkpoints/step_100.pt", False),
+        ("checkpoints/vocab.json", True),
+    ]
+    assert GenerationStore(job).resume_path(generation) == job.checkpoints / "step_100.pt"
+
+
+@pytest.mark.parametrize("name", ["events.out.tfevents.1.host", "train.log", "wandb/run-1/run.wandb"])
+def test_a_trackers_open_file_does_not_keep_a_checkpoint_from_being_kept(job, collect, name):
+    save(job.checkpoints / "ckpt.pt", zipped(b"weights"))
+    with save(job.checkpoints / name).open("ab"):
+        [generation] = collect().taken
+
+    assert shown(generation) == ["ckpt.pt"]
+
+
+def test_an_open_file_that_is_no_checkpoint_is_left_out_and_told_once(job, collect):
+    told = []
+    with save(job.checkpoints / "train.progress").open("ab"):
+        for number in range(5):
+            later(save(job.checkpoints / "ckpt.pt", zipped(b"%d" % number)))
+            look = collect()
+            told += look.left_out
+
+    assert [shown(generation) for generation in look.taken] == [["ckpt.pt"]]
+    assert told == ["checkpoints/train.progress"]
+
+
+def test_a_part_of_the_checkpoint_that_is_being_written_is_waited_for(job, collect):
+    save(job.checkpoints / "model.bin", b"m")
+    with save(job.checkpoints / "optim.bin", b"half").open("ab"):
+        for _ in range(3):
+            assert collect().taken == []
+
+    assert [shown(generation) for generation in collect().taken] == [["model.bin", "optim.bin"]]
+
+
+def test_a_file_that_stays_open_while_others_are_saved_anew_does_not_veto_for_ever(job, collect):
+    with save(job.checkpoints / "tokens.bin").open("r+b"):
+        looks = []
+        for number in range(4):
+            later(save(job.checkpoints / "model.pt", zipped(b"%d" % number)))
+            looks.append(collect())
+
+    assert looks[0].taken == []
+    assert [shown(generation) for generation in looks[-1].taken] == [["model.pt"]]
+
+
+def test_an_older_checkpoint_that_still_lies_there_is_no_newer_one(job, collect):
+    """All but the last are removed from what is kept; a later attempt finds them in the folder all the same."""
+    for step in (100, 200, 300, 400, 500):
+        hugging_face(job, step)
+        collect()
+    save(job.attempt(2).supervisor, b"{}")
+
+    look = collect(attempt=2)
+
+    assert [generation.step for generation in look.taken] == [500]
+    assert [generation.step for generation in GenerationStore(job).list()] == [500, 400, 300]
+
+
+# Killed writers
+
+
+def test_a_folder_that_was_being_written_at_the_kill_does_not_count(job, collect):
+    hugging_face(job, 100)
+    collect()
+    hugging_face(job, 200, state=False)
+
+    look = collect(alive=False, last=True)
+
+    assert [each.name for each in look.refused] == ["checkpoint-200"]
+    assert GenerationStore(job).list()[0].step == 100
+
+
+def test_a_whole_folder_counts_though_its_writer_was_killed_at_once(job, collect):
+    folder = hugging_face(job, 100)
+    header = json.dumps({"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
+    later(save(folder / "model.safetensors", len(header).to_bytes(8, "little") + header + b"abcd"))
+
+    [generation] = collect(alive=False, last=True).taken
+
+    assert generation.step == 100
+
+
+def test_a_checkpoint_with_fewer_files_than_the_one_before_was_not_finished(job, collect):
+    for part in ("model", "optim"):
+        later(save(job.checkpoints / f"{part}_step_100.pt", zipped(b"100")))
+    collect()
+    later(save(job.checkpoints / "model_step_200.pt", zipped(b"200")))
+
+    look = collect(alive=False, last=True)
+
+    assert (look.taken, [each.name for each in look.refused]) == ([], ["model_step_200.pt"])
+
+
+def test_what_the_supervisor_saw_finished_counts_though_nobody_else_was_there(job, collect):
+    """The agent was away: it finds files of a killed writer that no format proves whole."""
+    save(job.attempt(1).supervisor, json.dumps({"boot_id": boot_id()}))
+    supervisor = FinishedFiles(job.attempt(1), {"checkpoints/": job.checkpoints, "work/": job.work})
+    later(save(job.checkpoints / "step_10.bin", b"ten"))
+    supervisor.look(0.0)
+    supervisor.look(100.0)
+    later(save(job.checkpoints / "step_20.bin", b"half"))
+    supervisor.look(200.0)
+
+    look = collect(alive=False, last=True)
+
+    assert [generation.step for generation in look.taken] == [10]
+    assert [each.name for each in look.refused] == ["step_20.bin"]
+
+
+def test_the_supervisor_vouches_for_no_file_that_is_open_or_was_written_again(job):
+    save(job.attempt(1).supervisor, json.dumps({"boot_id": boot_id()}))
+    supervisor = FinishedFiles(job.attempt(1), {"checkpoints/": job.checkpoints})
+    path = save(job.checkpoints / "a.bin", b"1")
+    supervisor.look(0.0)
+    with path.open("ab"):
+        supervisor.look(100.0)
+    record = job.attempt(1).finished_files
+    assert not record.exists()
+    supervisor.look(200.0)
+    assert "a.bin" in record.read_text()
+    path.write_bytes(b"22")
+    supervisor.look(300.0)
+    assert "a.bin" not in record.read_text()
+
+
+def test_a_script_that_saves_without_steps_in_its_names_loses_its_last_file_only(job, collect):
+    for name in ("m_a.bin", "m_b.bin"):
+        later(save(job.checkpoints / name, name))
+    collect()
+    later(save(job.checkpoints / "m_c.bin", b"half"))
+
+    look = collect(alive=False, last=True)
+
+    assert [shown(generation) for generation in look.taken] == [["m_a.bin", "m_b.bin"]]
+    assert [each.name for each in look.refused] == ["m_c.bin"]
