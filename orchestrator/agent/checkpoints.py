@@ -14,6 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Max
 
 from orchestrator import lifecycle, wakeups
+from orchestrator.agent.beside import BesideKeeper
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Attempt, Checkpoint, Job
 from orchestrator.store.checkpoints import GenerationStore
@@ -46,6 +47,7 @@ class CheckpointKeeper:
         self.store = GenerationStore(job_folder)
         glob = attempt.job.spec_fields.get("checkpoint_glob")
         self.collector = Collector(job_folder, attempt.number, glob, self._step_near)
+        self.beside = BesideKeeper(attempt, self.collector.watcher)
         self.pause_s = LOOK_EVERY_S  # grows while the same files cannot be proven whole
         self.look_again_at = 0.0
         self.refused: list[tuple[Path, tuple[int, int, int] | None]] = []
@@ -64,6 +66,12 @@ class CheckpointKeeper:
     def stop(self) -> None:
         """Look no more; a copy under way is left to its thread."""
         self.stopping.set()
+
+    def use(self, job: Job) -> None:
+        """Take over what the owner changed: the patterns of the files to keep."""
+        glob = job.spec_fields.get("checkpoint_glob")
+        self.collector.watcher.watch(glob)
+        self.beside.glob = glob
 
     def finish(self, *, clean: bool, run_s: float) -> bool | None:
         """Take the last checkpoint of an attempt that ended; whether it got further than where it began.
@@ -136,6 +144,7 @@ class CheckpointKeeper:
             return liveness(self.folder) == Liveness.ALIVE if writer_alive is None else writer_alive
 
         last = writer_alive is not None
+        self.beside.look(last=last)
         changed = [] if time.monotonic() < self.look_again_at and not last else self.collector.changed()
         if changed:
             try:

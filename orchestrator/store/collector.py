@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -13,7 +13,7 @@ from orchestrator.store.capture import Wanted, opened
 from orchestrator.store.checkpoints import SETTLE_S, Captured, GenerationStore
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import Generation
-from orchestrator.store.recipes import weight
+from orchestrator.store.recipes import CHECKPOINT_WEIGHT, weight
 from orchestrator.store.saves import Save, Saves, Signature, group
 from orchestrator.store.step_names import LARGEST_STEP, step_in_name
 from orchestrator.store.watcher import Watcher
@@ -26,7 +26,6 @@ MOST_TRIES = 4
 TRY_AGAIN_WITHIN_S = 0.5  # of a write: it came in between
 MOST_POINTER_BYTES = 4096
 TOGETHER_S = 5.0  # what one save writes to several files
-CHECKPOINT_WEIGHT = 2
 
 
 @dataclass(slots=True)

@@ -35,6 +35,11 @@ class JobFolder:
         """Metric columns: a folder an attempt, and the journal that maps seq to positions."""
         return self.root / "metrics"
 
+    @property
+    def unkept(self) -> Path:
+        """Checkpoints that the script writes where nobody keeps them."""
+        return self.root / "unkept.json"
+
     def attempt(self, number: int) -> AttemptFolder:
         return AttemptFolder(self.root / "attempts" / str(number))
 

@@ -91,11 +91,14 @@ def is_foreign_folder(name: str) -> bool:
     return name in FOREIGN_FOLDERS or name.startswith(UNFINISHED_FOLDER) or name.endswith(UNFINISHED)
 
 
+CHECKPOINT_WEIGHT = 2
+
+
 def weight(name: str) -> int:
     """How much a file's name speaks for a checkpoint: 2 as trainers call theirs, 0 a document, 1 all others."""
     lower = name.lower()
     if lower.endswith(CHECKPOINT_SUFFIXES):
-        return 2
+        return CHECKPOINT_WEIGHT
     if lower.endswith(_DOCUMENT_SUFFIXES) and not _POINTER_WORD.search(lower):
         return 0
     return 1

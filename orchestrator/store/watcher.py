@@ -150,7 +150,17 @@ def walk(
 def _may_belong(name: str) -> bool:
     if name in HIDDEN_PARTS:
         return True
+    if not name.isprintable() and not _is_text(name):  # no manifest can name it
+        return False
     return not (name.startswith(".") or name.endswith(UNFINISHED) or is_foreign_file(name))
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def glob_patterns(glob: str | None) -> list[re.Pattern[str]]:

@@ -242,6 +242,13 @@ def test_an_older_checkpoint_that_still_lies_there_is_no_newer_one(job, collect)
     assert [generation.step for generation in GenerationStore(job).list()] == [500, 400, 300]
 
 
+def test_a_file_whose_name_is_no_text_does_not_keep_a_checkpoint_from_being_kept(job, collect):
+    save(job.checkpoints / "ckpt.pt", zipped(b"weights"))
+    save(job.checkpoints / os.fsdecode(b"caf\xe9.txt"))
+
+    assert [shown(generation) for generation in collect().taken] == [["ckpt.pt"]]
+
+
 # Killed writers
 
 
