@@ -1,10 +1,14 @@
 """What does not work now, in sentences for the band on top of every page."""
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
+
 from dashboard import feed, wall
 from orchestrator.live import read_now
+from orchestrator.operation import agent_lock
 
 READINGS_STOPPED_S = 5.0
 
@@ -20,6 +24,17 @@ def current() -> list[dict[str, Any]]:
                 "since": None,
                 "sentence": "No readings yet: the agent has not reported since this server was set up. "
                 "It starts with make up.",
+            }
+        )
+    elif (holder := agent_lock.silent_holder(settings.HOME)) is not None and holder.process is not None:
+        stopped_at = time.time() - (holder.silent_s or 0.0)
+        at = datetime.fromtimestamp(stopped_at, tz=UTC).strftime("%H:%M:%S UTC")
+        found.append(
+            {
+                "part": "agent",
+                "since": stopped_at,
+                "sentence": f"The agent (pid {holder.process.pid}) stopped working at {at}; jobs keep running, "
+                "but none starts or ends. make up ends it and starts another.",
             }
         )
     elif wall.age_s(readings) > READINGS_STOPPED_S:

@@ -1,13 +1,9 @@
 """The agent's main loop."""
 
-import fcntl
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
@@ -19,8 +15,9 @@ from orchestrator.agent.notices import NoticesThread
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.devices import open_devices
-from orchestrator.exceptions import Conflict
 from orchestrator.models import Attempt
+from orchestrator.operation import agent_lock
+from orchestrator.operation.stopping import END_WITHIN_S, Stopping, StopRequest, on_signals
 
 logger = logging.getLogger(__name__)
 
@@ -37,35 +34,22 @@ NOT_NEEDED = (
 )
 
 
-class AgentRunning(Conflict):
-    """Another agent runs on this home."""
-
-
 def run() -> None:
-    """Run until SIGTERM or SIGINT.
+    """Run until SIGTERM or SIGINT, and end soon after it whatever a turn or a thread does.
 
     Raises:
         AgentRunning: one agent is enough (F31).
     """
-    stopping = threading.Event()
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    with (settings.HOME.root / "agent.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AgentRunning(f"An agent already runs for {settings.HOME.root}.") from None
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
+    with agent_lock.held(settings.HOME) as heartbeat:
+        stopping = StopRequest()
+        on_signals(stopping, end_within_s=END_WITHIN_S)
         if words := interpreters.warning():
             logger.error("%s", words)
         devices = open_devices(settings.ENVIRONMENT.devices)
         readings = ReadingsThread(devices, stopping)
         readings.start()
         NoticesThread(stopping).start()  # not waited for: what it has not sent, the next one sends
-        Loop(stopping).run()
+        Loop(stopping, heartbeat.beat).run()
         readings.join(timeout=3)
         devices.close()
 
@@ -73,8 +57,9 @@ def run() -> None:
 class Loop:
     """Checks, follows and sweeps, each at its own pace."""
 
-    def __init__(self, stopping: threading.Event) -> None:
+    def __init__(self, stopping: Stopping, beat: Callable[[], object] = lambda: None) -> None:
         self.stopping = stopping
+        self.beat = beat  # at each turn, also at one that failed: waiting for the database is work
         self.watches: dict[int, AttemptWatch] = {}
         self.sweeper = Sweeper()
         self.again_at: dict[int, float] = {}  # of attempts whose turn failed
@@ -83,6 +68,7 @@ class Loop:
     def run(self) -> None:
         while not self.stopping.is_set():
             began = time.monotonic()
+            self.beat()
             try:
                 self.tick()
             except (

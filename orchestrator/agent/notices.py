@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.notices import delivery, events
+from orchestrator.operation.stopping import Stopping
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +18,7 @@ OVERLAP = timedelta(seconds=30)  # a slow transaction commits events older than 
 
 
 class NoticesThread(threading.Thread):
-    def __init__(self, stopping: threading.Event) -> None:
+    def __init__(self, stopping: Stopping) -> None:
         super().__init__(name="notices", daemon=True)
         self.stopping = stopping
         self.since: datetime | None = None  # None: as far back as news is news

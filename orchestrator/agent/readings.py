@@ -26,6 +26,7 @@ from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Device, Lease
+from orchestrator.operation.stopping import Stopping
 from orchestrator.store.device_history import DeviceHistory
 from orchestrator.supervisor.records import read_record
 
@@ -50,7 +51,7 @@ class Held:
 class ReadingsThread(threading.Thread):
     """Writes ``readings/now.json`` and the history, and wakes the views of ``devices``."""
 
-    def __init__(self, devices: Devices, stopping: threading.Event) -> None:
+    def __init__(self, devices: Devices, stopping: Stopping) -> None:
         super().__init__(name="readings", daemon=True)
         self.devices = devices
         self.stopping = stopping

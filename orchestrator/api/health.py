@@ -14,6 +14,7 @@ from ninja import Router, Status
 from orchestrator import live
 from orchestrator.api.schemas import LiveOut, ReadyOut
 from orchestrator.models import Outbox
+from orchestrator.operation import agent_lock
 
 router = Router()
 
@@ -87,6 +88,9 @@ def _worker() -> str:
 
 
 def _agent() -> str:
+    silent = agent_lock.silent_holder(settings.HOME)
+    if silent is not None:
+        raise _Failing(f"runs, but has not worked for {silent.silent_s:.0f} s; restart it")
     readings = live.read_now()
     age_s = time.time() - readings.taken_at
     if not readings.taken_at:

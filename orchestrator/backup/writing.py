@@ -24,7 +24,7 @@ from orchestrator.store.trees import walk
 VERSION = 1
 ABOUT = "backup.json"
 # What is made anew at each start, belongs to the present processes, or was put aside.
-LEFT_OUT = frozenset({"redis", "static", "logs", "uploads", "quarantine", "before-restore"})
+LEFT_OUT = frozenset({"redis", "services", "static", "logs", "uploads", "quarantine", "before-restore"})
 LONGEST_PATH = 1_500  # of a folder in it: deeper ones, which jobs make for fun, might fit into no other home
 MOST_HOLES_BYTES = 4 << 30
 LEFT_OUT_FILES = (".lock", ".sqlite3", ".sqlite3-wal", ".sqlite3-shm", ".part", ".tmp")

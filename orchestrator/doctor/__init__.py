@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from django.db import DatabaseError
 
-from orchestrator.doctor import attempts, database, disk, history, kept, processes, reaping
+from orchestrator.doctor import attempts, database, disk, history, kept, processes, reaping, services
 from orchestrator.doctor.finding import Finding
 from orchestrator.doctor.repairing import advice, repair, said
 
@@ -36,6 +36,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     kept.check_logs,
     processes.check_processes,
     reaping.check_reaping,
+    services.check_agent,
 )
 
 

@@ -4,6 +4,7 @@ Supervisors are not among them: a training outlives everything here.
 """
 
 import ctypes
+import os
 import shutil
 import signal
 import socket
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -19,12 +21,15 @@ import redis
 
 from orchestrator.config.environment import Environment
 from orchestrator.exceptions import Unavailable
+from orchestrator.operation import agent_lock, leftovers
+from orchestrator.store.layout import Home
 
 LONGEST_PAUSE_S = 10.0
 STEADY_AFTER_S = 30.0  # a process that lived so long starts again at once
 STOP_WITHIN_S = 8.0
 ENDED_AT_START_S = 5.0
 LARGEST_LOG_BYTES = 20 * 1024**2
+LOOK_AT_AGENT_EVERY_S = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -43,17 +48,19 @@ class Service:
     pause_s: float = 0.2
     start_again_at: float = 0.0
 
-    def start(self, folder: Path, log_folder: Path) -> None:
-        log_folder.mkdir(parents=True, exist_ok=True)
-        with open_log(log_folder / f"{self.name}.log") as log:
+    def start(self, folder: Path, home: Home) -> None:
+        home.logs.mkdir(parents=True, exist_ok=True)
+        home.services.mkdir(mode=0o700, exist_ok=True)
+        with open_log(home.logs / f"{self.name}.log") as log:
             self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
                 self.command,
                 cwd=folder,
+                env={**os.environ, "BERTH_HOME": str(home.root)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches us alone, and we decide the order
-                preexec_fn=_end_with_parent,  # one thread here; a killed parent leaves nobody behind
+                preexec_fn=partial(_begin, home, self.name, os.getpid()),  # one thread here
             )
         self.started_at = time.monotonic()
 
@@ -69,8 +76,15 @@ def open_log(path: Path) -> IO[bytes]:
     return path.open("ab")
 
 
-def _end_with_parent() -> None:
+def _begin(home: Home, name: str, parent: int) -> None:
+    """In the new process, before it becomes its program: a killed parent must leave nobody behind."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it died before the kernel was told
+        os._exit(1)
+    try:
+        leftovers.record_self(home, name)
+    except OSError as error:  # a full disk: the service must come up, and the kernel still ends it with us
+        os.write(2, f"Could not record that {name} runs: {error}\n".encode())
 
 
 @dataclass
@@ -81,13 +95,15 @@ class Services:
     folder: Path  # of manage.py
     tell: Callable[[str], None]
     all: list[Service] = field(default_factory=list)
+    _looked_at: float = 0.0
 
     def start(self) -> None:
-        """Start everything and wait until it answers.
+        """Start everything and wait until it answers; what an earlier start left is ended first.
 
         Raises:
             CannotStart: with the sentence for the terminal.
         """
+        self._end_leftovers()
         check_port(self.environment)
         if self.environment.own_redis:
             self._start_redis()
@@ -95,6 +111,19 @@ class Services:
         self.start_runner()
         self._start_one(Service("web", web_command(self.environment)))
         self._wait("The web server", self._web_answers, 60)
+
+    def _end_leftovers(self) -> None:
+        home = self.environment.home
+        if not leftovers.end(home, self.tell):
+            raise CannotStart(
+                f"A process that an earlier start of {home.root} left cannot be ended; see above. "
+                "If it hangs in a driver or a file system, only a restart of the machine helps."
+            )
+        if (holder := agent_lock.holder(home)) is not None:
+            raise CannotStart(
+                f"An agent that was not started here works for {home.root} ({holder}). "
+                "Stop it first, or the service that it belongs to: `systemctl --user stop berth.target`."
+            )
 
     def start_runner(self) -> None:
         """Start what jobs depend on, agent and worker: in a container, where their supervisors live, too."""
@@ -108,10 +137,10 @@ class Services:
             time.sleep(0.02)
         if not service.alive and put_redis_aside(self.environment):
             self.tell("Redis could not read what it had kept; it starts empty. Nothing is lost by that.")
-            service.start(self.folder, self.environment.home.logs)
+            service.start(self.folder, self.environment.home)
 
     def _start_one(self, service: Service) -> None:
-        service.start(self.folder, self.environment.home.logs)
+        service.start(self.folder, self.environment.home)
         self.all.append(service)
 
     def _wait(self, name: str, ready: Callable[[], bool], limit_s: float) -> None:
@@ -147,8 +176,9 @@ class Services:
             return False
 
     def watch(self) -> None:
-        """Start again what ended; call it a few times a second."""
+        """Start again what ended, and end an agent that hangs; call it a few times a second."""
         now = time.monotonic()
+        self._end_silent_agent(now)
         for service in self.all:
             if service.alive:
                 continue
@@ -165,7 +195,13 @@ class Services:
                     f"{service.name} ended ({_how(code)}); starting it again. Log: {self._log(service)}"
                 )
             elif now >= service.start_again_at:
-                service.start(self.folder, self.environment.home.logs)
+                service.start(self.folder, self.environment.home)
+
+    def _end_silent_agent(self, now: float) -> None:
+        """A stopped or hanging agent would leave every job as it is, with all processes there."""
+        if now - self._looked_at >= LOOK_AT_AGENT_EVERY_S:
+            self._looked_at = now
+            leftovers.end_silent_agent(self.environment.home, self.tell)
 
     def stop(self) -> None:
         """Stop everything of ours, Redis last; running supervisors go on."""

@@ -73,6 +73,11 @@ class Home:
         return self.root / "logs"
 
     @property
+    def services(self) -> Path:
+        """Which processes of Berth's own run, and whether the agent works."""
+        return self.root / "services"
+
+    @property
     def bundles(self) -> Path:
         return self.root / "bundles"
 

@@ -23,7 +23,7 @@ from orchestrator import launcher, lifecycle, tasks
 from orchestrator.agent import loop
 from orchestrator.agent.attempts import SILENCE_HINT, SILENCE_TEXT, AttemptWatch
 from orchestrator.agent.checkpoints import CheckpointKeeper
-from orchestrator.agent.loop import AgentRunning, Loop
+from orchestrator.agent.loop import Loop
 from orchestrator.agent.sweeps import Sweeper, clean
 from orchestrator.lifecycle import Ending
 from orchestrator.models import (
@@ -43,6 +43,7 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.notices.events import occasion_of
+from orchestrator.operation.agent_lock import AgentRunning
 from orchestrator.silence import is_silent
 from orchestrator.supervisor.records import read_record, write_record
 from tests.orchestrator.folders import living, make_folder, write_exit, write_identity

@@ -149,3 +149,60 @@ def test_our_processes_end_when_their_parent_is_killed(own_server: Server) -> No
     server.start()
 
     assert server.wait_for_end(job)["attempt_count"] == 1
+
+
+def test_up_ends_what_a_killed_up_left_stopped_and_goes_on_with_its_jobs(own_server: Server) -> None:
+    server = own_server
+    job = train(server, 400)
+    server.wait_for_line(job, "step 20 ")
+    names = ("web", "worker", "agent", "redis")
+    before = [server.service(name)[0] for name in names]
+    assert server.up is not None
+
+    for pid in before:
+        os.kill(pid, signal.SIGSTOP)  # none hears that its parent died
+    server.up.send_signal(signal.SIGKILL)
+    server.up.wait()
+    left = alive(before)
+    server.start()
+
+    assert left == before
+    assert alive(before) == []
+    for name, pid in zip(names, before, strict=True):
+        assert f"Ending {name} (pid {pid}" in (server.home / "up.log").read_text()
+    assert server.wait_for_end(job)["attempt_count"] == 1
+    assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
+
+
+def test_up_replaces_an_agent_that_hangs(own_server: Server) -> None:
+    server = own_server
+    agent = server.service("agent")[0]
+
+    os.kill(agent, signal.SIGSTOP)
+    server.wait_until(lambda: _state_of(agent) == "T")
+    # As it looks after a minute of that.
+    (server.home / "services" / "agent.heartbeat").write_text(f"{time.monotonic_ns() - 61 * 10**9:020d}\n")
+    server.wait_until(lambda: set(server.service("agent")) - {agent}, 60)
+
+    assert alive([agent]) == []
+    assert f"Ending the agent (pid {agent}, since " in (server.home / "up.log").read_text()
+    assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
+
+
+def test_down_ends_what_a_killed_up_left(own_server: Server) -> None:
+    server = own_server
+    agent = server.service("agent")[0]
+    assert server.up is not None
+
+    os.kill(agent, signal.SIGSTOP)
+    server.up.send_signal(signal.SIGKILL)
+    server.up.wait()
+    done = manage(server, "down")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Ending agent (pid {agent})" in done.stdout
+    server.wait_until(lambda: not server.all_processes())
+
+
+def _state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

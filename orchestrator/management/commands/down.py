@@ -14,6 +14,7 @@ from django.db import connection
 from orchestrator import launcher, lifecycle, wakeups
 from orchestrator.exceptions import Conflict
 from orchestrator.models import Attempt
+from orchestrator.operation import leftovers
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 WAIT_FOR_UP_S = 20.0
@@ -24,6 +25,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self._stop_up()
+        if not _is_locked(settings.HOME.root / "up.lock"):  # else they are those of an `up` that still ends
+            leftovers.end(settings.HOME, self.stdout.write)
         if Attempt._meta.db_table not in connection.introspection.table_names():
             self.stdout.write(f"Berth was never started in {settings.HOME.root}; nothing is there to stop.")
             return

@@ -1,9 +1,7 @@
 """``manage.py serve NAME``: one of Berth's processes, as a unit of systemd or a container starts it."""
 
 import os
-import signal
 import subprocess
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +17,7 @@ from orchestrator.operation.services import (
     web_command,
     worker_command,
 )
+from orchestrator.operation.stopping import StopRequest, on_signals
 
 WATCH_EVERY_S = 0.25
 
@@ -50,9 +49,8 @@ class Command(BaseCommand):
 
     def _keep_running(self, services: Services) -> None:
         """Until SIGTERM; trainings go on where the container does."""
-        stopping = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stopping.set())
+        stopping = StopRequest()
+        on_signals(stopping)
         services.start_runner()
         while not stopping.wait(WATCH_EVERY_S):
             services.watch()
