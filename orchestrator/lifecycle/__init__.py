@@ -1,6 +1,7 @@
 """The job's state machine: every change of state goes through here, with its event, in one transaction."""
 
-from orchestrator.lifecycle.endings import RETRIED_KINDS, Ending, back_to_queue, backoff_s, end, fail_waiting
+from orchestrator.lifecycle.ending import Ending
+from orchestrator.lifecycle.endings import RETRIED_KINDS, back_to_queue, backoff_s, end, fail_waiting
 from orchestrator.lifecycle.sight import lose_sight, regain_sight
 from orchestrator.lifecycle.starting import FELL_TO_THE_BEGINNING, claim_launch, run, start
 from orchestrator.lifecycle.transitions import (

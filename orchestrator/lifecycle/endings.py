@@ -1,13 +1,15 @@
 """The proven end of an attempt, and where its job goes from there."""
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 
 from orchestrator import memory_claims, training_plans, wakeups, words
+from orchestrator.lifecycle import keeping
+from orchestrator.lifecycle.ending import Ending
 from orchestrator.lifecycle.sight import leases_of, lift_fences
 from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
 from orchestrator.lifecycle.use import charge, used_gpu_s
@@ -31,27 +33,6 @@ LAUNCH_BUDGET = 3
 OOM_CPU_RETRIES = 1
 LONGEST_BACKOFF_S = 300.0
 QUEUED_AGAIN_FOR = frozenset({StopReason.PREEMPT, StopReason.SHUTDOWN})
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How an attempt ended, as its exit record (or the lack of one) tells."""
-
-    kind: ExitKind
-    detail: str
-    at: datetime
-    run_s: float = 0
-    ranks: list[dict[str, Any]] = field(default_factory=list)
-    first_failure: dict[str, Any] | None = None
-    log_tail: str = ""
-    peak_memory_bytes: int | None = None
-    dropped_log_bytes: int = 0
-    progressed: bool = False  # a newer checkpoint verifies than the one it started from
-    retriable: bool = True  # False where trying again cannot help
-    no_room: bool = False  # the disk was full before it began: nothing the job could have done
-    crowded_out: bool = False  # others' processes held the memory that it had claimed
-    claim_bytes: int | None = None  # with which a job that outgrew its claim is tried again
-    lighter: training_plans.Lighter | None = None  # the plan with which a model that ran out of memory is
 
 
 def end(attempt: Attempt, ending: Ending) -> Job:
@@ -199,6 +180,7 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
         move(job, JobState.FAILED, actor="supervisor", reason=f"{ending.detail} {said}".strip(), **common)
         return
     delay_s = 0.0 if ending.progressed else backoff_s(job, failures)
+    kept_until = keeping.kept_until(job, ending, delay_s)
     when = "now" if delay_s == 0 else f"in {delay_s:.0f} s"
     if outgrew and ending.claim_bytes is not None:
         common["claim_floor_bytes"] = ending.claim_bytes
@@ -210,8 +192,9 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
         job,
         JobState.BACKOFF,
         actor="supervisor",
-        reason=f"{ending.detail} Retry {failures or 1} of {budget} {when}.",
+        reason=f"{ending.detail} Retry {failures or 1} of {budget} {when}.{keeping.sentence(job, kept_until)}",
         failures=failures,
+        devices_kept_until=kept_until,
         next_try_at=ending.at + timedelta(seconds=delay_s),
         stop_wanted=False,
         **common,

@@ -31,6 +31,7 @@ def start(
             now=now,
             attempt_count=number,
             preempted_for=None,
+            devices_kept_until=None,
             colour=job.colour if job.colour is not None else _free_colour(),
         )
         attempt = Attempt.objects.create(job=job, number=number, nonce=nonce, created_at=now)

@@ -119,6 +119,7 @@ class Job(models.Model):
     first_started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     next_try_at = models.DateTimeField(null=True)
+    devices_kept_until = models.DateTimeField(null=True)  # of its last attempt, for its next one
     seconds_run = models.FloatField(default=0)  # of ended attempts
     attained_gpu_s = models.FloatField(default=0)  # of ended attempts; half of a GPU counts half
     restart_cost_s = models.FloatField(null=True)  # from getting devices to the first step, measured last

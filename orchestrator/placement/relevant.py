@@ -15,7 +15,7 @@ from orchestrator.models import LEASED_STATES, Job, JobArray, JobState, Pool
 _PLAIN = (
     *("id", "owner_id", "pool_id", "array_id", "preempted_for_id"),
     *("name", "bundle", "priority", "gpus", "time_limit_s", "not_before"),
-    *("state", "version", "submitted_at", "own_place", "attempt_count"),
+    *("state", "version", "submitted_at", "own_place", "attempt_count", "devices_kept_until"),
     *("seconds_run", "attained_gpu_s", "restart_cost_s", "seen_to_resume"),
     *("claim_floor_bytes", "step", "total_steps", "steps_per_s"),
     *("wait_code", "wait_sentence", "wait_ahead", "start_earliest", "start_latest"),

@@ -17,6 +17,7 @@ from orchestrator.placement.job_facts import job_facts, running_facts
 from orchestrator.placement.learning import recall
 from orchestrator.placement.limits import with_limits
 from orchestrator.placement.relevant import relevant_jobs
+from orchestrator.placement.retry_keeps import kept_devices
 
 
 def look(now: datetime, drafts: Iterable[Job] = ()) -> scheduling.State:
@@ -64,6 +65,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> scheduling.State:
             for each in (term.reservations if term else [])
         ),
         bookings=bookings(now),
+        keeps=kept_devices(jobs.values(), now),
         problems=_problems(readings, fresh=fresh),
         usage=owners,
         pool_limits=pool_limits,

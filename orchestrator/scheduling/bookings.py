@@ -102,9 +102,9 @@ def _keep_away(job: QueuedJob, state: State, booked: Booked, policy: Policy) -> 
     )
     if not closed:
         return job
-    ids = frozenset[str]().union(*(booked[booking.id] for booking in closed))
+    ids = frozenset(job.constraints.booked_devices).union(*(booked[booking.id] for booking in closed))
     constraints = replace(job.constraints, booked_devices=tuple(sorted(ids)))
-    return replace(job, constraints=constraints, kept_away_by=closed)
+    return replace(job, constraints=constraints, kept_away_by=(*job.kept_away_by, *closed))
 
 
 def vacated(state: State, booked: Booked) -> tuple[Vacate, ...]:

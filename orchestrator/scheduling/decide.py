@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from orchestrator.scheduling.bookings import booked_devices, changes, keep_booked, vacated
 from orchestrator.scheduling.in_turn import serve_in_turn
+from orchestrator.scheduling.keeps import hold, standing, told
 from orchestrator.scheduling.ranked import serve_ranked
 from orchestrator.scheduling.types import Decisions, Policy, State
 from orchestrator.scheduling.uncollected import uncollected
@@ -25,6 +26,14 @@ def decide(state: State, policy: Policy | None = None, *, tell: bool = True) -> 
 
 
 def _decide(state: State, policy: Policy, *, tell: bool) -> Decisions:
+    if not state.keeps:
+        return _decide_by_calendar(state, policy, tell=tell)
+    kept, void = standing(state, booked_devices(state, policy))
+    decisions = _decide_by_calendar(hold(state, kept, policy), policy, tell=tell)
+    return told(decisions, state, kept, void)
+
+
+def _decide_by_calendar(state: State, policy: Policy, *, tell: bool) -> Decisions:
     serve = serve_ranked if policy.by_remaining else serve_in_turn
     if not state.bookings:
         return serve(state, policy, tell=tell)

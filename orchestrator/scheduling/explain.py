@@ -79,14 +79,28 @@ def unavailable(room: Room, job: Job) -> str:
     )
 
 
-def _cause(room: Room, device: Device) -> str:
+def devices_named(devices: Sequence[Device]) -> str:
+    """Some devices as the subject of a sentence, with its verb: "GPUs 0, 1 are"."""
+    chosen = sorted(devices, key=lambda device: (device.index, device.id))
+    numbers = ", ".join(str(device.index) for device in chosen[:4]) + (", ..." if len(chosen) > 4 else "")
+    kinds = {device.kind for device in chosen}
+    return f"{noun(kinds, len(chosen))} {numbers} {'is' if len(chosen) == 1 else 'are'}"
+
+
+def out_of_use(device: Device) -> str:
+    """Why nothing is placed on a device that is not offered."""
     name = f"{noun([device.kind], 1)} {device.index}"
     if device.admin_state != "enabled":
         return f"{name} is {device.admin_state}"
     if device.health == "fenced":
         return f"{name} is fenced until its last job is proven dead"
-    if device.health != "ok":
-        return f"{name} is {device.health}"
+    return f"{name} is {device.health}"
+
+
+def _cause(room: Room, device: Device) -> str:
+    if not device.offered:
+        return out_of_use(device)
+    name = f"{noun([device.kind], 1)} {device.index}"
     if device.residue_bytes > 0:
         return f"{name} still holds {gib(device.residue_bytes)} of a job that has ended"
     if device.foreign_bytes > 0:

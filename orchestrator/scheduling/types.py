@@ -176,6 +176,19 @@ class Reservation:
     since: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """Devices of a job's last attempt that are kept for its next one, for a short time."""
+
+    job_id: str
+    owner: str
+    pool: str
+    device_ids: tuple[str, ...]
+    until: float
+    name: str = ""
+    priority: int = 50
+
+
 @dataclass(frozen=True, slots=True)
 class ShapeCount:
     """How often a request of this shape was seen lately."""
@@ -205,6 +218,7 @@ class State:
     pool_limits: tuple[PoolLimit, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     bookings: tuple[Booking, ...] = ()
+    keeps: tuple[Keep, ...] = ()
     recent_shapes: tuple[ShapeCount, ...] = ()
     problems: tuple[PoolProblem, ...] = ()
     lengths: Lengths = NOTHING_LEARNED

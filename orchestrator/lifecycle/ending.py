@@ -1,0 +1,29 @@
+"""How an attempt ended, as its exit record (or the lack of one) tells."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from orchestrator import training_plans
+from orchestrator.models import ExitKind
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended, as its exit record (or the lack of one) tells."""
+
+    kind: ExitKind
+    detail: str
+    at: datetime
+    run_s: float = 0
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    first_failure: dict[str, Any] | None = None
+    log_tail: str = ""
+    peak_memory_bytes: int | None = None
+    dropped_log_bytes: int = 0
+    progressed: bool = False  # a newer checkpoint verifies than the one it started from
+    retriable: bool = True  # False where trying again cannot help
+    no_room: bool = False  # the disk was full before it began: nothing the job could have done
+    crowded_out: bool = False  # others' processes held the memory that it had claimed
+    claim_bytes: int | None = None  # with which a job that outgrew its claim is tried again
+    lighter: training_plans.Lighter | None = None  # the plan with which a model that ran out of memory is

@@ -1,0 +1,15 @@
+from typing import ClassVar
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies: ClassVar = [("orchestrator", "0012_walls_of_sandboxes")]
+
+    operations: ClassVar = [
+        migrations.AddField(
+            model_name="job",
+            name="devices_kept_until",
+            field=models.DateTimeField(null=True),
+        ),
+    ]

@@ -1,0 +1,42 @@
+"""Devices kept for the retry of jobs that were killed from outside, for the scheduler."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db.models import F
+
+from orchestrator import scheduling
+from orchestrator.models import Job, JobState, Lease
+
+
+def kept_devices(jobs: Iterable[Job], now: datetime) -> tuple[scheduling.Keep, ...]:
+    """What is kept at this moment.
+
+    Args:
+        jobs: those in the queue; the ones that wait for the end of their back-off are read here.
+    """
+    waiting = [job for job in jobs if job.state == JobState.QUEUED]
+    resting = Job.objects.filter(state=JobState.BACKOFF, devices_kept_until__gt=now).select_related("owner")
+    found = {
+        job.pk: job for job in (*waiting, *resting) if job.devices_kept_until and job.devices_kept_until > now
+    }
+    if not found:
+        return ()
+    devices: dict[object, list[str]] = defaultdict(list)
+    last = Lease.objects.filter(attempt__job__in=found, attempt__number=F("attempt__job__attempt_count"))
+    for job_id, device_id in last.order_by("rank").values_list("attempt__job_id", "device_id"):
+        devices[job_id].append(device_id)
+    return tuple(
+        scheduling.Keep(
+            job_id=str(pk),
+            owner=job.owner.get_username(),
+            pool=job.pool_id,
+            device_ids=tuple(dict.fromkeys(devices[pk])),
+            until=job.devices_kept_until.timestamp(),
+            name=job.name,
+            priority=job.priority,
+        )
+        for pk, job in found.items()
+        if devices[pk] and job.devices_kept_until is not None
+    )
