@@ -15,6 +15,7 @@ NAMES = (
     "start",
     "load",
     "recover",
+    "fault_times",
     "telemetry",
     "scheduling",
     "packing",

@@ -81,7 +81,14 @@ class Server:
         except FileNotFoundError:
             return ""
 
-    def _start(self) -> None:
+    def kill(self) -> None:
+        """SIGKILL of the process that watches the others."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def start(self) -> None:
+        """Start, or start again on the same home, and wait until Berth answers."""
         log = self.home / "up.txt"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -98,6 +105,9 @@ class Server:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"Berth did not start:\n{log.read_text()[-2000:]}")
             time.sleep(0.05)
+
+    def _start(self) -> None:
+        self.start()
         self.token = self.manage("shell", "--no-imports", "-c", ASK_FOR_ACCESS).strip()
         client = self.client()
         while len(client.get("/devices?limit=500")["results"]) < self._device_count:

@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.client import Berth
 from tests.system.server import REPOSITORY, Server, free_port, prepare_home
+from tests.waiting import PATIENCE_S
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 _OURS = ("BERTH_URL", "BERTH_TOKEN", "BERTH_HOME", "NO_COLOR", "FORCE_COLOR", "XDG_CONFIG_HOME")
@@ -48,7 +49,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert seed.returncode == 0, seed.stderr
     server = subprocess.Popen(
@@ -110,7 +111,7 @@ def cli(web: Web, plain: Path, tmp_path: Path) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
 
     return run
@@ -163,7 +164,7 @@ def environment_for(url: str, token: str) -> dict[str, str]:
     return {**os.environ, "BERTH_URL": url, "BERTH_TOKEN": token, "PYTHONPATH": str(REPOSITORY)}
 
 
-def _wait_for(address: str, server: subprocess.Popen[bytes], limit_s: float = 60) -> None:
+def _wait_for(address: str, server: subprocess.Popen[bytes], limit_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + limit_s
     while True:
         assert server.poll() is None, "the web process ended at its start"

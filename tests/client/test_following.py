@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.client import Berth
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +63,7 @@ def script(tmp_path):
 def test_following_a_run_prints_its_log_and_exits_as_it_does(start_in_lab, script):
     child = start_in_lab("run", "-f", script(STEPS), "--", "7")
 
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE_S)
 
     assert child.returncode == 7
     assert out.splitlines() == [f"step {step} loss {1 / step:.4f}" for step in range(1, 41)]
@@ -72,7 +73,7 @@ def test_following_a_run_prints_its_log_and_exits_as_it_does(start_in_lab, scrip
 def test_waiting_tells_each_state_and_exits_with_0_on_success(start_in_lab, script):
     child = start_in_lab("run", "--wait", script(STEPS))
 
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE_S)
 
     assert (child.returncode, out) == (0, "")
     assert re.search(
@@ -86,7 +87,7 @@ def test_an_array_is_waited_for_as_a_whole_and_its_failure_is_the_exit_status(st
     )
 
     child = start_in_lab("run", "third.py", "--array", "0-2", "--wait")
-    _, told = child.communicate(timeout=120)
+    _, told = child.communicate(timeout=PATIENCE_S)
 
     assert child.returncode == 3
     assert re.match(r"Submitted third\[0\] \w{8}, the first of 3 jobs\.", told)
@@ -104,7 +105,7 @@ def test_ctrl_c_detaches_and_the_job_goes_on(start_in_lab, script, berth, lab):
     assert child.stdout.readline() == "on\n"
 
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=20)
+    _, err = child.communicate(timeout=PATIENCE_S)
     job = next(berth.jobs(state="running", limit=1))
 
     assert child.returncode == 130
@@ -112,7 +113,7 @@ def test_ctrl_c_detaches_and_the_job_goes_on(start_in_lab, script, berth, lab):
         f"Detached; train {job.short_id} goes on. Come back with: berth watch {job.short_id}\n"
     )
     assert job.refresh().state == "running"
-    assert job.cancel().wait(30).state == "cancelled"
+    assert job.cancel().wait(PATIENCE_S).state == "cancelled"
 
 
 def test_a_follower_outlives_a_restart_of_the_server(berth, lab, tmp_path):
@@ -133,7 +134,7 @@ def test_a_follower_outlives_a_restart_of_the_server(berth, lab, tmp_path):
 def test_the_journeys_of_a_day_take_the_words_that_are_promised(start_in_lab, script, berth, lab):
     def type_in(*words: str) -> tuple[int, str]:
         child = start_in_lab(*words)
-        said = "".join(child.communicate(timeout=60))
+        said = "".join(child.communicate(timeout=PATIENCE_S))
         return child.returncode, said
 
     script(LEARN)
@@ -157,16 +158,18 @@ def test_the_journeys_of_a_day_take_the_words_that_are_promised(start_in_lab, sc
     assert reason.startswith(f"late {late.short_id} ")
     assert "Waits for 1 simulated GPU; none is free" in reason
     assert type_in("cancel", "wide")[0] == 0
-    assert berth.job(wide["id"]).wait(30).state == "cancelled"
+    assert berth.job(wide["id"]).wait(PATIENCE_S).state == "cancelled"
     assert late.short_id in type_in("cancel")[1]  # the only one that is left
-    assert late.wait(30).state == "cancelled"
+    assert late.wait(PATIENCE_S).state == "cancelled"
 
 
 def test_what_a_job_wrote_is_pulled_and_its_error_shown(start_in_lab, script, tmp_path):
-    start_in_lab("run", "-w", script(STEPS)).communicate(timeout=60)
-    pulled, _ = start_in_lab("pull", "--json").communicate(timeout=20)
-    start_in_lab("run", "-w", script("print('before')\nraise KeyError('lr')\n")).communicate(timeout=60)
-    error, _ = start_in_lab("logs", "--error").communicate(timeout=20)
+    start_in_lab("run", "-w", script(STEPS)).communicate(timeout=PATIENCE_S)
+    pulled, _ = start_in_lab("pull", "--json").communicate(timeout=PATIENCE_S)
+    start_in_lab("run", "-w", script("print('before')\nraise KeyError('lr')\n")).communicate(
+        timeout=PATIENCE_S
+    )
+    error, _ = start_in_lab("logs", "--error").communicate(timeout=PATIENCE_S)
 
     assert (tmp_path / Path(json.loads(pulled)[0])).read_text() == "done"
     assert "KeyError" in error.splitlines()[0]
@@ -175,23 +178,25 @@ def test_what_a_job_wrote_is_pulled_and_its_error_shown(start_in_lab, script, tm
 
 def test_a_cancelled_job_is_resumed_from_its_checkpoint(start_in_lab, script, berth, lab):
     started = json.loads(
-        start_in_lab("run", "--json", "--resume-args=--resume", script(COUNT)).communicate(timeout=20)[0]
+        start_in_lab("run", "--json", "--resume-args=--resume", script(COUNT)).communicate(
+            timeout=PATIENCE_S
+        )[0]
     )
     job = berth.job(started["id"])
     lab.wait_for_line(job.id, "step 8 ")
     lab.wait_until(lambda: job.checkpoints())
-    start_in_lab("cancel", job.short_id).communicate(timeout=20)
-    job.wait(30)
+    start_in_lab("cancel", job.short_id).communicate(timeout=PATIENCE_S)
+    job.wait(PATIENCE_S)
 
     child = start_in_lab("resume", job.short_id, "-f")
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=PATIENCE_S)
 
     assert child.returncode == 0
     assert out == "began at 8\n"
 
 
 def test_a_chart_of_a_real_run_has_its_points(start_in_lab, script, berth):
-    start_in_lab("run", "-w", script(STEPS)).communicate(timeout=60)
+    start_in_lab("run", "-w", script(STEPS)).communicate(timeout=PATIENCE_S)
     job = next(berth.jobs(state="succeeded", limit=1))
 
     series = job.metrics(["loss"])["loss"]

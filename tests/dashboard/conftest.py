@@ -14,12 +14,15 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from django.contrib.auth.models import User
 from django.core.handlers.asgi import ASGIHandler
 from django.test import Client
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from dashboard.routing import WithPolling, websocket_urlpatterns
 from orchestrator.live import NowReadings, write_now
 from orchestrator.spec import GIB
 from tests.conftest import lacking
+from tests.waiting import PATIENCE_S
+
+expect.set_options(timeout=PATIENCE_S * 1000)  # a page that is slow because the machine is busy is not wrong
 
 
 @pytest.fixture
@@ -92,7 +95,7 @@ class Server:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
 
 
 @pytest.fixture
@@ -113,7 +116,9 @@ def browser() -> Iterator[Browser]:
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         # Playwright runs a loop in this thread; the tests' own queries there are meant.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"], timeout=PATIENCE_S * 1000
+        )
         yield browser
         browser.close()
 
@@ -129,6 +134,7 @@ def open_page(browser, server) -> Iterator[Callable[..., Page]]:
         client.force_login(user)
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
+        context.set_default_timeout(PATIENCE_S * 1000)
         cookie = client.cookies["berth_session"].value
         context.add_cookies([{"name": "berth_session", "value": cookie, "url": server.url}])
         context.on("request", lambda seen: _check_host(seen.url, server, complaints))

@@ -114,7 +114,7 @@ def test_no_page_breaks_a_rule_when_full(server, open_page, root, fill, scheme):
 
     page.goto(server.url + fill[0])
     figure = page.locator("#charts figure").first
-    expect(figure.locator(".main-svg").first).to_be_attached(timeout=30_000)
+    expect(figure.locator(".main-svg").first).to_be_attached()
     page.wait_for_load_state("networkidle")
     figure.locator("summary").click()
     figure.get_by_role("button", name="PNG picture").wait_for()

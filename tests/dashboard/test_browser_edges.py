@@ -57,7 +57,7 @@ def test_ten_thousand_jobs_are_a_list_and_64_devices_a_wall(
     page.goto(server.url)
     expect(page.locator("[data-device]")).to_have_count(DEVICES)
     write_readings(*ids, seq=2, sim_63={"used_bytes": 16 << 30})
-    expect(page.locator('[data-device="sim-63"] [data-memory]')).to_have_text("16.0", timeout=15_000)
+    expect(page.locator('[data-device="sim-63"] [data-memory]')).to_have_text("16.0")
     assert not page.evaluate(SIDEWAYS)
 
 
@@ -91,7 +91,7 @@ def test_a_laptop_clock_that_is_three_hours_off_shows_no_wrong_ages(
     page.goto(server.url)
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     write_readings("sim-0", seq=2)
-    expect(page.locator("#live")).to_contain_text(re.compile(r"live \d\.\d s"), timeout=10_000)
+    expect(page.locator("#live")).to_contain_text(re.compile(r"live \d\.\d s"))
 
 
 def test_without_javascript_lists_job_log_and_submit_work(

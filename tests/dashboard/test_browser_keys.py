@@ -136,7 +136,7 @@ def test_a_job_that_fails_is_told_on_whatever_page_one_is(open_page, ada, make_j
     Job.objects.filter(pk=job.pk).update(state=JobState.FAILED, version=1)
 
     Job.objects.filter(pk=job.pk).update(ended_at=job.queued_at)
-    expect(page.locator(".toast")).to_contain_text("unlucky failed.", timeout=8_000)
+    expect(page.locator(".toast")).to_contain_text("unlucky failed.")
     page.keyboard.press("F6")
     expect(page.get_by_role("button", name="Open")).to_be_focused()
 
@@ -158,4 +158,4 @@ def test_a_loss_that_is_no_number_and_steps_that_stop_are_told_at_once(open_page
     Job.objects.filter(pk=silent.pk).update(last_report_at=now - timedelta(minutes=11))
 
     for text in ("broken has a loss that is no number.", "silent has reported nothing for 10 min."):
-        expect(page.locator(".toast", has_text=text)).to_have_count(1, timeout=8_000)
+        expect(page.locator(".toast", has_text=text)).to_have_count(1)

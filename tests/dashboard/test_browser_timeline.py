@@ -9,6 +9,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from orchestrator.models import JobState, Lease
+from tests.waiting import PATIENCE_S
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,7 +40,7 @@ def test_who_held_which_device_is_drawn_in_the_row_of_the_device(
     expect(page).to_have_url(re.compile(r"/\?line=12"))
     expect(lane.locator(".lane-bar:not(.is-planned) > a")).to_be_visible()
     # Chromium evaluates no string on our pages, so the page cannot be told to wait for it.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while lane.locator(".lane-bar").first.evaluate("bar => bar.offsetWidth") >= width / 2:
         assert time.monotonic() < deadline
         page.wait_for_timeout(50)

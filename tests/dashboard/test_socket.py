@@ -19,6 +19,7 @@ from dashboard.routing import websocket_urlpatterns
 from orchestrator.access import tokens
 from orchestrator.models import Job, JobState
 from orchestrator.store.metrics import MetricWriter, Point
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -50,7 +51,7 @@ class Socket(ApplicationCommunicator):
 
     async def close(self) -> None:
         await self.send_input({"type": "websocket.disconnect", "code": 1000})
-        await self.wait(5)
+        await self.wait(PATIENCE_S)
 
     async def say(self, text: str | None = None, data: bytes | None = None) -> None:
         await self.send_input({"type": "websocket.receive", "text": text, "bytes": data})
@@ -61,20 +62,20 @@ class Socket(ApplicationCommunicator):
     async def ask_lines(self, topic: str, start: int, count: int) -> None:
         await self.say(json.dumps({"op": "lines", "topic": topic, "from": start, "count": count}))
 
-    async def frame(self, timeout_s: float = 3) -> dict[str, Any]:
+    async def frame(self, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         event = await self.receive_output(timeout_s)
         assert event["type"] == "websocket.send", event
         frame: dict[str, Any] = json.loads(event["text"])
         return frame
 
-    async def expect(self, topic: str, kind: str, timeout_s: float = 4) -> dict[str, Any]:
+    async def expect(self, topic: str, kind: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         async with asyncio.timeout(timeout_s):
             while True:
                 frame = await self.frame(timeout_s)
                 if frame.get("topic") == topic and frame["type"] == kind:
                     return frame
 
-    async def closed_with(self, timeout_s: float = 3) -> int:
+    async def closed_with(self, timeout_s: float = PATIENCE_S) -> int:
         while True:
             event = await self.receive_output(timeout_s)
             if event["type"] == "websocket.close":

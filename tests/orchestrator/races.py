@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 from django.db import connections
 
+from tests.waiting import PATIENCE_S
+
 
 def race(*acts: Callable[[int], object], count: int = 1) -> list[Exception]:
     """Let every act run at once in a thread of its own, ``count`` times over; returns what they raised."""
-    barrier = threading.Barrier(len(acts), timeout=60)
+    barrier = threading.Barrier(len(acts), timeout=PATIENCE_S)
     raised: list[Exception] = []
 
     def run(act: Callable[[int], object]) -> None:

@@ -45,18 +45,20 @@ from orchestrator.models import (
 from orchestrator.notices.events import occasion_of
 from orchestrator.operation.agent_lock import AgentRunning
 from orchestrator.silence import is_silent
+from orchestrator.supervisor.processes import environ
 from orchestrator.supervisor.records import read_record, write_record
 from tests.orchestrator.folders import living, make_folder, write_exit, write_identity
 from tests.orchestrator.invariants import check_invariants
 from tests.orchestrator.races import race
+from tests.waiting import PATIENCE_S, wait_until
 
 # Threads of the agent have connections of their own.
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("home")]
 
 
-def check_until(watch: AttemptWatch, done: Callable[[Job], bool], limit_s: float = 5) -> Job:
+def check_until(watch: AttemptWatch, done: Callable[[Job], bool]) -> Job:
     """Turns of the agent for one attempt, until its job is as wanted."""
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         attempt = Attempt.objects.select_related("job").get(pk=watch.attempt.pk)
         if done(attempt.job):
@@ -250,7 +252,9 @@ def test_f26_what_a_dead_supervisor_left_and_nothing_ends_keeps_its_device(make_
     def look() -> Job:
         """With a process of the attempt that is there again whenever it is looked for."""
         left = [sys.executable, "-c", "input()"]
-        with subprocess.Popen(left, stdin=subprocess.PIPE, env={"BERTH_NONCE": attempt.nonce}):
+        with subprocess.Popen(left, stdin=subprocess.PIPE, env={"BERTH_NONCE": attempt.nonce}) as process:
+            # The kernel tells of an exec before it shows the new environment.
+            wait_until(lambda: f"BERTH_NONCE={attempt.nonce}".encode() in environ(process.pid))
             return check_once(watch)
 
     assert look().state == JobState.RUNNING
@@ -389,7 +393,7 @@ def test_one_attempt_that_cannot_be_attended_does_not_keep_the_others(make_attem
     home.job(bad.job_id).metrics.write_text("a file where a folder belongs")
     write_exit(good, "ok")
     agent = Loop(threading.Event())
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_S
 
     while not ended(Job.objects.get(pk=good.job_id)) or "failed; trying again" not in caplog.text:
         assert time.monotonic() < deadline
@@ -539,10 +543,7 @@ def placed(make_attempt, make_job, store_script) -> Callable[[], Any]:
 
 def wait_for_run(home: Any, attempt: Attempt) -> str:
     folder = home.job(attempt.job_id)
-    deadline = time.monotonic() + 20
-    while not folder.attempt(attempt.number).exit.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(folder.attempt(attempt.number).exit.exists)
     return str((folder.output / "runs").read_text())
 
 

@@ -35,6 +35,7 @@ from orchestrator.supervisor.reaping import find_stopped
 from orchestrator.supervisor.records import write_record
 from tests.orchestrator.folders import make_folder, write_exit
 from tests.orchestrator.invariants import check_invariants
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("home")]
@@ -184,7 +185,7 @@ def test_processes_of_an_ended_attempt_are_ended(sound_job, home):
         repair()
 
         assert "I11" in found
-        assert stray.wait(10) == -9
+        assert stray.wait(PATIENCE_S) == -9
     finally:
         stray.kill()
         stray.wait()

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +24,7 @@ from orchestrator.store.layout import Home, JobFolder
 from orchestrator.supervisor.records import read_record, write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
 from tests.orchestrator.invariants import check_invariants
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -53,10 +53,7 @@ def again(attempt: Attempt) -> Attempt:
 
 def wait_for_exit(home: Home, attempt: Attempt) -> Any:
     path = home.job(attempt.job_id).attempt(attempt.number).exit
-    deadline = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(path.exists)
     return json.loads(path.read_text())
 
 

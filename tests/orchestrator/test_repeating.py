@@ -11,6 +11,7 @@ from orchestrator.exceptions import TooMany
 from orchestrator.models import Job, JobEvent, JobState, Quota
 from orchestrator.submission import parse_spec
 from tests.orchestrator.invariants import check_invariants
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("home")]
 SPEC = {"source": {"text": "print(1)\n"}}
@@ -108,7 +109,7 @@ def test_t23_submits_at_once_do_not_pass_the_limit_on_waiting_jobs_together(ada,
     refused: list[TooMany] = []
 
     def submit() -> None:
-        all_ready.wait(10)
+        all_ready.wait(PATIENCE_S)
         try:
             submission.accept(ada, parse_spec(SPEC))
         except TooMany as error:

@@ -18,6 +18,7 @@ from orchestrator.forecast.replays import Question, answer, record
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, JobState, Lease
 from orchestrator.simulator.variants import Variant
 from orchestrator.spec import GIB
+from tests.waiting import PATIENCE_S
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 HOUR_S = 3600.0
@@ -236,7 +237,7 @@ def test_the_process_of_a_replay_runs_by_itself(home, question, tmp_path):
     """With an empty database it answers that there is nothing; that it answers at all is what counts."""
     environment = {**os.environ, "BERTH_HOME": str(home.root)}
     subprocess.run(
-        [sys.executable, "manage.py", "migrate", "-v", "0"], env=environment, check=True, timeout=120
+        [sys.executable, "manage.py", "migrate", "-v", "0"], env=environment, check=True, timeout=PATIENCE_S
     )
     replay_runs.folder().mkdir()
     fields = {"pool": "default", "days": 7, "until_s": NOW.timestamp(), "variants": []}
@@ -246,7 +247,7 @@ def test_the_process_of_a_replay_runs_by_itself(home, question, tmp_path):
         [sys.executable, "manage.py", "whatif", "--question", question.key],
         env=environment,
         check=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
 
     assert "nothing to replay" in replay_runs.read_answer(question.key)["problem"]

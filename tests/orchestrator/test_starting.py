@@ -25,6 +25,7 @@ from orchestrator.config.environment import Environment, WrongSetting, read_envi
 from orchestrator.models import Job
 from orchestrator.operation import services
 from orchestrator.store.layout import Home
+from tests.waiting import PATIENCE_S
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -113,7 +114,7 @@ def test_a_wrong_setting_stops_the_start_with_one_sentence(name, value):
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -130,7 +131,7 @@ def test_a_new_home_is_for_its_user_alone(tmp_path):
         [sys.executable, "-c", script],
         env={**os.environ, "BERTH_HOME": str(home)},
         cwd=REPOSITORY,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
 

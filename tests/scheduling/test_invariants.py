@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from orchestrator.scheduling import Policy, State, WaitCode, decide
 from orchestrator.scheduling.order import serve_order
 from tests.scheduling.states import GIB, NOW, gpu, listed_otherwise, states
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -213,7 +214,7 @@ def test_another_process_gives_the_same_bytes():
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         ).stdout
         for seed in ("1", "2", "3")
     }

@@ -220,11 +220,11 @@ def test_any_bytes_can_be_shown(data):
     "piece", [b"\x1b[" * 50_000, b"\x1b]" * 50_000, b"\r" * 100_000, b"a\r" * 50_000, b"\x1b[1" * 30_000]
 )
 def test_hostile_logs_take_linear_time(piece):
-    start = time.perf_counter()
+    start_s = time.thread_time()  # of the processor: others may have it in between
 
     display_text(piece)
 
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start_s < 0.5
 
 
 def test_lines_and_their_rest_join_over_chunks():

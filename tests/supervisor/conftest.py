@@ -5,7 +5,6 @@ import os
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from orchestrator.supervisor import sandbox
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.liveness import end_leftovers
 from orchestrator.supervisor.records import read_record, write_record
+from tests.waiting import PATIENCE_S, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = REPOSITORY / "orchestrator/supervisor/__main__.py"
@@ -45,12 +45,12 @@ class Attempt:
 
     def run(self, given: Mapping[str, str] | None = None, **environment: str) -> dict[str, Any]:
         """Start a supervisor, wait for its end, and return the exit record."""
-        assert self.start(given, **environment).wait(60) == 0
+        assert self.start(given, **environment).wait(PATIENCE_S) == 0
         return self.record()
 
     def finish(self) -> dict[str, Any]:
         for supervisor in self._started:
-            supervisor.wait(60)
+            supervisor.wait(PATIENCE_S)
         return self.record()
 
     def record(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Attempt:
         path = self.folder.log(rank)
         return path.read_text() if path.exists() else ""
 
-    def wait_for_line(self, text: str, rank: int = 0, limit_s: float = 30) -> None:
+    def wait_for_line(self, text: str, rank: int = 0, limit_s: float = PATIENCE_S) -> None:
         wait_until(lambda: text in self.log(rank), limit_s, self.everything)
 
     def everything(self) -> str:
@@ -142,12 +142,3 @@ def level(request: pytest.FixtureRequest) -> int:
     if request.param:
         request.getfixturevalue("needs_bwrap" if request.param == 1 else "needs_groups")
     return int(request.param)
-
-
-def wait_until(
-    condition: Callable[[], object], limit_s: float = 10, message: Callable[[], str] = lambda: ""
-) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"waited {limit_s} s in vain; {message()}"
-        time.sleep(0.01)

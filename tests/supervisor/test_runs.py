@@ -17,7 +17,8 @@ from orchestrator.supervisor.orders import order_checkpoint, order_stop
 from orchestrator.supervisor.processes import descendants, identify, is_alive, with_nonce
 from orchestrator.supervisor.records import read_record, write_record
 from tests.conftest import lacking
-from tests.supervisor.conftest import REPOSITORY, Attempt, wait_until
+from tests.supervisor.conftest import REPOSITORY, Attempt
+from tests.waiting import PATIENCE_S, wait_until
 
 MakeAttempt = Callable[..., Attempt]
 SAVES_ON_STOP = """
@@ -27,7 +28,7 @@ def save(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 IGNORES_STOP = """
 import signal, time
@@ -59,7 +60,7 @@ while dead() and time.monotonic() < deadline:
     time.sleep(0.1)
 print(dead(), "dead left", flush=True)
 """
-WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(60)"
+WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(3600)"
 
 
 def test_a_script_of_one_rank_runs_and_is_ok(make_attempt: MakeAttempt, level: int) -> None:
@@ -135,7 +136,7 @@ def test_a_script_may_save_when_it_is_stopped(make_attempt: MakeAttempt, level: 
 def test_f25_a_script_that_ignores_the_stop_is_killed_after_the_grace(
     make_attempt: MakeAttempt, level: int
 ) -> None:
-    attempt = make_attempt(IGNORES_STOP.format(60), level=level)
+    attempt = make_attempt(IGNORES_STOP.format(3600), level=level)
     attempt.start()
     attempt.wait_for_line("ready")
 
@@ -146,7 +147,7 @@ def test_f25_a_script_that_ignores_the_stop_is_killed_after_the_grace(
     assert record["kind"] == "cancelled"
     assert record["detail"] == "Cancelled on request. It did not end within 0.5 s and was killed."
     assert record["ranks"][0]["finished"] is False
-    assert 0.5 <= time.monotonic() - asked_s < 5
+    assert time.monotonic() - asked_s >= 0.5
     assert with_nonce(attempt.nonce) == []
 
 
@@ -189,14 +190,14 @@ def test_a_stop_that_came_before_the_start_starts_nothing(make_attempt: MakeAtte
 
 
 def test_a_later_stop_can_shorten_the_grace(make_attempt: MakeAttempt, level: int) -> None:
-    attempt = make_attempt(IGNORES_STOP.format(60), level=level)
+    attempt = make_attempt(IGNORES_STOP.format(3600), level=level)
     supervisor = attempt.start()
     attempt.wait_for_line("ready")
 
     order_stop(attempt.folder, "preempt", 60)
     order_stop(attempt.folder, "cancel", 0)
 
-    assert supervisor.wait(5) == 0
+    assert supervisor.wait(PATIENCE_S) == 0
     assert attempt.record()["stop"]["reason"] == "preempt"
 
 
@@ -207,7 +208,7 @@ def test_a_checkpoint_order_reaches_only_scripts_that_handle_it(
         "import signal, time\n"
         "signal.signal(signal.SIGUSR1, lambda *_: print('saved', flush=True))\n"
         "print('ready', flush=True)\n"
-        "time.sleep(60)",
+        "time.sleep(3600)",
         level=level,
     )
     deaf = make_attempt(WAITS, level=level)
@@ -233,16 +234,15 @@ def test_a_preempted_script_that_saves_when_asked_lives_until_its_checkpoint_is_
     )
     saves.start()
     saves.wait_for_line("ready")
-    order_stop(saves.folder, "preempt", 60)
+    order_stop(saves.folder, "preempt", 3600)
     saves.wait_for_line("saved")
     saves.wait_for_line("step")
     assert read_record(saves.folder.exit) is None
 
-    order_stop(saves.folder, "preempt", 60, saved=True)
+    order_stop(saves.folder, "preempt", 3600, saved=True)
 
     record = saves.finish()
     assert record["kind"] == "preempted"
-    assert record["run_s"] < 30
 
 
 def test_a_preempted_script_that_cannot_save_makes_room_at_once(make_attempt: MakeAttempt) -> None:
@@ -284,7 +284,7 @@ def test_f13_killing_the_supervisor_leaves_nobody(make_attempt: MakeAttempt) -> 
         "import subprocess, time\n"
         "subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
         "print('ready', flush=True)\n"
-        "time.sleep(60)",
+        "time.sleep(3600)",
         level=1,
     )
     supervisor = attempt.start()
@@ -329,7 +329,7 @@ def save(*_):
 signal.signal(signal.SIGTERM, save)
 worker = multiprocessing.get_context("fork").Process(target=work)
 worker.start()
-time.sleep(60)
+time.sleep(3600)
 """,
         level=level,
     )
@@ -348,7 +348,7 @@ def test_f14_without_namespaces_the_leftovers_of_a_dead_supervisor_are_found_and
     attempt = make_attempt(
         "import subprocess, time\n"
         "print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, 'ready', flush=True)\n"
-        "time.sleep(60)"
+        "time.sleep(3600)"
     )
     supervisor = attempt.start()
     attempt.wait_for_line("ready")
@@ -399,7 +399,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 if libc.ptrace(0x4206, int(sys.argv[1]), None, None):  # PTRACE_SEIZE
     sys.exit(os.strerror(ctypes.get_errno()))
 print("traced", flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
@@ -438,7 +438,7 @@ def test_f08_a_second_supervisor_does_nothing(make_attempt: MakeAttempt, level: 
     first = attempt.start()
     attempt.wait_for_line("ready")
 
-    assert attempt.start().wait(5) == 0
+    assert attempt.start().wait(PATIENCE_S) == 0
     assert first.poll() is None
     assert read_record(attempt.folder.supervisor) is not None
     assert attempt.log() == "ready\n"
@@ -459,7 +459,7 @@ def test_an_attempt_whose_supervisor_was_killed_is_not_started_again(make_attemp
     supervisor.kill()
     supervisor.wait()
 
-    assert attempt.start().wait(5) == 0
+    assert attempt.start().wait(PATIENCE_S) == 0
     assert attempt.log() == "ready\n"
 
 
@@ -498,7 +498,7 @@ def test_t16_f27_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: Mak
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    if os.fork() == 0:\n"
-        "        time.sleep(60)\n"
+        "        time.sleep(3600)\n"
         "    os._exit(0)\n"
         "os.wait()",
         level=level,
@@ -722,7 +722,7 @@ def test_a_log_without_newlines_that_its_run_ends_on_is_within_its_limit(
 @pytest.mark.slow
 def test_a_run_over_its_memory_limit_is_ended_and_told_so(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(
-        "import time\nkept = bytearray(200 << 20)\ntime.sleep(60)",
+        "import time\nkept = bytearray(200 << 20)\ntime.sleep(3600)",
         level=level,
         limits={"log_bytes": 1 << 20, "memory_bytes": 100 << 20, "open_files": None},
     )
@@ -740,7 +740,7 @@ def test_f20_a_run_that_writes_nothing_for_its_time_out_hangs_and_shows_its_stac
     make_attempt: MakeAttempt, level: int
 ) -> None:
     attempt = make_attempt(
-        "import time\ndef wait_for_nobody():\n    time.sleep(60)\nwait_for_nobody()",
+        "import time\ndef wait_for_nobody():\n    time.sleep(3600)\nwait_for_nobody()",
         level=level,
         hang_timeout_s=1.0,
     )
@@ -815,7 +815,7 @@ def test_f58_a_folder_removed_under_a_run_ends_it(make_attempt: MakeAttempt, lev
 
     attempt.folder.orders.rename(attempt.folder.root / "gone")
 
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(PATIENCE_S) == 0
     assert attempt.record()["kind"] == "infra"
     assert with_nonce(attempt.nonce) == []
 
@@ -842,5 +842,5 @@ def test_f50_the_end_is_recorded_once_the_folder_can_be_written_again(make_attem
     assert liveness(attempt.folder) is Liveness.ALIVE
     attempt.folder.exit.rmdir()
 
-    assert supervisor.wait(5) == 0
+    assert supervisor.wait(PATIENCE_S) == 0
     assert attempt.record()["kind"] == "ok"

@@ -12,7 +12,8 @@ from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.processes import children, environ
 from orchestrator.supervisor.records import read_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
-from tests.supervisor.conftest import REPOSITORY, Attempt, wait_until
+from tests.supervisor.conftest import REPOSITORY, Attempt
+from tests.waiting import wait_until
 
 MakeAttempt = Callable[..., Attempt]
 
@@ -23,7 +24,7 @@ def end(attempt: Attempt) -> None:
 
 
 def test_spawn_returns_the_supervisor_and_leaves_no_child(make_attempt: MakeAttempt, level: int) -> None:
-    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(60)", level=level)
+    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(3600)", level=level)
     before = children(os.getpid())
 
     pid = spawn(attempt.folder, python=sys.executable, secrets={"KEY": "value"})
@@ -47,7 +48,7 @@ def test_secrets_larger_than_a_pipe_arrive(make_attempt: MakeAttempt) -> None:
 
 
 def test_f08_spawning_twice_gives_the_first_supervisor(make_attempt: MakeAttempt) -> None:
-    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(3600)")
 
     first = spawn(attempt.folder, python=sys.executable, secrets={})
     second = spawn(attempt.folder, python=sys.executable, secrets={})
@@ -59,7 +60,7 @@ def test_f08_spawning_twice_gives_the_first_supervisor(make_attempt: MakeAttempt
 
 
 def test_f09_the_supervisor_outlives_the_process_that_spawned_it(make_attempt: MakeAttempt) -> None:
-    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+    attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(3600)")
     program = (
         "import os, sys, signal\nfrom pathlib import Path\n"
         "from orchestrator.supervisor.folder import AttemptFolder\nfrom orchestrator.supervisor.spawn import spawn\n"

@@ -10,14 +10,15 @@ import pytest
 from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.processes import descendants, rank_of
 from orchestrator.supervisor.records import read_record, write_record
-from tests.supervisor.conftest import Attempt, wait_until
+from tests.supervisor.conftest import Attempt
+from tests.waiting import PATIENCE_S, wait_until
 
 MakeAttempt = Callable[..., Attempt]
 TWO_RANKS = """
 import os, sys, time
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"], flush=True)
 if len(sys.argv) > 1:
-    time.sleep(60)
+    time.sleep(3600)
 """
 
 
@@ -121,7 +122,7 @@ def save(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(3600)
 """,
         ranks=2,
         level=level,
@@ -146,7 +147,7 @@ def test_a_stop_before_any_rank_runs_ends_the_sandbox_at_once(make_attempt: Make
 
     order_stop(attempt.folder, "cancel", 20)
 
-    assert supervisor.wait(3) == 0
+    assert supervisor.wait(PATIENCE_S) == 0
     assert attempt.record()["kind"] == "cancelled"
 
 
@@ -173,7 +174,7 @@ def test_a_run_of_which_only_torchrun_is_left_is_over(
 ) -> None:
     script = "import os, time\ntime.sleep(1)\n"
     if fails:
-        script += "if os.environ['RANK'] == '1': os.kill(os.getpid(), 9)\ntime.sleep(60)\n"
+        script += "if os.environ['RANK'] == '1': os.kill(os.getpid(), 9)\ntime.sleep(3600)\n"
     attempt = make_attempt(script, ranks=2, level=level)
     (attempt.work / "sitecustomize.py").write_text(SLOW_TO_SHUT_DOWN)
     launch = read_record(attempt.folder.launch)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from tests.waiting import PATIENCE_S, patience_s, wait_until
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
 ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says otherwise
@@ -78,9 +80,9 @@ class Server:
     def start(self) -> Self:
         """Start everything; returns once the agent has read the devices and REST answers."""
         if self.up is not None:
-            self.up.wait(10)
+            self.up.wait(PATIENCE_S)
         self.up = self.command("up")
-        self.wait_until(lambda: self.up_ended() or self._is_ready(), 60)
+        self.wait_until(lambda: self.up_ended() or self._is_ready())
         assert not self.up_ended(), self.logs()
         return self
 
@@ -101,7 +103,7 @@ class Server:
         """Ctrl-C; trainings go on."""
         assert self.up is not None
         self.up.send_signal(signal.SIGINT)
-        assert self.up.wait(30) == 0, self.logs()
+        assert self.up.wait(PATIENCE_S) == 0, self.logs()
 
     def leave_idle(self) -> None:
         """End every job that a test left; one that does not end when it is cancelled loses its processes."""
@@ -125,7 +127,7 @@ class Server:
         """Leave no process behind, whatever a test did."""
         self.kill_everything()
         if self.up is not None:
-            self.up.wait(10)
+            self.up.wait(PATIENCE_S)
 
     def _is_ready(self) -> bool:
         try:
@@ -137,7 +139,7 @@ class Server:
     # REST
 
     def call(
-        self, method: str, path: str, body: object = None, *, key: str = "", timeout_s: float = 20
+        self, method: str, path: str, body: object = None, *, key: str = "", timeout_s: float = 120
     ) -> tuple[int, Any]:
         """Status and parsed answer; OSError where the server does not answer.
 
@@ -196,15 +198,12 @@ class Server:
 
     # Waiting
 
-    def wait_until(self, condition: Callable[[], object], limit_s: float = 20) -> None:
-        deadline = time.monotonic() + limit_s
-        while not condition():
-            assert time.monotonic() < deadline, f"waited {limit_s} s in vain\n{self.logs()}"
-            time.sleep(0.05)
+    def wait_until(self, condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
+        wait_until(condition, limit_s, self.logs, every_s=0.05)
 
-    def wait_for_state(self, job_id: str, *states: str, limit_s: float = 30) -> dict[str, Any]:
+    def wait_for_state(self, job_id: str, *states: str, limit_s: float = PATIENCE_S) -> dict[str, Any]:
         """Wait until the job is in one of ``states``; fails at once when it ends in another."""
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + patience_s(limit_s)
         while True:
             try:
                 job = self.job(job_id)
@@ -218,11 +217,11 @@ class Server:
             )
             time.sleep(0.05)
 
-    def wait_for_end(self, job_id: str, limit_s: float = 60) -> dict[str, Any]:
+    def wait_for_end(self, job_id: str, limit_s: float = PATIENCE_S) -> dict[str, Any]:
         return self.wait_for_state(job_id, *FINAL, limit_s=limit_s)
 
     def wait_for_line(
-        self, job_id: str, text: str, *, attempt: int = 1, rank: int = 0, limit_s: float = 30
+        self, job_id: str, text: str, *, attempt: int = 1, rank: int = 0, limit_s: float = PATIENCE_S
     ) -> str:
         """Wait for a text in a rank's log; returns the log."""
         path = self.folder(job_id, attempt) / "logs" / f"rank{rank}.log"
@@ -280,7 +279,7 @@ class Server:
         """Signal a service, and wait until another one answers in its place."""
         before = self.service(name)
         kill(before if tree else before[:1], number)
-        self.wait_until(lambda: set(self.service(name)) - set(before), 20)
+        self.wait_until(lambda: set(self.service(name)) - set(before))
         return before
 
     def kill_everything(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.system.server import REPOSITORY, Server, alive, free_port
 from tests.system.trainings import assert_resumed, train
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ def manage(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=server.environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -42,7 +43,7 @@ def test_the_demo_runs_from_nothing_to_a_job_that_succeeded(tmp_path: Path) -> N
         env=environment,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=2 * PATIENCE_S,
         check=False,
     )
 
@@ -94,7 +95,6 @@ def test_f30_after_a_power_cut_all_jobs_resume_and_nothing_is_left_over(own_serv
         server.wait_for_line(job, "step 70 ")
 
     server.kill_everything()
-    began = time.monotonic()
     server.start()
 
     for job in jobs:
@@ -102,7 +102,6 @@ def test_f30_after_a_power_cut_all_jobs_resume_and_nothing_is_left_over(own_serv
         assert_resumed(server, job)
         assert server.attempts(job)[0]["exit_kind"] == "lost"
     assert server.wait_for_end(waiting)["state"] == "succeeded"
-    assert time.monotonic() - began < 60
     assert not [pid for job in jobs for pid in server.members(job)]
 
 
@@ -145,7 +144,7 @@ def test_our_processes_end_when_their_parent_is_killed(own_server: Server) -> No
 
     server.up.send_signal(signal.SIGKILL)
     names = ("web", "worker", "agent", "redis")
-    server.wait_until(lambda: not any(server.service(name) for name in names), 10)
+    server.wait_until(lambda: not any(server.service(name) for name in names))
     server.start()
 
     assert server.wait_for_end(job)["attempt_count"] == 1
@@ -182,7 +181,7 @@ def test_up_replaces_an_agent_that_hangs(own_server: Server) -> None:
     server.wait_until(lambda: _state_of(agent) == "T")
     # As it looks after a minute of that.
     (server.home / "services" / "agent.heartbeat").write_text(f"{time.monotonic_ns() - 61 * 10**9:020d}\n")
-    server.wait_until(lambda: set(server.service("agent")) - {agent}, 60)
+    server.wait_until(lambda: set(server.service("agent")) - {agent})
 
     assert alive([agent]) == []
     assert f"Ending the agent (pid {agent}, since " in (server.home / "up.log").read_text()

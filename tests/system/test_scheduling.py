@@ -149,15 +149,13 @@ def test_a_script_that_saves_only_when_asked_is_given_the_time(server: Server) -
     low = server.submit(
         script.replace("if step % 10 == 0:", "if False:"),
         gpus=8, launcher="direct", name="asked", preemptible=True, priority=40,
-        resume_args=["--resume"], grace_period_s=60,
+        resume_args=["--resume"], grace_period_s=3600,
     )  # fmt: skip
     server.wait_until(lambda: (server.job(low)["progress"]["step"] or 0) >= 5)
-    began = time.monotonic()
 
     high = server.submit(SHORT, name="high", priority=70)
 
-    assert server.wait_for_end(high)["state"] == "succeeded"
-    assert time.monotonic() - began < 50, "the grace need not be over"
+    assert server.wait_for_end(high)["state"] == "succeeded", "the grace need not be over"
     saved = int(re.findall(r"saved (\d+)", server.log(low))[-1])
     server.wait_until(lambda: "step" in server.log(low, attempt=2))
     assert int(re.findall(r"step (\d+)", server.log(low, attempt=2))[0]) == saved + 1
