@@ -10,6 +10,7 @@ from orchestrator.models import Job, JobState, SchedulerTerm
 from orchestrator.placement.booked import devices_of
 from orchestrator.placement.calendar import bookings
 from orchestrator.placement.passes import POLICY
+from orchestrator.placement.retry_keeps import retrying_jobs
 
 GRACE_S = 30.0  # between SIGTERM and the end, of a job that names no other
 LEAST_S = 60.0  # a gap that is shorter is of no use
@@ -25,6 +26,7 @@ class Keep:
         None  # jobs with a smaller time limit may start; None: no limit is short enough
     )
     pausable: bool = False  # jobs that may be stopped may start
+    retry_until: datetime | None = None  # the job was killed from outside, and goes on here by then
 
     def binds(self, username: str) -> bool:
         """Whether it keeps the device from this person."""
@@ -47,6 +49,9 @@ class Keep:
         assert self.job is not None  # noqa: S101  # the other kind has a booking
         mine = self.job.owner_id == reader_id
         name = f"your {self.job.name}" if mine else f"{self.job.name} ({self.job.owner.get_username()})"
+        if self.retry_until is not None:
+            left = words.duration((self.retry_until - now).total_seconds())
+            return f"Kept for the retry of {name}, for another {left}"
         when = words.start_range(self.job.start_earliest, self.job.start_latest, now)
         return f"Kept for {name}, {f'expected to start {when}' if when else 'when it starts is not known'}"
 
@@ -73,7 +78,7 @@ class Keep:
 def read_keeps(now: datetime) -> Mapping[str, list[Keep]]:
     """Everything that keeps each device now, by device; the narrowest first."""
     found: dict[str, list[Keep]] = {}
-    for device_id, keep in (*_for_jobs(now), *_for_bookings(now)):
+    for device_id, keep in (*_for_retries(now), *_for_jobs(now), *_for_bookings(now)):
         found.setdefault(device_id, []).append(keep)
     for keeps in found.values():
         keeps.sort(key=lambda keep: (keep.pausable, keep.shorter_than_s or 0.0))
@@ -99,6 +104,12 @@ def _for_jobs(now: datetime) -> Iterator[tuple[str, Keep]]:
             pausable=open_until is not None and POLICY.by_remaining and POLICY.quantum_restarts == 0,
         )
         yield from ((device_id, keep) for device_id in each["devices"])
+
+
+def _for_retries(now: datetime) -> Iterator[tuple[str, Keep]]:
+    for job, device_ids in retrying_jobs(now):
+        keep = Keep(job=job, retry_until=job.devices_kept_until)
+        yield from ((device_id, keep) for device_id in device_ids)
 
 
 def _for_bookings(now: datetime) -> Iterator[tuple[str, Keep]]:

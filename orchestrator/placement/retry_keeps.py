@@ -17,26 +17,36 @@ def kept_devices(jobs: Iterable[Job], now: datetime) -> tuple[scheduling.Keep, .
         jobs: those in the queue; the ones that wait for the end of their back-off are read here.
     """
     waiting = [job for job in jobs if job.state == JobState.QUEUED]
-    resting = Job.objects.filter(state=JobState.BACKOFF, devices_kept_until__gt=now).select_related("owner")
-    found = {
-        job.pk: job for job in (*waiting, *resting) if job.devices_kept_until and job.devices_kept_until > now
-    }
-    if not found:
-        return ()
-    devices: dict[object, list[str]] = defaultdict(list)
-    last = Lease.objects.filter(attempt__job__in=found, attempt__number=F("attempt__job__attempt_count"))
-    for job_id, device_id in last.order_by("rank").values_list("attempt__job_id", "device_id"):
-        devices[job_id].append(device_id)
     return tuple(
         scheduling.Keep(
-            job_id=str(pk),
+            job_id=str(job.pk),
             owner=job.owner.get_username(),
             pool=job.pool_id,
-            device_ids=tuple(dict.fromkeys(devices[pk])),
+            device_ids=device_ids,
             until=job.devices_kept_until.timestamp(),
             name=job.name,
             priority=job.priority,
         )
-        for pk, job in found.items()
-        if devices[pk] and job.devices_kept_until is not None
+        for job, device_ids in _with_devices([*waiting, *_read(now, JobState.BACKOFF)], now)
+        if job.devices_kept_until is not None
     )
+
+
+def retrying_jobs(now: datetime) -> list[tuple[Job, tuple[str, ...]]]:
+    """Every job whose devices are kept for its retry, with their ids."""
+    return _with_devices(_read(now, JobState.BACKOFF, JobState.QUEUED), now)
+
+
+def _read(now: datetime, *states: JobState) -> list[Job]:
+    return list(Job.objects.filter(state__in=states, devices_kept_until__gt=now).select_related("owner"))
+
+
+def _with_devices(jobs: Iterable[Job], now: datetime) -> list[tuple[Job, tuple[str, ...]]]:
+    found = {job.pk: job for job in jobs if job.devices_kept_until and job.devices_kept_until > now}
+    if not found:
+        return []
+    devices: dict[object, list[str]] = defaultdict(list)
+    last = Lease.objects.filter(attempt__job__in=found, attempt__number=F("attempt__job__attempt_count"))
+    for job_id, device_id in last.order_by("rank").values_list("attempt__job_id", "device_id"):
+        devices[job_id].append(device_id)
+    return [(job, tuple(dict.fromkeys(devices[pk]))) for pk, job in found.items() if devices[pk]]

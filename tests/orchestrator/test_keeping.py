@@ -10,6 +10,7 @@ from django.utils import timezone
 from orchestrator import lifecycle, placement
 from orchestrator.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, ExitKind, Job, JobState, Lease
+from orchestrator.placement.keeps import read_keeps
 from tests.orchestrator.invariants import check_invariants
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
@@ -132,3 +133,15 @@ def test_a_job_that_waits_long_for_its_next_attempt_gives_its_devices_away(make_
     job = end(attempt)
 
     assert (job.state, job.devices_kept_until) == (JobState.BACKOFF, None)
+
+
+def test_pages_and_lists_say_for_whose_retry_a_free_device_is_kept(make_attempt, make_device, bob):
+    job = end(make_attempt(state=JobState.RUNNING, devices=[make_device(0)]))
+
+    (keep,) = read_keeps(timezone.now())["sim-0"]
+
+    said = keep.sentence(bob.pk, timezone.now())
+    assert said.startswith(f"Kept for the retry of {job.name} (ada), for another ")
+    assert keep.open_to == "takes no other job"
+    lifecycle.cancel(job, by="ada")
+    assert read_keeps(timezone.now()) == {}
