@@ -107,10 +107,11 @@ class Services:
         check_port(self.environment)
         if self.environment.own_redis:
             self._start_redis()
-        self._wait("Redis", self._redis_answers, 10)
+        # Our own is slow only where the machine is: it ends where it cannot start.
+        self._wait("Redis", self._redis_answers, 60 if self.environment.own_redis else 10)
         self.start_runner()
         self._start_one(Service("web", web_command(self.environment)))
-        self._wait("The web server", self._web_answers, 60)
+        self._wait("The web server", self._web_answers, 180)
 
     def _end_leftovers(self) -> None:
         home = self.environment.home
