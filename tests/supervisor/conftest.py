@@ -15,7 +15,8 @@ from orchestrator.supervisor import sandbox
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.liveness import end_leftovers
 from orchestrator.supervisor.records import read_record, write_record
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S
+from tests.waiting import wait_until as wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = REPOSITORY / "orchestrator/supervisor/__main__.py"

@@ -5,8 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-PATIENCE_S = 600
-"""The longest wait for what must come: on a busy machine everything takes its time, and only a failure takes this."""
+from tests import waiting
+
+PATIENCE_S = 2 * waiting.PATIENCE_S
+"""The longest wait for ranks, each of which loads torch on a busy machine; only a failure takes this."""
 REPOSITORY = Path(__file__).parents[2]
 
 
