@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("orchestrator", "0012_walls_of_sandboxes")]
+    dependencies: ClassVar = [("orchestrator", "0013_unit_of_progress")]
 
     operations: ClassVar = [
         migrations.AddField(
