@@ -1,6 +1,7 @@
 """What people do with a job's checkpoints: order one, fetch one, delete one."""
 
 from contextlib import suppress
+from pathlib import Path
 
 from django.conf import settings
 
@@ -52,6 +53,37 @@ def on_disk(checkpoint: Checkpoint) -> Generation:
         if generation.name == checkpoint.name:
             return generation
     raise NotFound(f"The {checkpoint.name} is not on disk any more.")
+
+
+def listed(job: Job) -> list[tuple[Checkpoint, Generation | None]]:
+    """The checkpoints of a job, oldest first, with what is on disk of each."""
+    there = {kept.name: kept for kept in GenerationStore(settings.HOME.job(job.pk)).list()}
+    rows = Checkpoint.objects.filter(job=job).order_by("created_at", "pk")
+    return [(row, there.get(row.name)) for row in rows]
+
+
+def called(generation: Generation | None) -> str:
+    """The file or folder that the script knows a checkpoint by; empty for what is no longer there."""
+    if generation is None:
+        return ""
+    if generation.source == "library":
+        return generation.folder.name
+    path = generation.resume or generation.own_files[0].path
+    is_folder = all(file.path != path for file in generation.files)
+    return path.removeprefix("checkpoints/").removeprefix("work/") + ("/" if is_folder else "")
+
+
+def file_of(checkpoint: Checkpoint, path: str) -> tuple[Path, str]:
+    """The folder that a checkpoint is kept in, and where in it one of its files lies.
+
+    Raises:
+        NotFound: the checkpoint has no such file, or is not on disk any more.
+    """
+    generation = on_disk(checkpoint)
+    for file in generation.files:
+        if file.path == path:
+            return generation.folder, file.kept
+    raise NotFound(f"The {checkpoint.name} has no file {path[:200]!r}.")
 
 
 def remove(job: Job, checkpoint: Checkpoint, *, by: str) -> None:

@@ -30,7 +30,8 @@ from orchestrator.store.checkpoints import GenerationStore
 
 LONGEST_TURN_S = 5.0
 _turn = threading.Lock()
-CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s"})
+CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s", "checkpoint_glob"})
+NO_COLUMNS = frozenset({"checkpoint_glob"})  # in spec_fields alone
 NOT_KEPT = frozenset({"source", "array"})
 RESOLVED = ("datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 
@@ -287,7 +288,7 @@ def retry(
 
 @again_when_undone
 def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
-    """Change what may be changed after the submit: name, tags, priority, time limit.
+    """Change what may be changed after the submit: name, tags, priority, time limit, files to keep.
 
     Raises:
         Malformed: another field, or a wrong value.
@@ -309,12 +310,13 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
         spec = parse_spec({**job.spec_fields, **changes})
         if "priority" in changes:
             rights.check_priority(user, job.pool_id, spec.priority)
-        columns: dict[str, Any] = {name: getattr(spec, name) for name in changes}
+        values: dict[str, Any] = {name: getattr(spec, name) for name in changes}
+        columns = {name: values[name] for name in values.keys() - NO_COLUMNS}
         if columns.get("name", "") is None:
             raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
         kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
         Job.objects.filter(pk=job.pk).update(spec_fields=kept, **columns)
-        said = ", ".join(_say_change(name, value) for name, value in columns.items())
+        said = ", ".join(_say_change(name, value) for name, value in values.items())
         lifecycle.remark(job, f"{said[:1].upper()}{said[1:]}.", actor=user.get_username())
         if not job.is_final:
             lifecycle.queue_errand(job, Errand.SCHEDULE)

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard import remedies, rows, wall
 from dashboard.comparison import device_s_of
 from dashboard.signing_in import signed_in
-from orchestrator import steering, training_plans, words
+from orchestrator import checkpoints, steering, submission, training_plans, words
 from orchestrator.access import audit, rights
 from orchestrator.api.downloads import list_files
 from orchestrator.charts import in_order
@@ -31,7 +31,7 @@ from orchestrator.models import (
     JobEvent,
     JobState,
 )
-from orchestrator.store import logs
+from orchestrator.store import beside, logs
 
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
@@ -76,7 +76,9 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
             (name, words.value(rows.recorded(found.last_values[name])))
             for name in in_order(found.last_values)
         ],
-        "checkpoints": list(Checkpoint.objects.filter(job=found).order_by("-created_at")[:20]),
+        "checkpoints": kept_checkpoints(found),
+        "unkept": beside.read_unkept(settings.HOME.job(found.pk), found.spec_fields.get("checkpoint_glob")),
+        "may_steer": rights.may_steer(signed_in(request), found),
         "files": output_files(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
         "command": " ".join([found.spec_fields.get("entrypoint", ""), *found.spec_fields.get("args", [])]),
@@ -93,6 +95,21 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         },
     }
     return render(request, "dashboard/job.html", context)
+
+
+def kept_checkpoints(found: Job) -> list[dict[str, Any]]:
+    """The newest checkpoints with what their script calls them, newest first."""
+    return [
+        {
+            "row": row,
+            "called": checkpoints.called(kept),
+            "files": [
+                {"path": file.path, "name": file.path.rpartition("/")[2], "size": file.size_bytes}
+                for file in (kept.files[:MOST_FILES] if kept else ())
+            ],
+        }
+        for row, kept in reversed(checkpoints.listed(found)[-20:])
+    ]
 
 
 def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:
@@ -263,6 +280,16 @@ def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
     ), "Asked for a checkpoint; it appears in the list when it is verified."
 
 
+def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
+    """Keep files that the job writes outside its checkpoint folder, from now on."""
+    glob = beside.added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
+    changed = submission.update(signed_in(request), job, {"checkpoint_glob": glob})
+    steering.note(
+        signed_in(request), job, "job.changed", "Changed checkpoint_glob.", address=audit.address_of(request)
+    )
+    return changed, f"Checkpoints that {glob} names are kept from now on."
+
+
 def _retry(request: HttpRequest, job: Job) -> tuple[Job, str]:
     made = steering.retry(signed_in(request), job, address=audit.address_of(request))
     return made, f"Submitted again as {made.name} #{made.short_id}."
@@ -293,4 +320,5 @@ ACTIONS: dict[str, Act] = {
     "checkpoint": _checkpoint,
     "retry": _retry,
     "resume": _resume,
+    "keep-files": _keep_files,
 }

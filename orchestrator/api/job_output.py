@@ -20,14 +20,14 @@ from orchestrator.api.downloads import list_files, moment, open_beneath, send_fi
 from orchestrator.api.finding import find_job
 from orchestrator.api.job_view import finite_values, show_checkpoint
 from orchestrator.api.moments import read_seconds
-from orchestrator.api.paging import Page, whole
-from orchestrator.api.schemas import CheckpointOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
+from orchestrator.api.paging import whole
+from orchestrator.api.schemas import CheckpointsOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
 from orchestrator.charts import chart_groups
 from orchestrator.exceptions import NotFound
 from orchestrator.log_reads import read_in_turn
 from orchestrator.metrics_csv import write_points
-from orchestrator.models import Attempt, Checkpoint, Job
-from orchestrator.store import log_lines, log_search, logs, series
+from orchestrator.models import Attempt, Job
+from orchestrator.store import beside, log_lines, log_search, logs, series
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.log_lines import MOST_LINES
 from orchestrator.store.log_search import LONGEST_QUERY
@@ -224,12 +224,20 @@ def download_job_metrics(request: ApiRequest, job_id: str, chosen: Query[MetricN
     return send_made(request, write_points(blocks), f"{job.short_id}-metrics.csv", "text/csv; charset=utf-8")
 
 
-@router.get("/{job_id}/checkpoints", response=Page[CheckpointOut])
+@router.get("/{job_id}/checkpoints", response=CheckpointsOut)
 def list_checkpoints(request: ApiRequest, job_id: str) -> object:
     """Checkpoints that are kept, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    rows = Checkpoint.objects.filter(job=job).order_by("created_at", "pk")
-    return whole([show_checkpoint(each, request.path) for each in rows])
+    listed = checkpoints.listed(job)
+    newest = {row.step: row.pk for row, _ in listed}  # a step finds the newest checkpoint of it
+    shown = [
+        show_checkpoint(row, kept, request.path, by_name=newest[row.step] != row.pk) for row, kept in listed
+    ]
+    unkept = beside.read_unkept(_folder(job), job.spec_fields.get("checkpoint_glob"))
+    return {
+        **whole(shown),
+        "unkept": [{"path": each.path, "times": each.times, "glob": each.glob} for each in unkept],
+    }
 
 
 @router.get(
@@ -242,6 +250,17 @@ def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
     generation = checkpoints.on_disk(checkpoint)
     called = {file.kept: file.path for file in generation.files}
     return send_tar(request, generation.folder, f"{job.short_id}-{step}", called)
+
+
+@router.get(
+    "/{job_id}/checkpoints/{step}/files/{filepath:path}",
+    openapi_extra={"responses": {200: {"content": {"application/octet-stream": {}}}}},
+)
+def download_checkpoint_file(request: ApiRequest, job_id: str, step: str, path: str) -> object:
+    """One file of a checkpoint, as an attachment."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    folder, kept = checkpoints.file_of(checkpoints.find(job, step), path)
+    return send_file(request, open_beneath(folder, kept), path)
 
 
 @router.delete("/{job_id}/checkpoints/{step}", response={204: None})

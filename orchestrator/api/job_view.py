@@ -11,7 +11,7 @@ from django.db.models import F, Prefetch, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from orchestrator import isolation, training_plans, waiting, words
+from orchestrator import checkpoints, isolation, training_plans, waiting, words
 from orchestrator.access import rights
 from orchestrator.models import (
     WAITING_STATES,
@@ -25,6 +25,7 @@ from orchestrator.models import (
     Lease,
 )
 from orchestrator.spec import JobSpec
+from orchestrator.store.manifest import Generation
 
 # Rows written before a field existed show its default.
 _SPEC_DEFAULTS: Mapping[str, Any] = JobSpec().model_dump()
@@ -50,6 +51,7 @@ _SPEC_FIELDS = (
     "python",
     "launcher",
 )
+MOST_CHECKPOINT_FILES = 200
 _LINKS = ("explain", "events", "attempts", "logs", "metrics", "checkpoints", "files")
 
 
@@ -147,15 +149,35 @@ def show_event(event: JobEvent) -> dict[str, Any]:
     }
 
 
-def show_checkpoint(checkpoint: Checkpoint, address: str) -> dict[str, Any]:
+def show_checkpoint(
+    checkpoint: Checkpoint, kept: Generation | None, address: str, *, by_name: bool
+) -> dict[str, Any]:
+    """A checkpoint as ``CheckpointOut`` has it.
+
+    Args:
+        kept: what is on disk of it.
+        by_name: another checkpoint of the same step is newer, so the address has to name this one.
+    """
+    named = f"{address}/{quote(checkpoint.name)}"
+    files = kept.files[:MOST_CHECKPOINT_FILES] if kept else ()
     return {
+        "path": checkpoints.called(kept),
+        "file_count": len(kept.files) if kept else 0,
+        "files": [
+            {
+                "path": file.path,
+                "size_bytes": file.size_bytes,
+                "download": f"{named}/files/{quote(file.path)}",
+            }
+            for file in files
+        ],
         "name": checkpoint.name,
         "step": checkpoint.step,
         "attempt": checkpoint.attempt_number,
         "source": checkpoint.source,
         "size_bytes": checkpoint.size_bytes,
         "created_at": checkpoint.created_at,
-        "download": f"{address}/{quote(checkpoint.name) if checkpoint.step is None else checkpoint.step}",
+        "download": named if by_name or checkpoint.step is None else f"{address}/{checkpoint.step}",
     }
 
 

@@ -108,7 +108,7 @@ def get_job(request: ApiRequest, job_id: str) -> object:
     },
 )
 def change_job(request: ApiRequest, job_id: str) -> object:
-    """Change name, tags, priority or time limit."""
+    """Change name, tags, priority, time limit or checkpoint_glob."""
     job = find_job(Job.objects.all(), request.user, job_id)
     changes = read_object(request.body)
     if not changes:

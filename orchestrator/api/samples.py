@@ -78,11 +78,16 @@ SAMPLES = {
     "list_attempts": Sample(None, None, 'berth.job("4f2a91c3").attempts()'),
     "read_job_log": Sample(None, "berth logs 4f2a91c3", 'berth.job("4f2a91c3").log(rank=0)'),
     "read_job_metrics": Sample(None, "berth watch 4f2a91c3", 'berth.job("4f2a91c3").metrics()'),
-    "list_checkpoints": Sample(None, None, 'berth.job("4f2a91c3").checkpoints()'),
+    "list_checkpoints": Sample(None, "berth checkpoints 4f2a91c3", 'berth.job("4f2a91c3").checkpoints()'),
     "download_checkpoint": Sample(
         None,
         "berth pull 4f2a91c3 --checkpoint latest",
         'berth.job("4f2a91c3").fetch_checkpoint("latest", Path("latest.tar"))',
+    ),
+    "download_checkpoint_file": Sample(
+        None,
+        "berth pull 4f2a91c3 step_5000.pt --checkpoint 5000",
+        'berth.job("4f2a91c3").fetch_checkpoint_file(5000, "checkpoints/step_5000.pt", Path("step_5000.pt"))',
     ),
     "list_job_files": Sample(None, None, 'berth.job("4f2a91c3").files()'),
     "download_job_file": Sample(

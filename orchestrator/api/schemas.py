@@ -258,6 +258,7 @@ class JobChanges(Body):
     tags: list[StrictStr] | None = None
     priority: StrictInt | None = None
     time_limit_s: Seconds | None = None
+    checkpoint_glob: StrictStr | None = None
 
 
 class MoveIn(Body):
@@ -280,6 +281,12 @@ class EventsOut(Page[EventOut]):
     next_after: int = Field(description="give this as ?after= to read on")
 
 
+class CheckpointFileOut(BaseModel):
+    path: str = Field(description="in the job's folder")
+    size_bytes: int
+    download: str
+
+
 class CheckpointOut(BaseModel):
     name: str
     step: int | None
@@ -288,6 +295,19 @@ class CheckpointOut(BaseModel):
     size_bytes: int
     created_at: datetime
     download: str
+    path: str = Field(description="as its script calls it: a file, or a folder with a slash at its end")
+    file_count: int
+    files: list[CheckpointFileOut] = Field(description="the first 200, and those that lay beside it")
+
+
+class UnkeptOut(BaseModel):
+    path: str = Field(description="in the working folder")
+    times: int = Field(description="how often it was written")
+    glob: str = Field(description="add it to checkpoint_glob to keep it")
+
+
+class CheckpointsOut(Page[CheckpointOut]):
+    unkept: list[UnkeptOut] = Field(description="what looks like checkpoints and is not kept")
 
 
 class FileOut(BaseModel):

@@ -190,6 +190,11 @@ class Event(Record):
     reason: str
 
 
+class CheckpointFile(Record):
+    path: str
+    size_bytes: int
+
+
 class Checkpoint(Record):
     name: str
     step: int | None
@@ -197,6 +202,10 @@ class Checkpoint(Record):
     source: str
     size_bytes: int
     created_at: datetime
+    path: str  # as its script calls it; a folder has a slash at its end
+    file_count: int
+    files: list[CheckpointFile]
+    _parts = {"files": CheckpointFile}
 
 
 class OutputFile(Record):
@@ -621,6 +630,16 @@ class Job(Record):
     def fetch_checkpoint(self, step: int | str, to: Path) -> Path:
         """Download a checkpoint, by step or name, with its manifest as a tar archive."""
         return self.berth.download(self._path(f"checkpoints/{quote(str(step), safe='')}"), to)
+
+    def fetch_checkpoint_file(self, step: int | str, path: str, to: Path) -> Path:
+        """Download one file of a checkpoint; ``to`` is there whole or not at all."""
+        return self.berth.download(
+            self._path(f"checkpoints/{quote(str(step), safe='')}/files/{quote(path)}"), to
+        )
+
+    def unkept(self) -> list[dict[str, Any]]:
+        """What looks like checkpoints and is not kept: path, times, and the glob that would keep it."""
+        return list(self.berth.get(self._path("checkpoints")).get("unkept") or [])
 
     def _act(self, verb: str) -> Self:
         self.json = self.berth.send("POST", self._path(verb)).json()

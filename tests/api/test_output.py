@@ -13,6 +13,7 @@ from django.test import AsyncClient
 from orchestrator.access import tokens
 from orchestrator.agent.follow import Follower
 from orchestrator.models import Checkpoint, JobState
+from orchestrator.store.beside import Beside, write_unkept
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.metrics import MetricWriter, points_of
 
@@ -337,6 +338,42 @@ def test_a_checkpoint_is_downloaded_with_its_manifest(checkpoint, ran, client_of
         contents = {member.name: (archive.extractfile(member) or io.BytesIO()).read() for member in archive}
     assert sorted(contents) == ["checkpoints/ckpt.bin", "manifest.json"]
     assert contents["checkpoints/ckpt.bin"] == b"weights"
+
+
+def test_a_checkpoints_files_are_listed_by_name_and_downloaded_one_by_one(
+    checkpoint, ran, client_of, ada, bob
+):
+    [listed] = client_of(ada).send("GET", f"/jobs/{ran.pk}/checkpoints").json()["results"]
+
+    assert (listed["path"], listed["file_count"]) == ("ckpt.bin", 1)
+    [file] = listed["files"]
+    assert (file["path"], file["size_bytes"]) == ("checkpoints/ckpt.bin", 7)
+    answer = client_of(ada).get(file["download"])
+    assert content(answer) == b"weights"
+    assert "''ckpt.bin" in answer["Content-Disposition"]
+    assert client_of(bob).get(file["download"]).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["manifest.json", "0000", "checkpoints/other.bin", "../1/manifest.json"])
+def test_nothing_but_a_checkpoints_own_files_is_sent(path, checkpoint, ran, client_of, ada):
+    address = f"/jobs/{ran.pk}/checkpoints/200/files/{path}"
+
+    assert client_of(ada).send("GET", address).status_code == 404
+
+
+def test_what_is_not_kept_is_listed_until_a_pattern_names_it(ran, home, client_of, ada, bob):
+    home.job(ran.pk).root.mkdir(parents=True, exist_ok=True)
+    write_unkept(home.job(ran.pk), [Beside("out/*.pt", "out/ckpt.pt", 15)])
+    client = client_of(ada)
+
+    assert client.send("GET", f"/jobs/{ran.pk}/checkpoints").json()["unkept"] == [
+        {"path": "out/ckpt.pt", "times": 15, "glob": "out/*.pt"}
+    ]
+    assert client_of(bob).send("PATCH", f"/jobs/{ran.pk}", {"checkpoint_glob": "x"}).status_code == 404
+    changed = client.send("PATCH", f"/jobs/{ran.pk}", {"checkpoint_glob": "out/*.pt"}).json()
+    assert changed["checkpoint_glob"] == "out/*.pt"
+    assert client.send("GET", f"/jobs/{ran.pk}/checkpoints").json()["unkept"] == []
+    assert client.send("PATCH", f"/jobs/{ran.pk}", {"checkpoint_glob": "../x"}).status_code == 400
 
 
 def test_a_checkpoint_is_deleted_for_good(checkpoint, ran, home, client_of, ada):

@@ -7,6 +7,7 @@ from django.urls import reverse
 
 from orchestrator.access import tokens
 from orchestrator.models import Job, JobState, Token
+from orchestrator.store.beside import Beside, write_unkept
 
 
 def test_cancelling_a_queued_job_ends_it(reader, ada, make_job):
@@ -72,6 +73,24 @@ def test_a_page_offers_what_is_legal_in_the_state(reader, ada, make_job, state, 
     html = reader(ada).get(reverse("job", args=[make_job(state=state).pk])).content.decode()
 
     assert set(re.findall(r'data-action="(\w+)"', html)) == offered
+
+
+def test_one_click_keeps_what_a_job_writes_elsewhere_from_now_on(reader, ada, bob, make_attempt, home):
+    job = make_attempt(state=JobState.RUNNING).job
+    home.job(job.pk).root.mkdir(parents=True, exist_ok=True)
+    write_unkept(home.job(job.pk), [Beside("out/*.pt", "out/ckpt.pt", 15)])
+    browser, address = reader(ada), reverse("job", args=[job.pk])
+    html = browser.get(address).content.decode()
+    assert "was written 15 times outside the checkpoint folder and is not kept" in html
+    act = reverse("job-act", args=[job.pk, "keep-files"])
+    assert f'action="{act}"' in html
+
+    assert reader(bob).post(act, {"glob": "out/*.pt"}).status_code == 404
+    browser.post(act, {"glob": "out/*.pt"})
+
+    job.refresh_from_db()
+    assert job.spec_fields["checkpoint_glob"] == "out/*.pt"
+    assert "is not kept" not in browser.get(address).content.decode()
 
 
 def test_a_token_is_shown_once_and_works(reader, ada):
