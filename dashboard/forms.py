@@ -50,6 +50,12 @@ MORE = (
         "Where the script writes them elsewhere.",
         placeholder="out/*.pt",
     ),
+    Field(
+        "grace_period_s",
+        "Time to save, seconds",
+        "Between SIGTERM and SIGKILL. Empty: 30.",
+        "number",
+    ),
     Field("tags", "Tags", "Separated by commas."),
     Field("not_before", "Start not before", "UTC. Empty: at once.", placeholder="2026-11-22 07:00"),
     Field(
@@ -73,7 +79,9 @@ MORE = (
     ),
 )
 FIELDS = (*MAIN, *MORE)
+FRACTIONS = ("gpu_memory_gib", "memory_gib", "grace_period_s")
 WHOLE_NUMBERS = frozenset({"gpus", "cpus", "priority", "max_retries", "total_steps"})
+DEFAULT_GRACE_S = 30
 DEFAULTS = {"priority": "50", "max_retries": "3", "gpus": "1"}
 MOST_TEXT = 100_000
 _ZONE = re.compile(r"([Zz]|[+-]\d\d:\d\d)$")
@@ -94,7 +102,7 @@ def read_fields(
     for name in ("name", "entrypoint", "pool", "checkpoint_glob"):
         if text := posted.get(name, "").strip():
             job[name] = text
-    for name in ("gpus", "cpus", "priority", "max_retries", "total_steps", "gpu_memory_gib", "memory_gib"):
+    for name in ("gpus", "cpus", "priority", "max_retries", "total_steps", *FRACTIONS):
         _read(job, errors, name, posted.get(name, ""), whole=name in WHOLE_NUMBERS)
     hours: dict[str, Any] = {}
     _read(hours, errors, "time_limit_h", posted.get("time_limit_h", ""), whole=False)
@@ -172,6 +180,8 @@ def fields_of(spec: Mapping[str, Any]) -> dict[str, str]:
         )
         if spec.get(name) is not None
     }
+    if spec.get("grace_period_s", DEFAULT_GRACE_S) != DEFAULT_GRACE_S:
+        texts["grace_period_s"] = f"{spec['grace_period_s']:g}"
     for name in ("args", "resume_args"):
         texts[name] = shlex.join(spec.get(name) or [])
     texts["tags"] = ", ".join(spec.get("tags") or [])

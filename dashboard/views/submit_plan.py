@@ -82,6 +82,8 @@ def as_command(data: Mapping[str, Any], file_name: str) -> str:
             parts += [option, f"{data[name]:g}" if isinstance(data[name], float) else str(data[name])]
     if limit_s := data.get("time_limit_s"):
         parts += ["--time-limit", f"{limit_s / 60:g}m"]
+    if (grace_s := data.get("grace_period_s")) is not None:
+        parts += ["--grace-period", f"{grace_s:g}s"]
     for name, option in (("datasets", "--data"), ("tags", "--tag")):
         for each in data.get(name, []):
             parts += [option, each]
@@ -111,5 +113,6 @@ _OPTIONS = {
     "total_steps": "--steps",
     "cpus": "--cpus",
     "memory_gib": "--ram",
+    "checkpoint_glob": "--checkpoint-glob",
 }
 _DEFAULTS = {"gpus": 1, "pool": "default", "priority": 50, "max_retries": 3}

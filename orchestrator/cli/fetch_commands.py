@@ -20,7 +20,9 @@ def pull(
     to: Annotated[Path | None, typer.Option("--to", help="folder; default: one named after the job")] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", "-c", metavar="STEP", help="a checkpoint, or latest, as .tar"),
+        typer.Option(
+            "--checkpoint", "-c", metavar="STEP", help="a checkpoint or latest: as .tar, or its files"
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace files that are here and differ")] = False,
     as_json: Json = False,
@@ -31,7 +33,7 @@ def pull(
 
     chosen = newest_running(connect(), job)
     if checkpoint is not None:
-        fetched = [pulling.pull_checkpoint(chosen, checkpoint, to)]
+        fetched = pulling.pull_checkpoint(chosen, checkpoint, files or [], to)
     else:
         fetched = pulling.pull_files(chosen, files or [], to, overwrite=force)
     if as_json:
@@ -39,6 +41,26 @@ def pull(
     else:
         for path in fetched:
             typer.echo(path)
+
+
+@commands.command(rich_help_panel="Fetch")
+def checkpoints(job: JobId = None, as_json: Json = False) -> None:
+    """The checkpoints that are kept of a job, with their files."""
+    from orchestrator.cli.choosing import connect, newest_running
+
+    chosen = newest_running(connect(), job)
+    kept = chosen.checkpoints()
+    if as_json:
+        show_json([each.json for each in kept])
+        return
+    from orchestrator.cli.pulling import checkpoint_table, say_unkept
+    from orchestrator.cli.tables import terminal
+
+    if kept:
+        terminal().print(checkpoint_table(kept))
+    else:
+        remark("No checkpoints are kept.")
+    say_unkept(chosen)
 
 
 @data_app.callback()

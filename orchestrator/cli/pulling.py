@@ -1,12 +1,18 @@
 """berth pull: the files that a job wrote, into a folder of their own."""
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from rich.table import Table
+from rich.text import Text
+
 from orchestrator import words
 from orchestrator.cli.printing import remark, safe
-from orchestrator.cli.tables import job_line
+from orchestrator.cli.tables import grid, job_line
 from orchestrator.client import BerthError, Checkpoint, Job, NotFound, OutputFile
+
+MOST_NAMED = 10  # of a checkpoint's files in a sentence
 
 
 def pull_files(job: Job, patterns: list[str], folder: Path | None, *, overwrite: bool) -> list[Path]:
@@ -33,15 +39,67 @@ def pull_files(job: Job, patterns: list[str], folder: Path | None, *, overwrite:
     return fetched
 
 
-def pull_checkpoint(job: Job, wanted: str, folder: Path | None) -> Path:
-    """Download one checkpoint, by step or name, or ``latest``, as a tar archive."""
+def pull_checkpoint(job: Job, wanted: str, patterns: list[str], folder: Path | None) -> list[Path]:
+    """Download one checkpoint, by step or name, or ``latest``: as a tar archive, or the files that patterns name.
+
+    Raises:
+        NotFound: the job has no such checkpoint, or the checkpoint no such file.
+    """
     kept = job.checkpoints()
     if not kept:
         raise NotFound(f"{job_line(job)} has no checkpoints.")
     chosen = kept[-1] if wanted == "latest" else _find(job, kept, wanted)
+    if patterns:
+        return _pull_checkpoint_files(job, chosen, patterns, folder or Path())
     to = (folder or Path()) / f"{_folder_name(job)}-{_label(chosen)}.tar"
     remark(f"checkpoint {_label(chosen)}  {words.size(chosen.size_bytes)}")
-    return job.fetch_checkpoint(_label(chosen), to)
+    return [job.fetch_checkpoint(chosen.name, to)]
+
+
+def _pull_checkpoint_files(job: Job, chosen: Checkpoint, patterns: list[str], folder: Path) -> list[Path]:
+    meant = [
+        each
+        for each in chosen.files
+        if _is_meant(each.path, patterns) or _is_meant(_name(each.path), patterns)
+    ]
+    if not meant:
+        known = ", ".join(safe(_name(each.path)) for each in chosen.files[:MOST_NAMED])
+        raise NotFound(f"Checkpoint {_label(chosen)} has no file {' or '.join(patterns)}; it has {known}.")
+    targets = [(each, _target(folder, _name(each.path))) for each in meant]
+    if present := [str(to) for _, to in targets if to.exists()]:
+        raise BerthError(f"{present[0]} is here already; move it away, or choose another folder with --to.")
+    fetched = []
+    for each, to in targets:
+        remark(f"{safe(each.path)}  {words.size(each.size_bytes)}")
+        fetched.append(job.fetch_checkpoint_file(chosen.name, each.path, to))
+    return fetched
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def checkpoint_table(kept: Sequence[Checkpoint]) -> Table:
+    table = grid("step", "file", "files", "size", "attempt", "name")
+    for each in kept:
+        table.add_row(
+            "" if each.step is None else f"{each.step:,}",
+            Text(safe(each.path)),
+            str(each.file_count),
+            words.size(each.size_bytes),
+            str(each.attempt),
+            each.name,
+        )
+    return table
+
+
+def say_unkept(job: Job) -> None:
+    """Point out what looks like checkpoints and is not kept."""
+    for each in job.unkept():
+        remark(
+            f"{safe(each['path'])} was written {words.plural(each['times'], 'time')} outside the checkpoint folder "
+            f"and is not kept; add --checkpoint-glob '{safe(each['glob'])}'"
+        )
 
 
 def _find(job: Job, kept: list[Checkpoint], wanted: str) -> Checkpoint:

@@ -53,6 +53,16 @@ def run(
     resume_args: Annotated[
         str | None, typer.Option(help='added from the second attempt on: "--resume {checkpoint}"')
     ] = None,
+    checkpoint_glob: Annotated[
+        list[str] | None,
+        typer.Option(metavar="'out/*.pt'", help="checkpoints that the script writes elsewhere"),
+    ] = None,
+    grace_period: Annotated[
+        str | None, typer.Option(metavar="30s", help="time to save between SIGTERM and SIGKILL")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart/--no-restart", help="begin again if all checkpoints are damaged")
+    ] = True,
     steps: Annotated[int | None, typer.Option(help="how many there are in all, for the progress")] = None,
     min_gpus: Annotated[
         int | None, typer.Option(help="goes on with so few where the pool has no more that work")
@@ -94,6 +104,9 @@ def run(
     more = {
         "entrypoint": entrypoint,
         "resume_args": None if resume_args is None else shlex.split(resume_args),
+        "checkpoint_glob": ", ".join(checkpoint_glob) if checkpoint_glob else None,
+        "grace_period_s": None if grace_period is None else duration_s(grace_period),
+        "begin_anew": None if restart else False,
         "total_steps": steps,
         "min_gpus": min_gpus,
         "hang_timeout_s": None if hang_timeout is None else duration_s(hang_timeout),

@@ -82,11 +82,12 @@ def test_the_command_says_all_that_the_form_says():
     job = {
         "gpus": 1, "priority": 50, "gpu_memory_gib": 20.0, "datasets": ["words@1"], "env": {"A": "b c"},
         "depends_on": ["8c2f01d4", {"job": "77b0e3aa", "when": "any"}], "tags": ["paper"], "preemptible": True,
+        "checkpoint_glob": "out/*.pt", "grace_period_s": 45.0,
         "resume_args": ["--resume", "{checkpoint}"], "entrypoint": "src/train.py",
     }  # fmt: skip
 
     assert shlex.split(as_command(job, "")) == [
-        "berth", "run", "--memory", "20", "--data", "words@1", "--tag", "paper", "--after", "8c2f01d4",
+        "berth", "run", "--memory", "20", "--checkpoint-glob", "out/*.pt", "--grace-period", "45s", "--data", "words@1", "--tag", "paper", "--after", "8c2f01d4",
         "--after-any", "77b0e3aa", "--env", "A=b c", "--preemptible", "--resume-args", "--resume '{checkpoint}'",
         "src/train.py",
     ]  # fmt: skip
