@@ -131,6 +131,8 @@ class Collector:
     ) -> Captured:
         if last and save.path and not writer_alive() and self._lacks_files(save):
             return Captured(None)
+        if not last and (unfinished := self._unfinished(save)):  # found out before gigabytes are copied
+            return Captured(None, refused=unfinished)
         beside = [path for path in loose if path not in save.files]
         # While it lives, what is beside it and about to be finished is waited for.
         needed = [path for path in beside if save.path and not last and self._is_significant(path)]
@@ -147,6 +149,15 @@ class Collector:
         return self.store.capture_save(
             wanted, self._attempt, self._step(save), writer_alive, settle_s=self.settle_s
         )
+
+    def _unfinished(self, save: Save) -> str:
+        """A file of the checkpoint that is being written, or was just now; empty where there is none."""
+        being_written = save.files.keys() & self.watcher.held_open(1)
+        if being_written:
+            return min(being_written)
+        newest = max(save.files, key=lambda path: save.files[path][3])
+        is_quiet = save.files[newest][3] / 1e9 <= time.time() - self.settle_s
+        return "" if save.kind == "files" or (is_quiet and self._is_complete(save)) else newest
 
     def _lacks_files(self, save: Save) -> bool:
         """Whether a checkpoint whose writer was killed has fewer files than those that it wrote before."""
@@ -206,6 +217,9 @@ class Collector:
         for step in (self._step_inside(save), step_in_name(save.name, reached)):
             if step is not None:
                 return step
+        if reached is not None and re.search(r"\d", save.name):
+            named = step_in_name(save.name, reached, self._step_near(time.time()))
+            return reached if named is None else named
         return reached
 
     def _step_inside(self, save: Save) -> int | None:

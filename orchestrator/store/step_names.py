@@ -23,12 +23,14 @@ _OF_A_PART = re.compile(
 _DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:\d{4}|\d{6})?")
 
 
-def step_in_name(name: str, reached: int | None = None) -> int | None:
+def step_in_name(name: str, reached: int | None = None, latest: int | None = None) -> int | None:
     """The step in the name of a file or folder; None where there is none, or only an epoch.
 
     Args:
         reached: the step that the run reported about when it was written.  A number without the word "step"
             counts only if it agrees with this.
+        latest: the newest step that it has reported since; what lies between agrees as well, for reports may be
+            read late.
     """
     if (step := _exact_step(name)) is not None:
         return step
@@ -41,7 +43,7 @@ def step_in_name(name: str, reached: int | None = None) -> int | None:
         number, share = found[1], 0.05
     else:
         return None
-    if _is_number_of_steps(number) and (reached is None or _agrees(int(number), reached, share)):
+    if _is_number_of_steps(number) and (reached is None or _agrees(int(number), reached, latest, share)):
         return int(number)
     return None
 
@@ -81,5 +83,6 @@ def _is_number_of_steps(digits: str) -> bool:
     return len(digits) <= 15 and not _DATE.fullmatch(digits)
 
 
-def _agrees(number: int, reached: int, share: float) -> bool:
-    return abs(number - reached) <= 2 + share * max(number, reached)
+def _agrees(number: int, reached: int, latest: int | None, share: float) -> bool:
+    nearest = min(max(number, reached), max(reached, latest or 0))
+    return abs(number - nearest) <= 2 + share * max(number, nearest)

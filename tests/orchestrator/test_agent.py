@@ -366,6 +366,21 @@ def test_a_last_checkpoint_is_taken_before_the_attempt_ends(make_attempt, home, 
     assert Checkpoint.objects.get().step == 40
 
 
+def test_a_checkpoint_that_nothing_proves_whole_is_passed_over_and_told(make_attempt, home, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_identity(attempt, alive_for_s=10)
+    folder = home.job(attempt.job_id)
+    (folder.checkpoints).mkdir(parents=True)
+    (folder.checkpoints / "step_30.dat").write_text("its writer was killed, perhaps in the middle of it")
+    write_exit(attempt, "signal")
+
+    check_until(watch_of(attempt), ended)
+
+    assert Checkpoint.objects.count() == 0
+    told = attempt.job.events.filter(reason__contains="passed over").values_list("reason", flat=True)
+    assert [text.partition(":")[0] for text in told] == ["The checkpoint step_30.dat was passed over"]
+
+
 def test_steps_that_an_earlier_attempt_reached_are_no_progress(make_attempt, home, watch_of):
     """A script that never resumes writes its step 40 in every attempt: its retries must run out."""
     attempt = make_attempt(state=JobState.RUNNING)

@@ -46,6 +46,12 @@ def test_a_step_is_read_from_a_name_only_where_it_is_one(name, reached, step):
     assert step_in_name(name, reached) == step
 
 
+def test_a_number_between_two_reports_is_a_step_where_reports_were_read_late():
+    assert step_in_name("n-210.json", 40) is None
+    assert step_in_name("n-210.json", 40, 241) == 210
+    assert step_in_name("n-900.json", 40, 241) is None
+
+
 def test_files_of_one_step_belong_together_and_parts_of_one_file_do_not_part():
     assert series_number("model_step_100.pt") == series_number("optim_step_100.pt") == ("step", 100)
     assert series_number("model_epoch_3.pt") == ("epoch", 3)

@@ -36,6 +36,22 @@ else:
         time.sleep(60)
 """
 
+# A format that does not show whether it is whole; each save is renamed into place.
+COUNTER = """
+import os, time
+from pathlib import Path
+folder, start = Path(os.environ["BERTH_CHECKPOINT_DIR"]), 0
+if "BERTH_RESUME_FROM" in os.environ:
+    start = int(Path(os.environ["BERTH_RESUME_FROM"]).read_text())
+    print("resumed at", start, flush=True)
+for step in range(start + 1, 100_000):
+    print(f"step {step} loss 0.5", flush=True)
+    time.sleep(0.1)
+    if step % 15 == 0:
+        (folder / "part.tmp").write_text(str(step))
+        (folder / "part.tmp").rename(folder / f"n-{step}.dat")
+"""
+
 
 # Of the run itself
 
@@ -105,6 +121,34 @@ def test_f19_a_rank_killed_in_mid_save_resumes_from_the_checkpoint_before(server
 
     assert ended["state"] == "succeeded"
     assert server.log(job, attempt=2) == "resumed with 1\n"
+
+
+def test_checkpoints_that_are_saved_while_the_agent_is_away_count(own_server: Server) -> None:
+    server = own_server
+    job = server.submit(COUNTER)
+    server.wait_until(lambda: server.get(f"/jobs/{job}/checkpoints")["results"], 60)
+    agent = server.service("agent")
+    finished = server.folder(job, 1) / "finished_files.json"
+
+    kill(agent, signal.SIGSTOP)
+    missed = max(_saved(finished))
+    server.wait_until(lambda: max(_saved(finished)) >= missed + 60, 120)
+    proven = max(_saved(finished))
+    kill(server.ranks(job))
+    kill(agent, signal.SIGCONT)
+    server.wait_until(lambda: "resumed at" in server.log(job, attempt=2), 120)
+
+    assert int(server.log(job, attempt=2).split()[2]) >= proven
+    assert server.attempts(job)[1]["resumed_from_step"] >= proven
+
+
+def _saved(finished: Path) -> list[int]:
+    """The steps of the files that the supervisor saw finished."""
+    try:
+        names = json.loads(finished.read_text())["files"]
+    except FileNotFoundError:
+        return [0]
+    return [0, *(int(name.partition("n-")[2].partition(".")[0]) for name in names if "/n-" in name)]
 
 
 def test_f15_a_stopped_supervisor_is_unknown_until_it_goes_on(own_server: Server) -> None:
