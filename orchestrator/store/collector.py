@@ -56,6 +56,7 @@ class Collector:
         self._last_number = 0
         self._left_out: set[str] = set()  # of the generation before
         self._told: set[str] = set()
+        self._held: set[str] = set()
         self._in_the_way: Counter[str] = Counter()
         self._refused_state: list[tuple[str, Signature]] = []
 
@@ -174,7 +175,8 @@ class Collector:
     def _is_significant(self, path: str) -> bool:
         """Whether a loose file may be a part of the checkpoint, and is not held open as logs are."""
         value = weight(PurePosixPath(path).name)
-        if value == 0 or (value == 1 and path in self.watcher.held_open(HELD_LOOKS)):
+        self._held |= self.watcher.held_open(HELD_LOOKS)  # for good: a kill closes a log as well
+        if value == 0 or (value == 1 and path in self._held):
             return False
         return self._in_the_way[path] < HELD_LOOKS
 

@@ -39,6 +39,7 @@ class FinishedFiles:
         self._began_ns = time.time_ns() - _CLOCK_TICK_NS
         self._first_seen: dict[str, tuple[Signature, float]] = {}  # monotonic
         self._vouched: dict[str, Signature] = {}
+        self._looked_s = time.monotonic()
         self._next_look_s = 0.0
 
     def look(self, now_s: float) -> None:
@@ -51,16 +52,24 @@ class FinishedFiles:
             return
         began_s = time.monotonic()
         found = dict(heapq.nlargest(MOST_FILES, self._scan(), key=lambda item: item[1][3]))
-        self._first_seen = {path: self._seen(path, signature, now_s) for path, signature in found.items()}
+        gap_s = now_s - self._looked_s
+        self._first_seen = {
+            path: self._seen(path, signature, now_s, gap_s) for path, signature in found.items()
+        }
+        self._looked_s = now_s
         vouched = {path: found[path] for path in found if self._is_finished(path, now_s)}
         if vouched != self._vouched:
             _write(self._folder.finished_files, vouched)
             self._vouched = vouched
         self._next_look_s = now_s + max(_PAUSE_S, _PAUSE_PER_COST * (time.monotonic() - began_s))
 
-    def _seen(self, path: str, signature: Signature, now_s: float) -> tuple[Signature, float]:
+    def _seen(self, path: str, signature: Signature, now_s: float, gap_s: float) -> tuple[Signature, float]:
+        """Since when a file is what it is: at the earliest since the look before, whatever the clock says."""
         before = self._first_seen.get(path)
-        return before if before is not None and before[0] == signature else (signature, now_s)
+        if before is not None and before[0] == signature:
+            return before
+        age_s = time.time() - signature[3] / 1e9
+        return signature, now_s - min(max(0.0, age_s), gap_s)
 
     def _is_finished(self, path: str, now_s: float) -> bool:
         signature, since_s = self._first_seen[path]

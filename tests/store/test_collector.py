@@ -209,6 +209,18 @@ def test_an_open_file_that_is_no_checkpoint_is_left_out_and_told_once(job, colle
     assert told == ["checkpoints/train.progress"]
 
 
+def test_a_log_that_the_kill_closed_is_still_no_part_of_the_checkpoint(job, collect):
+    with save(job.checkpoints / "train.progress").open("ab"):
+        for number in range(2):
+            later(save(job.checkpoints / "ckpt.pt", zipped(b"%d" % number)))
+            collect()
+    later(save(job.checkpoints / "ckpt.pt", zipped(b"last")))
+
+    look = collect(alive=False, last=True)
+
+    assert ([shown(generation) for generation in look.taken], look.refused) == ([["ckpt.pt"]], [])
+
+
 def test_a_part_of_the_checkpoint_that_is_being_written_is_waited_for(job, collect):
     save(job.checkpoints / "model.bin", b"m")
     with save(job.checkpoints / "optim.bin", b"half").open("ab"):
@@ -289,10 +301,10 @@ def test_what_the_supervisor_saw_finished_counts_though_nobody_else_was_there(jo
     save(job.attempt(1).supervisor, json.dumps({"boot_id": boot_id()}))
     supervisor = FinishedFiles(job.attempt(1), {"checkpoints/": job.checkpoints, "work/": job.work})
     later(save(job.checkpoints / "step_10.bin", b"ten"))
-    supervisor.look(0.0)
-    supervisor.look(100.0)
+    supervisor.look(1e6)
+    supervisor.look(1e6 + 100)
     later(save(job.checkpoints / "step_20.bin", b"half"))
-    supervisor.look(200.0)
+    supervisor.look(1e6 + 200)
 
     look = collect(alive=False, last=True)
 
@@ -304,15 +316,15 @@ def test_the_supervisor_vouches_for_no_file_that_is_open_or_was_written_again(jo
     save(job.attempt(1).supervisor, json.dumps({"boot_id": boot_id()}))
     supervisor = FinishedFiles(job.attempt(1), {"checkpoints/": job.checkpoints})
     path = save(job.checkpoints / "a.bin", b"1")
-    supervisor.look(0.0)
+    supervisor.look(1e6)
     with path.open("ab"):
-        supervisor.look(100.0)
+        supervisor.look(1e6 + 100)
     record = job.attempt(1).finished_files
     assert not record.exists()
-    supervisor.look(200.0)
+    supervisor.look(1e6 + 200)
     assert "a.bin" in record.read_text()
     path.write_bytes(b"22")
-    supervisor.look(300.0)
+    supervisor.look(1e6 + 300)
     assert "a.bin" not in record.read_text()
 
 
