@@ -14,6 +14,8 @@ from orchestrator.models import Attempt, Checkpoint, JobState
 from orchestrator.store.beside import BesideWatch, read_unkept
 from orchestrator.store.layout import JobFolder
 
+written_ns = [0]
+
 
 def save(path, text="weights"):
     """What ``torch.save`` writes."""
@@ -21,8 +23,8 @@ def save(path, text="weights"):
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("archive/data.pkl", "never read")
         file.writestr("archive/data/0", text)
-    save.ns = getattr(save, "ns", path.stat().st_mtime_ns) + 10_000_000
-    os.utime(path, ns=(save.ns, save.ns))
+    written_ns[0] = max(written_ns[0], path.stat().st_mtime_ns) + 10_000_000
+    os.utime(path, ns=(written_ns[0], written_ns[0]))
     return path
 
 

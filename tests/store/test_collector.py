@@ -26,7 +26,7 @@ def job(tmp_path):
 @pytest.fixture
 def collect(job):
     """One look at the job's files: what was taken."""
-    made = {}
+    made: dict[int, Collector] = {}
 
     def look(*, alive=True, last=False, attempt=1, reached=None, glob=None):
         collector = made.setdefault(attempt, Collector(job, attempt, glob, lambda _: reached))
@@ -51,12 +51,15 @@ def save(path, data=b"x"):
     return path
 
 
+written_ns = [0]
+
+
 def later(*paths):
     """Give files times after all that was written so far, as training for a while between two saves would."""
     for path in paths:
         status = path.stat()
-        later.ns = max(getattr(later, "ns", 0), status.st_mtime_ns) + 10_000_000
-        os.utime(path, ns=(later.ns, later.ns))
+        written_ns[0] = max(written_ns[0], status.st_mtime_ns) + 10_000_000
+        os.utime(path, ns=(written_ns[0], written_ns[0]))
 
 
 def hugging_face(job, step, *, state=True):
