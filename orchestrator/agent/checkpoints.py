@@ -158,10 +158,10 @@ class CheckpointKeeper:
                 self._wait_longer(changed)
             else:
                 self.pause_s = LOOK_EVERY_S
-            self._tell(look, last=last)
+            self._tell(look, last=last, clean=writer_alive is True)
         self._record()
 
-    def _tell(self, look: Look, *, last: bool) -> None:
+    def _tell(self, look: Look, *, last: bool, clean: bool) -> None:
         """Write into the job's history what is not kept, so that nobody misses it later."""
         for path in look.left_out:
             text = f"{_shown(path)} is open for writing whenever a checkpoint is kept, so it is left out of them."
@@ -169,7 +169,7 @@ class CheckpointKeeper:
         if last and look.refused:
             newest = next(iter(self.store.list()), None)
             for save in look.refused[-MOST_TOLD:]:
-                lifecycle.remark(self.attempt.job, _refusal(save, newest), actor="agent")
+                lifecycle.remark(self.attempt.job, _refusal(save, newest, clean=clean), actor="agent")
 
     def _wait_longer(self, changed: list[Path]) -> None:
         """What nobody writes any more and nothing proves whole need not be copied again every second."""
@@ -220,7 +220,7 @@ def _shown(path: str) -> str:
     return path.removeprefix("work/").removeprefix("checkpoints/")
 
 
-def _refusal(save: Save, newest: Generation | None) -> str:
+def _refusal(save: Save, newest: Generation | None, *, clean: bool) -> str:
     """Why a checkpoint does not count, and which one does."""
     name = _shown(save.path if save.kind == "folder" else save.resume)
     if newest is None:
@@ -228,10 +228,8 @@ def _refusal(save: Save, newest: Generation | None) -> str:
     else:
         at = newest.name if newest.step is None else f"that of step {newest.step:,}"
         instead = f"The newest that counts is {at}"
-    return (
-        f"The checkpoint {name} was passed over: its writer was killed soon after, and nothing proves that it was "
-        f"written whole. {instead}."
-    )
+    why = "its writer was killed soon after, and nothing proves that it was written whole"
+    return f"The checkpoint {name} was passed over: {'it is not whole' if clean else why}. {instead}."
 
 
 def _row(attempt: Attempt, generation: Generation) -> Checkpoint:

@@ -26,6 +26,7 @@ from orchestrator.store.manifest import (
     read_manifest,
     verify_files,
 )
+from orchestrator.store.recipes import weight
 from orchestrator.store.saves import Signature, newest_file
 from orchestrator.store.writers import looks_like_zip, open_folder_beneath, zip_is_whole
 
@@ -109,7 +110,7 @@ class GenerationStore:
             if not files:
                 return Captured(None, left_out=work.left_out, refused=work.refused)
             for same in kept[:1] if work.is_fresh else kept:
-                if _contents(files) == _contents(same.files):
+                if _contents(_telling(files)) == _contents(_telling(same.files)):
                     return Captured(same, left_out=work.left_out)
             generation = Generation(
                 folder=self._job.generations / str(number),
@@ -376,6 +377,11 @@ def _is_part_of(half: Generation, whole: Generation) -> bool:
 def _signature(file: CheckpointFile) -> Signature:
     inode, mtime_ns, ctime_ns = file.seen or (0, 0, 0)
     return inode, file.size_bytes, mtime_ns, ctime_ns
+
+
+def _telling(files: Sequence[CheckpointFile]) -> Sequence[CheckpointFile]:
+    """Without the documents beside a checkpoint: a table of losses that grew makes no other checkpoint."""
+    return [file for file in files if not file.companion or weight(PurePosixPath(file.path).name)]
 
 
 def _contents(files: Sequence[CheckpointFile]) -> set[tuple[str, str]]:

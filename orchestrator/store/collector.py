@@ -56,6 +56,7 @@ class Collector:
         self._last_number = 0
         self._left_out: set[str] = set()  # of the generation before
         self._told: set[str] = set()
+        self._of_before: set[tuple[str, int]] = set()  # left by another attempt, and not proven whole
         self._held: set[str] = set()
         self._in_the_way: Counter[str] = Counter()
         self._refused_state: list[tuple[str, Signature]] = []
@@ -95,6 +96,9 @@ class Collector:
                 rest = {path: save.files[path] for path in save.files if path != captured.refused}
                 save = Save("files", save.path, rest)
                 captured = self._capture(save, loose, writer_alive, last=last)
+            if captured.generation is None and not captured.refused and save.path:
+                self._of_before.add((save.path, save.written_ns))  # nothing in it counts any more
+                continue
             if captured.generation is None:
                 look.refused.append(save)
                 self._note_in_the_way(captured.refused, save)
@@ -106,11 +110,12 @@ class Collector:
     def _targets(self, there: Saves) -> list[Save]:
         """What to keep, the newest last: what was saved since the newest generation, else what is loose."""
         newest_ns = self._newest_written_ns()
-        due = [save for save in there.saves if save.written_ns > newest_ns]
+        saves = [save for save in there.saves if (save.path, save.written_ns) not in self._of_before]
+        due = [save for save in saves if save.written_ns > newest_ns]
         if due:
             return due[-KEEP_LAST:]
         significant = {path: there.loose[path] for path in there.loose if self._is_significant(path)}
-        newest = there.saves[-1] if there.saves else None
+        newest = saves[-1] if saves else None
         if newest is not None and not _goes_on_beside(newest, significant):
             return [newest]
         files = significant or there.loose
@@ -131,7 +136,7 @@ class Collector:
         self, save: Save, loose: Mapping[str, Signature], writer_alive: Callable[[], bool], *, last: bool
     ) -> Captured:
         if last and save.path and not writer_alive() and self._lacks_files(save):
-            return Captured(None)
+            return Captured(None, refused=min(save.files))
         if not last and (unfinished := self._unfinished(save)):  # found out before gigabytes are copied
             return Captured(None, refused=unfinished)
         beside = [path for path in loose if path not in save.files]
@@ -147,8 +152,9 @@ class Collector:
             is_complete=lambda: self._is_complete(save),
             vouched=read_finished_files(self._job.attempt(self._attempt)),
         )
+        settle_s = 0.0 if last else self.settle_s  # the writer has gone, or has ended well
         return self.store.capture_save(
-            wanted, self._attempt, self._step(save), writer_alive, settle_s=self.settle_s
+            wanted, self._attempt, self._step(save), writer_alive, settle_s=settle_s
         )
 
     def _unfinished(self, save: Save) -> str:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import time
 import zipfile
 
 import pytest
@@ -242,6 +243,27 @@ def test_a_file_that_stays_open_while_others_are_saved_anew_does_not_veto_for_ev
 
     assert looks[0].taken == []
     assert [shown(generation) for generation in looks[-1].taken] == [["model.pt"]]
+
+
+def test_a_table_that_grows_beside_a_checkpoint_makes_no_new_one(job, collect):
+    later(save(job.checkpoints / "step_100.pt", zipped(b"100")))
+    first = collect().taken
+    for line in ("1,0.5\n", "1,0.5\n2,0.4\n"):
+        later(save(job.checkpoints / "metrics.csv", line))
+        assert collect().taken == first
+
+
+def test_what_an_attempt_before_left_unproven_is_passed_over_in_silence(job, collect):
+    later(save(job.checkpoints / "step_30.dat", b"half"))
+    time.sleep(0.02)  # the kernel's clock for files is coarse
+    save(job.attempt(2).supervisor, b"{}")
+    assert (collect(attempt=2).taken, collect(attempt=2, last=True, alive=False).refused) == ([], [])
+    time.sleep(0.02)
+    later(save(job.checkpoints / "step_45.dat", b"whole"))
+
+    look = collect(attempt=2)
+
+    assert ([generation.step for generation in look.taken], look.refused) == ([45], [])
 
 
 def test_an_older_checkpoint_that_still_lies_there_is_no_newer_one(job, collect):
