@@ -15,7 +15,9 @@ from orchestrator import lifecycle
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices import open_devices
 from orchestrator.lifecycle import Ending
-from orchestrator.models import ExitKind, Job, JobState
+from orchestrator.models import Checkpoint, ExitKind, Job, JobState
+from orchestrator.store.capture import Wanted
+from orchestrator.store.checkpoints import GenerationStore
 
 HOSTILE = "<script>alert(1)</script>"
 PAGES = ("overview", "queue", "jobs", "submit", "account")
@@ -290,6 +292,42 @@ def test_b55_a_file_name_that_is_no_text_does_not_break_the_page(reader, ada, ho
     assert answer.status_code == 200
     assert b"&lt;img src=x&gt;" in answer.content
     assert b"<img src=x>" not in answer.content
+
+
+@pytest.mark.parametrize(
+    ("names", "called"),
+    [(["step_5000.pt"], "step_5000.pt"), (["checkpoint-8/a.bin", "checkpoint-8/b.bin"], "checkpoint-8/")],
+)
+def test_a_job_page_names_a_checkpoints_files_and_offers_each(reader, ada, home, make_attempt, names, called):
+    job = make_attempt(state=JobState.RUNNING).job
+    folder = home.job(job.pk)
+    paths = [folder.checkpoints / name for name in names]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.name)
+    resume = f"checkpoints/{called.rstrip('/')}"
+    wanted = Wanted(paths, resume=resume)
+    kept = GenerationStore(folder).capture_save(wanted, 1, 5000, lambda: True, settle_s=0).generation
+    assert kept is not None
+    Checkpoint.objects.create(
+        job=job,
+        attempt_number=1,
+        step=5000,
+        name=kept.name,
+        source="script",
+        size_bytes=9,
+        created_at=timezone.now(),
+    )
+
+    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+
+    assert f"<bdi>{called}</bdi>" in html
+    for name in names:
+        address = f"/api/v1/jobs/{job.pk}/checkpoints/generation%201/files/checkpoints/{name}"
+        assert f'href="{address}"' in html
+        answer = reader(ada).get(address)
+        assert answer.status_code == 200
+        answer.close()
 
 
 def test_filters_stand_in_the_address_and_unknown_ones_find_nothing(reader, ada, make_job):
