@@ -62,7 +62,6 @@ class AttemptWatch:
         self.attempt = attempt
         if attempt.state == AttemptState.CREATED:
             return  # nobody launched it yet; the errands' sweep does
-        self.keeper.use(attempt.job)
         match liveness(self.folder):
             case Liveness.ENDED:
                 # The turn may have begun before this attempt did.

@@ -27,6 +27,7 @@ from orchestrator.supervisor.liveness import Liveness, liveness
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
+READ_GLOB_EVERY_S = 5.0
 LONGEST_PAUSE_S = 60.0
 LINES_READ_WITHIN_S = 0.4  # the agent reads four times a second
 LAST_WITHIN_S = 60.0
@@ -50,6 +51,7 @@ class CheckpointKeeper:
         self.beside = BesideKeeper(attempt, self.collector.watcher)
         self.pause_s = LOOK_EVERY_S  # grows while the same files cannot be proven whole
         self.look_again_at = 0.0
+        self.read_glob_at = 0.0
         self.refused: list[tuple[Path, tuple[int, int, int] | None]] = []
         self.stopping = threading.Event()
         self.thread: threading.Thread | None = None
@@ -66,12 +68,6 @@ class CheckpointKeeper:
     def stop(self) -> None:
         """Look no more; a copy under way is left to its thread."""
         self.stopping.set()
-
-    def use(self, job: Job) -> None:
-        """Take over what the owner changed: the patterns of the files to keep."""
-        glob = job.spec_fields.get("checkpoint_glob")
-        self.collector.watcher.watch(glob)
-        self.beside.glob = glob
 
     def finish(self, *, clean: bool, run_s: float) -> bool | None:
         """Take the last checkpoint of an attempt that ended; whether it got further than where it began.
@@ -144,6 +140,7 @@ class CheckpointKeeper:
             return liveness(self.folder) == Liveness.ALIVE if writer_alive is None else writer_alive
 
         last = writer_alive is not None
+        self._read_glob(last=last)
         self.beside.look(last=last)
         changed = [] if time.monotonic() < self.look_again_at and not last else self.collector.changed()
         if changed:
@@ -160,6 +157,17 @@ class CheckpointKeeper:
                 self.pause_s = LOOK_EVERY_S
             self._tell(look, last=last, clean=writer_alive is True)
         self._record()
+
+    def _read_glob(self, *, last: bool) -> None:
+        """Take over what the owner changed: the patterns of the files to keep."""
+        now_s = time.monotonic()
+        if now_s < self.read_glob_at and not last:
+            return
+        self.read_glob_at = now_s + READ_GLOB_EVERY_S
+        specs = Job.objects.filter(pk=self.attempt.job_id).values_list("spec_fields", flat=True)
+        for spec in specs:  # none where the job was deleted
+            self.beside.glob = spec.get("checkpoint_glob")
+            self.collector.watcher.watch(self.beside.glob)
 
     def _tell(self, look: Look, *, last: bool, clean: bool) -> None:
         """Write into the job's history what is not kept, so that nobody misses it later."""

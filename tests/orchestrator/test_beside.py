@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.agent.checkpoints import CheckpointKeeper
-from orchestrator.models import Attempt, Checkpoint, JobState
+from orchestrator.models import Attempt, Checkpoint, Job, JobState
 from orchestrator.store.beside import BesideWatch, read_unkept
 from orchestrator.store.layout import JobFolder
 
@@ -46,7 +46,7 @@ def running(make_attempt, home):
 
 def look(keeper):
     """One look that is not put off."""
-    keeper.beside.watch._next_look_s = keeper.look_again_at = 0
+    keeper.beside.watch._next_look_s = keeper.look_again_at = keeper.read_glob_at = 0
     keeper.collector.settle_s = 0
     keeper._try(partial(keeper._look, writer_alive=True))
 
@@ -103,8 +103,8 @@ def test_a_pattern_that_is_added_while_the_job_runs_counts_from_then_on(running)
     keeper = CheckpointKeeper(attempt)
     save(folder.work / "out/ckpt.pt")
     look(keeper)
-    attempt.job.spec_fields["checkpoint_glob"] = "other/*.pt, out/*.pt"
-    keeper.use(attempt.job)
+    fields = {**attempt.job.spec_fields, "checkpoint_glob": "other/*.pt, out/*.pt"}
+    Job.objects.update(spec_fields=fields)
     look(keeper)
 
     assert Checkpoint.objects.get().size_bytes > 0
