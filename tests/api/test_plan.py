@@ -1,6 +1,5 @@
 """Plans: what a submit would lead to, without one."""
 
-
 import pytest
 from django.utils import timezone
 
