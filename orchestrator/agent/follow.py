@@ -36,6 +36,7 @@ from training.events import (
     LESS_MEMORY_EVENT,
     PAUSED_EVENT,
     RESUMED_EVENT,
+    UNUSED_EVENT,
     WENT_ON_EVENT,
 )
 from training.plan.given import PLAN_EVENT
@@ -352,6 +353,11 @@ def remark_of(event: dict[str, Any]) -> str:
         )
     if kind == WENT_ON_EVENT:
         return f"Goes on from step {event.get('step')}: a checkpoint could be written after {event.get('paused_s')} s."
+    if kind == UNUSED_EVENT:
+        return (
+            f"No gradient came for {event.get('parameters')} in step {event.get('step')}; "
+            "find_unused_parameters is on from there. Set it to expect this from the start."
+        )
     return ""
 
 

@@ -56,6 +56,17 @@ def stored(home: Any, attempt: Attempt, name: str = "loss") -> list[float]:
     return [float(value) for value in series[name].y] if name in series else []
 
 
+def test_parameters_without_a_gradient_are_named_in_the_history(run):
+    write(run, {"event": "unused_parameters", "step": 7, "parameters": "head.weight, head.bias"})
+
+    poll(run)
+
+    assert [each.reason for each in run.job.events.filter(reason__contains="gradient")] == [
+        "No gradient came for head.weight, head.bias in step 7; find_unused_parameters is on from there. "
+        "Set it to expect this from the start."
+    ]
+
+
 def test_values_steps_and_points_reach_the_job(run, home):
     write(run, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.5, "total_steps": 10})
 
