@@ -26,7 +26,7 @@ REQUIREMENTS = ROOT / "requirements"
 TORCH = "torch>=2.10,<2.14"  # a range: the GPU machine gets its CUDA build, one without GPU its CPU build
 RIVALS = ("accelerate>=1.10", "lightning>=2.5")  # trainers to measure beside ours
 OLDEST = (3, 11)
-TYPED = ("orchestrator", "dashboard", "training", "tests", "benchmarks", "examples", "make.py")
+TYPED = ("berth", "orchestrator", "dashboard", "training", "tests", "benchmarks", "examples", "make.py")
 
 
 def maker_of(environment: Path) -> Path | None:
@@ -120,7 +120,7 @@ def link_project() -> None:
     (packages / "berth.pth").write_text(f"{ROOT}\n")
     command = VENV / "bin" / "berth"  # through sh, because a #! line ends at a space and at 127 bytes
     command.write_text(
-        f'#!/bin/sh\nexec {shlex.quote(str(PYTHON))} -c "from orchestrator.cli import main; main()" "$@"\n'
+        f'#!/bin/sh\nexec {shlex.quote(str(PYTHON))} -c "from berth.cli import main; main()" "$@"\n'
     )
     command.chmod(0o755)
 

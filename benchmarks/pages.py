@@ -34,7 +34,7 @@ DEVICES = "sim:8x80GiB"
 LOADS = 5
 WATCH_S = 60
 CLI_ROUNDS = 11
-CLI = "from orchestrator.cli import main; main()"
+CLI = "from berth.cli import main; main()"
 TICKS_S = 20
 PLACES = (
     "/",

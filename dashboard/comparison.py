@@ -7,11 +7,11 @@ from datetime import datetime
 from statistics import mean, stdev
 from typing import Any
 
+from berth import words
+from berth.arguments import by_name
+from berth.losses import in_loss_order, is_loss
 from dashboard.rows import main_loss, recorded
-from orchestrator import words
 from orchestrator.access import rights
-from orchestrator.cli.arguments import by_name
-from orchestrator.losses import in_loss_order, is_loss
 from orchestrator.models import Attempt, Job, JobState
 
 SETTINGS = (

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.conf import settings
 
+from berth import words
 from dashboard.memory_map import LEGEND, memory_parts
-from orchestrator import words
 from orchestrator.accounting.timeline import Bar, Timeline, read_timeline
 from orchestrator.models import Device, Use
 from orchestrator.store.device_history import DeviceHistory

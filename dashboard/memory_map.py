@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator import words
+from berth import words
 from orchestrator.models import Device
 from orchestrator.store.device_history import DeviceHistory
 

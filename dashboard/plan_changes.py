@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from orchestrator import words
+from berth import words
 from orchestrator.forecast.whatif import Change
 
 # What is said of a change, and the field of the submit form with its text.

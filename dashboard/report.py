@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import words
-from orchestrator.losses import in_loss_order
+from berth import words
+from berth.losses import in_loss_order
 from orchestrator.store import series
 from orchestrator.store.buckets import Series
 

@@ -10,8 +10,9 @@ from uuid import UUID
 
 from django.db.models import Case, QuerySet, When
 
-from orchestrator import own_order, waiting, words
-from orchestrator.losses import in_loss_order
+from berth import words
+from berth.losses import in_loss_order
+from orchestrator import own_order, waiting
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.scheduling import line

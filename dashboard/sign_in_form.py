@@ -6,7 +6,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from orchestrator import words
+from berth import words
 from orchestrator.access import audit, sign_in_limits
 from orchestrator.exceptions import Unavailable
 

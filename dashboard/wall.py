@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from orchestrator import words
+from berth import words
 from orchestrator.availability import FOREIGN_SHOWN_BYTES, Standing
 from orchestrator.live import NowReadings
 from orchestrator.models import Device

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from orchestrator import words
+from berth import words
 from orchestrator.access import rights
 from orchestrator.access.rights import Someone
 from orchestrator.live import NowReadings

@@ -15,7 +15,8 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
-from orchestrator import admission, idempotency, lifecycle, memory_claims, words
+from berth import words
+from orchestrator import admission, idempotency, lifecycle, memory_claims
 from orchestrator.access import rights
 from orchestrator.accounting import quotas
 from orchestrator.arrays import ArraySpec

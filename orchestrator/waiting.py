@@ -3,7 +3,8 @@
 import math
 from datetime import datetime
 
-from orchestrator import scheduling, words
+from berth import words
+from orchestrator import scheduling
 from orchestrator.models import Job, JobState
 
 NOT_SEEN = "Waits for the scheduler."  # submitted or queued again since its last pass

@@ -8,7 +8,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from orchestrator import isolation, words
+from berth import words
+from orchestrator import isolation
 from orchestrator.models import Attempt, JobState, StopReason
 
 register = template.Library()

@@ -11,8 +11,9 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
+from berth import words
 from dashboard.signing_in import signed_in
-from orchestrator import steering, submission, words
+from orchestrator import steering, submission
 from orchestrator.access import audit
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Job

@@ -14,13 +14,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
+from berth import words
+from berth.chart_groups import in_order
 from dashboard import remedies, rows, wall
 from dashboard.comparison import device_s_of
 from dashboard.signing_in import signed_in
-from orchestrator import checkpoints, steering, submission, training_plans, words
+from orchestrator import checkpoints, steering, submission, training_plans
 from orchestrator.access import audit, rights
 from orchestrator.api.downloads import list_files
-from orchestrator.charts import in_order
 from orchestrator.exceptions import Conflict, OrchestratorError
 from orchestrator.models import (
     FINAL_STATES,

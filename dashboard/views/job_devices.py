@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from berth import words
 from dashboard.views.job import visible_job
-from orchestrator import words
 from orchestrator.csv_text import write_csv
 from orchestrator.models import Job, Lease
 from orchestrator.store.buckets import Series

@@ -11,8 +11,9 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
+from berth import words
 from dashboard import lanes, rows, wall
-from orchestrator import availability, words
+from orchestrator import availability
 from orchestrator.live import NowReadings, read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, Attempt, Device, Job, JobState
 

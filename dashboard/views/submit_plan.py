@@ -9,9 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
+from berth import words
 from dashboard import forms, plan_changes
 from dashboard.signing_in import signed_in
-from orchestrator import placement, submission, words
+from orchestrator import placement, submission
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.forecast.planning import Plan, plan
 from orchestrator.forecast.telling import tell_outcomes

@@ -8,8 +8,8 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from berth import words
 from dashboard.signing_in import signed_in
-from orchestrator import words
 from orchestrator.access import rights
 from orchestrator.accounting.ledger import JOB
 from orchestrator.accounting.usage import OTHERS, Usage, UsageRow

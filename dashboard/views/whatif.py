@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
+from berth import words
 from dashboard.signing_in import signed_in
-from orchestrator import words
 from orchestrator.access import rights
 from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.forecast import replay_runs

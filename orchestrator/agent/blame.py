@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from orchestrator import live, words
+from berth import words
+from orchestrator import live
 from orchestrator.lifecycle import Ending
 from orchestrator.memory_claims import LEAST_MARGIN
 from orchestrator.models import Attempt, ExitKind, Lease

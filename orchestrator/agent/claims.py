@@ -5,7 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from orchestrator import lifecycle, words
+from berth import words
+from orchestrator import lifecycle
 from orchestrator.devices.types import Reading
 from orchestrator.memory_claims import memory_key
 from orchestrator.models import Attempt, Lease

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from django.db.models import F
 
-from orchestrator import lifecycle, words
+from berth import words
+from orchestrator import lifecycle
 from orchestrator.devices.types import Reading
 from orchestrator.models import Job, JobState, Lease
 

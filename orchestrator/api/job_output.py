@@ -12,6 +12,7 @@ from django.urls.converters import PathConverter
 from ninja import Query, Router
 from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
+from berth.chart_groups import chart_groups
 from orchestrator import checkpoints, steering
 from orchestrator.access import audit, rights
 from orchestrator.api.auth import ApiRequest
@@ -22,7 +23,6 @@ from orchestrator.api.job_view import finite_values, show_checkpoint
 from orchestrator.api.moments import read_seconds
 from orchestrator.api.paging import whole
 from orchestrator.api.schemas import CheckpointsOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
-from orchestrator.charts import chart_groups
 from orchestrator.exceptions import NotFound
 from orchestrator.log_reads import read_in_turn
 from orchestrator.metrics_csv import write_points

@@ -11,7 +11,8 @@ from django.db.models import F, Prefetch, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from orchestrator import checkpoints, isolation, training_plans, waiting, words
+from berth import words
+from orchestrator import checkpoints, isolation, training_plans, waiting
 from orchestrator.access import rights
 from orchestrator.models import (
     WAITING_STATES,

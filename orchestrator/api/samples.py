@@ -200,4 +200,4 @@ def _python(path: str, method: str, sample: Sample) -> str:
         call = f'berth.send("{method.upper()}", {json.dumps(path)}{given})'
     paths = "from pathlib import Path\n\n" if "Path(" in call else ""
     opened = f'berth = Berth("{ADDRESS}")  # the token: BERTH_TOKEN, or `berth login`'
-    return f"{paths}from orchestrator.client import Berth\n\n{opened}\n{call}"
+    return f"{paths}from berth.client import Berth\n\n{opened}\n{call}"

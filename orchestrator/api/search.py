@@ -8,7 +8,7 @@ from django.db.models import Q
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import words
+from berth import words
 from orchestrator.access import rights
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_jobs

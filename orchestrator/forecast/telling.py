@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from orchestrator import words
+from berth import words
 from orchestrator.forecast.device_counts import Outcome
 from orchestrator.forecast.lasting import Lasting, Like
 from orchestrator.forecast.planning import Plan

@@ -7,7 +7,8 @@ from typing import Any
 
 from django.db import transaction
 
-from orchestrator import memory_claims, training_plans, wakeups, words
+from berth import words
+from orchestrator import memory_claims, training_plans, wakeups
 from orchestrator.lifecycle import keeping
 from orchestrator.lifecycle.ending import Ending
 from orchestrator.lifecycle.sight import leases_of, lift_fences

@@ -3,7 +3,7 @@
 import signal
 from datetime import UTC, datetime, timedelta
 
-from orchestrator import words
+from berth import words
 from orchestrator.lifecycle.ending import Ending
 from orchestrator.models import ExitKind, Job, JobState, Lease
 

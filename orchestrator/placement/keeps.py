@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from orchestrator import scheduling, words
+from berth import words
+from orchestrator import scheduling
 from orchestrator.models import Job, JobState, SchedulerTerm
 from orchestrator.placement.booked import devices_of
 from orchestrator.placement.calendar import bookings

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from orchestrator import words
+from berth import words
 from orchestrator.scheduling.forecast import Prospect
 from orchestrator.scheduling.quota import Quotas
 from orchestrator.scheduling.room import NOWHERE, Room, allows, at_another_time

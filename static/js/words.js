@@ -1,4 +1,4 @@
-// How times and counts are written (the same rules as orchestrator/words.py), and kept fresh on the page.
+// How times and counts are written (the same rules as berth/words.py), and kept fresh on the page.
 import { make, write } from "./dom.js";
 
 export function duration(seconds) {

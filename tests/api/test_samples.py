@@ -10,10 +10,10 @@ import httpx
 import pytest
 import typer
 
+from berth.cli.app import app
+from berth.client import Berth, Job
 from orchestrator.api import api
 from orchestrator.api.samples import ADDRESS, SAMPLES
-from orchestrator.cli.app import app
-from orchestrator.client import Berth, Job
 
 SCHEMA: dict[str, Any] = api.get_openapi_schema(path_prefix="/api/v1/")
 OPERATIONS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from orchestrator import client
+from berth import client
 
 from .test_access import every_route
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.client import Berth
+from berth.client import Berth
 from tests.system.server import REPOSITORY, Server, free_port, prepare_home
 from tests.waiting import PATIENCE_S
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 _OURS = ("BERTH_URL", "BERTH_TOKEN", "BERTH_HOME", "NO_COLOR", "FORCE_COLOR", "XDG_CONFIG_HOME")
-BERTH = [sys.executable, "-m", "orchestrator.cli"]
+BERTH = [sys.executable, "-m", "berth.cli"]
 
 
 @dataclass(frozen=True)

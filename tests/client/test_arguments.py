@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.arguments import WrongUse, by_name, duration_s, merge, pair, split_at_dashes, start_time
+from berth.arguments import WrongUse, by_name, duration_s, merge, pair, split_at_dashes, start_time
 
 WORDS = st.lists(
     st.sampled_from(["--lr", "--lr=1", "1e-3", "-0.5", "--amp", "-v", "data", "x y", ""]), max_size=8

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli.chart import LABEL_WIDTH, Bucket, buckets_of, draw
+from berth.cli.chart import LABEL_WIDTH, Bucket, buckets_of, draw
 
 EMPTY = "\u2800"
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)

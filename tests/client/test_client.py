@@ -8,7 +8,7 @@ from io import BytesIO
 
 import pytest
 
-from orchestrator.client import (
+from berth.client import (
     Berth,
     BerthError,
     Conflict,

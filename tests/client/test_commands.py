@@ -379,7 +379,7 @@ def test_the_shell_completes_jobs_by_their_short_id(cli, web):
 
 
 def test_help_names_every_command_and_loads_no_network_code(web, plain, tmp_path):
-    code = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules))); from orchestrator.cli import main; sys.argv = ['berth', '--help']; main()"
+    code = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules))); from berth.cli import main; sys.argv = ['berth', '--help']; main()"
     shown = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -395,7 +395,7 @@ def test_help_names_every_command_and_loads_no_network_code(web, plain, tmp_path
         "torch",
         "pydantic",
         "numpy",
-        "orchestrator.client",
+        "berth.client",
         "markdown_it",
         "pygments",
     }
@@ -403,7 +403,7 @@ def test_help_names_every_command_and_loads_no_network_code(web, plain, tmp_path
 
 
 def test_ps_loads_neither_django_nor_what_checks_models(web, plain, tmp_path):
-    code = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules))); from orchestrator.cli import main; sys.argv = ['berth', 'ps']; main()"
+    code = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules))); from berth.cli import main; sys.argv = ['berth', 'ps']; main()"
     shown = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.client import Berth
+from berth.client import Berth
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow

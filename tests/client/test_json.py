@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import typer
 
-from orchestrator.cli.app import app
+from berth.cli.app import app
 
 
 def commands(group: typer.core.TyperGroup, name: str = "berth") -> Iterator[tuple[str, set[str]]]:

@@ -1,6 +1,6 @@
 """What `berth plan` says of a training."""
 
-from orchestrator.cli.planning import say_training
+from berth.cli.planning import say_training
 
 
 def test_each_number_of_devices_has_its_line_and_a_failure_its_sentence(capsys):

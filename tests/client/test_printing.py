@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.printing import safe
-from orchestrator.cli.tables import box_line, holders_text
-from orchestrator.client import Device
+from berth.cli.printing import safe
+from berth.cli.tables import box_line, holders_text
+from berth.client import Device
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 import typer
 import yaml
 
-from orchestrator.cli.app import app
+from berth.cli.app import app
 from tests.system.server import Server, prepare_home
 from tests.waiting import PATIENCE_S
 from training.config import TrainConfig
@@ -148,7 +148,7 @@ def _follow_tutorial(server: Server, line: str, folder: Path) -> str:
     arguments = [f"http://127.0.0.1:{server.port}" if "localhost" in part else part for part in command[1:]]
     arguments = [str(ROOT / part) if part.startswith("examples/") else part for part in arguments]
     done = subprocess.run(
-        [sys.executable, "-m", "orchestrator.cli", *arguments],
+        [sys.executable, "-m", "berth.cli", *arguments],
         cwd=folder,
         env={
             **os.environ,

@@ -7,7 +7,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import words
+from berth import words
 from orchestrator.forecast.device_counts import Outcome
 from orchestrator.forecast.lasting import Lasting, Like, foretell
 from orchestrator.forecast.planning import plan

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.losses import in_loss_order, is_loss
+from berth.losses import in_loss_order, is_loss
 
 
 @pytest.mark.parametrize(

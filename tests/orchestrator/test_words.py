@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import words
+from berth import words
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from orchestrator import words
+from berth import words
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.forecast import replay_runs
 from orchestrator.forecast.replays import Question, answer

@@ -8,10 +8,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator import words
-from orchestrator.charts import in_order
-from orchestrator.cli.printing import safe
-from orchestrator.client import Device, Job
+from berth import words
+from berth.chart_groups import in_order
+from berth.cli.printing import safe
+from berth.client import Device, Job
 
 WIDE = 200  # columns where nobody looks: a pipe or file should not lose text
 BAR = 12

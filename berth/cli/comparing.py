@@ -7,12 +7,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator import words
-from orchestrator.charts import in_order
-from orchestrator.cli.arguments import by_name
-from orchestrator.cli.printing import safe
-from orchestrator.cli.tables import grid, job_line
-from orchestrator.client import Job
+from berth import words
+from berth.arguments import by_name
+from berth.chart_groups import in_order
+from berth.cli.printing import safe
+from berth.cli.tables import grid, job_line
+from berth.client import Job
 
 SETTINGS = (
     "entrypoint",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from orchestrator.losses import is_loss, loss_rank
+from berth.losses import is_loss, loss_rank
 
 _OF_ANOTHER_SET = re.compile(r"(?:val|valid|eval)([/_])(.+)")
 _RANKS = [re.compile(each) for each in (r"(?:_per_s|/s)$", r"(?:^|[/_])lr$", r"grad_norm$")]

@@ -7,7 +7,7 @@ import typer
 
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
     """Short ids with the jobs' names, for the shell; nothing where the server does not answer soon."""
-    from orchestrator.client import Berth, BerthError
+    from berth.client import Berth, BerthError
 
     try:
         with Berth(timeout_s=1) as berth:

@@ -6,10 +6,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator import words
-from orchestrator.cli.printing import safe, say
-from orchestrator.cli.tables import grid, heat_text, job_line, note, state_text, terminal, wall
-from orchestrator.client import Berth, Dataset, Device, Explanation, Job, NotFound
+from berth import words
+from berth.cli.printing import safe, say
+from berth.cli.tables import grid, heat_text, job_line, note, state_text, terminal, wall
+from berth.client import Berth, Dataset, Device, Explanation, Job, NotFound
 
 _CHANGES = {
     "gpus": "-g {}",

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import Json
+from berth.cli.options import Json
 
 commands = typer.Typer()
 
@@ -16,7 +16,7 @@ def login(
     as_json: Json = False,
 ) -> None:
     """Keep a token for this server."""
-    from orchestrator.cli.signing_in import log_in
+    from berth.cli.signing_in import log_in
 
     log_in(url, token, as_json=as_json)
 
@@ -24,6 +24,6 @@ def login(
 @commands.command(rich_help_panel="Server")
 def logout(as_json: Json = False) -> None:
     """Forget the token."""
-    from orchestrator.cli.signing_in import log_out
+    from berth.cli.signing_in import log_out
 
     log_out(as_json=as_json)

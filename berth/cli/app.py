@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from orchestrator.cli import (
+from berth.arguments import WrongUse, split_at_dashes
+from berth.cli import (
     device_commands,
     fetch_commands,
     look_commands,
@@ -14,12 +15,11 @@ from orchestrator.cli import (
     steer_commands,
     submit_commands,
 )
-from orchestrator.cli.arguments import WrongUse, split_at_dashes
-from orchestrator.cli.options import Json
-from orchestrator.cli.printing import show_error
+from berth.cli.options import Json
+from berth.cli.printing import show_error
 
 if TYPE_CHECKING:
-    from orchestrator.client import BerthError
+    from berth.client import BerthError
 
 CANNOT = 2  # exit status of whatever could not be carried out
 SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume"})
@@ -29,7 +29,7 @@ class _Commands(TyperGroup):
     """Turns every failure of the client into its sentence."""
 
     def invoke(self, ctx: Any) -> Any:
-        from orchestrator.client import BerthError, NotSignedIn
+        from berth.client import BerthError, NotSignedIn
 
         try:
             return super().invoke(ctx)
@@ -67,8 +67,8 @@ def overview(ctx: typer.Context, as_json: Json = False) -> None:
         if ctx.obj and ctx.invoked_subcommand not in SCRIPT_ARGUMENTS:
             raise WrongUse(f"Only {', '.join(sorted(SCRIPT_ARGUMENTS))} take arguments after --.")
         return
-    from orchestrator.cli.choosing import connect
-    from orchestrator.cli.watching import top
+    from berth.cli.choosing import connect
+    from berth.cli.watching import top
 
     top(connect(), once=True, as_json=as_json)
 
@@ -88,7 +88,7 @@ def _wants_json() -> bool:
 
 def _how_to_sign_in(error: "BerthError") -> "BerthError":
     """The server's sentence speaks of headers; here a command does it."""
-    from orchestrator.client import Berth, NotSignedIn
+    from berth.client import Berth, NotSignedIn
 
     berth = Berth()
     sentence = (

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # importing it costs 60 ms, and `berth --help` needs none of it
-    from orchestrator.client import BerthError
+    from berth.client import BerthError
 
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 # Whole escape sequences first (of a window title, the text in it too), then every control character left.

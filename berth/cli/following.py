@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import typer
 
-from orchestrator import words
-from orchestrator.cli.choosing import exit_status
-from orchestrator.cli.printing import remark, safe, say, show_json, show_json_line, write_log
-from orchestrator.cli.tables import job_line
-from orchestrator.client import Job, LogPart, NotFound
+from berth import words
+from berth.cli.choosing import exit_status
+from berth.cli.printing import remark, safe, say, show_json, show_json_line, write_log
+from berth.cli.tables import job_line
+from berth.client import Job, LogPart, NotFound
 
 DETACHED = 130  # as a shell says that Ctrl-C ended a program
 _TAIL_BLOCK = 64 * 1024

@@ -9,13 +9,13 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator import words
-from orchestrator.charts import in_order
-from orchestrator.cli import chart
-from orchestrator.cli.choosing import UNFINISHED, exit_status
-from orchestrator.cli.following import detaching, follow_log, say_end, stdout_is_terminal
-from orchestrator.cli.printing import safe, show_json_line
-from orchestrator.cli.tables import (
+from berth import words
+from berth.chart_groups import in_order
+from berth.cli import chart
+from berth.cli.choosing import UNFINISHED, exit_status
+from berth.cli.following import detaching, follow_log, say_end, stdout_is_terminal
+from berth.cli.printing import safe, show_json_line
+from berth.cli.tables import (
     headline_value,
     job_line,
     note,
@@ -25,7 +25,7 @@ from orchestrator.cli.tables import (
     state_text,
     terminal,
 )
-from orchestrator.client import Berth, Job, Series, Unreachable
+from berth.client import Berth, Job, Series, Unreachable
 
 EVERY_S = 1.0
 PATIENCE_S = 60.0

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from orchestrator.cli.arguments import WrongUse, start_time
-from orchestrator.cli.choosing import connect
-from orchestrator.cli.printing import remark, safe, say, show_json
-from orchestrator.cli.tables import grid, terminal
-from orchestrator.client import Booking
+from berth.arguments import WrongUse, start_time
+from berth.cli.choosing import connect
+from berth.cli.printing import remark, safe, say, show_json
+from berth.cli.tables import grid, terminal
+from berth.client import Booking
 
 
 def show_calendar(pool: str | None, *, as_json: bool) -> None:

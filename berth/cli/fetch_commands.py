@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import JobId, Json
-from orchestrator.cli.printing import remark, show_json
+from berth.cli.options import JobId, Json
+from berth.cli.printing import remark, show_json
 
 commands = typer.Typer()
 data_app = typer.Typer(help="Datasets: list, add.", invoke_without_command=True)
@@ -28,8 +28,8 @@ def pull(
     as_json: Json = False,
 ) -> None:
     """Download what a job wrote to its output folder, or a checkpoint."""
-    from orchestrator.cli import pulling
-    from orchestrator.cli.choosing import connect, newest_running
+    from berth.cli import pulling
+    from berth.cli.choosing import connect, newest_running
 
     chosen = newest_running(connect(), job)
     if checkpoint is not None:
@@ -46,15 +46,15 @@ def pull(
 @commands.command(rich_help_panel="Fetch")
 def checkpoints(job: JobId = None, as_json: Json = False) -> None:
     """The checkpoints that are kept of a job, with their files."""
-    from orchestrator.cli.choosing import connect, newest_running
+    from berth.cli.choosing import connect, newest_running
 
     chosen = newest_running(connect(), job)
     kept = chosen.checkpoints()
     if as_json:
         show_json([each.json for each in kept])
         return
-    from orchestrator.cli.pulling import checkpoint_table, say_unkept
-    from orchestrator.cli.tables import terminal
+    from berth.cli.pulling import checkpoint_table, say_unkept
+    from berth.cli.tables import terminal
 
     if kept:
         terminal().print(checkpoint_table(kept))
@@ -72,14 +72,14 @@ def data(ctx: typer.Context, as_json: Json = False) -> None:
 @data_app.command("list")
 def list_data(as_json: Json = False) -> None:
     """Every registered dataset."""
-    from orchestrator.cli.choosing import connect
+    from berth.cli.choosing import connect
 
     datasets = connect().datasets()
     if as_json:
         show_json([each.json for each in datasets])
         return
-    from orchestrator.cli.explaining import dataset_table
-    from orchestrator.cli.tables import terminal
+    from berth.cli.explaining import dataset_table
+    from berth.cli.tables import terminal
 
     if datasets:
         terminal().print(dataset_table(datasets))
@@ -97,8 +97,8 @@ def add_data(
     as_json: Json = False,
 ) -> None:
     """Register a file or folder of the server as a dataset."""
-    from orchestrator.cli.choosing import connect
-    from orchestrator.cli.explaining import say_dataset
+    from berth.cli.choosing import connect
+    from berth.cli.explaining import say_dataset
 
     added = connect().add_dataset(name, root=root, path=path, version=version, description=description)
     if as_json:

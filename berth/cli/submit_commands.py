@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import (
+from berth.cli.options import (
     After,
     AfterAny,
     Data,
@@ -23,7 +23,7 @@ from orchestrator.cli.options import (
     TimeLimit,
     Wait,
 )
-from orchestrator.cli.printing import show_json
+from berth.cli.printing import show_json
 
 commands = typer.Typer()
 secret_app = typer.Typer(help="Secrets for jobs: list, set, forget.", invoke_without_command=True)
@@ -92,9 +92,9 @@ def run(
     """Submit a script: berth run train.py -- --lr 3e-4"""
     import shlex
 
-    from orchestrator.cli import submitting
-    from orchestrator.cli.arguments import duration_s
-    from orchestrator.cli.choosing import connect
+    from berth.arguments import duration_s
+    from berth.cli import submitting
+    from berth.cli.choosing import connect
 
     berth = connect()
     spec = submitting.spec_of(
@@ -146,8 +146,8 @@ def again(
     as_json: Json = False,
 ) -> None:
     """The same code again, with what you change: berth again -- --lr 1e-3"""
-    from orchestrator.cli import submitting
-    from orchestrator.cli.choosing import connect
+    from berth.cli import submitting
+    from berth.cli.choosing import connect
 
     berth = connect()
     changes = submitting.spec_of(
@@ -169,8 +169,8 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """A new job that goes on from the newest checkpoint of an ended one."""
-    from orchestrator.cli import submitting
-    from orchestrator.cli.choosing import connect
+    from berth.cli import submitting
+    from berth.cli.choosing import connect
 
     berth = connect()
     changes = submitting.spec_of(berth, gpus, time_limit=time_limit)
@@ -193,8 +193,8 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """When and where a job would run; submits nothing."""
-    from orchestrator.cli import planning, submitting
-    from orchestrator.cli.choosing import connect
+    from berth.cli import planning, submitting
+    from berth.cli.choosing import connect
 
     berth = connect()
     spec = submitting.spec_of(berth, gpus, memory, pool=pool, priority=priority, time_limit=time_limit)
@@ -215,7 +215,7 @@ def secret(ctx: typer.Context, as_json: Json = False) -> None:
 @secret_app.command("list")
 def list_secrets(as_json: Json = False) -> None:
     """The names of your secrets; values are never shown."""
-    from orchestrator.cli.secrets import show_secrets
+    from berth.cli.secrets import show_secrets
 
     show_secrets(as_json=as_json)
 
@@ -225,7 +225,7 @@ def set_secret(
     name: Annotated[str, typer.Argument(help="the variable that a job finds it in")], as_json: Json = False
 ) -> None:
     """Store a secret; asks for its value, or reads it from standard input."""
-    from orchestrator.cli.secrets import keep_secret
+    from berth.cli.secrets import keep_secret
 
     keep_secret(name, as_json=as_json)
 
@@ -233,6 +233,6 @@ def set_secret(
 @secret_app.command("forget")
 def forget_secret(name: str, as_json: Json = False) -> None:
     """Delete a secret."""
-    from orchestrator.cli.secrets import drop_secret
+    from berth.cli.secrets import drop_secret
 
     drop_secret(name, as_json=as_json)

@@ -1,9 +1,9 @@
 """Usage as a table on a terminal."""
 
-from orchestrator import words
-from orchestrator.cli.printing import safe
-from orchestrator.cli.tables import grid, terminal
-from orchestrator.client import Usage, UsageRow
+from berth import words
+from berth.cli.printing import safe
+from berth.cli.tables import grid, terminal
+from berth.client import Usage, UsageRow
 
 USES = {
     "job": "jobs",

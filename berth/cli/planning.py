@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator import words
-from orchestrator.cli.explaining import say_calibration, say_changes
-from orchestrator.cli.printing import safe, say
-from orchestrator.client import Berth, BerthError, Plan, Spec
+from berth import words
+from berth.cli.explaining import say_calibration, say_changes
+from berth.cli.printing import safe, say
+from berth.client import Berth, BerthError, Plan, Spec
 
 
 def ask(berth: Berth, code: str | None, spec: Spec) -> Plan:

@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator import words
-from orchestrator.cli.printing import remark, safe
-from orchestrator.cli.tables import grid, job_line
-from orchestrator.client import BerthError, Checkpoint, Job, NotFound, OutputFile
+from berth import words
+from berth.cli.printing import remark, safe
+from berth.cli.tables import grid, job_line
+from berth.client import BerthError, Checkpoint, Job, NotFound, OutputFile
 
 MOST_NAMED = 10  # of a checkpoint's files in a sentence
 

@@ -14,7 +14,7 @@ def main() -> None:
     """What the script ``berth`` runs; does not return."""
     gc.disable()  # imports make no garbage, and looking for it takes a tenth of the start; see connect()
     leave_out_what_is_not_used()
-    from orchestrator.cli.app import start
+    from berth.cli.app import start
 
     start(sys.argv[1:])
 

@@ -3,9 +3,9 @@
 import getpass
 import sys
 
-from orchestrator.cli.choosing import connect
-from orchestrator.cli.printing import remark, say, show_json
-from orchestrator.client import BerthError
+from berth.cli.choosing import connect
+from berth.cli.printing import remark, say, show_json
+from berth.client import BerthError
 
 
 def show_secrets(*, as_json: bool) -> None:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import JobId, Json, PoolName, Rank
-from orchestrator.cli.printing import remark, show_json
+from berth.cli.options import JobId, Json, PoolName, Rank
+from berth.cli.printing import remark, show_json
 
 commands = typer.Typer()
 
@@ -22,7 +22,7 @@ def ps(
     as_json: Json = False,
 ) -> None:
     """The newest jobs."""
-    from orchestrator.cli.choosing import connect
+    from berth.cli.choosing import connect
 
     berth = connect()
     whose = berth.me().username if mine else owner
@@ -30,7 +30,7 @@ def ps(
     if as_json:
         show_json([job.json for job in jobs])
         return
-    from orchestrator.cli.tables import job_table, terminal
+    from berth.cli.tables import job_table, terminal
 
     if jobs:
         console = terminal()
@@ -46,8 +46,8 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="print it and return")] = False, as_json: Json = False
 ) -> None:
     """Devices and jobs, live."""
-    from orchestrator.cli import watching
-    from orchestrator.cli.choosing import connect
+    from berth.cli import watching
+    from berth.cli.choosing import connect
 
     watching.top(connect(), once=once, as_json=as_json)
 
@@ -60,8 +60,8 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Loss and log of a job, live; exits as the job does."""
-    from orchestrator.cli import watching
-    from orchestrator.cli.choosing import connect, newest_running
+    from berth.cli import watching
+    from berth.cli.choosing import connect, newest_running
 
     chosen = newest_running(connect(), job)
     raise typer.Exit(watching.watch(chosen, metric=metric, rank=rank, as_json=as_json))
@@ -70,14 +70,14 @@ def watch(
 @commands.command(rich_help_panel="Look")
 def why(job: JobId = None, as_json: Json = False) -> None:
     """Why a job waits, until when, and what would start it now; default: your oldest waiting one."""
-    from orchestrator.cli.choosing import connect, oldest_waiting
+    from berth.cli.choosing import connect, oldest_waiting
 
     chosen = oldest_waiting(connect(), job)
     answer = chosen.explain()
     if as_json:
         show_json(answer.json)
         return
-    from orchestrator.cli.explaining import explain
+    from berth.cli.explaining import explain
 
     explain(chosen, answer)
 
@@ -95,8 +95,8 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """The log of a job; default: your newest one, with --error your newest failed one."""
-    from orchestrator.cli import following
-    from orchestrator.cli.choosing import FAILED, connect, newest, newest_running
+    from berth.cli import following
+    from berth.cli.choosing import FAILED, connect, newest, newest_running
 
     berth = connect()
     if error:
@@ -117,15 +117,15 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """What differs between jobs: berth compare -3"""
-    from orchestrator.cli.choosing import connect, jobs_to_compare
-    from orchestrator.cli.comparing import compare as rows_of
-    from orchestrator.cli.comparing import comparison_table, rows_as_json
+    from berth.cli.choosing import connect, jobs_to_compare
+    from berth.cli.comparing import compare as rows_of
+    from berth.cli.comparing import comparison_table, rows_as_json
 
     chosen = jobs_to_compare(connect(), jobs or ["-2"])
     rows = rows_of(chosen)
     if as_json:
         show_json(rows_as_json(chosen, rows))
         return
-    from orchestrator.cli.tables import terminal
+    from berth.cli.tables import terminal
 
     terminal().print(comparison_table(chosen, [row for row in rows if row.differs or everything]))

@@ -1,6 +1,6 @@
 """Berth from Python: submit jobs, watch them, fetch what they wrote.
 
-    from orchestrator.client import Berth
+    from berth.client import Berth
 
     berth = Berth()  # where `berth login` went, or BERTH_URL and BERTH_TOKEN
     job = berth.run("train.py", gpus=2, args=["--lr", "3e-4"])

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import Json, PoolName
-from orchestrator.cli.printing import remark, show_json
+from berth.cli.options import Json, PoolName
+from berth.cli.printing import remark, show_json
 
 commands = typer.Typer()
 calendar_app = typer.Typer(help="Reserved devices: list, add, remove.", invoke_without_command=True)
@@ -15,8 +15,8 @@ commands.add_typer(calendar_app, name="calendar", rich_help_panel="Devices")
 @commands.command(rich_help_panel="Devices")
 def gpu(device: Annotated[str, typer.Argument(help="index, id or label")], as_json: Json = False) -> None:
     """One device: who is on it, and what it shows."""
-    from orchestrator.cli.choosing import connect
-    from orchestrator.cli.explaining import find_device, show_device
+    from berth.cli.choosing import connect
+    from berth.cli.explaining import find_device, show_device
 
     found = find_device(connect(), device)
     if as_json:
@@ -33,8 +33,8 @@ def usage(
     as_json: Json = False,
 ) -> None:
     """Who used the devices, and what of it was wasted."""
-    from orchestrator.cli.choosing import connect
-    from orchestrator.cli.using import show_usage
+    from berth.cli.choosing import connect
+    from berth.cli.using import show_usage
 
     found = connect().usage(by, days=days, pool=pool)
     if as_json:
@@ -52,8 +52,8 @@ def drain(
     as_json: Json = False,
 ) -> None:
     """Start nothing new on a device; for operators."""
-    from orchestrator.cli.choosing import connect
-    from orchestrator.cli.explaining import find_device, say_drained
+    from berth.cli.choosing import connect
+    from berth.cli.explaining import find_device, say_drained
 
     berth = connect()
     changed = berth.set_device(find_device(berth, device).id, "enabled" if undo else "draining")
@@ -72,7 +72,7 @@ def calendar(ctx: typer.Context, pool: PoolName = None, as_json: Json = False) -
 @calendar_app.command("list")
 def list_calendar(pool: PoolName = None, as_json: Json = False) -> None:
     """What is reserved, for whom and when."""
-    from orchestrator.cli.calendar import show_calendar
+    from berth.cli.calendar import show_calendar
 
     show_calendar(pool, as_json=as_json)
 
@@ -92,7 +92,7 @@ def add_to_calendar(
     as_json: Json = False,
 ) -> None:
     """Keep devices free for people; for operators."""
-    from orchestrator.cli.calendar import add_entry
+    from berth.cli.calendar import add_entry
 
     add_entry(
         name,
@@ -110,6 +110,6 @@ def add_to_calendar(
 @calendar_app.command("remove")
 def remove_from_calendar(entry: Annotated[int, typer.Argument(help="its id")], as_json: Json = False) -> None:
     """Give the devices back to everybody; for operators."""
-    from orchestrator.cli.calendar import remove_entry
+    from berth.cli.calendar import remove_entry
 
     remove_entry(entry, as_json=as_json)

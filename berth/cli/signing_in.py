@@ -4,8 +4,8 @@ import getpass
 import os
 import sys
 
-from orchestrator.cli.printing import remark, say, show_json
-from orchestrator.client import Berth, BerthError, login_path, save_login, tidy_url
+from berth.cli.printing import remark, say, show_json
+from berth.client import Berth, BerthError, login_path, save_login, tidy_url
 
 
 def log_in(url: str | None, token: str | None, *, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import JobIds, Json, complete_job
+from berth.cli.options import JobIds, Json, complete_job
 
 commands = typer.Typer()
 
@@ -16,7 +16,7 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """Stop jobs for good; without a name your only one, or it asks which."""
-    from orchestrator.cli.steering import cancel_jobs
+    from berth.cli.steering import cancel_jobs
 
     cancel_jobs(jobs, array=array, as_json=as_json)
 
@@ -24,7 +24,7 @@ def cancel(
 @commands.command(rich_help_panel="Steer")
 def hold(jobs: JobIds = None, as_json: Json = False) -> None:
     """Keep waiting jobs from starting."""
-    from orchestrator.cli.steering import hold_jobs
+    from berth.cli.steering import hold_jobs
 
     hold_jobs(jobs, as_json=as_json)
 
@@ -32,7 +32,7 @@ def hold(jobs: JobIds = None, as_json: Json = False) -> None:
 @commands.command(rich_help_panel="Steer")
 def release(jobs: JobIds = None, as_json: Json = False) -> None:
     """Let held jobs start again."""
-    from orchestrator.cli.steering import release_jobs
+    from berth.cli.steering import release_jobs
 
     release_jobs(jobs, as_json=as_json)
 
@@ -49,6 +49,6 @@ def move(
     as_json: Json = False,
 ) -> None:
     """Order your waiting jobs among themselves: berth move a --before b"""
-    from orchestrator.cli.steering import move_job
+    from berth.cli.steering import move_job
 
     move_job(job, before=before, behind=behind, as_json=as_json)

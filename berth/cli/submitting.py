@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from orchestrator.cli.arguments import WrongUse, duration_s, merge, pair, start_time
-from orchestrator.cli.choosing import find_job, newest
-from orchestrator.cli.following import follow_log, wait_for_end
-from orchestrator.cli.printing import remark, safe, say, show_json
-from orchestrator.cli.tables import job_line, on_devices
-from orchestrator.client import FINAL_STATES, Berth, BerthError, Job, Spec
+from berth.arguments import WrongUse, duration_s, merge, pair, start_time
+from berth.cli.choosing import find_job, newest
+from berth.cli.following import follow_log, wait_for_end
+from berth.cli.printing import remark, safe, say, show_json
+from berth.cli.tables import job_line, on_devices
+from berth.client import FINAL_STATES, Berth, BerthError, Job, Spec
 
 SETTLE_S = 1.5
 NOT_LOOKED_AT = "Waits for the scheduler."

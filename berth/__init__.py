@@ -1,0 +1,1 @@
+"""The command line and the Python client: a package of its own that talks to a server over HTTP only."""
