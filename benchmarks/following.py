@@ -46,7 +46,7 @@ def _ended_attempt() -> "Attempt":
     from django.contrib.auth import get_user_model
 
     from orchestrator.models import Attempt, AttemptState, Job, JobState
-    from orchestrator.spec import JobSpec
+    from orchestrator.spec.job_spec import JobSpec
 
     now = datetime.now(UTC)
     job = Job.objects.create(

@@ -76,7 +76,7 @@ from datetime import timedelta
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 from orchestrator.models import Job, JobEvent, Pool
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 admin = get_user_model().objects.get(username="admin")
 pool, now = Pool.objects.get(), timezone.now()
 fields = JobSpec(pool=pool.name).model_dump(mode="json", exclude={{"source"}})

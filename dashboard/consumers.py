@@ -17,7 +17,7 @@ from dashboard import access, feed, frames
 from dashboard.topics import Source
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.log_reads import read_beside
-from orchestrator.plain_text import why_unwritable
+from orchestrator.spec.plain_text import why_unwritable
 from orchestrator.store import log_lines
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from orchestrator.access import rights
 from orchestrator.exceptions import Impossible
 from orchestrator.models import AdminState, Health, Job, Pool
 from orchestrator.operation import retention
-from orchestrator.spec import GIB, Dependency, JobSpec
+from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 
 LONGEST_DELAY = timedelta(days=366)
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)

@@ -17,7 +17,7 @@ from django.utils.text import slugify
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
 from orchestrator.kernel_files import kernel_devices
 from orchestrator.models import Dataset, DatasetRoot
-from orchestrator.spec import DATASET_REFERENCE, clean_text
+from orchestrator.spec.job_spec import DATASET_REFERENCE, clean_text
 from orchestrator.store.trees import walk
 
 HASHED_BYTES = 64 * 1024**2  # above this the caller would wait too long for the checksum

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 
 from orchestrator.exceptions import Unavailable
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 from orchestrator.supervisor import landlock, sandbox
 
 WALLS = {  # what a sandbox is made of, as an attempt's row names it

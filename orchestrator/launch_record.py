@@ -11,7 +11,7 @@ from orchestrator import datasets, interpreters, isolation, training_plans
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Attempt, Dataset, Device, Job, Network
 from orchestrator.resuming import Resume
-from orchestrator.spec import JobSpec, fill_placeholders
+from orchestrator.spec.job_spec import JobSpec, fill_placeholders
 from orchestrator.store.layout import JobFolder
 
 LOG_BYTES_PER_RANK = 256 * 1024**2

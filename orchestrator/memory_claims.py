@@ -17,7 +17,7 @@ from uuid import UUID
 from django.db.models import Max, Q
 
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, Job, JobState, Lease, Sharing
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 RUNS_REMEMBERED = 20  # of a key and model; older ones say little about today's code of the driver
 LEAST_MARGIN = 0.05

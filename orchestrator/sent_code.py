@@ -10,7 +10,7 @@ from django.conf import settings
 
 from orchestrator import admission
 from orchestrator.exceptions import Malformed, NotFound, TooLarge
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store import bundles, scripts
 from orchestrator.store.plain_file import open_plain
 

@@ -19,13 +19,13 @@ from berth import words
 from orchestrator import admission, idempotency, lifecycle, memory_claims
 from orchestrator.access import rights
 from orchestrator.accounting import quotas
-from orchestrator.arrays import ArraySpec
 from orchestrator.exceptions import Conflict, Malformed
 from orchestrator.models import Errand, Job, JobArray, JobEvent, JobState
-from orchestrator.plain_text import refuse_unwritable
 from orchestrator.repeating import again_when_undone
 from orchestrator.sent_code import Upload, store_code
-from orchestrator.spec import JobSpec, say_problem
+from orchestrator.spec.arrays import ArraySpec
+from orchestrator.spec.job_spec import JobSpec, say_problem
+from orchestrator.spec.plain_text import refuse_unwritable
 from orchestrator.store import bundles
 from orchestrator.store.checkpoints import GenerationStore
 

@@ -16,7 +16,7 @@ from hypothesis import settings as hypothesis_settings
 
 from orchestrator import lifecycle
 from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool
-from orchestrator.spec import GIB, JobSpec
+from orchestrator.spec.job_spec import GIB, JobSpec
 from orchestrator.store import bundles
 from orchestrator.store.layout import Home
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from orchestrator.access import audit, rights
 from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.models import Scope, Token
-from orchestrator.spec import clean_text
+from orchestrator.spec.job_spec import clean_text
 
 LONGEST_LIFE_S = 366 * 24 * 3600
 NAME_LENGTH = 80

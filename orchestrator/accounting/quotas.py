@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from orchestrator.exceptions import Impossible, TooMany
 from orchestrator.models import WAITING_STATES, Job, Lease, Quota
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 
 WEEK = timedelta(days=7)
 WEEK_H = 168

@@ -9,7 +9,7 @@ from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import DatasetIn, DatasetOut
 from orchestrator.exceptions import NotFound, OrchestratorError
 from orchestrator.models import Dataset, Scope
-from orchestrator.spec import DATASET_REFERENCE
+from orchestrator.spec.job_spec import DATASET_REFERENCE
 
 router = Router()
 

@@ -22,7 +22,7 @@ from orchestrator.api.errors import WrongMethod, answer_error, problem
 from orchestrator.api.samples import add_samples
 from orchestrator.api.schemas import JobChanges, Problem
 from orchestrator.exceptions import Malformed
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 
 View = Callable[..., Any]
 PROBLEM_RESPONSE = {

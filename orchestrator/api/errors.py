@@ -25,8 +25,8 @@ from orchestrator.exceptions import (
     TooLarge,
     Unavailable,
 )
-from orchestrator.plain_text import writable
-from orchestrator.spec import say_problem
+from orchestrator.spec.job_spec import say_problem
+from orchestrator.spec.plain_text import writable
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from orchestrator.models import (
     JobState,
     Lease,
 )
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.manifest import Generation
 
 # Rows written before a field existed show its default.

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja.parser import Parser
 
 from orchestrator.exceptions import Malformed
-from orchestrator.plain_text import may_be_unwritable, refuse_unwritable, writable
+from orchestrator.spec.plain_text import may_be_unwritable, refuse_unwritable, writable
 
 MAX_DEPTH = 32
 MAX_KEYS = 20_000

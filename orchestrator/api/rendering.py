@@ -6,7 +6,7 @@ import orjson
 from django.http import HttpRequest
 from ninja.renderers import BaseRenderer
 
-from orchestrator.plain_text import writable
+from orchestrator.spec.plain_text import writable
 
 
 class JsonRenderer(BaseRenderer):

@@ -16,7 +16,7 @@ from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import Body
 from orchestrator.models import Booking, BookingKind
-from orchestrator.spec import Moment, Name
+from orchestrator.spec.job_spec import Moment, Name
 
 router = Router()
 

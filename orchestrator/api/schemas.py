@@ -11,7 +11,7 @@ from orchestrator.api.paging import Page
 from orchestrator.api.training_schemas import TrainingPlanOut
 from orchestrator.availability import Availability
 from orchestrator.models import AdminState, Network, Scope, Sharing
-from orchestrator.spec import Seconds, clean_text
+from orchestrator.spec.job_spec import Seconds, clean_text
 
 Description = Annotated[StrictStr, AfterValidator(clean_text), Field(max_length=200)]
 POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")

@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 from django.utils.deprecation import MiddlewareMixin
 
 from orchestrator.exceptions import Malformed
-from orchestrator.plain_text import refuse_unwritable
+from orchestrator.spec.plain_text import refuse_unwritable
 
 
 class PlainRequests(MiddlewareMixin):

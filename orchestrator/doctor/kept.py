@@ -13,7 +13,7 @@ from django.utils import timezone
 from orchestrator.doctor.finding import Finding
 from orchestrator.models import Attempt, AttemptState, Checkpoint, JobEvent
 from orchestrator.operation import retention
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from orchestrator.store.plain_file import open_plain
 
 

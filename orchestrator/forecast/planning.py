@@ -11,7 +11,7 @@ from django.utils import timezone
 from orchestrator import memory_claims, placement, scheduling, submission
 from orchestrator.forecast import device_counts, whatif
 from orchestrator.models import Device, Job, JobState
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 
 FORESEEN = 5000  # waiting jobs of a pool that a range is worked out for, when somebody asks
 _FORESEEING = replace(placement.POLICY, predicted_jobs=FORESEEN)

@@ -19,7 +19,7 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from orchestrator import datasets, interpreters, isolation
 from orchestrator.models import Device, Job, Network
-from orchestrator.spec import JobSpec, fill_placeholders
+from orchestrator.spec.job_spec import JobSpec, fill_placeholders
 from orchestrator.store import bundles
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.orders import order_stop

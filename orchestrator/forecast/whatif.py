@@ -11,7 +11,7 @@ from orchestrator import placement, scheduling
 from orchestrator.access import rights
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Job, Pool
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 LONGEST_SEARCH_S = 1.0  # reached where more than ten thousand jobs wait
 _SHORTER_S = (4 * 3600.0, 3600.0, 600.0)

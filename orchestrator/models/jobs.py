@@ -10,7 +10,7 @@ from django.db import models
 
 from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 
 SHORT_ID_LENGTH = 8
 

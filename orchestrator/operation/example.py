@@ -10,7 +10,7 @@ from django.core.files.base import ContentFile
 from orchestrator import datasets, submission
 from orchestrator.exceptions import Impossible
 from orchestrator.models import Dataset, DatasetRoot, Device, Job, JobState
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 
 MOST_RANKS = 2
 FOLDER = settings.BASE_DIR / "examples"

@@ -18,7 +18,7 @@ from django.db.models import Q, QuerySet
 from orchestrator import lifecycle
 from orchestrator.exceptions import TooMany
 from orchestrator.models import FINAL_STATES, Checkpoint, Job
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from orchestrator.store.durable import discard_folder
 from orchestrator.store.trees import walk
 

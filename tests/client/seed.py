@@ -19,7 +19,7 @@ from django.utils import timezone  # noqa: E402
 from orchestrator import lifecycle  # noqa: E402
 from orchestrator.access import tokens  # noqa: E402
 from orchestrator.models import Attempt, DatasetRoot, Device, ExitKind, Job, Pool  # noqa: E402
-from orchestrator.spec import GIB, JobSpec  # noqa: E402
+from orchestrator.spec.job_spec import GIB, JobSpec  # noqa: E402
 from orchestrator.store import bundles  # noqa: E402
 
 OLD_LOG = "".join(f"line {number}\n" for number in range(1, 40_001))

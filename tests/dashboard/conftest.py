@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from dashboard.routing import WithPolling, websocket_urlpatterns
 from orchestrator.live import NowReadings, write_now
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from tests.conftest import lacking
 from tests.waiting import PATIENCE_S
 

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from dashboard.rail import PLACES
 from orchestrator.models import Job, JobState
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from orchestrator.store.metrics import MetricWriter, Point
 
 pytestmark = [

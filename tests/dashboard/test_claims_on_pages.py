@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from orchestrator.models import Job, JobState, Pool
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 
 @pytest.mark.parametrize(

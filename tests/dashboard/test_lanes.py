@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from dashboard.lanes import ROW_PX, show_lanes
 from orchestrator.models import Device, DeviceSpan, JobState, Lease, Use
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from orchestrator.store.device_history import DeviceHistory
 
 

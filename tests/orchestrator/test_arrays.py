@@ -9,7 +9,7 @@ from orchestrator import lifecycle, placement, submission
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.models import Job, JobArray, JobState
-from orchestrator.spec import fill_placeholders
+from orchestrator.spec.job_spec import fill_placeholders
 from orchestrator.submission import parse_spec
 
 

@@ -10,7 +10,7 @@ from orchestrator import placement
 from orchestrator.availability import Availability, standings
 from orchestrator.live import read_now
 from orchestrator.models import Booking, BookingKind, Device, JobState, Lease, PoolRight, Right
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from tests.orchestrator.test_placement import read, reading
 
 HOUR_S = 3600

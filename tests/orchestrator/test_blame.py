@@ -9,7 +9,7 @@ from orchestrator import lifecycle, live
 from orchestrator.agent.blame import blame_others
 from orchestrator.lifecycle import Ending
 from orchestrator.models import ExitKind, JobState, Lease
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from orchestrator.devices.types import DeviceProcess, Reading
 from orchestrator.lifecycle import Ending
 from orchestrator.memory_claims import claim_of, memory_key
 from orchestrator.models import Attempt, ExitKind, Job, JobState, Lease, StopReason
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 
 def reading(used_gib: Mapping[str, float], device_id: str = "sim-0", *, stale: bool = False) -> Reading:

@@ -8,7 +8,7 @@ from django.utils import timezone
 from orchestrator import lifecycle, placement, plan_changes, training_plans
 from orchestrator.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, Device, ExitKind, Health, Job, JobState
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 from training.plan.given import PLAN_VARIABLE, WHY_VARIABLE
 from training.plan.types import Plan
 

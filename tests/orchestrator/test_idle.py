@@ -10,7 +10,7 @@ from orchestrator.agent.idle import IdleWatch
 from orchestrator.devices.types import Reading
 from orchestrator.lifecycle import Ending
 from orchestrator.models import ExitKind, Job, JobState, Lease, Pool, StopReason
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 

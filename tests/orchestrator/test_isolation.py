@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator import isolation, submission
 from orchestrator.models import Attempt, JobState
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 from orchestrator.submission import parse_spec
 
 

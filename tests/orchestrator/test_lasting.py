@@ -13,7 +13,7 @@ from orchestrator.forecast.lasting import Lasting, Like, foretell
 from orchestrator.forecast.planning import plan
 from orchestrator.forecast.telling import tell_outcomes
 from orchestrator.models import JobState
-from orchestrator.spec import JobSpec
+from orchestrator.spec.job_spec import JobSpec
 from tests.orchestrator.test_words import ends_of
 
 pytestmark = pytest.mark.django_db

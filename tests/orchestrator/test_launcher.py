@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from orchestrator import datasets, job_secrets, launch_record, launcher, lifecycle
 from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobArray, JobState, Network
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.collector import Collector
 from orchestrator.store.layout import Home, JobFolder

@@ -24,7 +24,7 @@ from orchestrator.models import (
     SchedulerTerm,
     Use,
 )
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from orchestrator import memory_claims
 from orchestrator.memory_claims import claim_of, learn, memory_key, shape_of
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState, Lease, Pool, Sharing
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 
 @pytest.fixture

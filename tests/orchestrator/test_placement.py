@@ -20,7 +20,7 @@ from orchestrator.models import (
     Lease,
     SchedulerTerm,
 )
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from orchestrator.tasks import schedule
 from tests.orchestrator.invariants import check_invariants
 

@@ -15,7 +15,7 @@ from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices.slots import SlotDevices
 from orchestrator.devices.types import DeviceInfo, DeviceProcess, DriverUnavailable, Holder, Kind, Reading
 from orchestrator.models import Device, Health, Job, JobState, Pool
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
 

@@ -17,7 +17,7 @@ from orchestrator.forecast.replay_runs import State
 from orchestrator.forecast.replays import Question, answer, record
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, JobState, Lease
 from orchestrator.simulator.variants import Variant
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from tests.waiting import PATIENCE_S
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

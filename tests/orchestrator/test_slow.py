@@ -7,7 +7,7 @@ import pytest
 from orchestrator.agent.slow import SlowDevices
 from orchestrator.devices.types import Reading
 from orchestrator.models import JobState, Lease
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from orchestrator.models import (
     Pool,
     StopReason,
 )
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 from tests.orchestrator.invariants import check_invariants
 
 INDEX = st.integers(0, 30)

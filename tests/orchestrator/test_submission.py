@@ -12,7 +12,7 @@ from django.core.files.base import ContentFile
 from orchestrator import datasets, submission
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
 from orchestrator.models import DatasetRoot, Errand, Health, IdempotencyKey, Job, JobState, Outbox
-from orchestrator.spec import fill_placeholders
+from orchestrator.spec.job_spec import fill_placeholders
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.submission import parse_spec
 from tests.orchestrator.invariants import check_history

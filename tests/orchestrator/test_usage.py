@@ -20,7 +20,7 @@ from orchestrator.models import (
     Lease,
     Use,
 )
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 START = datetime(2026, 11, 21, 0, tzinfo=UTC)
 NOW = START + timedelta(hours=48)

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.agent.xids import act_on_xids
 from orchestrator.devices.types import Reading
 from orchestrator.models import Device, Health, JobState, Lease, StopReason
-from orchestrator.spec import GIB
+from orchestrator.spec.job_spec import GIB
 
 
 def report(*numbers: int) -> None:

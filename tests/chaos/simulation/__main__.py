@@ -61,7 +61,7 @@ def prepare() -> Any:
     from django.core.management import call_command
 
     from orchestrator.models import Device, Pool
-    from orchestrator.spec import GIB
+    from orchestrator.spec.job_spec import GIB
 
     call_command("migrate", verbosity=0, interactive=False)
     pool, _ = Pool.objects.get_or_create(name="default")

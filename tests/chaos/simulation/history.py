@@ -68,7 +68,7 @@ class History:
 
     def submit(self) -> None:
         from orchestrator import submission
-        from orchestrator.spec import JobSpec
+        from orchestrator.spec.job_spec import JobSpec
 
         spec = {
             "gpus": self.chance.choice([1, 1, 2]),

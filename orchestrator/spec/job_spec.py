@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from orchestrator.arrays import ArraySpec, read_array
-from orchestrator.plain_text import why_unwritable
+from orchestrator.spec.arrays import ArraySpec, read_array
+from orchestrator.spec.plain_text import why_unwritable
 
 GIB = 1024**3
 YEAR_S = 366 * 24 * 3600

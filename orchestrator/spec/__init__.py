@@ -1,0 +1,1 @@
+"""What a person asks for: the fields of a job and of an array."""
