@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from dashboard import notices, problems, rail
 from dashboard.views.account import SHORTCUTS_COOKIE, is_compact, theme_of
-from orchestrator.live import read_now
+from orchestrator.live.readings import read_now
 
 
 def shell(request: HttpRequest) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from dashboard import feed, wall
-from orchestrator.live import read_now
+from orchestrator.live.readings import read_now
 from orchestrator.operation import agent_lock
 
 READINGS_STOPPED_S = 5.0

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dashboard import rows, wall
 from dashboard.frames import Batch, frame, gap
-from orchestrator.live import NowReadings
+from orchestrator.live.readings import NowReadings
 from orchestrator.log_reads import read_beside
 from orchestrator.models import Device
 from orchestrator.store import logs, series

@@ -9,7 +9,7 @@ import orjson
 
 from berth import words
 from orchestrator.availability import FOREIGN_SHOWN_BYTES, Standing
-from orchestrator.live import NowReadings
+from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
 
 COLOURS = 8

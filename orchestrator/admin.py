@@ -10,10 +10,11 @@ from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from orchestrator import datasets, wakeups
+from orchestrator import datasets
 from orchestrator.access import audit, tokens
 from orchestrator.accounting import quotas
 from orchestrator.exceptions import Impossible, OrchestratorError
+from orchestrator.live import wakeups
 from orchestrator.models import (
     AdminState,
     Attempt,

@@ -10,7 +10,7 @@ from typing import Any
 from berth import words
 from orchestrator.access import rights
 from orchestrator.access.rights import Someone
-from orchestrator.live import NowReadings
+from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device, Health, PoolRight, Role
 from orchestrator.placement.keeps import Keep, read_keeps
 

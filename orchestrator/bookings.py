@@ -8,10 +8,10 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator import wakeups
 from orchestrator.access import audit, rights
 from orchestrator.accounting.quotas import Rulebook
 from orchestrator.exceptions import Forbidden, Impossible, NotFound
+from orchestrator.live import wakeups
 from orchestrator.models import Booking, BookingKind, Device, Pool
 from orchestrator.models.bookings import WEEK
 

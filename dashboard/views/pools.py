@@ -12,7 +12,7 @@ from dashboard import wall
 from dashboard.signing_in import signed_in
 from orchestrator.access import rights
 from orchestrator.availability import standings
-from orchestrator.live import NowReadings, read_now
+from orchestrator.live.readings import NowReadings, read_now
 from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
 
 MOST_LEASES = 30

@@ -21,7 +21,7 @@ from orchestrator import own_order
 from orchestrator.access import audit
 from orchestrator.api.finding import find_job
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.live import read_now
+from orchestrator.live.readings import read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Job, JobState, Pool
 from orchestrator.models.people import operated_pools
 

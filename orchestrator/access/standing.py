@@ -10,7 +10,7 @@ from django.contrib.sessions.models import Session
 from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 
-from orchestrator import wakeups
+from orchestrator.live import wakeups
 from orchestrator.models import Person, PoolRight, Token
 
 TOPIC = "standing"  # of the messages to live views

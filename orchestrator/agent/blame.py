@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from berth import words
-from orchestrator import live
 from orchestrator.lifecycle import Ending
+from orchestrator.live import readings as live
 from orchestrator.memory_claims import LEAST_MARGIN
 from orchestrator.models import Attempt, ExitKind, Lease
 

@@ -13,9 +13,10 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Max
 
-from orchestrator import lifecycle, wakeups
+from orchestrator import lifecycle
 from orchestrator.agent.beside import BesideKeeper
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Checkpoint, Job
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.collector import Collector, Look

@@ -16,8 +16,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from berth.losses import is_loss
-from orchestrator import lifecycle, plan_changes, restarts, wakeups
+from orchestrator import lifecycle, plan_changes, restarts
 from orchestrator.agent.follow_events import EventFiles
+from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Job
 from orchestrator.store.log_lines import LineIndex
 from orchestrator.store.log_merge import MergedIndex

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from orchestrator import wakeups
 from orchestrator.devices.types import Reading
+from orchestrator.live import wakeups
 from orchestrator.models import Lease
 
 

@@ -5,8 +5,9 @@ import time
 
 from django.db import transaction
 
-from orchestrator import lifecycle, wakeups
+from orchestrator import lifecycle
 from orchestrator.devices.types import DeviceInfo, Reading
+from orchestrator.live import wakeups
 from orchestrator.models import Device, Health, Lease, Pool
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,13 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 from django.utils import timezone
 
-from orchestrator import interpreters, wakeups
+from orchestrator import interpreters
 from orchestrator.agent.attempts import AttemptWatch
 from orchestrator.agent.notices import NoticesThread
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.devices import open_devices
+from orchestrator.live import wakeups
 from orchestrator.models import Attempt
 from orchestrator.operation import agent_lock
 from orchestrator.operation.stopping import END_WITHIN_S, Stopping, StopRequest, on_signals

@@ -14,7 +14,6 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
-from orchestrator import live, wakeups
 from orchestrator.agent.claims import ClaimWatch
 from orchestrator.agent.freed import FreedDevices
 from orchestrator.agent.idle import IdleWatch
@@ -25,6 +24,8 @@ from orchestrator.agent.xids import act_on_xids
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.live import readings as live
+from orchestrator.live import wakeups
 from orchestrator.models import Device, Lease
 from orchestrator.operation.stopping import Stopping
 from orchestrator.store.device_history import DeviceHistory

@@ -10,10 +10,11 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
-from orchestrator import idempotency, launcher, lifecycle, placement, wakeups
+from orchestrator import idempotency, launcher, lifecycle, placement
 from orchestrator.elapsed import supervised_s
 from orchestrator.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.lifecycle.endings import LONGEST_BACKOFF_S
+from orchestrator.live import wakeups
 from orchestrator.models import (
     Attempt,
     AttemptState,

@@ -13,13 +13,14 @@ from django.utils import timezone
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import availability, live, wakeups
+from orchestrator import availability
 from orchestrator.access import audit, rights
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.moments import Moment
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import DeviceChanges, DeviceOut, HistoryOut
 from orchestrator.exceptions import Conflict, Impossible, Malformed
+from orchestrator.live import readings, wakeups
 from orchestrator.models import Device, Lease, Pool
 from orchestrator.store.device_history import DeviceHistory
 
@@ -46,7 +47,7 @@ def list_devices(request: ApiRequest, filters: Query[DeviceFilters]) -> object:
     rows = _rows()
     if filters.pool is not None:
         rows = rows.filter(pool=filters.pool)
-    now = live.read_now()
+    now = readings.read_now()
     reader = availability.Reader(request.user, timezone.now())
     return page(
         request, rows, filters, show=lambda device: show_device(device, now, reader), ordering="index"
@@ -111,10 +112,10 @@ def read_device_history(request: ApiRequest, device_id: str, window: Query[Histo
 
 
 def _show_one(request: ApiRequest, device: Device) -> dict[str, Any]:
-    return show_device(device, live.read_now(), availability.Reader(request.user, timezone.now()))
+    return show_device(device, readings.read_now(), availability.Reader(request.user, timezone.now()))
 
 
-def show_device(device: Device, now: live.NowReadings, reader: availability.Reader) -> dict[str, Any]:
+def show_device(device: Device, now: readings.NowReadings, reader: availability.Reader) -> dict[str, Any]:
     holders = _holders(device.leases.all())
     standing = reader.standing(device, held=bool(holders), entry=now.device(device.pk))
     return {
@@ -171,7 +172,7 @@ def _reading(shown: dict[str, Any] | None, taken_at: float) -> dict[str, Any] | 
         "used_bytes": shown["used_bytes"],
         "total_bytes": shown["total_bytes"],
         "foreign_bytes": shown.get("foreign_bytes", 0),
-        "stale": bool(shown.get("stale")) or age_s > live.STALE_AFTER_S,
+        "stale": bool(shown.get("stale")) or age_s > readings.STALE_AFTER_S,
         "processes": shown.get("processes", []),
     }
 

@@ -11,8 +11,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Router, Status
 
-from orchestrator import live
 from orchestrator.api.schemas import LiveOut, ReadyOut
+from orchestrator.live import readings as live
 from orchestrator.models import Outbox
 from orchestrator.operation import agent_lock
 

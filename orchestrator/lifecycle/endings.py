@@ -8,12 +8,13 @@ from typing import Any
 from django.db import transaction
 
 from berth import words
-from orchestrator import memory_claims, training_plans, wakeups
+from orchestrator import memory_claims, training_plans
 from orchestrator.lifecycle import keeping
 from orchestrator.lifecycle.ending import Ending
 from orchestrator.lifecycle.sight import leases_of, lift_fences
 from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
 from orchestrator.lifecycle.use import charge, used_gpu_s
+from orchestrator.live import wakeups
 from orchestrator.models import (
     Attempt,
     AttemptState,

@@ -6,8 +6,8 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator import wakeups
 from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
+from orchestrator.live import wakeups
 from orchestrator.models import Attempt, AttemptState, Device, Errand, Job, JobState, Lease, Outbox
 
 FELL_TO_THE_BEGINNING = " to the beginning: "  # in the launcher's remark on a checkpoint that it passed over

@@ -11,10 +11,10 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from orchestrator import wakeups
 from orchestrator.exceptions import Conflict
+from orchestrator.live import wakeups
 from orchestrator.models import Errand, Job, JobEvent, JobState, Outbox
-from orchestrator.repeating import again_when_undone
+from orchestrator.models.transactions import again_when_undone
 
 NEXT_STATES: Mapping[str, frozenset[str]] = {
     JobState.QUEUED: frozenset({JobState.HELD, JobState.STARTING, JobState.CANCELLED, JobState.FAILED}),

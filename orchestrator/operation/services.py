@@ -291,7 +291,7 @@ def worker_command() -> list[str]:
     """The Celery worker; gossip and mingle are for clusters and cost a second at the start."""
     # fmt: off
     return [
-        sys.executable, "-m", "celery", "-A", "orchestrator.config", "worker", "--loglevel", "warning",
+        sys.executable, "-m", "celery", "-A", "orchestrator.live.broker", "worker", "--loglevel", "warning",
         "--without-gossip", "--without-mingle", "--without-heartbeat", "-Q", "berth",
     ]
     # fmt: on

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from django.db.models import Max
 
-from orchestrator import live, scheduling
+from orchestrator import scheduling
+from orchestrator.live import readings as live
 from orchestrator.models import LEASED_STATES, Checkpoint, Device, Job, JobState, Lease, SchedulerTerm
 from orchestrator.placement.calendar import bookings
 from orchestrator.placement.dependencies import unmet_dependencies

@@ -9,9 +9,9 @@ from django.db import IntegrityError, transaction
 from orchestrator import lifecycle, scheduling
 from orchestrator.lifecycle import IllegalTransition, StaleJob
 from orchestrator.models import Device, Job, Lease
+from orchestrator.models.transactions import again_when_undone
 from orchestrator.placement.promises import check_promise
 from orchestrator.placement.turns import OldTerm, check_term
-from orchestrator.repeating import again_when_undone
 
 logger = logging.getLogger(__name__)
 

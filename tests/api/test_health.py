@@ -8,13 +8,13 @@ import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from orchestrator import live
+from orchestrator.live import readings
 from orchestrator.models import Errand, Outbox
 
 
 @pytest.fixture
 def agent_reads(home):
-    live.write_now(replace(live.NOTHING_READ, seq=1, taken_at=time.time(), stream="s"))
+    readings.write_now(replace(readings.NOTHING_READ, seq=1, taken_at=time.time(), stream="s"))
 
 
 def dependencies(answer) -> dict[str, str]:
@@ -35,7 +35,7 @@ def test_ready_names_each_dependency(anonymous, db, agent_reads):
 
 def test_without_an_agent_it_is_not_ready(anonymous, db):
     assert anonymous.send("GET", "/health/ready").status_code == 503
-    live.write_now(replace(live.NOTHING_READ, seq=1, taken_at=time.time() - 60, stream="s"))
+    readings.write_now(replace(readings.NOTHING_READ, seq=1, taken_at=time.time() - 60, stream="s"))
 
     answer = anonymous.send("GET", "/health/ready")
 

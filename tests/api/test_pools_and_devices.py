@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orchestrator import live
+from orchestrator.live import readings
 from orchestrator.models import AdminState, Health, JobState
 from orchestrator.store.device_history import DeviceHistory
 
@@ -34,9 +34,9 @@ def reading(index: int = 0, **fields: object) -> dict[str, object]:
 def write_readings(home):
     def write(*devices: dict[str, object], age_s: float = 0.0) -> None:
         now = replace(
-            live.NOTHING_READ, seq=1, taken_at=time.time() - age_s, stream="s", devices=list(devices)
+            readings.NOTHING_READ, seq=1, taken_at=time.time() - age_s, stream="s", devices=list(devices)
         )
-        live.write_now(now)
+        readings.write_now(now)
 
     return write
 

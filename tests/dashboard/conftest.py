@@ -17,7 +17,7 @@ from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from dashboard.routing import WithPolling, websocket_urlpatterns
-from orchestrator.live import NowReadings, write_now
+from orchestrator.live.readings import NowReadings, write_now
 from orchestrator.spec.job_spec import GIB
 from tests.conftest import lacking
 from tests.waiting import PATIENCE_S

@@ -15,8 +15,8 @@ from django.contrib.sessions.models import Session
 
 from dashboard import consumers, feed
 from dashboard.open_sockets import BELIEVED_S, OpenSockets
-from orchestrator import wakeups
 from orchestrator.access import people, tokens
+from orchestrator.live import wakeups
 from orchestrator.models import PoolRight, Role
 from orchestrator.operation.services import redis_command
 

@@ -15,7 +15,7 @@ from dashboard.topics import (
     PointsSource,
     StateSource,
 )
-from orchestrator.live import NowReadings
+from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
 from orchestrator.store.metrics import MetricWriter, Point
 

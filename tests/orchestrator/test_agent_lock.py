@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dashboard import problems
-from orchestrator import live
 from orchestrator.doctor.services import check_agent
+from orchestrator.live import readings
 from orchestrator.operation import agent_lock, leftovers, services
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.processes import ProcessId, identify, is_alive
@@ -141,7 +141,7 @@ def test_an_agent_that_was_killed_frees_its_lock(home, start):
 
 
 def test_the_doctor_and_the_pages_name_an_agent_that_holds_its_lock_without_working(home, start):
-    live.write_now(replace(live.NOTHING_READ, taken_at=time.time(), problem=None))
+    readings.write_now(replace(readings.NOTHING_READ, taken_at=time.time(), problem=None))
     holder = start(HOLD, home.root)
     assert (list(check_agent()), problems.current()) == ([], [])
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from orchestrator import placement
 from orchestrator.availability import Availability, standings
-from orchestrator.live import read_now
+from orchestrator.live.readings import read_now
 from orchestrator.models import Booking, BookingKind, Device, JobState, Lease, PoolRight, Right
 from orchestrator.spec.job_spec import GIB
 from tests.orchestrator.test_placement import read, reading

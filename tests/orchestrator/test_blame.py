@@ -5,9 +5,10 @@ import time
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, live
+from orchestrator import lifecycle
 from orchestrator.agent.blame import blame_others
 from orchestrator.lifecycle import Ending
+from orchestrator.live import readings as live
 from orchestrator.models import ExitKind, JobState, Lease
 from orchestrator.spec.job_spec import GIB
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, live, placement, scheduling
+from orchestrator import lifecycle, placement, scheduling
 from orchestrator.lifecycle import Ending
-from orchestrator.live import NowReadings
+from orchestrator.live import readings
+from orchestrator.live.readings import NowReadings
 from orchestrator.models import (
     AdminState,
     Attempt,
@@ -32,7 +33,7 @@ def _home(home):
 
 def read(*devices: dict[str, Any], problem: str | None = None, age_s: float = 0.0) -> None:
     """Readings as the agent leaves them."""
-    live.write_now(
+    readings.write_now(
         NowReadings(
             seq=1,
             taken_at=time.time() - age_s,

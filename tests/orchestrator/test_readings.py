@@ -9,11 +9,11 @@ import pytest
 from django.db import IntegrityError
 from django.utils import timezone
 
-from orchestrator import live
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices.slots import SlotDevices
 from orchestrator.devices.types import DeviceInfo, DeviceProcess, DriverUnavailable, Holder, Kind, Reading
+from orchestrator.live import readings
 from orchestrator.models import Device, Health, Job, JobState, Pool
 from orchestrator.spec.job_spec import GIB
 
@@ -64,13 +64,13 @@ def info(device_id: str, index: int, kind: Kind = "gpu") -> DeviceInfo:
     return DeviceInfo(id=device_id, index=index, kind=kind, name="H", memory_bytes=80 * GIB)
 
 
-def tick(devices: Any, thread: ReadingsThread | None = None) -> live.NowReadings:
+def tick(devices: Any, thread: ReadingsThread | None = None) -> readings.NowReadings:
     (thread or ReadingsThread(devices, threading.Event())).tick()
-    return live.read_now()
+    return readings.read_now()
 
 
 def test_before_the_first_reading_there_is_a_sentence():
-    assert live.read_now().problem == "No readings yet."
+    assert readings.read_now().problem == "No readings yet."
 
 
 def test_every_device_has_its_entry_and_simulated_ones_say_so():
@@ -225,7 +225,7 @@ def test_half_written_readings_are_none(home):
     home.readings.mkdir()
     (home.readings / "now.json").write_text('{"seq": 1')
 
-    assert live.read_now() == live.NOTHING_READ
+    assert readings.read_now() == readings.NOTHING_READ
 
 
 def test_a_device_is_held_whole_by_one_attempt_only(make_attempt, make_device):
@@ -268,6 +268,6 @@ def sent_tasks(monkeypatch) -> list[str]:
     """The names of the tasks that would have gone to the broker."""
     sent: list[str] = []
     monkeypatch.setattr(
-        "orchestrator.wakeups._send_task", lambda name, *arguments, **named: sent.append(name)
+        "orchestrator.live.wakeups._send_task", lambda name, *arguments, **named: sent.append(name)
     )
     return sent

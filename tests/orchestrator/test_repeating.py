@@ -42,7 +42,7 @@ class Deadlocks:
 def pauses(monkeypatch) -> list[float]:
     waited: list[float] = []
     # Not the module ``time``: threads of other tests may still wait in it.
-    monkeypatch.setattr("orchestrator.repeating.sleep", waited.append)
+    monkeypatch.setattr("orchestrator.models.transactions.sleep", waited.append)
     return waited
 
 

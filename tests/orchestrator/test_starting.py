@@ -20,8 +20,8 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from orchestrator import wakeups
 from orchestrator.config.environment import Environment, WrongSetting, read_environment, redis_socket
+from orchestrator.live import wakeups
 from orchestrator.models import Job
 from orchestrator.operation import services
 from orchestrator.store.layout import Home

@@ -157,7 +157,7 @@ def test_f38_a_launch_that_is_asked_for_five_times_happens_once(server: Server) 
     server.wait_for_line(job, "on")
 
     text = (
-        "from orchestrator.config.celery import app\n"
+        "from orchestrator.live.broker import app\n"
         f"for number in (1, 1, 1, 1, 1, 2): app.send_task('orchestrator.tasks.launch', args=('{job}', number))\n"
         "for _ in range(5): app.send_task('orchestrator.tasks.schedule')\n"
     )

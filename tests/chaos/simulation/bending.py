@@ -48,8 +48,9 @@ def bent(world: World) -> Iterator[None]:
     from django.db import connections
     from django.utils import timezone
 
-    from orchestrator import launcher, wakeups
+    from orchestrator import launcher
     from orchestrator.agent import attempts, sweeps
+    from orchestrator.live import wakeups
     from orchestrator.supervisor import liveness
 
     Keeper.chance = world.chance

@@ -116,7 +116,7 @@ def launch(job_id: object, number: int) -> None:
 def _send_task(name: str, *arguments: object, **named: object) -> None:
     if _withheld.get():
         return
-    from orchestrator.config.celery import app  # late: importing it costs 60 ms that a command need not pay
+    from orchestrator.live.broker import app  # late: importing it costs 60 ms that a command need not pay
 
     _Sender.get().put(
         f"task {name} {arguments} {named}", partial(app.send_task, name, args=arguments, kwargs=named)
