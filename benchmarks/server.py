@@ -20,7 +20,7 @@ START_WITHIN_S = 240.0
 KEPT_ALIVE_S = 3.0  # uvicorn closes a connection that was idle for five
 ASK_FOR_ACCESS = """
 from django.contrib.auth import get_user_model
-from orchestrator.access import tokens
+from orchestrator.people import tokens
 admin = get_user_model().objects.get(username="admin")
 print(tokens.issue(admin, name="benchmark", scope="admin")[1])
 """

@@ -14,8 +14,8 @@ from django.contrib.sessions.models import Session
 from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
 
-from orchestrator.access import tokens
 from orchestrator.models import Job, Person, PoolRight, Right, Role, Token
+from orchestrator.people import tokens
 
 OPEN_TOPICS = frozenset({"devices", "jobs", "queue", "health"})
 LONGEST_TOPIC = 120

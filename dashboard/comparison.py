@@ -11,8 +11,8 @@ from berth import words
 from berth.arguments import by_name
 from berth.losses import in_loss_order, is_loss
 from dashboard.rows import main_loss, recorded
-from orchestrator.access import rights
 from orchestrator.models import Attempt, Job, JobState
+from orchestrator.people import rights
 
 SETTINGS = (
     "kind",

@@ -20,10 +20,10 @@ from django.utils import timezone
 from dashboard import access, problems, rows
 from dashboard.open_sockets import TOLD_EVERY_S, OpenSockets
 from dashboard.topics import DevicesSource, ListSource, LogSource, PointsSource, Source, StateSource, own_rows
-from orchestrator.access import standing
 from orchestrator.live.readings import read_now
 from orchestrator.live.wakeups import CHANNEL
 from orchestrator.models import Device, Job
+from orchestrator.people import standing
 
 logger = logging.getLogger(__name__)
 

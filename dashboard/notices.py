@@ -8,7 +8,7 @@ from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 
 from orchestrator.models import FINAL_STATES, JobEvent, JobState
-from orchestrator.notices.events import WATCHERS
+from orchestrator.people.notices.events import WATCHERS
 
 SEEN_COOKIE = "berth_seen"
 KEPT = timedelta(days=14)

@@ -7,8 +7,8 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from berth import words
-from orchestrator.access import audit, sign_in_limits
 from orchestrator.exceptions import Unavailable
+from orchestrator.people import audit, sign_in_limits
 
 
 class SignInForm(AuthenticationForm):

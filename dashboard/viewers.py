@@ -7,9 +7,9 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.utils.deprecation import MiddlewareMixin
 
-from orchestrator.access import rights
 from orchestrator.api.auth import SAFE_METHODS
 from orchestrator.models import Role
+from orchestrator.people import rights
 
 # Names of addresses; a page that is not here is closed to them.
 THEIR_OWN = frozenset(

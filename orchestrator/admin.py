@@ -11,8 +11,6 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from orchestrator import datasets
-from orchestrator.access import audit, tokens
-from orchestrator.accounting import quotas
 from orchestrator.exceptions import Impossible, OrchestratorError
 from orchestrator.live import wakeups
 from orchestrator.models import (
@@ -34,6 +32,7 @@ from orchestrator.models import (
     Quota,
     Token,
 )
+from orchestrator.people import audit, quotas, tokens
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin, TabularInline

@@ -9,11 +9,11 @@ from django.core.exceptions import ValidationError as InvalidValue
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from orchestrator import datasets, isolation, job_secrets
-from orchestrator.access import rights
+from orchestrator import datasets, isolation
 from orchestrator.exceptions import Impossible
 from orchestrator.models import AdminState, Health, Job, Pool
 from orchestrator.operation import retention
+from orchestrator.people import rights, secrets
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 
 LONGEST_DELAY = timedelta(days=366)
@@ -96,7 +96,7 @@ def _check_delay(spec: JobSpec) -> None:
 
 
 def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
-    if spec.secrets and (lacking := job_secrets.missing(user, spec.secrets)):
+    if spec.secrets and (lacking := secrets.missing(user, spec.secrets)):
         raise _impossible(
             "secrets", f"You have no secret {lacking[0][:80]!r}; store it on your account page."
         )

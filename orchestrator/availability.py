@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from berth import words
-from orchestrator.access import rights
-from orchestrator.access.rights import Someone
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device, Health, PoolRight, Role
+from orchestrator.people import rights
+from orchestrator.people.rights import Someone
 from orchestrator.placement.keeps import Keep, read_keeps
 
 FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news

@@ -8,12 +8,12 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.access import audit, rights
-from orchestrator.accounting.quotas import Rulebook
 from orchestrator.exceptions import Forbidden, Impossible, NotFound
 from orchestrator.live import wakeups
 from orchestrator.models import Booking, BookingKind, Device, Pool
 from orchestrator.models.bookings import WEEK
+from orchestrator.people import audit, rights
+from orchestrator.people.quotas import Rulebook
 
 LOOK_AHEAD = timedelta(weeks=9)  # for entries that meet; weekly ones meet in their first weeks or never
 LONGEST = timedelta(days=366)

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator import isolation, job_secrets, launch_record, lifecycle, resuming
+from orchestrator import isolation, launch_record, lifecycle, resuming
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job
+from orchestrator.people import secrets as job_secrets
 from orchestrator.store import bundles
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.folder import AttemptFolder

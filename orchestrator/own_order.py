@@ -6,9 +6,9 @@ from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
 from orchestrator import lifecycle
-from orchestrator.access import rights
 from orchestrator.exceptions import Conflict, Impossible
 from orchestrator.models import Errand, Job, JobState
+from orchestrator.people import rights
 from orchestrator.placement.turns import turn
 from orchestrator.steering import note
 

@@ -6,10 +6,10 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 
 from orchestrator import checkpoints, lifecycle, submission
-from orchestrator.access import audit, rights
 from orchestrator.exceptions import Impossible
 from orchestrator.lifecycle import IllegalTransition
 from orchestrator.models import FINAL_STATES, WAITING_STATES, Job
+from orchestrator.people import audit, rights
 
 ACTS: Mapping[str, tuple[Callable[..., Job], str]] = {
     "cancel": (lifecycle.cancel, "Cancelled it."),

@@ -17,11 +17,10 @@ from pydantic import ValidationError
 
 from berth import words
 from orchestrator import admission, idempotency, lifecycle, memory_claims
-from orchestrator.access import rights
-from orchestrator.accounting import quotas
 from orchestrator.exceptions import Conflict, Malformed
 from orchestrator.models import Errand, Job, JobArray, JobEvent, JobState
 from orchestrator.models.transactions import again_when_undone
+from orchestrator.people import quotas, rights
 from orchestrator.sent_code import Upload, store_code
 from orchestrator.spec.arrays import ArraySpec
 from orchestrator.spec.job_spec import JobSpec, say_problem

@@ -11,9 +11,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from dashboard.signing_in import signed_in
-from orchestrator.access import tokens
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import JobSecret, NoticeTarget, Occasion, Scope, Token
+from orchestrator.people import tokens
 
 THEMES = ("light", "dark")
 THEME_COOKIE = "berth_theme"

@@ -8,8 +8,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.signing_in import signed_in
-from orchestrator.access import rights
 from orchestrator.models import AuditEntry, Role
+from orchestrator.people import rights
 
 PAGE = 100
 FILTERS = ("actor", "action", "subject")

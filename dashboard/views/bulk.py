@@ -14,9 +14,9 @@ from django.views.decorators.http import require_POST
 from berth import words
 from dashboard.signing_in import signed_in
 from orchestrator import steering, submission
-from orchestrator.access import audit
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Job
+from orchestrator.people import audit
 
 MOST_JOBS = 200
 MOST_SAID = 3

@@ -10,10 +10,10 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.signing_in import signed_in
 from orchestrator import datasets
-from orchestrator.access import rights
 from orchestrator.api.datasets import is_available
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Dataset, DatasetRoot, Job
+from orchestrator.people import rights
 
 MOST = 200
 MOST_JOBS = 500

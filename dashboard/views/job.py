@@ -20,7 +20,6 @@ from dashboard import remedies, rows, wall
 from dashboard.comparison import device_s_of
 from dashboard.signing_in import signed_in
 from orchestrator import checkpoints, steering, submission, training_plans
-from orchestrator.access import audit, rights
 from orchestrator.api.downloads import list_files
 from orchestrator.exceptions import Conflict, OrchestratorError
 from orchestrator.models import (
@@ -32,6 +31,7 @@ from orchestrator.models import (
     JobEvent,
     JobState,
 )
+from orchestrator.people import audit, rights
 from orchestrator.store import beside, logs
 
 TAIL_LINES = 200

@@ -10,7 +10,7 @@ from dashboard.signing_in import signed_in
 from dashboard.views.account import show_account
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import NoticeTarget
-from orchestrator.notices import targets
+from orchestrator.people.notices import targets
 
 
 @require_POST

@@ -18,12 +18,12 @@ from dashboard import rows
 from dashboard.signing_in import signed_in
 from dashboard.views import overview
 from orchestrator import own_order
-from orchestrator.access import audit
 from orchestrator.api.finding import find_job
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.live.readings import read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Job, JobState, Pool
 from orchestrator.models.people import operated_pools
+from orchestrator.people import audit
 
 MOST_WAITING = 200
 MOST_STARTED = 2_000  # of a day, for the median wait

@@ -8,8 +8,8 @@ from django.views.decorators.http import require_POST
 
 from dashboard.signing_in import signed_in
 from dashboard.views.account import show_account
-from orchestrator import job_secrets
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.people import secrets
 
 
 @require_POST
@@ -18,7 +18,7 @@ def keep(request: HttpRequest) -> HttpResponse:
     """Store a secret or replace its value; the value is never part of an answer, not even of a refusal."""
     name = request.POST.get("name", "")[:200]
     try:
-        job_secrets.keep(signed_in(request), name, request.POST.get("value", ""))
+        secrets.keep(signed_in(request), name, request.POST.get("value", ""))
     except OrchestratorError as error:
         return show_account(request, secret={"name": name, "errors": error.fields}, status=error.status)
     messages.success(request, f"{name} is stored. Name it in a job's secrets to give it to that job.")
@@ -27,6 +27,6 @@ def keep(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def forget(request: HttpRequest, name: str) -> HttpResponse:
-    job_secrets.forget(signed_in(request), name)
+    secrets.forget(signed_in(request), name)
     messages.success(request, f"{name} is gone; jobs that name it fail at their next start.")
     return redirect("account")

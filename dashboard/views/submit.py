@@ -18,9 +18,9 @@ from dashboard import forms
 from dashboard.signing_in import signed_in
 from dashboard.views.submit_plan import read_plan
 from orchestrator import submission
-from orchestrator.access import rights
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import AdminState, Dataset, Job, Pool
+from orchestrator.people import rights
 from orchestrator.store import bundles, scripts
 
 ARCHIVE_HEADS = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b")

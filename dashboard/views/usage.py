@@ -10,11 +10,11 @@ from django.views.decorators.http import require_GET
 
 from berth import words
 from dashboard.signing_in import signed_in
-from orchestrator.access import rights
-from orchestrator.accounting.ledger import JOB
-from orchestrator.accounting.usage import OTHERS, Usage, UsageRow
 from orchestrator.api.usage import HOUR_S, UsageWindow, as_csv, usage_for
 from orchestrator.models import Pool
+from orchestrator.people import rights
+from orchestrator.people.ledger import JOB
+from orchestrator.people.usage import OTHERS, Usage, UsageRow
 
 PERIODS = {"1": "the last day", "7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days"}
 GROUPS = {"owner": "by person", "pool": "by pool", "day": "by day"}

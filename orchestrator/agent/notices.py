@@ -8,8 +8,8 @@ from django.db import Error, close_old_connections, connections
 from django.utils import timezone
 
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.notices import delivery, events
 from orchestrator.operation.stopping import Stopping
+from orchestrator.people.notices import delivery, events
 
 logger = logging.getLogger(__name__)
 

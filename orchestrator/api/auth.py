@@ -8,11 +8,11 @@ from django.http import HttpRequest
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
-from orchestrator.access import rights, tokens
 from orchestrator.api import rate
 from orchestrator.api.errors import Unauthenticated
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Scope
+from orchestrator.people import rights, tokens
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 # Names under which tokens are put into addresses elsewhere; addresses end up in logs and histories.

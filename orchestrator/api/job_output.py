@@ -14,7 +14,6 @@ from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_val
 
 from berth.chart_groups import chart_groups
 from orchestrator import checkpoints, steering
-from orchestrator.access import audit, rights
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.departures import has_left_of
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_made, send_tar
@@ -27,6 +26,7 @@ from orchestrator.exceptions import NotFound
 from orchestrator.log_reads import read_in_turn
 from orchestrator.metrics_csv import write_points
 from orchestrator.models import Attempt, Job
+from orchestrator.people import audit, rights
 from orchestrator.store import beside, log_lines, log_search, logs, series
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.log_lines import MOST_LINES

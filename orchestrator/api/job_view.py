@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from berth import words
 from orchestrator import checkpoints, isolation, training_plans, waiting
-from orchestrator.access import rights
 from orchestrator.models import (
     WAITING_STATES,
     Attempt,
@@ -25,6 +24,7 @@ from orchestrator.models import (
     JobState,
     Lease,
 )
+from orchestrator.people import rights
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.manifest import Generation
 

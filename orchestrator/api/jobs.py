@@ -9,7 +9,6 @@ from ninja import Query, Router
 from pydantic import BaseModel, Field
 
 from orchestrator import own_order, placement, steering, submission
-from orchestrator.access import audit
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_job, find_jobs
 from orchestrator.api.job_view import (
@@ -27,6 +26,7 @@ from orchestrator.api.submitting import KEY_PARAMETER, REQUEST_BODY, read_idempo
 from orchestrator.exceptions import Malformed
 from orchestrator.forecast.planning import look_ahead
 from orchestrator.models import Attempt, Job, JobEvent
+from orchestrator.people import audit
 
 router = Router()
 

@@ -3,10 +3,9 @@
 from ninja import Router
 from pydantic import BaseModel, Field
 
-from orchestrator.access import rights
-from orchestrator.accounting import quotas
 from orchestrator.api.auth import ApiRequest
 from orchestrator.models import Role
+from orchestrator.people import quotas, rights
 
 router = Router()
 

@@ -16,11 +16,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 import orchestrator
-from orchestrator.access import rights
 from orchestrator.api.auth import SIGNED_IN
 from orchestrator.api.errors import answer_error
 from orchestrator.live import readings as live
 from orchestrator.models import Attempt, Device, Job, JobState, Lease, Outbox, SchedulerTerm
+from orchestrator.people import rights
 
 # By device: name of the metric, key in its newest reading, what it is.
 READINGS = (

@@ -8,7 +8,7 @@ from orchestrator.api.auth import ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import NoticeTargetIn, NoticeTargetOut, NoticeTestOut
 from orchestrator.models import NoticeTarget
-from orchestrator.notices import targets
+from orchestrator.people.notices import targets
 
 router = Router()
 

@@ -11,12 +11,12 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from pydantic import BaseModel, Field, StrictBool
 
-from orchestrator.access import audit, people, rights
 from orchestrator.api.auth import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page, whole
 from orchestrator.api.schemas import Body
 from orchestrator.exceptions import Malformed
 from orchestrator.models import Pool, PoolRight, Right, Role
+from orchestrator.people import accounts, audit, rights
 
 router = Router()
 rights_router = Router()
@@ -58,9 +58,9 @@ def change_person(request: ApiRequest, username: str, body: PersonChanges) -> ob
     address = audit.address_of(request)
     with transaction.atomic():
         if body.role is not None:
-            people.set_role(user, body.role, by=request.user, address=address)
+            accounts.set_role(user, body.role, by=request.user, address=address)
         if body.active is not None:
-            people.set_active(user, active=body.active, by=request.user, address=address)
+            accounts.set_active(user, active=body.active, by=request.user, address=address)
     return show_person(_rows().get(pk=user.pk))
 
 
@@ -79,7 +79,7 @@ def give_right(request: ApiRequest, pool_id: str, username: str, body: RightIn) 
     if body.right == Right.OPERATE:
         rights.check_admin(request.user)
     user = get_object_or_404(User, username=username)
-    people.give_right(user, pool, body.right, by=request.user, address=audit.address_of(request))
+    accounts.give_right(user, pool, body.right, by=request.user, address=audit.address_of(request))
     return {"username": user.get_username(), "right": body.right}
 
 
@@ -89,7 +89,7 @@ def take_right(request: ApiRequest, pool_id: str, username: str) -> object:
     row = get_object_or_404(PoolRight, pool=pool, user__username=username)
     if row.right == Right.OPERATE:
         rights.check_admin(request.user)
-    people.take_right(row, by=request.user, address=audit.address_of(request))
+    accounts.take_right(row, by=request.user, address=audit.address_of(request))
     return HttpResponse(status=204)
 
 

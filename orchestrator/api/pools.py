@@ -10,7 +10,6 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from ninja import Query, Router
 
-from orchestrator.access import audit, rights
 from orchestrator.api.auth import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import PoolChanges, PoolIn, PoolOut
@@ -19,6 +18,7 @@ from orchestrator.exceptions import Conflict, Malformed
 from orchestrator.live import wakeups
 from orchestrator.live.readings import read_now
 from orchestrator.models import AdminState, Device, Health, Lease, Pool
+from orchestrator.people import audit, rights
 
 router = Router()
 

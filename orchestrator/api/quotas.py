@@ -10,14 +10,13 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
-from orchestrator.access import audit
-from orchestrator.accounting import quotas
 from orchestrator.api.auth import ADMINS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import Body
 from orchestrator.exceptions import Conflict, Impossible, Malformed
 from orchestrator.live import wakeups
 from orchestrator.models import Pool, Quota
+from orchestrator.people import audit, quotas
 
 router = Router()
 Count = Annotated[StrictInt, Field(ge=0, le=1_000_000)]

@@ -11,11 +11,11 @@ from ninja import Query, Router
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
 from orchestrator import bookings
-from orchestrator.access import audit, rights
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import Body
 from orchestrator.models import Booking, BookingKind
+from orchestrator.people import audit, rights
 from orchestrator.spec.job_spec import Moment, Name
 
 router = Router()

@@ -9,10 +9,10 @@ from ninja import Query, Router
 from pydantic import BaseModel, Field
 
 from berth import words
-from orchestrator.access import rights
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_jobs
 from orchestrator.models import FINAL_STATES, WAITING_STATES, AdminState, Dataset, Device, Job, JobState
+from orchestrator.people import rights
 
 router = Router()
 

@@ -3,11 +3,11 @@
 from django.http import HttpResponse
 from ninja import Query, Router
 
-from orchestrator import job_secrets
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import SecretIn, SecretOut
 from orchestrator.models import JobSecret
+from orchestrator.people import secrets
 
 router = Router()
 
@@ -21,13 +21,13 @@ def list_secrets(request: ApiRequest, paging: Query[Paging]) -> object:
 @router.put("/{name}", response=SecretOut)
 def keep_secret(request: ApiRequest, name: str, body: SecretIn) -> object:
     """Store a secret, or replace its value; jobs name it in `secrets` and find it in their environment."""
-    return _show(job_secrets.keep(request.user, name, body.value))
+    return _show(secrets.keep(request.user, name, body.value))
 
 
 @router.delete("/{name}", response={204: None})
 def forget_secret(request: ApiRequest, name: str) -> object:
     """Delete a secret; jobs that name it fail at their next start."""
-    job_secrets.forget(request.user, name)
+    secrets.forget(request.user, name)
     return HttpResponse(status=204)
 
 

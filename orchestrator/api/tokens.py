@@ -5,11 +5,11 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from ninja import Query, Router
 
-from orchestrator.access import audit, tokens
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import NewTokenOut, TokenIn, TokenOut
 from orchestrator.models import Token
+from orchestrator.people import audit, tokens
 
 router = Router()
 

@@ -49,7 +49,7 @@ MIDDLEWARE = [
     "orchestrator.config.middleware.compressed",
     "orchestrator.config.middleware.content_security_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "orchestrator.access.sessions.SessionLimits",
+    "orchestrator.people.sessions.SessionLimits",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "orchestrator.config.plain_requests.PlainRequests",

@@ -1,4 +1,4 @@
-"""Sign-in by somebody else's directory: OpenID Connect (django-allauth) and LDAP (``orchestrator.access.directory``)."""
+"""Sign-in by somebody else's directory: OpenID Connect (django-allauth) and LDAP (``orchestrator.people.directory``)."""
 
 import re
 from collections.abc import Mapping
@@ -127,7 +127,7 @@ def django_settings(variables: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     backends = []
     if (ldap := read_ldap(variables)) is not None:
-        backends.append("orchestrator.access.directory.DirectoryBackend")
+        backends.append("orchestrator.people.directory.DirectoryBackend")
         found["LDAP"] = ldap
     if (oidc := read_openid_connect(variables)) is not None:
         backends.append("allauth.account.auth_backends.AuthenticationBackend")

@@ -8,9 +8,9 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 
 from orchestrator import placement, scheduling
-from orchestrator.access import rights
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Job, Pool
+from orchestrator.people import rights
 from orchestrator.spec.job_spec import GIB
 
 LONGEST_SEARCH_S = 1.0  # reached where more than ten thousand jobs wait

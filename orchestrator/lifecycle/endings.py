@@ -13,7 +13,6 @@ from orchestrator.lifecycle import keeping
 from orchestrator.lifecycle.ending import Ending
 from orchestrator.lifecycle.sight import leases_of, lift_fences
 from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
-from orchestrator.lifecycle.use import charge, used_gpu_s
 from orchestrator.live import wakeups
 from orchestrator.models import (
     Attempt,
@@ -27,6 +26,7 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.models.jobs import LEASED_STATES
+from orchestrator.people.usage_charge import charge, used_gpu_s
 
 RETRIED_KINDS = frozenset(
     {ExitKind.SIGNAL, ExitKind.HANG, ExitKind.LOST, ExitKind.GPU_FAULT, ExitKind.INFRA, ExitKind.OOM_CPU}

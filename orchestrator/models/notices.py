@@ -24,7 +24,7 @@ class NoticeTarget(models.Model):
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notice_targets"
     )
-    sealed = models.BinaryField()  # the address, by orchestrator.job_secrets
+    sealed = models.BinaryField()  # the address, by orchestrator.people.secrets
     shown = models.CharField(max_length=200)  # without what is secret in it
     occasions = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)

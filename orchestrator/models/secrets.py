@@ -11,7 +11,7 @@ class JobSecret(models.Model):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="job_secrets")
     name = models.CharField(max_length=128)
-    sealed = models.BinaryField()  # by orchestrator.job_secrets; the key lies in a file of its own
+    sealed = models.BinaryField()  # by orchestrator.people.secrets; the key lies in a file of its own
     created_at = models.DateTimeField(auto_now_add=True)
     changed_at = models.DateTimeField(auto_now=True)
     last_used_at = models.DateTimeField(null=True)

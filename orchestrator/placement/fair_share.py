@@ -6,7 +6,7 @@ from django.conf import settings
 
 from orchestrator import scheduling
 from orchestrator.models import OwnerUse
-from orchestrator.scheduling.fair_share import decayed
+from orchestrator.people.usage_charge import decayed
 
 
 def usage(now: datetime) -> tuple[scheduling.OwnerUsage, ...]:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from orchestrator import scheduling
-from orchestrator.accounting.quotas import HOUR_S, Limits, Rulebook, week_gpu_s
 from orchestrator.models import Job, JobState
+from orchestrator.people.quotas import HOUR_S, Limits, Rulebook, week_gpu_s
 
 
 def with_limits(

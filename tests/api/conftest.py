@@ -5,7 +5,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from orchestrator.access import tokens
+from orchestrator.people import tokens
 
 SCRIPT = "print('step 1 loss 0.5')\n"
 

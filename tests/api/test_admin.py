@@ -4,8 +4,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from orchestrator.access import tokens
 from orchestrator.models import DatasetRoot, Device, Health, Job, Token
+from orchestrator.people import tokens
 
 
 @pytest.fixture

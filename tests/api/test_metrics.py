@@ -9,8 +9,8 @@ from django.conf import settings
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestrator.access import tokens
 from orchestrator.api import metrics
+from orchestrator.people import tokens
 
 DEPLOY = Path(settings.BASE_DIR) / "deploy"
 

@@ -10,9 +10,9 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient
 
-from orchestrator.access import tokens
 from orchestrator.agent.follow import Follower
 from orchestrator.models import Checkpoint, JobState
+from orchestrator.people import tokens
 from orchestrator.store.beside import Beside, write_unkept
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.metrics import MetricWriter, points_of

@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from orchestrator import placement
-from orchestrator.accounting.quotas import week_gpu_s
 from orchestrator.models import AuditEntry, Job, JobState, Lease, Quota
+from orchestrator.people.quotas import week_gpu_s
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orchestrator import job_secrets
 from orchestrator.models import Job, JobEvent, JobSecret
+from orchestrator.people import secrets
 
 VALUE = "hf_0123456789-quiet"
 
@@ -21,28 +21,28 @@ def test_a_value_goes_in_and_never_comes_out(client_of, ada):
 
 
 def test_the_database_alone_does_not_open_it(ada, home):
-    job_secrets.keep(ada, "HF_TOKEN", VALUE)
+    secrets.keep(ada, "HF_TOKEN", VALUE)
 
     sealed = bytes(JobSecret.objects.get().sealed)
 
     assert VALUE.encode() not in sealed
     assert home.secrets_key.stat().st_mode & 0o777 == 0o600
-    assert job_secrets.reveal(ada, ["HF_TOKEN"]) == {"HF_TOKEN": VALUE}
+    assert secrets.reveal(ada, ["HF_TOKEN"]) == {"HF_TOKEN": VALUE}
 
 
 def test_a_second_value_replaces_the_first(ada, home):
-    job_secrets.keep(ada, "HF_TOKEN", "old")
-    job_secrets.keep(ada, "HF_TOKEN", "new")
+    secrets.keep(ada, "HF_TOKEN", "old")
+    secrets.keep(ada, "HF_TOKEN", "new")
 
-    assert job_secrets.reveal(ada, ["HF_TOKEN"]) == {"HF_TOKEN": "new"}
+    assert secrets.reveal(ada, ["HF_TOKEN"]) == {"HF_TOKEN": "new"}
 
 
 def test_a_secret_sealed_with_another_key_says_so(ada, home):
-    job_secrets.keep(ada, "HF_TOKEN", VALUE)
+    secrets.keep(ada, "HF_TOKEN", VALUE)
     JobSecret.objects.update(sealed=b"gAAAAA" + b"A" * 90)
 
-    with pytest.raises(job_secrets.SecretLost, match="another key"):
-        job_secrets.reveal(ada, ["HF_TOKEN"])
+    with pytest.raises(secrets.SecretLost, match="another key"):
+        secrets.reveal(ada, ["HF_TOKEN"])
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "PATH", "BERTH_HOME", "A=B", "9LIVES", "a" * 200])
@@ -62,7 +62,7 @@ def test_a_value_no_variable_can_hold_is_refused(client_of, ada, value):
 
 
 def test_another_person_sees_uses_and_deletes_nothing(client_of, ada, bob, submit):
-    job_secrets.keep(ada, "HF_TOKEN", VALUE)
+    secrets.keep(ada, "HF_TOKEN", VALUE)
     client = client_of(bob)
 
     assert client.send("GET", "/secrets").json()["results"] == []
@@ -75,7 +75,7 @@ def test_another_person_sees_uses_and_deletes_nothing(client_of, ada, bob, submi
 
 
 def test_a_job_names_its_secret_and_shows_only_the_name(client_of, ada, submit):
-    job_secrets.keep(ada, "HF_TOKEN", VALUE)
+    secrets.keep(ada, "HF_TOKEN", VALUE)
 
     made = submit(client_of(ada), secrets=["HF_TOKEN"])
 

@@ -7,9 +7,9 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from orchestrator.access import tokens
 from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.models import Token
+from orchestrator.people import tokens
 
 
 def test_the_text_is_shown_once_and_stored_nowhere(client_of, ada):

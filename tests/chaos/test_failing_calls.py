@@ -10,9 +10,9 @@ import pytest
 from django.db import OperationalError, connections
 from django.test import Client, RequestFactory
 
-from orchestrator.access import tokens
 from orchestrator.api.errors import answer_error
 from orchestrator.models import Job, JobState
+from orchestrator.people import tokens
 from tests.orchestrator.invariants import check_invariants
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]

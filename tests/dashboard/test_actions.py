@@ -5,8 +5,8 @@ import re
 import pytest
 from django.urls import reverse
 
-from orchestrator.access import tokens
 from orchestrator.models import Job, JobState, Token
+from orchestrator.people import tokens
 from orchestrator.store.beside import Beside, write_unkept
 
 

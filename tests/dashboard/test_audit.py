@@ -3,8 +3,8 @@
 import pytest
 from django.urls import reverse
 
-from orchestrator.access import audit, tokens
 from orchestrator.models import AppendOnly, AuditEntry, Quota
+from orchestrator.people import audit, tokens
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from django.contrib.sessions.models import Session
 
 from dashboard import consumers, feed
 from dashboard.open_sockets import BELIEVED_S, OpenSockets
-from orchestrator.access import people, tokens
 from orchestrator.live import wakeups
 from orchestrator.models import PoolRight, Role
 from orchestrator.operation.services import redis_command
+from orchestrator.people import accounts, tokens
 
 from .test_socket import socket_of
 
@@ -102,7 +102,7 @@ async def test_without_redis_a_process_counts_for_itself(home, three_each, ada):
 
 
 def shut(user: User) -> None:
-    people.set_active(user, active=False, by=user)
+    accounts.set_active(user, active=False, by=user)
 
 
 def save_in_the_admin(user: User) -> None:
@@ -120,7 +120,7 @@ def sign_out(user: User) -> None:
 
 
 def make_viewer(user: User) -> None:
-    people.set_role(user, Role.VIEWER, by=user)
+    accounts.set_role(user, Role.VIEWER, by=user)
 
 
 def delete(user: User) -> None:

@@ -11,8 +11,8 @@ from django.test import Client
 from dashboard import feed, polling
 from dashboard.polling import BadQuery, read_query
 from dashboard.routing import WithPolling
-from orchestrator.access import tokens
 from orchestrator.models import Job, JobState
+from orchestrator.people import tokens
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -4,8 +4,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from orchestrator import job_secrets
 from orchestrator.models import JobSecret
+from orchestrator.people import secrets
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_a_stored_secret_is_listed_by_name_alone(page, ada):
     text = answer.content.decode()
     assert "HF_TOKEN" in text
     assert "quiet-value" not in text
-    assert job_secrets.reveal(ada, ["HF_TOKEN"]) == {"HF_TOKEN": "quiet-value"}
+    assert secrets.reveal(ada, ["HF_TOKEN"]) == {"HF_TOKEN": "quiet-value"}
 
 
 def test_a_refused_name_is_explained_beside_its_field_and_the_value_is_not_sent_back(page):
@@ -34,7 +34,7 @@ def test_a_refused_name_is_explained_beside_its_field_and_the_value_is_not_sent_
 
 
 def test_one_is_forgotten(page, ada):
-    job_secrets.keep(ada, "HF_TOKEN", "quiet-value")
+    secrets.keep(ada, "HF_TOKEN", "quiet-value")
 
     page.post(reverse("secret-forget", args=["HF_TOKEN"]))
 

@@ -8,8 +8,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from orchestrator.access import sign_in_limits
 from orchestrator.models import AuditEntry, SignInFailure
+from orchestrator.people import sign_in_limits
 
 RIGHT = "ada's password"
 

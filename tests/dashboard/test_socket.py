@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from dashboard import consumers, feed, frames, problems, topics
 from dashboard.routing import websocket_urlpatterns
-from orchestrator.access import tokens
 from orchestrator.models import Job, JobState
+from orchestrator.people import tokens
 from orchestrator.store.metrics import MetricWriter, Point
 from tests.waiting import PATIENCE_S
 

@@ -13,8 +13,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
 from dashboard.viewers import THEIR_OWN
-from orchestrator.access import tokens
 from orchestrator.models import Attempt, Job, JobState, Person, PoolRight, Right, Role
+from orchestrator.people import tokens
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,7 +10,7 @@ WHO = ("anonymous", "reader", "submitter", "admin")
 _MAKE = """
 import json, sys
 from django.contrib.auth import get_user_model
-from orchestrator.access import tokens
+from orchestrator.people import tokens
 from orchestrator.models import Scope
 User = get_user_model()
 ada = User.objects.filter(username="ada").first() or User.objects.create_user("ada")

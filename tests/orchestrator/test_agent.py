@@ -42,8 +42,8 @@ from orchestrator.models import (
     Outbox,
     StopReason,
 )
-from orchestrator.notices.events import occasion_of
 from orchestrator.operation.agent_lock import AgentRunning
+from orchestrator.people.notices.events import occasion_of
 from orchestrator.silence import is_silent
 from orchestrator.supervisor.processes import environ
 from orchestrator.supervisor.records import read_record, write_record

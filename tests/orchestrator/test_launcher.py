@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator import datasets, job_secrets, launch_record, launcher, lifecycle
+from orchestrator import datasets, launch_record, launcher, lifecycle
 from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobArray, JobState, Network
+from orchestrator.people import secrets
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.collector import Collector
@@ -521,7 +522,7 @@ def _made(attempt: Attempt) -> Path:
 def test_a_secret_reaches_the_process_and_no_file_of_the_attempt(placed, home):
     script = b"import os, hashlib; print(hashlib.sha256(os.environ['HF_TOKEN'].encode()).hexdigest())\n"
     attempt = placed(script, spec={"secrets": ["HF_TOKEN"]})
-    job_secrets.keep(attempt.job.owner, "HF_TOKEN", "quiet-value")
+    secrets.keep(attempt.job.owner, "HF_TOKEN", "quiet-value")
 
     launcher.start(attempt)
     ended = wait_for_exit(home, attempt)

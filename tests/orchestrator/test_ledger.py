@@ -9,7 +9,6 @@ from django.db import transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.accounting.ledger import JOB, UNKNOWN, Held, Spell, divide
 from orchestrator.agent.spans import SpanKeeper
 from orchestrator.devices.types import DeviceProcess, Reading
 from orchestrator.models import (
@@ -24,6 +23,7 @@ from orchestrator.models import (
     SchedulerTerm,
     Use,
 )
+from orchestrator.people.ledger import JOB, UNKNOWN, Held, Spell, divide
 from orchestrator.spec.job_spec import GIB
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)

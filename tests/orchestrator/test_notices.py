@@ -13,8 +13,8 @@ from django.utils import timezone
 from orchestrator import lifecycle
 from orchestrator.exceptions import Malformed
 from orchestrator.models import JobState, Notice, NoticeTarget
-from orchestrator.notices import delivery, events, targets
-from orchestrator.notices.reach import is_public
+from orchestrator.people.notices import delivery, events, targets
+from orchestrator.people.notices.reach import is_public
 
 
 class Inbox(ThreadingHTTPServer):

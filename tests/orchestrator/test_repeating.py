@@ -6,9 +6,9 @@ import pytest
 from django.db import OperationalError, close_old_connections, connection, transaction
 
 from orchestrator import lifecycle, submission
-from orchestrator.accounting import quotas
 from orchestrator.exceptions import TooMany
 from orchestrator.models import Job, JobEvent, JobState, Quota
+from orchestrator.people import quotas
 from orchestrator.submission import parse_spec
 from tests.orchestrator.invariants import check_invariants
 from tests.waiting import PATIENCE_S

@@ -7,7 +7,6 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.accounting.usage import USES, Usage, read_usage
 from orchestrator.models import (
     Attempt,
     AttemptState,
@@ -20,6 +19,7 @@ from orchestrator.models import (
     Lease,
     Use,
 )
+from orchestrator.people.usage import USES, Usage, read_usage
 from orchestrator.spec.job_spec import GIB
 
 START = datetime(2026, 11, 21, 0, tzinfo=UTC)

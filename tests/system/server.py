@@ -29,7 +29,7 @@ _FIRST_START = """
 import sys
 from django.contrib.auth import get_user_model
 from django.conf import settings
-from orchestrator.access import tokens
+from orchestrator.people import tokens
 from orchestrator.operation import first_start
 from orchestrator.models import DatasetRoot
 first_start.collect_static()

@@ -22,7 +22,7 @@ REQUESTS = 200  # with a connection kept for each, more than PostgreSQL's hundre
 FIRST_PERSON = """
 import sys
 from django.contrib.auth import get_user_model
-from orchestrator.access import tokens
+from orchestrator.people import tokens
 root = get_user_model().objects.create_superuser("root", password="root's password")
 sys.stdout.write(tokens.issue(root, name="tests", scope="admin")[1])
 """

@@ -1,4 +1,4 @@
-"""Opens the connection for one notice: ``python -m orchestrator.notices.post``, a JSON object on standard input.
+"""Opens the connection for one notice: ``python -m orchestrator.people.notices.post``, a JSON object on standard input.
 
 A process of its own, without Django, keys or Berth's environment: whatever an address makes a library do,
 there is nothing here to be had, and no address inside the lab's network can be reached.
@@ -10,7 +10,7 @@ import logging
 import sys
 from typing import Any
 
-from orchestrator.notices.reach import destination_of, guard_sockets, is_public
+from orchestrator.people.notices.reach import destination_of, guard_sockets, is_public
 
 # Services that need no host, or use TLS with the one they are given. Nothing that acts on this machine.
 SECURE = frozenset(

@@ -9,9 +9,9 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.access import audit
 from orchestrator.exceptions import Conflict
 from orchestrator.models import Person, Pool, PoolRight, Right, Role
+from orchestrator.people import audit
 
 
 def set_role(user: User, role: Role, *, by: AbstractBaseUser, address: str = "") -> None:

@@ -27,10 +27,10 @@ from ldap3.core.exceptions import (
 from ldap3.utils.conv import escape_filter_chars
 from ldap3.utils.dn import escape_rdn
 
-from orchestrator.access import people, rights
 from orchestrator.config.single_sign_on import Ldap
 from orchestrator.exceptions import Conflict, Unavailable
 from orchestrator.models import Role
+from orchestrator.people import accounts, rights
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ def _give_role(user: User, groups: list[str], ldap: Ldap) -> None:
     if rights.role_of(user) == role:
         return
     try:
-        people.set_role(user, role, by=user)
+        accounts.set_role(user, role, by=user)
     except Conflict as error:  # the last admin
         logger.warning("The directory makes %s %s, but: %s", user.get_username(), role, error)
 

@@ -12,9 +12,9 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import OperationalError, transaction
 from django.utils import timezone
 
-from orchestrator.access import audit, rights
 from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.models import Scope, Token
+from orchestrator.people import audit, rights
 from orchestrator.spec.job_spec import clean_text
 
 LONGEST_LIFE_S = 366 * 24 * 3600

@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
-from orchestrator.access import audit, people, sign_in_limits
+from orchestrator.people import accounts, audit, sign_in_limits
 
 NOTED_EVERY_S = 600.0  # how exact the idle limit is; a row is written so often at most
 _SIGNED_IN, _SEEN = "signed_in_at", "seen_at"
@@ -72,4 +72,4 @@ def _note_sign_out(sender: Any, request: HttpRequest, user: User | None, **_: An
 @receiver(post_save, sender=User)
 def _end_sessions(sender: Any, instance: User, created: bool, **_: Any) -> None:
     if not instance.is_active and not created:
-        people.end_sessions(instance)
+        accounts.end_sessions(instance)

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from django.db.models import Max, Min, Q
 
-from orchestrator.accounting.ledger import JOB, UNKNOWN, Held, Piece, Spell, divide
 from orchestrator.models import (
     Attempt,
     AttemptState,
@@ -22,6 +21,7 @@ from orchestrator.models import (
     Lease,
     Use,
 )
+from orchestrator.people.ledger import JOB, UNKNOWN, Held, Piece, Spell, divide
 
 By = Literal["owner", "pool", "day"]
 DAY_S = 86_400.0

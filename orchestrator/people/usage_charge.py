@@ -5,7 +5,11 @@ from datetime import datetime
 from django.conf import settings
 
 from orchestrator.models import Attempt, Job, Lease, OwnerUse
-from orchestrator.scheduling.fair_share import decayed
+
+
+def decayed(gpu_s: float, elapsed_s: float, half_life_s: float) -> float:
+    """The part of a past use that still counts after ``elapsed_s``; a clock that went back adds nothing."""
+    return gpu_s * float(0.5 ** (max(0.0, elapsed_s) / half_life_s))
 
 
 def used_gpu_s(attempt: Attempt, run_s: float) -> float:

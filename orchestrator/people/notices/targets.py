@@ -6,10 +6,10 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
-from orchestrator import job_secrets
 from orchestrator.exceptions import Malformed
 from orchestrator.models import Notice, NoticeTarget, Occasion
-from orchestrator.notices import delivery
+from orchestrator.people import secrets
+from orchestrator.people.notices import delivery
 
 LONGEST_ADDRESS = 1000
 MOST_TARGETS = 10
@@ -28,7 +28,7 @@ def add(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> NoticeTar
     shown = url if url.startswith("email:") else str(answer["shown"])
     return NoticeTarget.objects.create(
         user_id=user.pk,
-        sealed=job_secrets.seal(url),
+        sealed=secrets.seal(url),
         shown=shown[:200],
         occasions=sorted(set(occasions)),
     )

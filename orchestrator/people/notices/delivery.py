@@ -11,11 +11,11 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator import job_secrets
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Notice, NoticeTarget
+from orchestrator.people import secrets
 
-PROGRAM = "orchestrator.notices.post"
+PROGRAM = "orchestrator.people.notices.post"
 PATIENCE_S = 30.0
 AGAIN_AFTER_S = (60.0, 300.0, 1800.0)  # then it is given up
 A_TURN = 5
@@ -47,8 +47,8 @@ def deliver(notice: Notice) -> bool:
 def _send(target: NoticeTarget, title: str, body: str) -> str | None:
     """Why it did not arrive; None where it did."""
     try:
-        url = job_secrets.open_sealed(target.sealed)
-    except job_secrets.SecretLost:
+        url = secrets.open_sealed(target.sealed)
+    except secrets.SecretLost:
         return "The address cannot be opened any more: its key was lost. Store it again."
     return post(url, title=title, body=body).get("error")
 
