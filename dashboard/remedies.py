@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from orchestrator import training_plans
+from orchestrator.jobs import training_plans
 from orchestrator.models import Attempt, Checkpoint, ExitKind, Job, JobState
 
 

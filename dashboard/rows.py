@@ -13,10 +13,10 @@ from django.db.models import Case, QuerySet, When
 from berth import words
 from berth.losses import in_loss_order
 from orchestrator import own_order, waiting
+from orchestrator.jobs.silence import is_silent
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.scheduling import line
-from orchestrator.silence import is_silent
 
 RECENT = timedelta(minutes=10)
 MOST_ROWS = 500

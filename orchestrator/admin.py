@@ -10,8 +10,8 @@ from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from orchestrator import datasets
 from orchestrator.exceptions import Impossible, OrchestratorError
+from orchestrator.jobs import datasets
 from orchestrator.live import wakeups
 from orchestrator.models import (
     AdminState,

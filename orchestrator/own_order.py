@@ -5,12 +5,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
-from orchestrator import lifecycle
 from orchestrator.exceptions import Conflict, Impossible
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.steering import note
 from orchestrator.models import Errand, Job, JobState
 from orchestrator.people import rights
 from orchestrator.placement.turns import turn
-from orchestrator.steering import note
 
 LINE = ("wait_ahead", "-priority", Coalesce("own_place", 0), "queued_at", "pk")  # as waiting jobs are served
 

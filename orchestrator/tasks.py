@@ -2,7 +2,8 @@
 
 from celery import shared_task
 
-from orchestrator import launcher, placement
+from orchestrator import placement
+from orchestrator.jobs.launch import launcher
 from orchestrator.models import Attempt
 
 

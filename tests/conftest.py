@@ -14,7 +14,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from orchestrator import lifecycle
+from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool
 from orchestrator.spec.job_spec import GIB, JobSpec
 from orchestrator.store import bundles

@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from berth import words
-from orchestrator import isolation
+from orchestrator.jobs.launch import isolation
 from orchestrator.models import Attempt, JobState, StopReason
 
 register = template.Library()

@@ -12,9 +12,9 @@ from django.views.decorators.http import require_http_methods
 from pydantic import BaseModel, Field, ValidationError
 
 from dashboard.signing_in import signed_in
-from orchestrator import submission
 from orchestrator.api.finding import tagged
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs.submission import intake
 from orchestrator.models import Job, Pool
 from orchestrator.store.plain_file import open_plain
 from training.bench.cells import Cell, Measured, scaling_efficiency
@@ -107,7 +107,7 @@ def _submit(user: User, texts: dict[str, Any], gpus: list[int], sizes: list[int]
     }
     if texts["pool"]:
         fields["pool"] = texts["pool"]
-    return submission.accept(user, submission.parse_spec(fields), endpoint="form").job
+    return intake.accept(user, intake.parse_spec(fields), endpoint="form").job
 
 
 def _numbers(name: str, text: str, most: int, errors: dict[str, list[str]]) -> list[int]:

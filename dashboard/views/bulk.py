@@ -13,8 +13,9 @@ from django.views.decorators.http import require_POST
 
 from berth import words
 from dashboard.signing_in import signed_in
-from orchestrator import steering, submission
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs import steering
+from orchestrator.jobs.submission import intake
 from orchestrator.models import Job
 from orchestrator.people import audit
 
@@ -77,11 +78,11 @@ def _retry(request: HttpRequest, user: User, job: Job, _tag: str) -> None:
 
 
 def _tag(_request: HttpRequest, user: User, job: Job, tag: str) -> None:
-    submission.update(user, job, {"tags": list(dict.fromkeys([*job.tags, tag]))})
+    intake.update(user, job, {"tags": list(dict.fromkeys([*job.tags, tag]))})
 
 
 def _untag(_request: HttpRequest, user: User, job: Job, tag: str) -> None:
-    submission.update(user, job, {"tags": [each for each in job.tags if each != tag]})
+    intake.update(user, job, {"tags": [each for each in job.tags if each != tag]})
 
 
 ACTIONS: dict[str, Callable[[HttpRequest, User, Job, str], None]] = {

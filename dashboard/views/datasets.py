@@ -9,9 +9,9 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from dashboard.signing_in import signed_in
-from orchestrator import datasets
 from orchestrator.api.datasets import is_available
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, DatasetRoot, Job
 from orchestrator.people import rights
 

@@ -7,7 +7,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard.signing_in import signed_in
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.operation import example
+from orchestrator.jobs import example
 
 
 @require_POST

@@ -19,9 +19,10 @@ from berth.chart_groups import in_order
 from dashboard import remedies, rows, wall
 from dashboard.comparison import device_s_of
 from dashboard.signing_in import signed_in
-from orchestrator import checkpoints, steering, submission, training_plans
 from orchestrator.api.downloads import list_files
 from orchestrator.exceptions import Conflict, OrchestratorError
+from orchestrator.jobs import checkpoints, steering, training_plans
+from orchestrator.jobs.submission import intake
 from orchestrator.models import (
     FINAL_STATES,
     WAITING_STATES,
@@ -284,7 +285,7 @@ def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
 def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
     """Keep files that the job writes outside its checkpoint folder, from now on."""
     glob = beside.added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
-    changed = submission.update(signed_in(request), job, {"checkpoint_glob": glob})
+    changed = intake.update(signed_in(request), job, {"checkpoint_glob": glob})
     steering.note(
         signed_in(request), job, "job.changed", "Changed checkpoint_glob.", address=audit.address_of(request)
     )

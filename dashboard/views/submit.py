@@ -17,8 +17,8 @@ from django.views.decorators.http import require_http_methods
 from dashboard import forms
 from dashboard.signing_in import signed_in
 from dashboard.views.submit_plan import read_plan
-from orchestrator import submission
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs.submission import intake
 from orchestrator.models import AdminState, Dataset, Job, Pool
 from orchestrator.people import rights
 from orchestrator.store import bundles, scripts
@@ -69,12 +69,12 @@ def _try_to_accept(
 ) -> tuple[Job | None, int]:
     """Submit unless something is wrong already; then only look for what else is, to say all at once."""
     try:
-        spec = submission.parse_spec(data)
+        spec = intake.parse_spec(data)
         if errors:
             return None, 400
         key = request.POST.get("key", "")[:100] or None
         uploaded = spec.source.bundle if spec.source else None  # signed, or stored just now
-        accepted = submission.accept(
+        accepted = intake.accept(
             signed_in(request), spec, uploaded=uploaded, idempotency_key=key, endpoint="form"
         )
         return accepted.job, 200

@@ -12,10 +12,11 @@ from django.views.decorators.http import require_POST
 from berth import words
 from dashboard import forms, plan_changes
 from dashboard.signing_in import signed_in
-from orchestrator import placement, submission
+from orchestrator import placement
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.forecast.planning import Plan, plan
 from orchestrator.forecast.telling import tell_outcomes
+from orchestrator.jobs.submission import intake
 
 LABELS = {one.name: one.label for one in forms.FIELDS} | {
     "gpus": "Devices",
@@ -40,7 +41,7 @@ def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dic
         data["entrypoint"] = file_name  # its earlier runs have it too
     if not errors:
         try:
-            return {**_show(plan(user, submission.parse_spec(data))), "command": command}
+            return {**_show(plan(user, intake.parse_spec(data))), "command": command}
         except OrchestratorError as error:
             errors = error.fields or {"": [str(error)]}
     named = {forms.FORM_NAMES.get(name, name): said for name, said in errors.items()}

@@ -10,13 +10,14 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator import launcher, lifecycle
 from orchestrator.agent.blame import blame_others
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.follow import Follower, storable_text
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.launch import launcher
+from orchestrator.jobs.lifecycle import Ending
+from orchestrator.jobs.silence import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
-from orchestrator.silence import is_silent
 from orchestrator.store.logs import display_text, read_tail
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness, end_leftovers, liveness
 from orchestrator.supervisor.records import read_record

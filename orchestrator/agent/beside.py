@@ -2,7 +2,7 @@
 
 from django.conf import settings
 
-from orchestrator import lifecycle
+from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt
 from orchestrator.store.beside import Beside, BesideWatch, is_named, write_unkept
 from orchestrator.store.checkpoints import GenerationStore

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from berth import words
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs.lifecycle import Ending
+from orchestrator.jobs.memory_claims import LEAST_MARGIN
 from orchestrator.live import readings as live
-from orchestrator.memory_claims import LEAST_MARGIN
 from orchestrator.models import Attempt, ExitKind, Lease
 
 WORTH_BLAMING = 0.02  # of the device; less than this hardly decides

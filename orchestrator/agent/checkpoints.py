@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Max
 
-from orchestrator import lifecycle
 from orchestrator.agent.beside import BesideKeeper
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Checkpoint, Job
 from orchestrator.store.checkpoints import GenerationStore

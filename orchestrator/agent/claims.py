@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from berth import words
-from orchestrator import lifecycle
 from orchestrator.devices.types import Reading
-from orchestrator.memory_claims import memory_key
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.memory_claims import memory_key
 from orchestrator.models import Attempt, Lease
 
 logger = logging.getLogger(__name__)

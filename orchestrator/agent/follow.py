@@ -16,8 +16,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from berth.losses import is_loss
-from orchestrator import lifecycle, plan_changes, restarts
 from orchestrator.agent.follow_events import EventFiles
+from orchestrator.jobs import lifecycle, plan_changes, restarts
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Job
 from orchestrator.store.log_lines import LineIndex

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from django.db.models import F
 
 from berth import words
-from orchestrator import lifecycle
 from orchestrator.devices.types import Reading
+from orchestrator.jobs import lifecycle
 from orchestrator.models import Job, JobState, Lease
 
 AT_WORK_PERCENT = 1.0  # what a driver shows for nothing at all

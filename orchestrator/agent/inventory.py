@@ -5,8 +5,8 @@ import time
 
 from django.db import transaction
 
-from orchestrator import lifecycle
 from orchestrator.devices.types import DeviceInfo, Reading
+from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import Device, Health, Lease, Pool
 

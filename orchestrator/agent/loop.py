@@ -9,12 +9,12 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 from django.utils import timezone
 
-from orchestrator import interpreters
 from orchestrator.agent.attempts import AttemptWatch
 from orchestrator.agent.notices import NoticesThread
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.devices import open_devices
+from orchestrator.jobs.launch import interpreters
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt
 from orchestrator.operation import agent_lock

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from orchestrator import lifecycle
 from orchestrator.devices.types import Reading
+from orchestrator.jobs import lifecycle
 from orchestrator.models import Lease
 
 SETTLED_S = 30.0  # clocks dip for moments, and nobody needs to know

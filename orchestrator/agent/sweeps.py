@@ -10,10 +10,14 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
-from orchestrator import idempotency, launcher, lifecycle, placement
-from orchestrator.elapsed import supervised_s
-from orchestrator.lifecycle import Ending, IllegalTransition, StaleJob
-from orchestrator.lifecycle.endings import LONGEST_BACKOFF_S
+from orchestrator import placement
+from orchestrator.jobs import lifecycle, retention
+from orchestrator.jobs.elapsed import supervised_s
+from orchestrator.jobs.launch import launcher
+from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
+from orchestrator.jobs.lifecycle.endings import LONGEST_BACKOFF_S
+from orchestrator.jobs.restarts import saved_for_stop
+from orchestrator.jobs.submission import repeated_requests
 from orchestrator.live import wakeups
 from orchestrator.models import (
     Attempt,
@@ -25,8 +29,6 @@ from orchestrator.models import (
     Outbox,
     StopReason,
 )
-from orchestrator.operation import retention
-from orchestrator.restarts import saved_for_stop
 from orchestrator.store.durable import discard_folder
 
 logger = logging.getLogger(__name__)
@@ -245,7 +247,7 @@ def _remove_old_files(now: datetime) -> None:
 
 def clean(now: datetime) -> None:
     """Remove uploads that never became a job, and answers that are kept no longer (F04)."""
-    idempotency.forget_old(now)
+    repeated_requests.forget_old(now)
     Outbox.objects.filter(done_at__lt=now - timedelta(days=1)).delete()
     for folder in (settings.HOME.uploads, settings.HOME.bundles):
         if not folder.exists():

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Iterable, Sequence
 
-from orchestrator import lifecycle
 from orchestrator.devices.types import Reading
 from orchestrator.devices.xids import Bucket, Xid, explain
+from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import Device, Health, Lease
 

@@ -3,11 +3,11 @@
 from django.db.models import QuerySet
 from ninja import Query, Router
 
-from orchestrator import datasets
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import DatasetIn, DatasetOut
 from orchestrator.exceptions import NotFound, OrchestratorError
+from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, Scope
 from orchestrator.spec.job_spec import DATASET_REFERENCE
 

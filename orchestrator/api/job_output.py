@@ -13,7 +13,6 @@ from ninja import Query, Router
 from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
 from berth.chart_groups import chart_groups
-from orchestrator import checkpoints, steering
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.departures import has_left_of
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_made, send_tar
@@ -23,6 +22,7 @@ from orchestrator.api.moments import read_seconds
 from orchestrator.api.paging import whole
 from orchestrator.api.schemas import CheckpointsOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
 from orchestrator.exceptions import NotFound
+from orchestrator.jobs import checkpoints, steering
 from orchestrator.log_reads import read_in_turn
 from orchestrator.metrics_csv import write_points
 from orchestrator.models import Attempt, Job

@@ -12,7 +12,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from berth import words
-from orchestrator import checkpoints, isolation, training_plans, waiting
+from orchestrator import waiting
+from orchestrator.jobs import checkpoints, training_plans
+from orchestrator.jobs.launch import isolation
 from orchestrator.models import (
     WAITING_STATES,
     Attempt,

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import own_order, placement, steering, submission
+from orchestrator import own_order, placement
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_job, find_jobs
 from orchestrator.api.job_view import (
@@ -25,6 +25,8 @@ from orchestrator.api.schemas import AttemptOut, EventsOut, ExplainOut, JobChang
 from orchestrator.api.submitting import KEY_PARAMETER, REQUEST_BODY, read_idempotency_key, read_submit
 from orchestrator.exceptions import Malformed
 from orchestrator.forecast.planning import look_ahead
+from orchestrator.jobs import steering
+from orchestrator.jobs.submission import intake
 from orchestrator.models import Attempt, Job, JobEvent
 from orchestrator.people import audit
 
@@ -56,9 +58,9 @@ def submit_job(request: ApiRequest) -> object:
         kept: dict[str, Any] = orjson.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z))
         return kept
 
-    accepted = submission.accept(
+    accepted = intake.accept(
         request.user,
-        submission.parse_spec(submit.job),
+        intake.parse_spec(submit.job),
         render=render,
         script=submit.script,
         bundle=submit.bundle,
@@ -113,7 +115,7 @@ def change_job(request: ApiRequest, job_id: str) -> object:
     changes = read_object(request.body)
     if not changes:
         raise Malformed(f"Nothing to change was given; these can be: {', '.join(JobChanges.model_fields)}.")
-    changed = submission.update(request.user, job, changes)
+    changed = intake.update(request.user, job, changes)
     said = f"Changed {', '.join(sorted(changes))}."
     steering.note(request.user, job, "job.changed", said, address=audit.address_of(request))
     return _shown_anew(request, changed)

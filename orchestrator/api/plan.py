@@ -7,7 +7,7 @@ from typing import Any
 from ninja import Router
 from pydantic import BaseModel, Field
 
-from orchestrator import placement, submission
+from orchestrator import placement
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import CalibrationOut, ChangeOut, MemoryClaimOut
@@ -16,6 +16,7 @@ from orchestrator.forecast import training_preview
 from orchestrator.forecast.lasting import Like
 from orchestrator.forecast.planning import Plan, plan, register_training_planner
 from orchestrator.forecast.telling import tell_outcomes
+from orchestrator.jobs.submission import intake
 
 router = Router()
 register_training_planner(training_preview.preview)
@@ -93,7 +94,7 @@ def plan_job(request: ApiRequest) -> object:
     """When and where a job would run, and what would start it now; takes a job's body and changes nothing."""
     if (request.content_type or "").startswith("multipart/"):
         raise Malformed("A plan takes the job as JSON; give a script's text as source.")
-    spec = submission.parse_spec(read_object(request.body))
+    spec = intake.parse_spec(read_object(request.body))
     return _show(plan(request.user, spec))
 
 

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 
 from orchestrator.api.reading import read_json
 from orchestrator.exceptions import Malformed, TooLarge
-from orchestrator.sent_code import Upload
+from orchestrator.jobs.submission.code import Upload
 
 JOB_PART_BYTES = 16 * 1024**2
 LONGEST_KEY = 255

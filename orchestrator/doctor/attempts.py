@@ -10,9 +10,9 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from orchestrator import lifecycle
 from orchestrator.doctor.finding import Finding
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import LEASED_STATES, Attempt, AttemptState, ExitKind, Job, JobState, Lease
 from orchestrator.supervisor.liveness import Liveness, liveness
 

@@ -9,8 +9,8 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
-from orchestrator import lifecycle
 from orchestrator.doctor.finding import Finding
+from orchestrator.jobs import lifecycle
 from orchestrator.models import (
     Attempt,
     Errand,

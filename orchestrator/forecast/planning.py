@@ -8,8 +8,10 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
-from orchestrator import memory_claims, placement, scheduling, submission
+from orchestrator import placement, scheduling
 from orchestrator.forecast import device_counts, whatif
+from orchestrator.jobs import memory_claims
+from orchestrator.jobs.submission import intake
 from orchestrator.models import Device, Job, JobState
 from orchestrator.spec.job_spec import JobSpec
 
@@ -59,7 +61,7 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
     Raises:
         Impossible, Forbidden, TooMany: a submit of it would be refused.
     """
-    job = submission.draft(user, spec)
+    job = intake.draft(user, spec)
     placement.fit_to_pools([job])
     now = timezone.now()
     state = placement.look(now, drafts=[job])

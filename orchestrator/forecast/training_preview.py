@@ -17,7 +17,9 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator import datasets, interpreters, isolation
+from orchestrator.jobs import datasets
+from orchestrator.jobs.launch import interpreters, isolation
+from orchestrator.jobs.training_plans import read_candidates
 from orchestrator.models import Device, Job, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
 from orchestrator.store import bundles
@@ -25,7 +27,6 @@ from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.records import read_record, write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
-from orchestrator.training_plans import read_candidates
 
 logger = logging.getLogger(__name__)
 

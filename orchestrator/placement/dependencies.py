@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from orchestrator import lifecycle
+from orchestrator.jobs import lifecycle
 from orchestrator.models import FINAL_STATES, Job, JobState
 from orchestrator.placement.waits import fail
 

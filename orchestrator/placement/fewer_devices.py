@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator import lifecycle
+from orchestrator.jobs import lifecycle
 from orchestrator.models import AdminState, Device, Health, Job, JobState
 
 Nodes = Mapping[str, Sequence[int]]

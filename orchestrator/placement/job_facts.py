@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from orchestrator import scheduling
-from orchestrator.elapsed import supervised_s
+from orchestrator.jobs.elapsed import supervised_s
 from orchestrator.models import Job, JobState, Lease
 
 

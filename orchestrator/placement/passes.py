@@ -5,7 +5,8 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from orchestrator import memory_claims, scheduling
+from orchestrator import scheduling
+from orchestrator.jobs import memory_claims
 from orchestrator.models import Booking, Errand, Job, Outbox
 from orchestrator.placement.dependencies import fail_without_dependency
 from orchestrator.placement.fewer_devices import fit_to_pools

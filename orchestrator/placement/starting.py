@@ -6,8 +6,9 @@ from datetime import datetime
 
 from django.db import IntegrityError, transaction
 
-from orchestrator import lifecycle, scheduling
-from orchestrator.lifecycle import IllegalTransition, StaleJob
+from orchestrator import scheduling
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.models import Device, Job, Lease
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.placement.promises import check_promise

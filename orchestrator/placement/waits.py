@@ -8,8 +8,9 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Field
 
-from orchestrator import lifecycle, scheduling
-from orchestrator.lifecycle import IllegalTransition, StaleJob
+from orchestrator import scheduling
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.live import wakeups
 from orchestrator.models import Job, JobState, StartPromise
 from orchestrator.placement.promises import promise

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import datasets
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
+from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, DatasetRoot
 from tests.conftest import lacking
 

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator import placement
-from orchestrator.memory_claims import memory_key
+from orchestrator.jobs.memory_claims import memory_key
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, Job, Lease, Pool, Sharing
 from orchestrator.spec.job_spec import GIB
 

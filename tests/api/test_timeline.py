@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import DeviceSpan, ExitKind, Job, JobState, Lease, SchedulerTerm, Use
 
 

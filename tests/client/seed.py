@@ -16,7 +16,7 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
-from orchestrator import lifecycle  # noqa: E402
+from orchestrator.jobs import lifecycle  # noqa: E402
 from orchestrator.models import Attempt, DatasetRoot, Device, ExitKind, Job, Pool  # noqa: E402
 from orchestrator.people import tokens  # noqa: E402
 from orchestrator.spec.job_spec import GIB, JobSpec  # noqa: E402

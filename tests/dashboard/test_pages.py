@@ -11,10 +11,10 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from orchestrator import lifecycle
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices import open_devices
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Checkpoint, ExitKind, Job, JobState
 from orchestrator.store.capture import Wanted
 from orchestrator.store.checkpoints import GenerationStore

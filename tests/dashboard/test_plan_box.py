@@ -1,4 +1,4 @@
-from orchestrator import training_plans
+from orchestrator.jobs import training_plans
 from orchestrator.models import Job, JobState
 from tests.orchestrator.test_training_plans import plan_event
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import lifecycle, plan_changes, training_plans
 from orchestrator.agent.follow import Follower
+from orchestrator.jobs import lifecycle, plan_changes, training_plans
 from orchestrator.models import Attempt, ExitKind, Job, JobState
 from tests.orchestrator.test_training_plans import PLAN, out_of_memory, plan_event
 from training import events

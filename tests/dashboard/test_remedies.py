@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.remedies import REMEDIES, choices
-from orchestrator import training_plans
+from orchestrator.jobs import training_plans
 from orchestrator.models import Checkpoint, ExitKind, Job, JobState
 from tests.orchestrator.test_training_plans import PLAN, plan_event
 

@@ -19,13 +19,16 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from orchestrator import launcher, lifecycle, tasks
+from orchestrator import tasks
 from orchestrator.agent import loop
 from orchestrator.agent.attempts import SILENCE_HINT, SILENCE_TEXT, AttemptWatch
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.loop import Loop
 from orchestrator.agent.sweeps import Sweeper, clean
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.launch import launcher
+from orchestrator.jobs.lifecycle import Ending
+from orchestrator.jobs.silence import is_silent
 from orchestrator.models import (
     Attempt,
     AttemptState,
@@ -44,7 +47,6 @@ from orchestrator.models import (
 )
 from orchestrator.operation.agent_lock import AgentRunning
 from orchestrator.people.notices.events import occasion_of
-from orchestrator.silence import is_silent
 from orchestrator.supervisor.processes import environ
 from orchestrator.supervisor.records import read_record, write_record
 from tests.orchestrator.folders import living, make_folder, write_exit, write_identity

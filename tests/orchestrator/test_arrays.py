@@ -5,12 +5,14 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, placement, submission
+from orchestrator import placement
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Job, JobArray, JobState
 from orchestrator.spec.job_spec import fill_placeholders
-from orchestrator.submission import parse_spec
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +23,7 @@ def _devices(home, make_device):
 
 def submit(user, **fields):
     spec = parse_spec({"source": {"text": "print(1)\n"}, **fields})
-    return submission.accept(user, spec, idempotency_key=fields.get("name")).job
+    return intake.accept(user, spec, idempotency_key=fields.get("name")).job
 
 
 def states():
@@ -104,11 +106,11 @@ def test_no_more_members_run_than_may_at_once(ada):
 def test_a_member_that_is_run_again_keeps_its_index(ada):
     member = submit(ada, name="sweep", array={"indices": "5"})
 
-    again = submission.retry(ada, member, resume=False, changes={})
+    again = intake.retry(ada, member, resume=False, changes={})
 
     assert (again.array, again.array_index, JobArray.objects.count()) == (member.array, 5, 1)
     with pytest.raises(Malformed, match="One job is run again"):
-        submission.retry(ada, member, resume=False, changes={"array": 3})
+        intake.retry(ada, member, resume=False, changes={"array": 3})
 
 
 def test_the_index_is_a_placeholder():

@@ -5,9 +5,9 @@ import time
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle
 from orchestrator.agent.blame import blame_others
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.live import readings as live
 from orchestrator.models import ExitKind, JobState, Lease
 from orchestrator.spec.job_spec import GIB

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle
 from orchestrator.agent.claims import ClaimWatch
 from orchestrator.devices.types import DeviceProcess, Reading
-from orchestrator.lifecycle import Ending
-from orchestrator.memory_claims import claim_of, memory_key
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
+from orchestrator.jobs.memory_claims import claim_of, memory_key
 from orchestrator.models import Attempt, ExitKind, Job, JobState, Lease, StopReason
 from orchestrator.spec.job_spec import GIB
 

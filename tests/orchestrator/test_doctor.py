@@ -14,8 +14,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from orchestrator import doctor, lifecycle
+from orchestrator import doctor
 from orchestrator.doctor import disk
+from orchestrator.jobs import lifecycle
 from orchestrator.models import (
     Attempt,
     Checkpoint,

@@ -5,8 +5,9 @@ import json
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, placement, plan_changes, training_plans
-from orchestrator.lifecycle import Ending
+from orchestrator import placement
+from orchestrator.jobs import lifecycle, plan_changes, training_plans
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, Device, ExitKind, Health, Job, JobState
 from orchestrator.spec.job_spec import JobSpec
 from training.plan.given import PLAN_VARIABLE, WHY_VARIABLE

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from orchestrator import lifecycle
 from orchestrator.agent import follow
 from orchestrator.agent.follow import Follower
+from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, ExitKind, Job, JobState
 from orchestrator.store.log_lines import read_index
 from orchestrator.store.series import read_series, stored_seq

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from orchestrator import lifecycle
 from orchestrator.agent.idle import IdleWatch
 from orchestrator.devices.types import Reading
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import ExitKind, Job, JobState, Lease, Pool, StopReason
 from orchestrator.spec.job_spec import GIB
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import interpreters, isolation
+from orchestrator.jobs.launch import interpreters, isolation
 
 
 @pytest.fixture

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator import isolation, submission
+from orchestrator.jobs.launch import isolation
+from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Attempt, JobState
 from orchestrator.spec.job_spec import JobSpec
-from orchestrator.submission import parse_spec
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_without_a_sandbox_one_person_may_run_jobs(no_sandbox, ada, home):
 
 def test_without_a_sandbox_several_people_are_refused_with_what_to_do(no_sandbox, ada, bob, home):
     with pytest.raises(isolation.NotKeptApart, match="BERTH_TRUST_ALL_USERS=1"):
-        submission.accept(bob, parse_spec({"source": {"text": "print(1)"}}))
+        intake.accept(bob, parse_spec({"source": {"text": "print(1)"}}))
 
 
 def test_an_operator_who_trusts_everybody_says_so(no_sandbox, ada, bob, home, settings):

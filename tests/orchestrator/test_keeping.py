@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, placement
-from orchestrator.lifecycle import Ending
+from orchestrator import placement
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, ExitKind, Job, JobState, Lease
 from orchestrator.placement.keeps import read_keeps
 from tests.orchestrator.invariants import check_invariants

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator import datasets, launch_record, launcher, lifecycle
+from orchestrator.jobs import datasets, lifecycle
+from orchestrator.jobs.launch import launcher
+from orchestrator.jobs.launch import record as launch_record
 from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobArray, JobState, Network
 from orchestrator.people import secrets
 from orchestrator.spec.job_spec import GIB

@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, placement, restarts, scheduling
-from orchestrator.lifecycle import Ending
+from orchestrator import placement, scheduling
+from orchestrator.jobs import lifecycle, restarts
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, SchedulerNotes, SchedulerTerm, StartPromise
 from orchestrator.placement.learning import learn, recall
 from orchestrator.placement.promises import KEPT, calibration, drop_void_promises

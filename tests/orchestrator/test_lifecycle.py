@@ -9,8 +9,8 @@ import pytest
 from django.db import IntegrityError
 from django.utils import timezone
 
-from orchestrator import lifecycle
-from orchestrator.lifecycle import Ending, IllegalTransition, StaleJob
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.models import (
     FINAL_STATES,
     Attempt,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import memory_claims
-from orchestrator.memory_claims import claim_of, learn, memory_key, shape_of
+from orchestrator.jobs import memory_claims
+from orchestrator.jobs.memory_claims import claim_of, learn, memory_key, shape_of
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState, Lease, Pool, Sharing
 from orchestrator.spec.job_spec import GIB
 

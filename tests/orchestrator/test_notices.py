@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle
 from orchestrator.exceptions import Malformed
+from orchestrator.jobs import lifecycle
 from orchestrator.models import JobState, Notice, NoticeTarget
 from orchestrator.people.notices import delivery, events, targets
 from orchestrator.people.notices.reach import is_public

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, placement
+from orchestrator import placement
 from orchestrator.agent.sweeps import Sweeper
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import (
     Attempt,
     Device,

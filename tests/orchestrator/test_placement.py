@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, placement, scheduling
-from orchestrator.lifecycle import Ending
+from orchestrator import placement, scheduling
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.live import readings
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import (

@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import lifecycle, placement, restarts
-from orchestrator.lifecycle import Ending
+from orchestrator import placement
+from orchestrator.jobs import lifecycle, restarts
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import (
     Attempt,
     Checkpoint,

@@ -5,11 +5,12 @@ import threading
 import pytest
 from django.db import OperationalError, close_old_connections, connection, transaction
 
-from orchestrator import lifecycle, submission
 from orchestrator.exceptions import TooMany
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Job, JobEvent, JobState, Quota
 from orchestrator.people import quotas
-from orchestrator.submission import parse_spec
 from tests.orchestrator.invariants import check_invariants
 from tests.waiting import PATIENCE_S
 
@@ -50,7 +51,7 @@ def pauses(monkeypatch) -> list[float]:
 def test_f45_a_submit_that_the_database_undid_three_times_makes_one_job(ada, make_device, pauses, sqlstate):
     make_device()
     with connection.execute_wrapper(Deadlocks(3, sqlstate)):
-        accepted = submission.accept(ada, parse_spec(SPEC), idempotency_key="once")
+        accepted = intake.accept(ada, parse_spec(SPEC), idempotency_key="once")
 
     assert Job.objects.get() == accepted.job
     assert len(pauses) == 3
@@ -62,7 +63,7 @@ def test_f45_a_submit_that_the_database_undid_three_times_makes_one_job(ada, mak
 def test_f45_after_the_third_repetition_the_error_is_told(ada, make_device, pauses):
     make_device()
     with connection.execute_wrapper(Deadlocks(4, "40P01")), pytest.raises(OperationalError, match="deadlock"):
-        submission.accept(ada, parse_spec(SPEC))
+        intake.accept(ada, parse_spec(SPEC))
 
     assert not Job.objects.exists()
     assert len(pauses) == 3
@@ -96,7 +97,7 @@ def test_f45_inside_a_larger_transaction_nothing_is_repeated_by_halves(make_job,
 def test_another_failure_of_the_database_is_not_repeated(ada, make_device, pauses):
     make_device()
     with connection.execute_wrapper(Deadlocks(1, "57P01")), pytest.raises(OperationalError):
-        submission.accept(ada, parse_spec(SPEC))
+        intake.accept(ada, parse_spec(SPEC))
 
     assert pauses == []
 
@@ -111,7 +112,7 @@ def test_t23_submits_at_once_do_not_pass_the_limit_on_waiting_jobs_together(ada,
     def submit() -> None:
         all_ready.wait(PATIENCE_S)
         try:
-            submission.accept(ada, parse_spec(SPEC))
+            intake.accept(ada, parse_spec(SPEC))
         except TooMany as error:
             refused.append(error)
         finally:

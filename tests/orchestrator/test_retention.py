@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from orchestrator import doctor
 from orchestrator.exceptions import TooMany
+from orchestrator.jobs import retention
 from orchestrator.models import Checkpoint, Job, JobState
-from orchestrator.operation import retention
 
 pytestmark = pytest.mark.django_db
 

@@ -19,8 +19,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orchestrator import lifecycle, placement
-from orchestrator.lifecycle import Ending, IllegalTransition, StaleJob
+from orchestrator import placement
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.models import (
     FINAL_STATES,
     AdminState,

@@ -9,12 +9,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 
-from orchestrator import datasets, submission
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
+from orchestrator.jobs import datasets
+from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import DatasetRoot, Errand, Health, IdempotencyKey, Job, JobState, Outbox
 from orchestrator.spec.job_spec import fill_placeholders
 from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.submission import parse_spec
 from tests.orchestrator.invariants import check_history
 from tests.orchestrator.races import race
 
@@ -25,11 +26,9 @@ def _devices(home, make_device):
         make_device(index)
 
 
-def submit(
-    user: User, text: str = "print(1)\n", *, key: str | None = None, **fields: Any
-) -> submission.Accepted:
+def submit(user: User, text: str = "print(1)\n", *, key: str | None = None, **fields: Any) -> intake.Accepted:
     spec = parse_spec({"source": {"text": text}, **fields})
-    return submission.accept(user, spec, idempotency_key=key)
+    return intake.accept(user, spec, idempotency_key=key)
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_the_snapshot_of_the_code_is_not_touched_by_later_edits(ada, home, tmp_p
     script.write_text("print('before')\n")
     spec = parse_spec({})
     with script.open("rb") as file:
-        job = submission.accept(ada, spec, script=ContentFile(file.read(), name="mine.py")).job
+        job = intake.accept(ada, spec, script=ContentFile(file.read(), name="mine.py")).job
     script.write_text("print('after')\n")
 
     assert (home.bundles / job.bundle / "mine.py").read_text() == "print('before')\n"
@@ -203,26 +202,26 @@ def test_lengths_are_said_for_people(fields, sentence):
 @pytest.mark.parametrize("fields", [{}, {"source": None}])
 def test_code_must_be_given_exactly_once(ada, fields):
     with pytest.raises(Malformed, match="Give the code once"):
-        submission.accept(ada, parse_spec(fields))
+        intake.accept(ada, parse_spec(fields))
     with pytest.raises(Malformed, match="Give the code once"):
-        submission.accept(
+        intake.accept(
             ada, parse_spec({"source": {"text": "1"}}), script=ContentFile(b"print(1)", name="a.py")
         )
 
 
 def test_a_known_bundle_is_used_again_and_must_hold_the_entrypoint(ada):
     first = submit(ada).job
-    again = submission.accept(ada, parse_spec({"source": {"bundle": first.bundle}})).job
+    again = intake.accept(ada, parse_spec({"source": {"bundle": first.bundle}})).job
     assert again.bundle == first.bundle
     with pytest.raises(Malformed, match=r"The upload has no file 'other\.py'"):
-        submission.accept(ada, parse_spec({"source": {"bundle": first.bundle}, "entrypoint": "other.py"}))
+        intake.accept(ada, parse_spec({"source": {"bundle": first.bundle}, "entrypoint": "other.py"}))
 
 
 @pytest.mark.parametrize("bundle", ["unknown", "anothers"])
 def test_a_bundle_that_is_not_ones_own_is_as_unknown_as_one_that_is_not_there(ada, bob, bundle):
     sha256 = "f" * 64 if bundle == "unknown" else submit(bob).job.bundle
     with pytest.raises(Impossible, match="You have no bundle") as error:
-        submission.accept(ada, parse_spec({"source": {"bundle": sha256}}))
+        intake.accept(ada, parse_spec({"source": {"bundle": sha256}}))
     assert list(error.value.fields) == ["source"]
     assert not Job.objects.filter(owner=ada).exists()
 
@@ -230,7 +229,7 @@ def test_a_bundle_that_is_not_ones_own_is_as_unknown_as_one_that_is_not_there(ad
 def test_an_operator_may_run_the_bundle_of_any_job(root, bob):
     sha256 = submit(bob).job.bundle
 
-    assert submission.accept(root, parse_spec({"source": {"bundle": sha256}})).job.bundle == sha256
+    assert intake.accept(root, parse_spec({"source": {"bundle": sha256}})).job.bundle == sha256
 
 
 def test_what_the_pool_lacks_is_refused_with_what_it_has(ada):
@@ -312,7 +311,7 @@ def test_a_key_is_forgotten_after_a_day(ada):
 
 @pytest.mark.django_db(transaction=True)
 def test_f87_fifty_submits_with_one_key_make_one_job(ada):
-    answers: list[submission.Accepted] = []
+    answers: list[intake.Accepted] = []
 
     raised = race(*[lambda _: answers.append(submit(ada, key="k"))] * 10, count=5)
 
@@ -336,7 +335,7 @@ def test_a_retry_is_a_new_job_with_the_same_code_and_its_parent(ada, home):
     job = submit(ada, name="first", gpus=2).job
     keep_checkpoint(job, home)
 
-    again = submission.retry(ada, job, resume=True, changes={"gpus": 1})
+    again = intake.retry(ada, job, resume=True, changes={"gpus": 1})
 
     assert (again.bundle, again.parent_id, again.resume_job_id) == (job.bundle, job.pk, job.pk)
     assert (again.gpus, again.spec.gpus, again.name) == (1, 1, "first")
@@ -344,23 +343,23 @@ def test_a_retry_is_a_new_job_with_the_same_code_and_its_parent(ada, home):
 
 def test_a_retry_that_has_nothing_to_resume_from_is_refused(ada):
     with pytest.raises(Conflict, match="has kept no checkpoint to resume from"):
-        submission.retry(ada, submit(ada).job, resume=True, changes={})
+        intake.retry(ada, submit(ada).job, resume=True, changes={})
 
 
 def test_a_retry_with_an_entrypoint_that_is_not_there_is_refused(ada):
     with pytest.raises(Malformed, match=r"has no file 'nope\.py'"):
-        submission.retry(ada, submit(ada).job, resume=False, changes={"entrypoint": "nope.py"})
+        intake.retry(ada, submit(ada).job, resume=False, changes={"entrypoint": "nope.py"})
 
 
 @pytest.mark.parametrize("changes", [{"state": "running"}, {"owner": 2}, {"attempt_count": 9}, {"gpus": 2}])
 def test_b45_what_may_not_change_does_not(ada, changes):
     job = submit(ada).job
     with pytest.raises(Malformed, match="cannot be changed"):
-        submission.update(ada, job, changes)
+        intake.update(ada, job, changes)
 
 
 def test_changes_reach_columns_spec_and_history(ada):
-    job = submission.update(ada, submit(ada).job, {"name": "new", "priority": 10, "tags": ["a"]})
+    job = intake.update(ada, submit(ada).job, {"name": "new", "priority": 10, "tags": ["a"]})
 
     assert (job.name, job.priority, job.tags) == ("new", 10, ["a"])
     assert (job.spec.name, job.spec.priority) == ("new", 10)
@@ -380,7 +379,7 @@ def test_changes_reach_columns_spec_and_history(ada):
     ],
 )
 def test_a_change_stands_in_the_history_in_words(ada, changes, sentence):
-    job = submission.update(ada, submit(ada).job, changes)
+    job = intake.update(ada, submit(ada).job, changes)
 
     assert job.events.order_by("number").values_list("reason", flat=True)[1] == sentence
 
@@ -388,9 +387,9 @@ def test_a_change_stands_in_the_history_in_words(ada, changes, sentence):
 def test_two_changes_at_once_do_not_undo_each_other(ada):
     job = submit(ada).job
     stale = Job.objects.get(pk=job.pk)
-    submission.update(ada, job, {"name": "new"})
+    intake.update(ada, job, {"name": "new"})
 
-    after = submission.update(ada, stale, {"priority": 10})
+    after = intake.update(ada, stale, {"priority": 10})
 
     assert (after.spec.name, after.spec.priority) == ("new", 10)
 
@@ -401,13 +400,13 @@ def test_an_ended_job_changes_only_its_labels(ada):
     Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED)
 
     with pytest.raises(Conflict, match="The job has been cancelled; only its name and tags can still change"):
-        submission.update(ada, stale, {"priority": 10})
-    assert submission.update(ada, stale, {"name": "kept"}).name == "kept"
+        intake.update(ada, stale, {"priority": 10})
+    assert intake.update(ada, stale, {"name": "kept"}).name == "kept"
 
 
 def test_a_priority_beyond_the_role_cannot_be_patched_in(ada):
     with pytest.raises(Forbidden):
-        submission.update(ada, submit(ada).job, {"priority": 90})
+        intake.update(ada, submit(ada).job, {"priority": 90})
 
 
 def test_a_script_above_the_limit_is_not_read_whole(ada):
@@ -423,5 +422,5 @@ def test_a_script_above_the_limit_is_not_read_whole(ada):
 
     script = Endless()
     with pytest.raises(Exception, match="a script may have"):
-        submission.accept(ada, parse_spec({}), script=script)
+        intake.accept(ada, parse_spec({}), script=script)
     assert script.asked < 20 * 2**20

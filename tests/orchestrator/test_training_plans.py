@@ -6,9 +6,9 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as some
 
-from orchestrator import lifecycle, training_plans
 from orchestrator.agent.follow import Follower
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle, training_plans
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, Lease
 from training import events
 from training.plan.given import MEMORY_VARIABLE, PLAN_EVENT, PLAN_VARIABLE

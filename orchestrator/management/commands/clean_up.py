@@ -6,7 +6,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
-from orchestrator.operation import retention
+from orchestrator.jobs import retention
 
 
 class Command(BaseCommand):

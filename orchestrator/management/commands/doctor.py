@@ -4,7 +4,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from orchestrator import doctor, isolation
+from orchestrator import doctor
+from orchestrator.jobs.launch import isolation
 
 
 class Command(BaseCommand):

@@ -11,8 +11,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from orchestrator import launcher, lifecycle
 from orchestrator.exceptions import Conflict
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.launch import launcher
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt
 from orchestrator.operation import leftovers

@@ -12,9 +12,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from orchestrator import interpreters
+from orchestrator.jobs import example
+from orchestrator.jobs.launch import interpreters
 from orchestrator.models import Attempt
-from orchestrator.operation import example, first_start
+from orchestrator.operation import first_start
 from orchestrator.operation.services import CannotStart, Services
 
 WATCH_EVERY_S = 0.25

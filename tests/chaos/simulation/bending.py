@@ -48,8 +48,8 @@ def bent(world: World) -> Iterator[None]:
     from django.db import connections
     from django.utils import timezone
 
-    from orchestrator import launcher
     from orchestrator.agent import attempts, sweeps
+    from orchestrator.jobs.launch import launcher
     from orchestrator.live import wakeups
     from orchestrator.supervisor import liveness
 

@@ -67,7 +67,7 @@ class History:
     # Events
 
     def submit(self) -> None:
-        from orchestrator import submission
+        from orchestrator.jobs.submission import intake
         from orchestrator.spec.job_spec import JobSpec
 
         spec = {
@@ -78,10 +78,10 @@ class History:
             "preemptible": self.chance.random() < 0.5,
             "source": {"text": "print('on')\n"},
         }
-        submission.accept(self.user, JobSpec.model_validate(spec), idempotency_key=f"k{self.chance.random()}")
+        intake.accept(self.user, JobSpec.model_validate(spec), idempotency_key=f"k{self.chance.random()}")
 
     def ask(self) -> None:
-        from orchestrator import lifecycle
+        from orchestrator.jobs import lifecycle
         from orchestrator.models import Job
 
         jobs = list(Job.objects.order_by("pk"))
@@ -212,6 +212,6 @@ class History:
         assert not launches.exists(), f"I12: {list(launches)}"
 
     def _release(self, job: Any) -> None:
-        from orchestrator import lifecycle
+        from orchestrator.jobs import lifecycle
 
         lifecycle.release(job, by="ada")

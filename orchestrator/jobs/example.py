@@ -7,8 +7,9 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 
-from orchestrator import datasets, submission
 from orchestrator.exceptions import Impossible
+from orchestrator.jobs import datasets
+from orchestrator.jobs.submission import intake
 from orchestrator.models import Dataset, DatasetRoot, Device, Job, JobState
 from orchestrator.spec.job_spec import JobSpec
 
@@ -75,4 +76,4 @@ def submit(user: User | None = None) -> Job:
         tags=["example"],
     )
     script = ContentFile((FOLDER / "digits.py").read_bytes(), name="digits.py")
-    return submission.accept(user or admin, spec, script=script).job
+    return intake.accept(user or admin, spec, script=script).job

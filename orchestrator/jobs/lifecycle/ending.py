@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from orchestrator import training_plans
+from orchestrator.jobs import training_plans
 from orchestrator.models import ExitKind
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
+from orchestrator.jobs.lifecycle.transitions import move, queue_errand, retry_when_stale
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, AttemptState, Device, Errand, Job, JobState, Lease, Outbox
 

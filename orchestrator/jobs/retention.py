@@ -15,8 +15,8 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q, QuerySet
 
-from orchestrator import lifecycle
 from orchestrator.exceptions import TooMany
+from orchestrator.jobs import lifecycle
 from orchestrator.models import FINAL_STATES, Checkpoint, Job
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.durable import discard_folder

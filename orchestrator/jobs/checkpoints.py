@@ -5,9 +5,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from orchestrator import lifecycle
 from orchestrator.exceptions import Conflict, NotFound
-from orchestrator.lifecycle import IllegalTransition
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.live import wakeups
 from orchestrator.models import Checkpoint, Job, JobState
 from orchestrator.store.checkpoints import GenerationStore

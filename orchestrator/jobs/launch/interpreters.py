@@ -8,8 +8,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from orchestrator import isolation
 from orchestrator.exceptions import Unavailable
+from orchestrator.jobs.launch import isolation
 from orchestrator.supervisor import sandbox
 from orchestrator.supervisor.launch import Launch
 

@@ -1,6 +1,6 @@
 """Attempts that give no sign of life: their devices are fenced until they do, or are proven dead."""
 
-from orchestrator.lifecycle.transitions import move, retry_when_stale
+from orchestrator.jobs.lifecycle.transitions import move, retry_when_stale
 from orchestrator.models import Attempt, Device, Health, Job, JobState, Lease
 from orchestrator.models.attempts import LeaseQuerySet
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from orchestrator import training_plans
+from orchestrator.jobs import training_plans
 from orchestrator.models import Attempt, ExitKind, Job
 from training.plan.table import summarise
 from training.plan.types import Plan

@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
-from orchestrator.kernel_files import kernel_devices
+from orchestrator.jobs.kernel_files import kernel_devices
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.spec.job_spec import DATASET_REFERENCE, clean_text
 from orchestrator.store.trees import walk

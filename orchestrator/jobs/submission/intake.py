@@ -16,12 +16,13 @@ from django.utils import timezone
 from pydantic import ValidationError
 
 from berth import words
-from orchestrator import admission, idempotency, lifecycle, memory_claims
 from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.jobs import lifecycle, memory_claims
+from orchestrator.jobs.submission import checks, repeated_requests
+from orchestrator.jobs.submission.code import Upload, store_code
 from orchestrator.models import Errand, Job, JobArray, JobEvent, JobState
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.people import quotas, rights
-from orchestrator.sent_code import Upload, store_code
 from orchestrator.spec.arrays import ArraySpec
 from orchestrator.spec.job_spec import JobSpec, say_problem
 from orchestrator.spec.plain_text import refuse_unwritable
@@ -103,11 +104,11 @@ def accept(
         Forbidden: beyond what this person may ask for.
     """
     # The same request gets the same answer, whatever changed in pools and datasets since.
-    request = idempotency.Request(user, endpoint, idempotency_key) if idempotency_key else None
+    request = repeated_requests.Request(user, endpoint, idempotency_key) if idempotency_key else None
     known = request is not None and request.is_known()
-    resolved = spec if known else admission.resolve(user, spec)
+    resolved = spec if known else checks.resolve(user, spec)
     if spec.source is not None and spec.source.bundle not in (None, uploaded):
-        admission.check_bundle(user, spec.source.bundle)
+        checks.check_bundle(user, spec.source.bundle)
     spec, stored, warnings = store_code(spec, script, bundle)
     fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
     spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
@@ -141,7 +142,7 @@ def _fingerprint(spec: JobSpec, bundle: str) -> str:
     return hashlib.sha256(orjson.dumps([fields, bundle], option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _accepted_before(request: idempotency.Request, fingerprint: str) -> Accepted | None:
+def _accepted_before(request: repeated_requests.Request, fingerprint: str) -> Accepted | None:
     answer = request.answer(fingerprint)
     if answer is None:
         return None
@@ -216,11 +217,11 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
     Raises:
         Impossible, Forbidden, TooMany: as ``accept``.
     """
-    resolved = admission.resolve(user, spec)
+    resolved = checks.resolve(user, spec)
     quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
     bundle = ""  # unknown code: nothing was learned from its earlier runs
     if spec.source is not None and spec.source.bundle is not None:
-        admission.check_bundle(user, spec.source.bundle)
+        checks.check_bundle(user, spec.source.bundle)
         bundle = spec.source.bundle
     elif spec.source is not None and spec.source.text is not None:
         bundle = bundles.script_hash(spec.entrypoint, spec.source.text.encode(errors="surrogatepass"))
@@ -275,7 +276,7 @@ def retry(
     spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
     rights.check_retry(user, job, changes)
     owner = job.owner
-    spec = admission.resolve(owner, spec, asked_by=user)
+    spec = checks.resolve(owner, spec, asked_by=user)
     store_code(spec, None, None)  # the bundle is there, with the entrypoint
     with transaction.atomic():
         quotas.one_submit_at_a_time(owner)

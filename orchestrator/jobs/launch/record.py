@@ -7,10 +7,11 @@ from typing import Any
 
 from django.conf import settings
 
-from orchestrator import datasets, interpreters, isolation, training_plans
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs import datasets, training_plans
+from orchestrator.jobs.launch import interpreters, isolation
+from orchestrator.jobs.launch.resume import Resume
 from orchestrator.models import Attempt, Dataset, Device, Job, Network
-from orchestrator.resuming import Resume
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
 from orchestrator.store.layout import JobFolder
 

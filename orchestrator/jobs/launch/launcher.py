@@ -14,9 +14,12 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator import isolation, launch_record, lifecycle, resuming
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.lifecycle import Ending
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.launch import isolation
+from orchestrator.jobs.launch import record as launch_record
+from orchestrator.jobs.launch import resume as resuming
+from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job
 from orchestrator.people import secrets as job_secrets
 from orchestrator.store import bundles

@@ -8,11 +8,11 @@ from typing import Any
 from django.db import transaction
 
 from berth import words
-from orchestrator import memory_claims, training_plans
-from orchestrator.lifecycle import keeping
-from orchestrator.lifecycle.ending import Ending
-from orchestrator.lifecycle.sight import leases_of, lift_fences
-from orchestrator.lifecycle.transitions import move, queue_errand, retry_when_stale
+from orchestrator.jobs import memory_claims, training_plans
+from orchestrator.jobs.lifecycle import keeping
+from orchestrator.jobs.lifecycle.ending import Ending
+from orchestrator.jobs.lifecycle.last_seen import leases_of, lift_fences
+from orchestrator.jobs.lifecycle.transitions import move, queue_errand, retry_when_stale
 from orchestrator.live import wakeups
 from orchestrator.models import (
     Attempt,

@@ -1,19 +1,9 @@
 """The job's state machine: every change of state goes through here, with its event, in one transaction."""
 
-from orchestrator.lifecycle.ending import Ending
-from orchestrator.lifecycle.endings import RETRIED_KINDS, back_to_queue, backoff_s, end, fail_waiting
-from orchestrator.lifecycle.sight import lose_sight, regain_sight
-from orchestrator.lifecycle.starting import FELL_TO_THE_BEGINNING, claim_launch, run, start
-from orchestrator.lifecycle.transitions import (
-    NEXT_STATES,
-    IllegalTransition,
-    StaleJob,
-    announce,
-    move,
-    queue_errand,
-    remark,
-)
-from orchestrator.lifecycle.wishes import (
+from orchestrator.jobs.lifecycle.ending import Ending
+from orchestrator.jobs.lifecycle.endings import RETRIED_KINDS, back_to_queue, backoff_s, end, fail_waiting
+from orchestrator.jobs.lifecycle.last_seen import lose_sight, regain_sight
+from orchestrator.jobs.lifecycle.requests import (
     cancel,
     ended_words,
     hold,
@@ -24,6 +14,16 @@ from orchestrator.lifecycle.wishes import (
     shut_down,
     stop_by_policy,
     want_stop,
+)
+from orchestrator.jobs.lifecycle.starting import FELL_TO_THE_BEGINNING, claim_launch, run, start
+from orchestrator.jobs.lifecycle.transitions import (
+    NEXT_STATES,
+    IllegalTransition,
+    StaleJob,
+    announce,
+    move,
+    queue_errand,
+    remark,
 )
 
 __all__ = [

@@ -9,10 +9,10 @@ from django.core.exceptions import ValidationError as InvalidValue
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from orchestrator import datasets, isolation
 from orchestrator.exceptions import Impossible
+from orchestrator.jobs import datasets, retention
+from orchestrator.jobs.launch import isolation
 from orchestrator.models import AdminState, Health, Job, Pool
-from orchestrator.operation import retention
 from orchestrator.people import rights, secrets
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 

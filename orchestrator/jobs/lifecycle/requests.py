@@ -5,7 +5,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.lifecycle.transitions import (
+from orchestrator.jobs.lifecycle.transitions import (
     IllegalTransition,
     StaleJob,
     move,

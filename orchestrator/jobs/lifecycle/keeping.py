@@ -4,7 +4,7 @@ import signal
 from datetime import UTC, datetime, timedelta
 
 from berth import words
-from orchestrator.lifecycle.ending import Ending
+from orchestrator.jobs.lifecycle.ending import Ending
 from orchestrator.models import ExitKind, Job, JobState, Lease
 
 # What people, service managers and shells send. A crash of the job's own has other signals.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from orchestrator import lifecycle
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.lifecycle import FELL_TO_THE_BEGINNING
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import FELL_TO_THE_BEGINNING
 from orchestrator.models import Job
 from orchestrator.store.checkpoints import GenerationStore, Skip
 from orchestrator.store.durable import discard_folder

@@ -5,9 +5,10 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator import checkpoints, lifecycle, submission
 from orchestrator.exceptions import Impossible
-from orchestrator.lifecycle import IllegalTransition
+from orchestrator.jobs import checkpoints, lifecycle
+from orchestrator.jobs.lifecycle import IllegalTransition
+from orchestrator.jobs.submission import intake
 from orchestrator.models import FINAL_STATES, WAITING_STATES, Job
 from orchestrator.people import audit, rights
 
@@ -67,7 +68,7 @@ def retry(
     address: str = "",
 ) -> Job:
     """Run a job once more as a new one of its owner; see ``submission.retry``."""
-    made = submission.retry(user, job, resume=resume, changes=changes or {}, plan=plan)
+    made = intake.retry(user, job, resume=resume, changes=changes or {}, plan=plan)
     note(user, job, "job.retry", f"Ran it again as {made.short_id}.", address=address)
     return made
 

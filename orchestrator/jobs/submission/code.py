@@ -8,8 +8,8 @@ from typing import BinaryIO, Protocol, cast
 
 from django.conf import settings
 
-from orchestrator import admission
 from orchestrator.exceptions import Malformed, NotFound, TooLarge
+from orchestrator.jobs.submission import checks
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store import bundles, scripts
 from orchestrator.store.plain_file import open_plain
@@ -48,7 +48,7 @@ def store_code(
         try:
             stored = bundles.open_bundle(settings.HOME.bundles, spec.source.bundle)
         except NotFound:
-            raise admission.no_bundle(spec.source.bundle) from None
+            raise checks.no_bundle(spec.source.bundle) from None
     else:
         with _beside("source" if script is None else "script"):
             return _store_script(spec, script)

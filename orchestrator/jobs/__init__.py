@@ -1,0 +1,1 @@
+"""Jobs: from the submit to the end."""

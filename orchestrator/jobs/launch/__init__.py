@@ -1,0 +1,1 @@
+"""Starts an attempt on the devices that the scheduler chose."""

@@ -1,0 +1,1 @@
+"""Accepts a submit: checks it, stores its code and creates the job once."""
