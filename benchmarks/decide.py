@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import asking
 from benchmarks.figures import Figure, Outcome
 from benchmarks.stats import spread
-from orchestrator.scheduling import Device, Policy, QueuedJob, RunningJob, Share, State, decide
+from orchestrator.scheduler.core import Device, Policy, QueuedJob, RunningJob, Share, State, decide
 
 GIB = 2**30
 FIGURES = (

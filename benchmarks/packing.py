@@ -10,7 +10,7 @@ from collections import Counter
 
 from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.simulator.schedule import tool
-from orchestrator.scheduling.fragmentation import Ask, lost_milli, placement_score
+from orchestrator.scheduler.core.fragmentation import Ask, lost_milli, placement_score
 
 TRACES_AT = ROOT / "benchmarks" / "data" / "traces"
 SEEDS = (42, 43, 44)

@@ -9,8 +9,8 @@ from django.conf import settings
 
 from berth import words
 from dashboard.memory_map import LEGEND, memory_parts
-from orchestrator.accounting.timeline import Bar, Timeline, read_timeline
 from orchestrator.models import Device, Use
+from orchestrator.scheduler.timeline import Bar, Timeline, read_timeline
 from orchestrator.store.device_history import DeviceHistory
 
 # How far back and ahead each choice looks.

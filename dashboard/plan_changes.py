@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from berth import words
-from orchestrator.forecast.whatif import Change
+from orchestrator.scheduler.forecast.whatif import Change
 
 # What is said of a change, and the field of the submit form with its text.
 _LIKE: dict[str, tuple[Callable[[Any], str], str, Callable[[Any], str]]] = {

@@ -12,11 +12,11 @@ from django.db.models import Case, QuerySet, When
 
 from berth import words
 from berth.losses import in_loss_order
-from orchestrator import own_order, waiting
 from orchestrator.jobs.silence import is_silent
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
-from orchestrator.scheduling import line
+from orchestrator.scheduler import owner_order, waiting
+from orchestrator.scheduler.core import line
 
 RECENT = timedelta(minutes=10)
 MOST_ROWS = 500
@@ -80,7 +80,7 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 def first_in_order(jobs: QuerySet[Job], most: int) -> list[Job]:
     """Those that hold devices, then waiting ones in that order, then the others: the first of however many."""
     turn = Case(When(state__in=LEASED_STATES, then=-1), *SERVED_TURN, default=SERVED[JobState.HELD] + 1)
-    return list(jobs.order_by(turn, *own_order.LINE)[:most])
+    return list(jobs.order_by(turn, *owner_order.LINE)[:most])
 
 
 def current_jobs(now: datetime) -> JobQuerySet:

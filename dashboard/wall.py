@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 
 from berth import words
-from orchestrator.availability import FOREIGN_SHOWN_BYTES, Standing
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
+from orchestrator.scheduler.availability import FOREIGN_SHOWN_BYTES, Standing
 
 COLOURS = 8
 

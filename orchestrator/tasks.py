@@ -2,9 +2,9 @@
 
 from celery import shared_task
 
-from orchestrator import placement
 from orchestrator.jobs.launch import launcher
 from orchestrator.models import Attempt
+from orchestrator.scheduler import passes
 
 
 @shared_task
@@ -13,7 +13,7 @@ def schedule(*, for_errands: bool = False) -> None:
 
     Of a thousand submits at once each sends a message, and the first passes answer them all.
     """
-    placement.run_pass(only_for_errands=for_errands)
+    passes.run_pass(only_for_errands=for_errands)
 
 
 @shared_task

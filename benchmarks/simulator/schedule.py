@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from orchestrator.simulator.replay import Segment
-from orchestrator.simulator.trace import TraceJob
+from orchestrator.scheduler.simulator.replay import Segment
+from orchestrator.scheduler.simulator.trace import TraceJob
 
 TOOLS = Path(__file__).resolve().parents[1] / "data" / "tools"
 

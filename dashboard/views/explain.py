@@ -8,9 +8,9 @@ from django.views.decorators.http import require_GET
 
 from dashboard import plan_changes
 from dashboard.signing_in import signed_in
-from orchestrator import placement
-from orchestrator.forecast.planning import look_ahead
 from orchestrator.models import Job
+from orchestrator.scheduler import passes
+from orchestrator.scheduler.forecast.planning import look_ahead
 
 MOST_NAMED = 5
 
@@ -27,7 +27,7 @@ def explain(request: HttpRequest, job_id: UUID) -> HttpResponse:
             {"job": each, "mine": each.owner_id == user.pk}
             for each in blocking.select_related("owner")[:MOST_NAMED]
         ],
-        "calibration": placement.calibration(),
+        "calibration": passes.calibration(),
     }
     return render(request, "dashboard/_explain.html", context)
 

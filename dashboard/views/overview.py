@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from berth import words
 from dashboard import lanes, rows, wall
-from orchestrator import availability
 from orchestrator.live.readings import NowReadings, read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, Attempt, Device, Job, JobState
+from orchestrator.scheduler import availability
 
 MY_JOBS = 5
 

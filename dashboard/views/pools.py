@@ -10,10 +10,10 @@ from django.views.decorators.http import require_GET
 
 from dashboard import wall
 from dashboard.signing_in import signed_in
-from orchestrator.availability import standings
 from orchestrator.live.readings import NowReadings, read_now
 from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
 from orchestrator.people import rights
+from orchestrator.scheduler.availability import standings
 
 MOST_LEASES = 30
 MOST_BOOKINGS = 20

@@ -17,13 +17,13 @@ from django.views.decorators.http import require_POST
 from dashboard import rows
 from dashboard.signing_in import signed_in
 from dashboard.views import overview
-from orchestrator import own_order
 from orchestrator.api.finding import find_job
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.live.readings import read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Job, JobState, Pool
 from orchestrator.models.people import operated_pools
 from orchestrator.people import audit
+from orchestrator.scheduler import owner_order
 
 MOST_WAITING = 200
 MOST_STARTED = 2_000  # of a day, for the median wait
@@ -111,7 +111,7 @@ def move(request: HttpRequest, job_id: UUID) -> HttpResponse:
     behind = "behind" in request.POST
     try:
         other = find_job(Job.objects.all(), user, request.POST.get("behind" if behind else "before", ""))
-        own_order.move(user, job, other, behind=behind, address=audit.address_of(request))
+        owner_order.move(user, job, other, behind=behind, address=audit.address_of(request))
     except OrchestratorError as error:
         messages.error(request, str(error))
     return redirect("queue")

@@ -12,11 +12,11 @@ from django.views.decorators.http import require_POST
 from berth import words
 from dashboard import forms, plan_changes
 from dashboard.signing_in import signed_in
-from orchestrator import placement
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.forecast.planning import Plan, plan
-from orchestrator.forecast.telling import tell_outcomes
 from orchestrator.jobs.submission import intake
+from orchestrator.scheduler import passes
+from orchestrator.scheduler.forecast.planning import Plan, plan
+from orchestrator.scheduler.forecast.wording import tell_outcomes
 
 LABELS = {one.name: one.label for one in forms.FIELDS} | {
     "gpus": "Devices",
@@ -72,7 +72,7 @@ def _show(found: Plan) -> dict[str, Any]:
         "asked": [each for each in outcomes if each["gpus"] == found.job.gpus],
         "others": [each for each in outcomes if each["gpus"] != found.job.gpus],
         "changes": plan_changes.told(changes),
-        "calibration": placement.calibration(),
+        "calibration": passes.calibration(),
     }
 
 

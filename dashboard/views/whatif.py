@@ -13,12 +13,12 @@ from django.views.decorators.http import require_GET, require_http_methods
 from berth import words
 from dashboard.signing_in import signed_in
 from orchestrator.exceptions import Forbidden, Malformed
-from orchestrator.forecast import replay_runs
-from orchestrator.forecast.replay_runs import State
-from orchestrator.forecast.replays import Question
 from orchestrator.models import Pool
 from orchestrator.people import rights
-from orchestrator.simulator.variants import MOST_SLICES, Variant
+from orchestrator.scheduler.forecast import replay_runs
+from orchestrator.scheduler.forecast.replay_runs import State
+from orchestrator.scheduler.forecast.replays import Question
+from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
 
 PERIODS = {"7": "7 days", "14": "14 days", "28": "28 days", "90": "90 days"}
 HOUR_S = 3600

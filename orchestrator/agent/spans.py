@@ -6,10 +6,10 @@ from datetime import datetime
 
 from django.db import transaction
 
-from orchestrator import placement
 from orchestrator.devices.types import Reading
 from orchestrator.models import AdminState, Device, DeviceSpan, Health, Lease, SchedulerTerm, Use
 from orchestrator.models.ledger import GAP
+from orchestrator.scheduler import passes
 
 LOOK_EVERY_S = 5.0
 MARK_EVERY_S = 30.0
@@ -38,7 +38,7 @@ class SpanKeeper:
             self._open = {span.device_id: span for span in DeviceSpan.objects.open()}
         rows = {row.pk: row for row in Device.objects.all()}
         whole = {lease.device_id for lease in leases if lease.memory_bytes is None}
-        reserved, booked = _reserved(), placement.booked_now(now)
+        reserved, booked = _reserved(), passes.booked_now(now)
         foreign = _foreign_owners(readings)
         with transaction.atomic():
             for device_id, row in rows.items():
@@ -73,7 +73,7 @@ class SpanKeeper:
 
 
 def _use_of(
-    row: Device, reserved: set[str], booked: placement.Booked, foreign: Mapping[str, str]
+    row: Device, reserved: set[str], booked: passes.Booked, foreign: Mapping[str, str]
 ) -> tuple[Use, str]:
     if row.health != Health.OK:
         return Use.FAILED, ""

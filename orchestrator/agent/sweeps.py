@@ -10,7 +10,6 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
-from orchestrator import placement
 from orchestrator.jobs import lifecycle, retention
 from orchestrator.jobs.elapsed import supervised_s
 from orchestrator.jobs.launch import launcher
@@ -29,6 +28,7 @@ from orchestrator.models import (
     Outbox,
     StopReason,
 )
+from orchestrator.scheduler import passes as placement
 from orchestrator.store.durable import discard_folder
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from django.utils import timezone
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import availability
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.moments import Moment
 from orchestrator.api.paging import Page, Paging, page
@@ -22,6 +21,7 @@ from orchestrator.exceptions import Conflict, Impossible, Malformed
 from orchestrator.live import readings, wakeups
 from orchestrator.models import Device, Lease, Pool
 from orchestrator.people import audit, rights
+from orchestrator.scheduler import availability
 from orchestrator.store.device_history import DeviceHistory
 
 router = Router()

@@ -12,7 +12,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from berth import words
-from orchestrator import waiting
 from orchestrator.jobs import checkpoints, training_plans
 from orchestrator.jobs.launch import isolation
 from orchestrator.models import (
@@ -27,6 +26,7 @@ from orchestrator.models import (
     Lease,
 )
 from orchestrator.people import rights
+from orchestrator.scheduler import waiting
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.manifest import Generation
 

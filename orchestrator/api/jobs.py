@@ -8,7 +8,6 @@ from django.contrib.auth.models import User
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator import own_order, placement
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_job, find_jobs
 from orchestrator.api.job_view import (
@@ -24,11 +23,12 @@ from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import AttemptOut, EventsOut, ExplainOut, JobChanges, JobOut, MoveIn
 from orchestrator.api.submitting import KEY_PARAMETER, REQUEST_BODY, read_idempotency_key, read_submit
 from orchestrator.exceptions import Malformed
-from orchestrator.forecast.planning import look_ahead
 from orchestrator.jobs import steering
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Attempt, Job, JobEvent
 from orchestrator.people import audit
+from orchestrator.scheduler import owner_order, passes
+from orchestrator.scheduler.forecast.planning import look_ahead
 
 router = Router()
 
@@ -161,7 +161,7 @@ def move_job(request: ApiRequest, job_id: str, place: MoveIn) -> object:
     other = find_job(Job.objects.all(), request.user, named)
     behind = place.behind is not None
     address = audit.address_of(request)
-    return _shown_anew(request, own_order.move(request.user, job, other, behind=behind, address=address))
+    return _shown_anew(request, owner_order.move(request.user, job, other, behind=behind, address=address))
 
 
 @router.post(
@@ -208,7 +208,7 @@ def explain_job(request: ApiRequest, job_id: str) -> object:
         **explanation,
         "would_start_now_with": [asdict(each) for each in ahead.search.changes],
         "all_changes_tried": ahead.search.complete,
-        "calibration": placement.calibration(),
+        "calibration": passes.calibration(),
     }
 
 

@@ -7,16 +7,16 @@ from typing import Any
 from ninja import Router
 from pydantic import BaseModel, Field
 
-from orchestrator import placement
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import CalibrationOut, ChangeOut, MemoryClaimOut
 from orchestrator.exceptions import Malformed
-from orchestrator.forecast import training_preview
-from orchestrator.forecast.lasting import Like
-from orchestrator.forecast.planning import Plan, plan, register_training_planner
-from orchestrator.forecast.telling import tell_outcomes
 from orchestrator.jobs.submission import intake
+from orchestrator.scheduler import passes
+from orchestrator.scheduler.forecast import training_preview
+from orchestrator.scheduler.forecast.durations import Like
+from orchestrator.scheduler.forecast.planning import Plan, plan, register_training_planner
+from orchestrator.scheduler.forecast.wording import tell_outcomes
 
 router = Router()
 register_training_planner(training_preview.preview)
@@ -124,7 +124,7 @@ def _show(found: Plan) -> dict[str, Any]:
         "would_start_now_with": [asdict(each) for each in found.search.changes],
         "all_changes_tried": found.search.complete,
         "memory_claim": found.memory.as_json(),
-        "calibration": placement.calibration(),
+        "calibration": passes.calibration(),
         "training": found.training,
         "outcomes": _show_outcomes(found),
     }

@@ -13,12 +13,12 @@ from ninja import Query, Router
 from orchestrator.api.auth import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import PoolChanges, PoolIn, PoolOut
-from orchestrator.availability import standings
 from orchestrator.exceptions import Conflict, Malformed
 from orchestrator.live import wakeups
 from orchestrator.live.readings import read_now
 from orchestrator.models import AdminState, Device, Health, Lease, Pool
 from orchestrator.people import audit, rights
+from orchestrator.scheduler.availability import standings
 
 router = Router()
 

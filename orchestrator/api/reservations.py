@@ -10,12 +10,12 @@ from django.utils import timezone
 from ninja import Query, Router
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
-from orchestrator import bookings
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
 from orchestrator.api.schemas import Body
 from orchestrator.models import Booking, BookingKind
 from orchestrator.people import audit, rights
+from orchestrator.scheduler import calendar
 from orchestrator.spec.job_spec import Moment, Name
 
 router = Router()
@@ -77,10 +77,10 @@ def list_reservations(request: ApiRequest, filters: Query[ReservationFilters]) -
 @router.post("", response={201: ReservationOut}, auth=OPERATORS, by_alias=True)
 def make_reservation(request: ApiRequest, body: ReservationIn) -> object:
     """Keep devices of a pool for people, or take them out for maintenance."""
-    pool = bookings.find_pool(body.pool)
+    pool = calendar.find_pool(body.pool)
     rights.check_operate(request.user, pool.pk)
     given = body.model_dump() | {"pool": pool}
-    made = bookings.make(request.user, **given, address=audit.address_of(request))
+    made = calendar.make(request.user, **given, address=audit.address_of(request))
     return show_reservation(_rows().get(pk=made.pk))
 
 
@@ -94,7 +94,7 @@ def delete_reservation(request: ApiRequest, reservation_id: int) -> object:
     """Give the devices back to everybody."""
     row = get_object_or_404(_rows(), pk=reservation_id)
     rights.check_operate(request.user, row.pool_id)
-    bookings.remove(row, by=request.user, address=audit.address_of(request))
+    calendar.remove(row, by=request.user, address=audit.address_of(request))
     return HttpResponse(status=204)
 
 

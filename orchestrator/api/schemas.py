@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, S
 
 from orchestrator.api.paging import Page
 from orchestrator.api.training_schemas import TrainingPlanOut
-from orchestrator.availability import Availability
 from orchestrator.models import AdminState, Network, Scope, Sharing
+from orchestrator.scheduler.availability import Availability
 from orchestrator.spec.job_spec import Seconds, clean_text
 
 Description = Annotated[StrictStr, AfterValidator(clean_text), Field(max_length=200)]

@@ -9,10 +9,10 @@ from django.utils import timezone
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from orchestrator.accounting.timeline import Bar, read_timeline
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.moments import LATEST_S, Moment
 from orchestrator.exceptions import Malformed
+from orchestrator.scheduler.timeline import Bar, read_timeline
 
 router = Router()
 

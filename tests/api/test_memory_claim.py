@@ -2,9 +2,9 @@
 
 import pytest
 
-from orchestrator import placement
 from orchestrator.jobs.memory_claims import memory_key
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, Job, Lease, Pool, Sharing
+from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import GIB
 
 
@@ -62,7 +62,7 @@ def test_a_waiting_job_claims_what_was_learned_meanwhile(client_of, ada, submit,
     job = submit(client).json()["id"]
     Pool.objects.update(sharing=Sharing.LEARNED)
 
-    placement.run_pass()
+    passes.run_pass()
 
     assert client.send("GET", f"/jobs/{job}").json()["memory_claim"]["bytes"] == 12 * GIB
 

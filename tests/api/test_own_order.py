@@ -3,8 +3,8 @@
 import pytest
 
 from dashboard.rows import in_order
-from orchestrator import placement
 from orchestrator.models import AuditEntry, Job, JobEvent, JobState, Outbox
+from orchestrator.scheduler import passes
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def waiting(make_job, make_device, make_attempt, bob):
     """Jobs of ada's and one of bob's, in the order of the names, behind a device that is taken."""
     make_attempt(state=JobState.RUNNING, devices=[make_device(0)], owner=bob, priority=60)
     jobs = {name: make_job(name=name, owner=bob if name == "b" else None) for name in ("a1", "b", "a2", "a3")}
-    placement.run_pass()
+    passes.run_pass()
     return jobs
 
 
@@ -32,7 +32,7 @@ def test_a_job_goes_before_another_of_its_owner_and_others_keep_their_places(cli
     assert answer.status_code == 200
     assert line() == ["a3", "b", "a1", "a2"]  # at once, and as the scheduler has it:
     assert Outbox.objects.open().exists()
-    placement.run_pass()
+    passes.run_pass()
     assert line() == ["a3", "b", "a1", "a2"]
     told = JobEvent.objects.filter(job=waiting["a3"]).latest("number")
     assert told.reason.startswith("Moved before a1 #")
@@ -42,11 +42,11 @@ def test_moves_follow_each_other_and_the_way_back_is_a_move(client_of, ada, wait
     client = client_of(ada)
     move(client, waiting["a2"], before=waiting["a1"])
     move(client, waiting["a1"], behind=waiting["a3"])
-    placement.run_pass()
+    passes.run_pass()
     assert line() == ["a2", "b", "a3", "a1"]
     move(client, waiting["a1"], before=waiting["a3"])
     move(client, waiting["a2"], behind=waiting["a1"])
-    placement.run_pass()
+    passes.run_pass()
     assert line() == ["a1", "b", "a2", "a3"]
 
 

@@ -3,8 +3,8 @@
 import pytest
 from django.utils import timezone
 
-from orchestrator.forecast import planning
 from orchestrator.models import AdminState, Attempt, Job, JobState, StartPromise
+from orchestrator.scheduler.forecast import planning
 from tests.orchestrator.test_words import ends_of
 
 MINUTE_S = 60

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement
 from orchestrator.models import AuditEntry, Job, JobState, Lease, Quota
 from orchestrator.people.quotas import week_gpu_s
+from orchestrator.scheduler import passes
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_who_is_at_the_limit_waits_and_is_told(limit, submit, client_of, ada, bo
     second = client_of(ada).send("POST", "/jobs", body).json()
     third = client_of(bob).send("POST", "/jobs", body).json()
 
-    placement.run_pass()
+    passes.run_pass()
 
     states = dict(Job.objects.values_list("pk", "state"))
     assert [states[Job.objects.get(pk=each["id"]).pk] for each in (first, second, third)] == [
@@ -45,7 +45,7 @@ def test_a_limit_in_one_pool_leaves_the_others(limit, make_pool, make_device, cl
     for pool in ("a", "a", "b"):
         assert client_of(ada).send("POST", "/jobs", {**body, "pool": pool}).status_code == 201
 
-    placement.run_pass()
+    passes.run_pass()
 
     assert sorted(Job.objects.filter(state="starting").values_list("pool_id", flat=True)) == ["a", "b"]
     assert Job.objects.get(state="queued").wait_sentence.startswith("Limit of ada in pool a: 1 of 1")
@@ -67,7 +67,7 @@ def test_hours_of_the_last_week_are_counted_and_hold_back(
     make_device(1)
     waiting = make_job()
 
-    placement.run_pass(now)
+    passes.run_pass(now)
 
     waiting.refresh_from_db()
     assert waiting.wait_sentence == "Limit of ada: 12.0 of 12 GPU-hours used in the last 7 days."

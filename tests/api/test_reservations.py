@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement
 from orchestrator.models import AuditEntry, Booking, Device, JobState, PoolRight, Right
+from orchestrator.scheduler import passes
 
 HOUR = timedelta(hours=1)
 
@@ -150,7 +150,7 @@ def test_the_scheduler_keeps_the_devices_free_and_clears_them(book, make_attempt
     book(devices=["sim-0", "sim-1", "sim-2", "sim-3"], **{"from": at(0), "until": at(3)})
     waiting = make_job()
 
-    placement.run_pass()
+    passes.run_pass()
 
     running.refresh_from_db()
     waiting.refresh_from_db()
@@ -167,7 +167,7 @@ def test_maintenance_without_an_end_drains_also_when_nothing_waits(book, make_at
     made = book(kind="maintenance", people=[], devices=["sim-2"], until=None, **{"from": at(-0.1)})
     assert made.json()["active"] is True
 
-    placement.run_pass()
+    passes.run_pass()
 
     job.refresh_from_db()
     assert job.state == JobState.STOPPING

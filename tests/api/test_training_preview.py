@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.forecast import training_preview
+from orchestrator.scheduler.forecast import training_preview
 
 pytestmark = pytest.mark.slow
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from orchestrator.forecast import whatif
-from orchestrator.forecast.planning import Outlook, look_ahead
-from orchestrator.forecast.whatif import Change, Search
 from orchestrator.models import Health, JobState
+from orchestrator.scheduler.forecast import whatif
+from orchestrator.scheduler.forecast.planning import Outlook, look_ahead
+from orchestrator.scheduler.forecast.whatif import Change, Search
 
 
 @pytest.fixture

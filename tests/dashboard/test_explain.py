@@ -2,8 +2,8 @@
 
 from django.urls import reverse
 
-from orchestrator import placement
 from orchestrator.models import JobState
+from orchestrator.scheduler import passes
 
 
 def test_a_row_tells_what_would_start_the_job_now_and_who_is_before_it(
@@ -13,7 +13,7 @@ def test_a_row_tells_what_would_start_the_job_now_and_who_is_before_it(
     write_readings(held.pk, free.pk)
     make_attempt(state=JobState.RUNNING, name="holder", devices=[held])
     wide = make_job(spec={"gpus": 2, "name": "wide"})
-    assert placement.run_pass() == 0
+    assert passes.run_pass() == 0
 
     page = reader(ada).get(reverse("queue")).content.decode()
     piece = reader(ada).get(reverse("queue-explain", args=[wide.pk])).content.decode()

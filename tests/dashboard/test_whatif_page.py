@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator.forecast import replay_runs
 from orchestrator.models import Attempt, AttemptState, ExitKind, JobState, Lease
+from orchestrator.scheduler.forecast import replay_runs
 
 FORM = {"pool": "default", "days": "7", "more": "1", "split": "", "slices": "7", "fifo": "1"}
 

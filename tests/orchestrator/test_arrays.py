@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.submission import intake
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Job, JobArray, JobState
+from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import fill_placeholders
 
 
@@ -91,7 +91,7 @@ def test_an_array_is_one_snapshot_and_one_key_for_all_its_jobs(ada):
 def test_no_more_members_run_than_may_at_once(ada):
     first = submit(ada, name="sweep", array="0-2%1")
 
-    placement.run_pass()
+    passes.run_pass()
 
     assert states() == ["starting", "queued", "queued"]
     waiting = Job.objects.queued().first()
@@ -99,7 +99,7 @@ def test_no_more_members_run_than_may_at_once(ada):
     assert waiting.wait_code == "array"
     assert waiting.wait_sentence == "Waits for its array: 1 of at most 1 of its jobs run."
     lifecycle.cancel(Job.objects.get(pk=first.pk), by="ada")
-    placement.run_pass()
+    passes.run_pass()
     assert states().count("queued") == 2
 
 
@@ -135,7 +135,7 @@ def test_a_job_put_off_starts_when_its_time_comes(ada):
     start = timezone.now() + timedelta(hours=2)
     submit(ada, not_before=start.isoformat())
     sweeper = Sweeper()
-    placement.run_pass()
+    passes.run_pass()
     job = Job.objects.get()
     assert (job.state, job.wait_code) == (JobState.QUEUED, "not_before")
     assert job.wait_sentence == "Starts in 2 h at the earliest, as asked."
@@ -152,14 +152,14 @@ def test_a_job_waits_for_success_or_for_any_end(ada, when, expected):
     first = submit(ada)
     lifecycle.hold(first, by="ada")
     submit(ada, depends_on=[{"job": str(first.pk), "when": when}])
-    placement.run_pass()
+    passes.run_pass()
     waiting = Job.objects.exclude(pk=first.pk).get()
     verb = "succeed" if when == "success" else "end"
     assert waiting.wait_sentence.endswith(f"to {verb}.")
 
     lifecycle.cancel(Job.objects.get(pk=first.pk), by="ada")
-    placement.run_pass()
-    placement.run_pass()
+    passes.run_pass()
+    passes.run_pass()
 
     waiting.refresh_from_db()
     assert waiting.state == expected

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement
-from orchestrator.availability import Availability, standings
 from orchestrator.live.readings import read_now
 from orchestrator.models import Booking, BookingKind, Device, JobState, Lease, PoolRight, Right
+from orchestrator.scheduler import passes
+from orchestrator.scheduler.availability import Availability, standings
 from orchestrator.spec.job_spec import GIB
 from tests.orchestrator.test_placement import read, reading
 
@@ -37,7 +37,7 @@ def wide_job_waits(make_job, make_attempt, make_device, ada, bob):
     make_device(1)
     read(reading("sim-0"), reading("sim-1"))
     wide = make_job(ada, gpus=2, name="big-7b", time_limit_s=HOUR_S)
-    placement.run_pass()
+    passes.run_pass()
     return wide
 
 
@@ -53,7 +53,7 @@ def test_it_says_which_jobs_may_start_there_all_the_same(wide_job_waits, bob, ma
 
     assert "a job with a time limit under 3 h 5" in sentence
     short = make_job(bob, name="short", time_limit_s=3 * HOUR_S)
-    placement.run_pass()
+    passes.run_pass()
     short.refresh_from_db()
     assert short.state == JobState.STARTING
 
@@ -61,7 +61,7 @@ def test_it_says_which_jobs_may_start_there_all_the_same(wide_job_waits, bob, ma
 def test_a_job_that_is_longer_than_it_says_waits(wide_job_waits, bob, make_job):
     long = make_job(bob, name="long", time_limit_s=5 * HOUR_S)
 
-    placement.run_pass()
+    passes.run_pass()
 
     long.refresh_from_db()
     assert long.state == JobState.QUEUED

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement
 from orchestrator.config.environment import WrongSetting, read_environment
 from orchestrator.models import Job, JobState, OwnerUse, Quota
+from orchestrator.scheduler import passes
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def used(user, gpu_hours: float, days_ago: float = 0) -> None:
 
 
 def first_started() -> str:
-    placement.run_pass()
+    passes.run_pass()
     return str(Job.objects.get(state=JobState.STARTING).owner)
 
 

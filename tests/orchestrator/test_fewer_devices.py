@@ -5,10 +5,10 @@ import json
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement
 from orchestrator.jobs import lifecycle, plan_changes, training_plans
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, Device, ExitKind, Health, Job, JobState
+from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import JobSpec
 from training.plan.given import PLAN_VARIABLE, WHY_VARIABLE
 from training.plan.types import Plan
@@ -44,7 +44,7 @@ def test_f76_a_model_that_lost_a_gpu_goes_on_with_the_plan_kept_for_the_rest(mak
     job = lifecycle.lose_device(first.job, text="GPU 1 fell off the bus.")
     lifecycle.end(first, Ending(kind=ExitKind.SIGNAL, detail="", at=timezone.now(), progressed=True))
 
-    assert placement.run_pass() == 1
+    assert passes.run_pass() == 1
 
     second = Attempt.objects.get(job=job, number=2)
     assert [lease.device_id for lease in second.leases.all()] == [devices[0].pk]
@@ -68,7 +68,7 @@ def test_a_job_that_does_not_allow_it_waits_for_all_its_devices(make_job, device
     job = make_job(spec=spec)
     lose(devices[1])
 
-    assert placement.run_pass() == 0
+    assert passes.run_pass() == 0
 
     job.refresh_from_db()
     assert job.gpus == 2
@@ -79,7 +79,7 @@ def test_it_waits_for_devices_that_others_hold_rather_than_take_fewer(make_attem
     make_attempt(state=JobState.RUNNING, devices=devices[:1])
     job = make_job(spec=FLEXIBLE)
 
-    assert placement.run_pass() == 0
+    assert passes.run_pass() == 0
 
     job.refresh_from_db()
     assert job.gpus == 2
@@ -88,12 +88,12 @@ def test_it_waits_for_devices_that_others_hold_rather_than_take_fewer(make_attem
 def test_a_device_that_is_back_is_asked_for_again(make_job, devices):
     job = make_job(spec=FLEXIBLE, state=JobState.QUEUED)
     Device.objects.update(admin_state=AdminState.DRAINING)
-    placement.run_pass()
+    passes.run_pass()
     job.refresh_from_db()
     assert (job.gpus, job.state) == (1, JobState.QUEUED)
     Device.objects.update(admin_state=AdminState.ENABLED)
 
-    assert placement.run_pass() == 1
+    assert passes.run_pass() == 1
 
     assert Attempt.objects.get().leases.count() == 2
     assert history(job)[-2] == "All 2 devices that it asks for work again in pool default."
@@ -104,7 +104,7 @@ def test_it_asks_for_no_more_than_it_can_fill_with_its_memory(make_job, make_dev
     make_device(1, memory_gib=8)
     job = make_job(spec={**FLEXIBLE, "gpu_memory_gib": 16})
 
-    placement.run_pass()
+    passes.run_pass()
 
     job.refresh_from_db()
     assert (job.gpus, job.state) == (1, JobState.STARTING)

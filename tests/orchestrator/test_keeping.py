@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, ExitKind, Job, JobState, Lease
-from orchestrator.placement.keeps import read_keeps
+from orchestrator.scheduler import passes
+from orchestrator.scheduler.passes.keeps import read_keeps
 from tests.orchestrator.invariants import check_invariants
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
@@ -39,7 +39,7 @@ def test_a_killed_job_that_progressed_goes_on_on_its_device_while_a_newcomer_wai
     newcomer = make_job(owner=bob)
 
     job = end(attempt, progressed=True)
-    placement.run_pass()
+    passes.run_pass()
 
     assert (
         "Retry 1 of 3 now. Simulated GPU 0 is kept for it until "
@@ -59,11 +59,11 @@ def test_a_killed_job_in_its_back_off_keeps_its_device_until_it_starts(
     newcomer = make_job(owner=bob)
 
     job = end(attempt)
-    placement.run_pass()
+    passes.run_pass()
     newcomer.refresh_from_db()
     said = newcomer.wait_sentence
     lifecycle.back_to_queue(job, now=timezone.now())
-    placement.run_pass()
+    passes.run_pass()
 
     assert f"reserved for the retry of {job.name} for another" in said
     assert devices_of(job) == ["sim-0"]
@@ -75,7 +75,7 @@ def test_a_job_that_never_comes_back_holds_nothing(make_attempt, make_job, make_
     newcomer = make_job(owner=bob)
     assert job.devices_kept_until is not None
 
-    placement.run_pass(job.devices_kept_until + timedelta(seconds=1))
+    passes.run_pass(job.devices_kept_until + timedelta(seconds=1))
 
     assert devices_of(newcomer) == ["sim-0"]
 
@@ -85,7 +85,7 @@ def test_a_job_that_was_cancelled_in_its_back_off_keeps_nothing(make_attempt, ma
     newcomer = make_job(owner=bob)
 
     lifecycle.cancel(job, by="ada")
-    placement.run_pass()
+    passes.run_pass()
 
     assert devices_of(newcomer) == ["sim-0"]
 
@@ -98,7 +98,7 @@ def test_a_device_that_is_drained_meanwhile_is_not_kept_and_the_job_says_so(
 
     device.admin_state = AdminState.DRAINING
     device.save()
-    placement.run_pass()
+    passes.run_pass()
 
     job.refresh_from_db()
     assert job.wait_sentence.startswith("Its devices are not kept for its retry: ")

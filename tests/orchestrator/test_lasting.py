@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth import words
-from orchestrator.forecast.device_counts import Outcome
-from orchestrator.forecast.lasting import Lasting, Like, foretell
-from orchestrator.forecast.planning import plan
-from orchestrator.forecast.telling import tell_outcomes
 from orchestrator.models import JobState
+from orchestrator.scheduler.forecast.device_counts import Outcome
+from orchestrator.scheduler.forecast.durations import Lasting, Like, foretell
+from orchestrator.scheduler.forecast.planning import plan
+from orchestrator.scheduler.forecast.wording import tell_outcomes
 from orchestrator.spec.job_spec import JobSpec
 from tests.orchestrator.test_words import ends_of
 

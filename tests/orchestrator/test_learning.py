@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement, scheduling
 from orchestrator.jobs import lifecycle, restarts
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, SchedulerNotes, SchedulerTerm, StartPromise
-from orchestrator.placement.learning import learn, recall
-from orchestrator.placement.promises import KEPT, calibration, drop_void_promises
+from orchestrator.scheduler import core, passes
+from orchestrator.scheduler.passes.learning import learn, recall
+from orchestrator.scheduler.passes.promises import KEPT, calibration, drop_void_promises
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_limits_that_were_good_guesses_are_learned(finished):
     learned = recall()
     assert learned.lengths.of_limit
     assert learned.lengths.quantiles == pytest.approx([0.9] * len(learned.lengths.quantiles))
-    assert learned.shapes == (scheduling.ShapeCount(2, None, 20),)
+    assert learned.shapes == (core.ShapeCount(2, None, 20),)
 
 
 def test_nothing_is_read_again_within_half_a_minute(finished, django_assert_num_queries):
@@ -59,13 +59,13 @@ def test_f61_a_clock_that_went_back_does_not_stop_the_learning(finished):
 def test_a_range_is_promised_once_and_checked_at_the_start(make_attempt, make_job):
     attempt = make_attempt(state=JobState.RUNNING, time_limit_s=600)
     job = make_job()
-    placement.run_pass()
+    passes.run_pass()
     promise = StartPromise.objects.get()
-    placement.run_pass()
+    passes.run_pass()
     assert StartPromise.objects.count() == 1
     lifecycle.end(attempt, Ending(kind=ExitKind.OK, detail="", at=timezone.now(), run_s=1))
 
-    placement.run_pass()
+    passes.run_pass()
 
     promise.refresh_from_db()
     job.refresh_from_db()
@@ -78,10 +78,10 @@ def test_a_range_is_promised_once_and_checked_at_the_start(make_attempt, make_jo
 def test_a_promise_is_void_once_its_job_does_not_wait(make_attempt, make_job):
     make_attempt(state=JobState.RUNNING, time_limit_s=600)
     job = make_job()
-    placement.run_pass()
+    passes.run_pass()
     lifecycle.hold(job, by="ada")
 
-    placement.run_pass()
+    passes.run_pass()
 
     assert not StartPromise.objects.exists()
     assert calibration() is None
@@ -131,12 +131,12 @@ def test_the_end_of_a_trial_wakes_the_next_pass(make_attempt, make_job):
     make_job(spec={"preemptible": True})
     now = timezone.now()
 
-    placement.run_pass(now)
+    passes.run_pass(now)
 
     due = SchedulerTerm.objects.get().next_wake_at
     assert due is not None
     assert now < due <= now + timedelta(seconds=180)
-    assert placement.next_wake_at() == due
+    assert passes.next_wake_at() == due
     lifecycle.cancel(Job.objects.queued().get(), by="ada")
-    placement.run_pass(now)
-    assert placement.next_wake_at() is None, f"nobody waits for {job} any more"
+    passes.run_pass(now)
+    assert passes.next_wake_at() is None, f"nobody waits for {job} any more"

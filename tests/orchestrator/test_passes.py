@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
@@ -21,8 +20,9 @@ from orchestrator.models import (
     Outbox,
     SchedulerTerm,
 )
-from orchestrator.placement import passes
-from orchestrator.placement.relevant import relevant_jobs
+from orchestrator.scheduler import passes as placement
+from orchestrator.scheduler.passes import passes
+from orchestrator.scheduler.passes.relevant import relevant_jobs
 from tests.orchestrator.folders import write_identity
 from tests.orchestrator.invariants import check_invariants
 from tests.orchestrator.races import race

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement, scheduling
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.live import readings
@@ -22,6 +21,7 @@ from orchestrator.models import (
     Lease,
     SchedulerTerm,
 )
+from orchestrator.scheduler import core, passes
 from orchestrator.spec.job_spec import GIB
 from orchestrator.tasks import schedule
 from tests.orchestrator.invariants import check_invariants
@@ -56,7 +56,7 @@ def test_a_pass_starts_what_fits_and_settles_its_errands(make_job, make_device, 
     make_device(0)
     first, second = make_job(), make_job()
 
-    assert placement.run_pass() == 1
+    assert passes.run_pass() == 1
 
     first.refresh_from_db()
     second.refresh_from_db()
@@ -69,7 +69,7 @@ def test_i14_a_job_that_waits_has_a_sentence(make_job, make_attempt):
     make_attempt()
     job = make_job()
 
-    placement.run_pass()
+    passes.run_pass()
 
     job.refresh_from_db()
     assert job.wait_code == "devices"
@@ -100,11 +100,11 @@ def test_a_second_pass_writes_nothing_that_did_not_change(
     for _ in range(5):
         make_job()
     now = timezone.now()
-    placement.run_pass(now)
+    passes.run_pass(now)
     before = list(Job.objects.values_list("wait_sentence", "version"))
 
     with django_assert_max_num_queries(26) as queries:
-        placement.run_pass(now)
+        passes.run_pass(now)
 
     assert list(Job.objects.values_list("wait_sentence", "version")) == before
     assert not [each for each in queries if "UPDATE" in each["sql"] and "orchestrator_job" in each["sql"]]
@@ -114,12 +114,12 @@ def test_f11_a_pass_that_was_paused_places_nothing(make_job, make_device):
     make_device()
     job = make_job()
     now = timezone.now()
-    old_term = placement.next_term()
-    state = placement.snapshot(now, {str(job.pk): job})
-    decisions = scheduling.decide(state, scheduling.Policy())
-    placement.next_term()  # another pass began meanwhile
+    old_term = passes.next_term()
+    state = passes.snapshot(now, {str(job.pk): job})
+    decisions = core.decide(state, core.Policy())
+    passes.next_term()  # another pass began meanwhile
 
-    assert not placement.start(old_term, job, decisions.start[0], now)
+    assert not passes.start(old_term, job, decisions.start[0], now)
 
     assert (Attempt.objects.count(), Lease.objects.count()) == (0, 0)
     assert Job.objects.get().state == JobState.QUEUED
@@ -130,11 +130,11 @@ def test_a_decision_that_is_carried_out_twice_starts_one_attempt(make_job, make_
     job = make_job()
     now = timezone.now()
     stale = Job.objects.select_related("owner").get(pk=job.pk)
-    term = placement.next_term()
-    start = scheduling.Start(str(job.pk), (scheduling.Share("sim-0"),))
-    assert placement.start(term, job, start, now)
+    term = passes.next_term()
+    start = core.Start(str(job.pk), (core.Share("sim-0"),))
+    assert passes.start(term, job, start, now)
 
-    assert not placement.start(term, stale, start, now)
+    assert not passes.start(term, stale, start, now)
 
     assert Attempt.objects.count() == 1
     check_invariants()
@@ -146,12 +146,12 @@ def test_a_decision_that_is_carried_out_twice_starts_one_attempt(make_job, make_
 def test_s4_a_device_that_changed_since_the_snapshot_takes_nothing(make_job, make_device, change):
     device = make_device(0)
     job = make_job()
-    term = placement.next_term()
+    term = passes.next_term()
     type(device).objects.filter(pk=device.pk).update(**change)
 
-    start = scheduling.Start(str(job.pk), (scheduling.Share(device.pk),))
+    start = core.Start(str(job.pk), (core.Share(device.pk),))
 
-    assert not placement.start(term, job, start, timezone.now())
+    assert not passes.start(term, job, start, timezone.now())
     assert Job.objects.get().state == JobState.QUEUED
 
 
@@ -159,11 +159,9 @@ def test_i3_shares_that_do_not_fit_any_more_are_refused_as_a_whole(make_job, mak
     small, large = make_device(0, memory_gib=10), make_device(1, memory_gib=80)
     make_attempt(devices=[small], memory_bytes=8 * GIB)
     job = make_job(spec={"gpus": 2, "gpu_memory_gib": 4})
-    shares = (scheduling.Share(large.pk, 4 * GIB), scheduling.Share(small.pk, 4 * GIB))
+    shares = (core.Share(large.pk, 4 * GIB), core.Share(small.pk, 4 * GIB))
 
-    assert not placement.start(
-        placement.next_term(), job, scheduling.Start(str(job.pk), shares), timezone.now()
-    )
+    assert not passes.start(passes.next_term(), job, core.Start(str(job.pk), shares), timezone.now())
 
     assert Lease.objects.active().count() == 1
     check_invariants()
@@ -174,7 +172,7 @@ def test_two_jobs_share_a_device_by_their_claims(make_job, make_device):
     for _ in range(3):
         make_job(spec={"gpu_memory_gib": 30})
 
-    assert placement.run_pass() == 2
+    assert passes.run_pass() == 2
 
     check_invariants()
 
@@ -184,12 +182,12 @@ def test_f83_a_gpu_that_somebody_else_uses_is_not_given_away(make_job, make_devi
     job = make_job()
     read(reading("GPU-a", foreign_gib=20))
 
-    assert placement.run_pass() == 0
+    assert passes.run_pass() == 0
 
     job.refresh_from_db()
     assert "GPU 0 is in use outside Berth, 20 GiB" in job.wait_sentence
     read(reading("GPU-a"))
-    assert placement.run_pass() == 1
+    assert passes.run_pass() == 1
 
 
 def test_f79_while_the_driver_does_not_answer_gpu_jobs_wait_and_say_so(make_job, make_device):
@@ -197,7 +195,7 @@ def test_f79_while_the_driver_does_not_answer_gpu_jobs_wait_and_say_so(make_job,
     job = make_job()
     read(problem="The NVIDIA driver does not answer.")
 
-    assert placement.run_pass() == 0
+    assert passes.run_pass() == 0
 
     job.refresh_from_db()
     assert job.wait_sentence.startswith("Waits for the driver: The NVIDIA driver does not answer.")
@@ -211,7 +209,7 @@ def test_gpus_are_not_given_away_on_readings_of_another_time(make_job, make_devi
     job = make_job()
     read(reading("GPU-a"), age_s=age_s)
 
-    assert placement.run_pass() == 0
+    assert passes.run_pass() == 0
 
     job.refresh_from_db()
     assert "does the agent run?" in job.wait_sentence
@@ -222,10 +220,10 @@ def test_a_job_waits_for_those_it_depends_on(make_job, make_device):
     make_device(1)
     first = make_job(state=JobState.RUNNING)
     job = make_job(spec={"depends_on": [str(first.pk)]})
-    assert placement.run_pass() == 0
+    assert passes.run_pass() == 0
     Job.objects.filter(pk=first.pk).update(state=JobState.SUCCEEDED)
 
-    assert placement.run_pass() == 1
+    assert passes.run_pass() == 1
 
     job.refresh_from_db()
     assert job.state == JobState.STARTING
@@ -244,7 +242,7 @@ def test_s16_a_job_whose_dependency_failed_fails_with_its_name(make_job, state, 
     first = make_job(state=ended, name="first")
     job = make_job(state=state, spec={"depends_on": [str(first.pk)]})
 
-    placement.run_pass()
+    passes.run_pass()
 
     job.refresh_from_db()
     assert (job.state, job.reason) == (JobState.FAILED, f"Depends on first #{first.short_id}, which {words}.")
@@ -254,7 +252,7 @@ def test_s16_a_job_that_the_pool_can_never_fit_fails_with_the_reason(make_job, m
     make_device(0)
     job = make_job(spec={"gpus": 2})
 
-    placement.run_pass()
+    passes.run_pass()
 
     job.refresh_from_db()
     assert job.state == JobState.FAILED
@@ -265,7 +263,7 @@ def test_a_job_waits_while_the_devices_are_only_missing(make_job, make_device):
     make_device(0, health=Health.MISSING)
     job = make_job()
 
-    placement.run_pass()
+    passes.run_pass()
 
     job.refresh_from_db()
     assert job.state == JobState.QUEUED
@@ -273,8 +271,8 @@ def test_a_job_waits_while_the_devices_are_only_missing(make_job, make_device):
 
 @pytest.mark.django_db
 def test_terms_rise_with_every_pass():
-    placement.run_pass()
-    placement.run_pass()
+    passes.run_pass()
+    passes.run_pass()
 
     assert SchedulerTerm.objects.get().term == 2
 
@@ -290,12 +288,12 @@ def test_f27_a_gpu_is_not_idle_until_a_reading_shows_none_of_the_ended_attempts_
     lifecycle.end(attempt, Ending(kind=ExitKind.OK, detail="Ended.", at=timezone.now(), run_s=1))
     whole, part = make_job(), make_job(spec={"gpu_memory_gib": 60})
 
-    assert placement.run_pass() == 0
+    assert passes.run_pass() == 0
 
     whole.refresh_from_db()
     assert "GPU 0 still holds 30 GiB of a job that has ended" in whole.wait_sentence
     read(reading("GPU-a"))
-    assert placement.run_pass() == 1
+    assert passes.run_pass() == 1
     part.refresh_from_db()
     assert part.state == JobState.QUEUED
 
@@ -309,7 +307,7 @@ def test_f27_a_job_that_runs_is_no_residue_to_its_neighbour(make_job, make_devic
     read(reading("GPU-a") | {"used_bytes": 30 * GIB, "processes": [process]})
     job = make_job(spec={"gpu_memory_gib": 40})
 
-    started = placement.run_pass()
+    started = passes.run_pass()
 
     job.refresh_from_db()
     assert started == 1, job.wait_sentence

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator import placement
 from orchestrator.jobs import lifecycle, restarts
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import (
@@ -18,7 +17,8 @@ from orchestrator.models import (
     SchedulerTerm,
     StopReason,
 )
-from orchestrator.placement.starting import preempt
+from orchestrator.scheduler import passes
+from orchestrator.scheduler.passes.starting import preempt
 from tests.orchestrator.invariants import check_invariants
 
 
@@ -57,7 +57,7 @@ def test_a_higher_priority_stops_a_job_and_both_histories_say_so(runs, make_job,
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
 
-    assert placement.run_pass() == 0
+    assert passes.run_pass() == 0
 
     low.refresh_from_db()
     high.refresh_from_db()
@@ -71,12 +71,12 @@ def test_a_higher_priority_stops_a_job_and_both_histories_say_so(runs, make_job,
 def test_the_devices_are_kept_for_whom_they_were_cleared(runs, make_job, bob, ada):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
-    placement.run_pass()
+    passes.run_pass()
     assert SchedulerTerm.objects.get().reservations[0]["job"] == str(high.pk)
-    assert placement.run_pass() == 0, "nothing starts while the other has not gone"
+    assert passes.run_pass() == 0, "nothing starts while the other has not gone"
     end_stop(low)
 
-    assert placement.run_pass() == 1
+    assert passes.run_pass() == 1
 
     low.refresh_from_db()
     high.refresh_from_db()
@@ -87,7 +87,7 @@ def test_the_devices_are_kept_for_whom_they_were_cleared(runs, make_job, bob, ad
 def test_the_victim_waits_with_its_progress_and_for_whom(runs, make_job, bob):
     low = runs(spec={"preemptible": True, "total_steps": 5000})
     high = make_job(owner=bob, priority=60)
-    placement.run_pass()
+    passes.run_pass()
     Checkpoint.objects.create(
         job=low, attempt_number=1, step=1200, name="1-1200", source="script", size_bytes=1,
         created_at=timezone.now(),
@@ -95,7 +95,7 @@ def test_the_victim_waits_with_its_progress_and_for_whom(runs, make_job, bob):
     Job.objects.filter(pk=low.pk).update(step=1230, total_steps=5000)
     end_stop(low)
 
-    placement.run_pass()
+    passes.run_pass()
 
     low.refresh_from_db()
     assert low.reason == f"Made room for {high} of bob. It will go on from step 1,200 of 5,000."
@@ -107,12 +107,12 @@ def test_the_victim_waits_with_its_progress_and_for_whom(runs, make_job, bob):
 def test_who_was_preempted_does_not_take_its_devices_back(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60, spec={"preemptible": True})
-    placement.run_pass()
+    passes.run_pass()
     end_stop(low)
-    placement.run_pass()
+    passes.run_pass()
 
     for _ in range(3):
-        placement.run_pass()
+        passes.run_pass()
 
     high.refresh_from_db()
     assert high.state == JobState.STARTING
@@ -123,7 +123,7 @@ def test_a_job_that_cannot_resume_is_never_stopped_for_another(runs, make_job, b
     low = runs(spec={"preemptible": False})
     make_job(owner=bob, priority=60)
 
-    placement.run_pass()
+    passes.run_pass()
 
     low.refresh_from_db()
     assert low.state == JobState.RUNNING
@@ -135,7 +135,7 @@ def test_a_job_that_was_seen_to_resume_may_be_stopped(runs, make_job, bob):
     restarts.note_resumed(attempt)
     make_job(owner=bob, priority=60)
 
-    placement.run_pass()
+    passes.run_pass()
 
     low.refresh_from_db()
     assert low.state == JobState.STOPPING
@@ -144,8 +144,8 @@ def test_a_job_that_was_seen_to_resume_may_be_stopped(runs, make_job, bob):
 def test_f11_a_pass_that_was_paused_stops_nobody(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
-    old_term = placement.next_term()
-    placement.next_term()  # another pass began meanwhile
+    old_term = passes.next_term()
+    passes.next_term()  # another pass began meanwhile
 
     assert not preempt(old_term, low, high)
 
@@ -157,13 +157,13 @@ def test_f11_a_pass_that_was_paused_stops_nobody(runs, make_job, bob):
 def test_f88_a_job_that_finished_while_it_was_stopped_has_succeeded(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
-    placement.run_pass()
+    passes.run_pass()
     lifecycle.end(
         Attempt.objects.live().get(job=low),
         Ending(kind=ExitKind.OK, detail="Finished.", at=timezone.now(), run_s=9),
     )
 
-    placement.run_pass()
+    passes.run_pass()
 
     low.refresh_from_db()
     high.refresh_from_db()
@@ -176,7 +176,7 @@ def test_a_job_nobody_can_reach_is_not_asked_to_leave(runs, make_job, bob):
     lifecycle.lose_sight(Attempt.objects.get(job=low), reason="Silent.")
     make_job(owner=bob, priority=60)
 
-    placement.run_pass()
+    passes.run_pass()
 
     low.refresh_from_db()
     assert low.state == JobState.UNKNOWN
@@ -185,11 +185,11 @@ def test_a_job_nobody_can_reach_is_not_asked_to_leave(runs, make_job, bob):
 def test_a_cleared_device_goes_to_nobody_else_when_its_job_is_cancelled(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
-    placement.run_pass()
+    passes.run_pass()
     lifecycle.cancel(high, by="bob")
     end_stop(low)
 
-    assert placement.run_pass() == 1
+    assert passes.run_pass() == 1
 
     low.refresh_from_db()
     assert low.state == JobState.STARTING, "it takes its device back, since the other does not need it"

@@ -12,11 +12,11 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from orchestrator.exceptions import Impossible, Malformed
-from orchestrator.forecast import replay_runs
-from orchestrator.forecast.replay_runs import State
-from orchestrator.forecast.replays import Question, answer, record
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, JobState, Lease
-from orchestrator.simulator.variants import Variant
+from orchestrator.scheduler.forecast import replay_runs
+from orchestrator.scheduler.forecast.replay_runs import State
+from orchestrator.scheduler.forecast.replays import Question, answer, record
+from orchestrator.scheduler.simulator.variants import Variant
 from orchestrator.spec.job_spec import GIB
 from tests.waiting import PATIENCE_S
 

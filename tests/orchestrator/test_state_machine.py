@@ -19,7 +19,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orchestrator import placement
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.models import (
@@ -34,6 +33,7 @@ from orchestrator.models import (
     Pool,
     StopReason,
 )
+from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import GIB
 from tests.orchestrator.invariants import check_invariants
 
@@ -60,7 +60,7 @@ class Lives(RuleBasedStateMachine):
         self.seen: list[Job] = []  # rows as somebody read them a while ago
         for gpus, gib in ((1, None), (2, 50), (1, 20)):
             self.submit_one(gpus, gib, 1)
-        placement.run_pass(self.now)
+        passes.run_pass(self.now)
 
     def teardown(self) -> None:
         transaction.set_rollback(True)
@@ -111,7 +111,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def place(self) -> None:
-        placement.run_pass(self.now)
+        passes.run_pass(self.now)
 
     @rule(index=INDEX)
     def launch(self, index: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from orchestrator.scheduling import (
+from orchestrator.scheduler.core import (
     Constraints,
     Device,
     OwnerUsage,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduling import (
+from orchestrator.scheduler.core import (
     Booking,
     Decisions,
     Policy,
@@ -18,8 +18,8 @@ from orchestrator.scheduling import (
     WaitCode,
     decide,
 )
-from orchestrator.scheduling.bookings import booked_devices
-from orchestrator.scheduling.estimate import SETTLE_S
+from orchestrator.scheduler.core.bookings import booked_devices
+from orchestrator.scheduler.core.estimate import SETTLE_S
 from tests.scheduling.states import GIB, NOW, gpus, listed_otherwise, queued, running, state, states
 
 HOUR = 3600.0

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.scheduling import (
+from orchestrator.scheduler.core import (
     Constraints,
     Decisions,
     Device,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduling import Policy, State, WaitCode, decide
-from orchestrator.scheduling.order import serve_order
+from orchestrator.scheduler.core import Policy, State, WaitCode, decide
+from orchestrator.scheduler.core.order import serve_order
 from tests.scheduling.states import GIB, NOW, gpu, listed_otherwise, states
 from tests.waiting import PATIENCE_S
 
@@ -202,7 +202,7 @@ def test_a_job_that_can_start_is_not_left_waiting(state: State):
 
 def test_another_process_gives_the_same_bytes():
     script = (
-        "import sys; from orchestrator.scheduling import *\n"
+        "import sys; from orchestrator.scheduler.core import *\n"
         "from tests.scheduling.states import *\n"
         "given = state(gpus(8), running('r', 'gpu-0', time_limit_s=900.0), queued('big', gpus=8),"
         " *[queued(f'j{n}', gpus=n % 3 + 1, owner=f'o{n}', time_limit_s=60.0 * n) for n in range(20)])\n"

@@ -7,18 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduling import (
-    Booking,
-    Decisions,
-    Keep,
-    OwnerUsage,
-    Policy,
-    State,
-    WaitCode,
-    decide,
-)
-from orchestrator.scheduling.bookings import booked_devices
-from orchestrator.scheduling.keeps import standing
+from orchestrator.scheduler.core import Booking, Decisions, Keep, OwnerUsage, Policy, State, WaitCode, decide
+from orchestrator.scheduler.core.bookings import booked_devices
+from orchestrator.scheduler.core.keeps import standing
 from tests.scheduling.states import (
     GIB,
     NOW,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.scheduling import Policy, QueuedJob, RunningJob, State, Wait, decide
+from orchestrator.scheduler.core import Policy, QueuedJob, RunningJob, State, Wait, decide
 from tests.scheduling.states import NOW, gpus, queued, running, state
 
 POLICY = Policy.progress_aware()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduling import Policy, QueuedJob, State, decide
+from orchestrator.scheduler.core import Policy, QueuedJob, State, decide
 from tests.scheduling.states import NOW, crowded, gpus, queued, running, state, states
 
 RANKED = Policy.progress_aware()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.scheduling import (
+from orchestrator.scheduler.core import (
     Decisions,
     Lengths,
     OwnerUsage,
@@ -21,8 +21,8 @@ from orchestrator.scheduling import (
     decide,
     learn_lengths,
 )
-from orchestrator.scheduling.fragmentation import Ask, lost_milli
-from orchestrator.scheduling.lengths import expected_left
+from orchestrator.scheduler.core.fragmentation import Ask, lost_milli
+from orchestrator.scheduler.core.lengths import expected_left
 from tests.scheduling import states
 from tests.scheduling.states import GIB, NOW, gpu, gpus, state
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduling import (
+from orchestrator.scheduler.core import (
     Decisions,
     Lengths,
     Policy,
@@ -20,8 +20,8 @@ from orchestrator.scheduling import (
     WaitCode,
     decide,
 )
-from orchestrator.scheduling.pool_pass import shape_of
-from orchestrator.scheduling.ranking import restart_cost_s, trial_s
+from orchestrator.scheduler.core.pool_pass import shape_of
+from orchestrator.scheduler.core.ranking import restart_cost_s, trial_s
 from tests.scheduling.states import NOW, crowded, gpu, listed_otherwise, states
 
 pytestmark = pytest.mark.slow

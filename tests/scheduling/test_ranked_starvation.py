@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from orchestrator.scheduling import Policy
-from orchestrator.simulator.replay import Knowledge, replay
-from orchestrator.simulator.trace import POOL, TraceJob
+from orchestrator.scheduler.core import Policy
+from orchestrator.scheduler.simulator.replay import Knowledge, replay
+from orchestrator.scheduler.simulator.trace import POOL, TraceJob
 from tests.scheduling.states import gpus
 
 HOUR_S = 3600.0

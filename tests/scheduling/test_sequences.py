@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduling import (
+from orchestrator.scheduler.core import (
     Decisions,
     Device,
     OwnerUsage,

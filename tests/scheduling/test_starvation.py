@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from orchestrator.scheduling import QueuedJob, Reservation, RunningJob, Start, State, decide
+from orchestrator.scheduler.core import QueuedJob, Reservation, RunningJob, Start, State, decide
 from tests.scheduling.states import gpus, queued
 
 HOUR_S = 3600.0

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from orchestrator.scheduling.uncollected import uncollected
+from orchestrator.scheduler.core.garbage import uncollected
 
 
 def test_the_collector_pauses_and_goes_on_whatever_happens():

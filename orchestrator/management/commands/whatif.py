@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from berth import words
 from orchestrator.exceptions import Impossible, Malformed
-from orchestrator.forecast import replay_runs
-from orchestrator.forecast.replays import Question, answer
-from orchestrator.simulator.variants import MOST_SLICES, Variant
+from orchestrator.scheduler.forecast import replay_runs
+from orchestrator.scheduler.forecast.replays import Question, answer
+from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
 
 NICENESS = 10
 COLUMNS = (

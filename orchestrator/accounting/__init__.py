@@ -1,1 +1,0 @@
-"""What people used, hold and may still use."""

@@ -1,0 +1,69 @@
+"""The plain scheduler: priority, first come, EASY reservation; nobody is stopped."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from orchestrator.scheduler.core.estimate import End, end_of
+from orchestrator.scheduler.core.line import answers
+from orchestrator.scheduler.core.order import serve_order
+from orchestrator.scheduler.core.pool_pass import PoolPass
+from orchestrator.scheduler.core.quota import Quotas
+from orchestrator.scheduler.core.room import Room
+from orchestrator.scheduler.core.types import (
+    Decisions,
+    Device,
+    Policy,
+    QueuedJob,
+    Reserve,
+    Start,
+    State,
+    WaitCode,
+)
+
+
+def serve_in_turn(state: State, policy: Policy, *, tell: bool = True) -> Decisions:
+    ends = {job.id: end_of(job, state.now, policy) for job in state.running}
+    passes = _passes(state, ends, policy)
+    starts: list[Start] = []
+    waiting: list[tuple[QueuedJob, WaitCode]] = []
+    for job in serve_order(state.queued):
+        answer = passes[job.pool].serve(job)
+        if isinstance(answer, WaitCode):
+            waiting.append((job, answer))
+        else:
+            starts.append(Start(job.id, answer))
+    return Decisions(
+        start=tuple(starts),
+        reserve=_reserves(passes),
+        wait=answers(state, policy, passes, waiting) if tell else (),
+        next_wake=min(state.openings(), default=None),
+    )
+
+
+def _passes(state: State, ends: dict[str, End], policy: Policy) -> dict[str, PoolPass]:
+    devices: dict[str, list[Device]] = defaultdict(list)
+    for device in state.devices:
+        devices[device.pool].append(device)
+    quotas = Quotas(state.usage, state.running, state.pool_limits)
+    kept = {held.job_id: frozenset(held.device_ids) for held in state.reservations}
+    troubled = {problem.pool for problem in state.problems}
+    return {
+        pool: PoolPass(
+            Room(devices.get(pool, ()), state.running, policy),
+            kept,
+            ends,
+            quotas,
+            state.now,
+            policy,
+            problem=pool in troubled,
+        )
+        for pool in {job.pool for job in state.queued}
+    }
+
+
+def _reserves(passes: Mapping[str, PoolPass]) -> tuple[Reserve, ...]:
+    return tuple(
+        Reserve(part.head.id, part.slot.device_ids, part.slot.shadow)
+        for _, part in sorted(passes.items())
+        if part.head is not None and part.slot is not None
+    )

@@ -1,0 +1,135 @@
+"""One pass over the queue of one pool."""
+
+from collections.abc import Mapping
+
+from orchestrator.scheduler.core.estimate import End, end_of, limit_end
+from orchestrator.scheduler.core.packing import place
+from orchestrator.scheduler.core.quota import Quotas
+from orchestrator.scheduler.core.reservation import Slot, soonest
+from orchestrator.scheduler.core.room import Room, at_another_time
+from orchestrator.scheduler.core.types import (
+    ANYWHERE,
+    WHOLE_GPUS,
+    Constraints,
+    Job,
+    Policy,
+    QueuedJob,
+    Share,
+    WaitCode,
+)
+
+Shape = tuple[int, int | None, Constraints | int]
+_USUAL = {id(ANYWHERE): 0, id(WHOLE_GPUS): 1}
+
+
+def shape_of(job: Job) -> Shape:
+    """What two jobs have in common that fit the same devices."""
+    # Hashing the usual constraints 10,000 times would cost more than placing.
+    return (job.gpus, job.memory_bytes, _USUAL.get(id(job.constraints), job.constraints))
+
+
+class PoolPass:
+    """Serves jobs in the order in which they are given, all or none of their devices each.
+
+    The first job that has to wait for devices becomes the head: the devices of its slot are held,
+    and later jobs get them only if their time limit ends them before the head could start.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        kept: Mapping[str, frozenset[str]],
+        ends: dict[str, End],
+        quotas: Quotas,
+        now: float,
+        policy: Policy,
+        *,
+        problem: bool,
+    ) -> None:
+        self.room = room
+        self.head: QueuedJob | None = None
+        self.slot: Slot | None = None
+        self.held: frozenset[str] = frozenset()
+        self.quotas = quotas
+        self._kept = kept
+        self.ends = ends
+        self.now = now
+        self._policy = policy
+        self._problem = problem
+        self.shapes: dict[str, Shape] = {}  # by job
+        self._possible: dict[Shape, bool] = {}
+        self._full: dict[Shape, WaitCode] = {}  # shapes that fit nowhere any more: skipped at once
+
+    def serve(self, job: QueuedJob) -> tuple[Share, ...] | WaitCode:
+        """The devices of a job that starts now, or why it waits."""
+        shape = self.shapes[job.id] = shape_of(job)
+        if code := self._barred(job, shape):
+            return code
+        code = self._full.get(shape)
+        shares = None if code else place(self.room, job, self.held)
+        if shares is None and self._ends_before_head(job):
+            shares = place(self.room, job)
+        if shares is None:
+            return code or self._postpone(job, shape)
+        self.room.take(job, shares)
+        self.quotas.add(job, len(shares))
+        self.ends[job.id] = end_of(job, self.now, self._policy)
+        self._full.clear()  # for what is held may now be taken
+        return shares
+
+    def _barred(self, job: QueuedJob, shape: Shape) -> WaitCode | None:
+        """Reasons that more free devices would not change."""
+        if self._problem:
+            return WaitCode.POOL
+        if not self.room.devices:
+            return WaitCode.NO_DEVICES
+        if shape not in self._possible:
+            self._possible[shape] = self._ever_fits(job)
+        if not self._possible[shape]:
+            return WaitCode.IMPOSSIBLE
+        if job.waits_for:
+            return WaitCode.DEPENDS
+        if job.not_before is not None and job.not_before > self.now:
+            return WaitCode.NOT_BEFORE
+        return self.quotas.barrier(job)
+
+    def _ever_fits(self, job: QueuedJob) -> bool:
+        if job.memory_bytes is None and job.constraints is ANYWHERE and job.gpus <= self.room.largest_node:
+            return True
+        if self.room.most_possible_bytes(job.gpus, job.constraints) >= (job.memory_bytes or 0):
+            return True
+        spans = self._policy.by_remaining and self._policy.span_nodes
+        return spans and self.room.whole_nodes_for(job.gpus, job.constraints)
+
+    def _ends_before_head(self, job: QueuedJob) -> bool:
+        if self.slot is None or job.time_limit_s is None:
+            return False
+        end = limit_end(job, self.now)
+        return end is not None and end <= self.slot.shadow
+
+    def _out_of_reach(self, job: QueuedJob) -> WaitCode | None:
+        """Why it could not start even if no job of ours ran."""
+        whole, need = job.memory_bytes is None, job.memory_bytes or 0
+        if self.room.most_capacity_bytes(job.gpus, job.constraints, whole=whole) >= need:
+            return None
+        if not job.constraints.booked_devices:
+            return WaitCode.UNAVAILABLE
+        later = self.room.most_capacity_bytes(job.gpus, at_another_time(job.constraints), whole=whole)
+        return WaitCode.RESERVED if later >= need else WaitCode.UNAVAILABLE
+
+    def _postpone(self, job: QueuedJob, shape: Shape) -> WaitCode:
+        """Make it the head if there is none; every later job of its shape waits for the same reason."""
+        whole, need = job.memory_bytes is None, job.memory_bytes or 0
+        if (code := self._out_of_reach(job)) is not None:
+            self._full[shape] = code
+            return code
+        short = WaitCode.DEVICES if whole else WaitCode.MEMORY
+        if self.head is None:
+            kept = self._kept.get(job.id, frozenset())
+            self.slot = soonest(self.room, job, self.ends, self.now, kept)
+            if self.slot is not None:
+                self.head, self.held = job, frozenset(self.slot.device_ids)
+            return short
+        free = self.room.most_free_bytes(job.gpus, job.constraints, whole=whole)
+        self._full[shape] = short if free < need else WaitCode.HELD
+        return self._full[shape]

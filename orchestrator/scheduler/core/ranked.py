@@ -1,0 +1,164 @@
+"""The scheduler where jobs are ranked by remaining work and may be stopped for one another."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from typing import Any
+
+from orchestrator.scheduler.core.fragmentation import Ask
+from orchestrator.scheduler.core.line import answers
+from orchestrator.scheduler.core.outlook import outlook
+from orchestrator.scheduler.core.quota import Quotas
+from orchestrator.scheduler.core.ranked_pass import Plan, RankedPass
+from orchestrator.scheduler.core.ranking import Ranking, next_change_s
+from orchestrator.scheduler.core.room import Room
+from orchestrator.scheduler.core.types import (
+    Decisions,
+    Device,
+    Policy,
+    Preempt,
+    QueuedJob,
+    Reserve,
+    RunningJob,
+    Start,
+    State,
+    Wait,
+)
+
+_SHAPES = 16  # of the recent mix that a placement is scored against
+
+
+def serve_ranked(state: State, policy: Policy, *, tell: bool = True) -> Decisions:
+    plans = _plan_pools(state, policy)
+    changes = [change for part, plan in plans.values() for change in _rank_changes(part, plan, policy)]
+    return Decisions(
+        start=_starts(plans),
+        preempt=_preempts(plans),
+        reserve=_reserves(plans),
+        wait=_waits(state, policy, plans) if tell else (),
+        next_wake=min([*state.openings(), *changes], default=None),
+    )
+
+
+def _waits(state: State, policy: Policy, plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Wait, ...]:
+    waiting = [
+        (job, code)
+        for _, plan in plans.values()
+        for job in plan.order
+        if (code := plan.codes.get(job.id)) is not None
+    ]
+    return answers(
+        state,
+        policy,
+        {pool: part for pool, (part, _) in plans.items()},
+        waiting,
+        prospects={pool: outlook(state, policy, part, plan) for pool, (part, plan) in plans.items()},
+        stopping={id_: part.leaving_for(id_) for part, plan in plans.values() for id_ in plan.reserved},
+    )
+
+
+def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Plan]]:
+    """The passes of all pools that somebody waits for, by pool."""
+    devices: dict[str, list[Device]] = defaultdict(list)
+    queued: dict[str, list[QueuedJob]] = defaultdict(list)
+    running: dict[str, list[RunningJob]] = defaultdict(list)
+    groups: Sequence[tuple[dict[str, list[Any]], Sequence[Any]]] = (
+        (devices, state.devices),
+        (queued, state.queued),
+        (running, state.running),
+    )
+    for group, items in groups:
+        for item in items:
+            group[item.pool].append(item)
+    quotas = Quotas(state.usage, state.running, state.pool_limits)
+    kept = {held.job_id: frozenset(held.device_ids) for held in state.reservations}
+    troubled = {problem.pool for problem in state.problems}
+    plans = {}
+    for pool in sorted(queued):
+        room = Room(devices[pool], running[pool], policy)
+        mine = sorted(running[pool], key=lambda job: job.id)
+        part = RankedPass(
+            room,
+            kept,
+            {},
+            quotas,
+            state.now,
+            policy,
+            problem=pool in troubled,
+            ranking=_ranking(state, policy, devices[pool]),
+            running=mine,
+            mix=_mix(state, devices[pool]),
+        )
+        plans[pool] = (part, part.plan(queued[pool]))
+    return plans
+
+
+def _mix(state: State, devices: Sequence[Device]) -> tuple[Ask, ...]:
+    """The commonest request shapes, in thousandths of the pool's largest device."""
+    total = sum(shape.count for shape in state.recent_shapes)
+    largest = max((device.total_bytes for device in devices), default=0)
+    if not total or not largest:
+        return ()
+    common = sorted(
+        state.recent_shapes,
+        key=lambda one: (-one.count, one.gpus, one.memory_bytes is None, one.memory_bytes or 0),
+    )
+    return tuple(
+        Ask(
+            shape.gpus,
+            1000 if shape.memory_bytes is None else min(1000, shape.memory_bytes * 1000 // largest),
+            shape.count / total,
+        )
+        for shape in common[:_SHAPES]
+    )
+
+
+def _ranking(state: State, policy: Policy, devices: Sequence[Device]) -> Ranking:
+    """On a single server time decides, on many GPU-time: the larger the gangs are beside the pool, the
+    more devices an order by GPU-time leaves idle next to a small job.
+    """
+    nodes: dict[str, int] = defaultdict(int)
+    for device in devices:
+        nodes[device.node] += 1
+    weight = policy.gpu_time_weight
+    if weight is None:
+        weight = 1.0 - max(nodes.values(), default=0) / max(1, len(devices))
+    largest = max((device.total_bytes for device in devices), default=0)
+    return Ranking(state, policy, device_bytes=largest, gpu_time_weight=weight)
+
+
+def _rank_changes(part: RankedPass, plan: Plan, policy: Policy) -> Iterator[float]:
+    """When ranks change by themselves, as jobs run or wait long; never while nobody waits."""
+    if not plan.codes:
+        return
+    staying = [job for job in part.running.values() if not job.stopping and job.id not in plan.victims]
+    for job in (*part.begun, *staying):
+        after_s = next_change_s(job, policy)
+        if after_s is not None:
+            yield part.now + after_s
+    if part.ranking.next_in_front < inf:
+        yield part.ranking.next_in_front
+
+
+def _starts(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Start, ...]:
+    return tuple(
+        Start(job_id, shares) for _, plan in plans.values() for job_id, shares in plan.starts.items()
+    )
+
+
+def _preempts(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Preempt, ...]:
+    return tuple(
+        Preempt(job_id, for_id)
+        for _, plan in plans.values()
+        for job_id, for_id in sorted(plan.victims.items())
+    )
+
+
+def _reserves(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Reserve, ...]:
+    """Devices that are being cleared, and the slot of each head."""
+    kept = []
+    for part, plan in plans.values():
+        kept += [Reserve(job_id, ids) for job_id, ids in sorted(plan.reserved.items())]
+        if part.head is not None and part.slot is not None:
+            kept.append(Reserve(part.head.id, part.slot.device_ids, part.slot.shadow))
+    return tuple(kept)

@@ -1,0 +1,147 @@
+"""What is there and what is free in one pool while a pass places jobs."""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.scheduler.core.types import Constraints, Device, Job, Policy, RunningJob, Share
+
+NOWHERE = -1  # fewer devices on every node than asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A job on a device."""
+
+    job: Job
+    memory_bytes: int | None  # None: the whole device
+
+
+def allows(where: Constraints, device: Device) -> bool:
+    return (
+        (not where.only_devices or device.id in where.only_devices)
+        and device.id not in where.avoid_devices
+        and (not where.only_nodes or device.node in where.only_nodes)
+        and (where.mig_profile is None or device.mig_profile == where.mig_profile)
+        and (where.slices or device.mig_parent is None)
+        and device.id not in where.booked_devices
+    )
+
+
+def at_another_time(where: Constraints) -> Constraints:
+    """The same without what the calendar keeps for others now."""
+    return replace(where, booked_devices=()) if where.booked_devices else where
+
+
+class Room:
+    """The devices of a pool and their tenants; only ``take`` changes it, and only downwards."""
+
+    def __init__(self, devices: Iterable[Device], running: Iterable[RunningJob], policy: Policy) -> None:
+        self.devices = sorted(devices, key=lambda device: (device.node, device.index, device.id))
+        self._policy = policy
+        # A GPU that is cut into slices is used through its slices only.
+        self._parents = {device.mig_parent for device in self.devices if device.mig_parent}
+        self.kinds = frozenset(device.kind for device in self.devices)
+        self.usable = {d.id: d for d in self.devices if d.offered and d.id not in self._parents}
+        there = Counter(d.node for d in self.devices if d.id not in self._parents)
+        self.largest_node = max(there.values(), default=0)
+        self.tenants: dict[str, list[Tenant]] = defaultdict(list)
+        self._claimed: Counter[str] = Counter()
+        self._whole: set[str] = set()
+        for job in sorted(running, key=lambda job: job.id):
+            self._settle(job, job.shares)
+        self._known: dict[tuple[object, ...], int] = {}
+        self._free: dict[tuple[object, ...], int] = {}
+        self._sizes: dict[tuple[object, ...], list[int]] = {}
+
+    def take(self, job: Job, shares: Sequence[Share]) -> None:
+        self._settle(job, shares)
+        self._free.clear()
+        self._sizes.clear()
+
+    def _settle(self, job: Job, shares: Sequence[Share]) -> None:
+        for share in shares:
+            self.tenants[share.device_id].append(Tenant(job, share.memory_bytes))
+            if share.memory_bytes is None:
+                self._whole.add(share.device_id)
+            else:
+                self._claimed[share.device_id] += share.memory_bytes
+
+    def calm(self, device: Device) -> bool:
+        """Whether processes of no running job of Berth's leave it usable as a whole."""
+        return device.others_bytes <= self._policy.foreign_allowed_bytes
+
+    def capacity_bytes(self, device: Device, *, whole: bool) -> int:
+        """What jobs could have on it if no job of ours were there; NOWHERE if not even one could."""
+        if device.id not in self.usable or (whole and not self.calm(device)):
+            return NOWHERE
+        return device.total_bytes if whole else max(0, device.total_bytes - device.others_bytes)
+
+    def free_bytes(self, device: Device, *, whole: bool) -> int:
+        """What a job may claim on it now; NOWHERE if nothing."""
+        capacity = self.capacity_bytes(device, whole=whole)
+        tenants = self.tenants.get(device.id, ())
+        if whole:
+            return NOWHERE if tenants else capacity
+        if capacity == NOWHERE or device.id in self._whole:
+            return NOWHERE
+        if not tenants:  # nobody of ours: all that is used is somebody else's, named or not
+            return max(0, min(capacity, device.total_bytes - device.used_bytes))
+        return max(0, capacity - self._claimed[device.id])
+
+    def most_possible_bytes(self, gpus: int, where: Constraints) -> int:
+        """The memory that ``gpus`` devices of one node have each, used or broken ones included."""
+        where = at_another_time(where)
+        key = ("possible", gpus, where)
+        if key not in self._known:
+            sizes = {d.id: d.total_bytes for d in self.devices if d.id not in self._parents}
+            self._known[key] = self._most(sizes, gpus, where)
+        return self._known[key]
+
+    def whole_nodes_for(self, gpus: int, where: Constraints) -> bool:
+        """Whether there are devices enough on all nodes together, used or broken ones included."""
+        where = at_another_time(where)
+        there = sum(d.id not in self._parents and allows(where, d) for d in self.devices)
+        return there >= gpus
+
+    def most_capacity_bytes(self, gpus: int, where: Constraints, *, whole: bool) -> int:
+        """The memory that ``gpus`` devices of one node could give each if no job of ours ran."""
+        key = ("capacity", gpus, where, whole)
+        if key not in self._known:
+            sizes = {id_: self.capacity_bytes(d, whole=whole) for id_, d in self.usable.items()}
+            self._known[key] = self._most(sizes, gpus, where)
+        return self._known[key]
+
+    def most_free_bytes(
+        self, gpus: int, where: Constraints, *, whole: bool, held: frozenset[str] = frozenset()
+    ) -> int:
+        """The memory that ``gpus`` devices of one node give each now, ``held`` ones left out."""
+        key = (gpus, where, whole, held)
+        if key not in self._free:
+            sizes = {
+                id_: self.free_bytes(device, whole=whole)
+                for id_, device in self.usable.items()
+                if id_ not in held
+            }
+            self._free[key] = self._most(sizes, gpus, where)
+        return self._free[key]
+
+    def count_free(self, where: Constraints, memory_bytes: int | None, held: frozenset[str]) -> int:
+        """How many devices would do for one rank now."""
+        key = (where, memory_bytes is None, held)
+        if key not in self._sizes:
+            self._sizes[key] = sorted(
+                self.free_bytes(device, whole=memory_bytes is None)
+                for id_, device in self.usable.items()
+                if id_ not in held and allows(where, device)
+            )
+        return len(self._sizes[key]) - bisect_left(self._sizes[key], memory_bytes or 0)
+
+    def _most(self, sizes: Mapping[str, int], gpus: int, where: Constraints) -> int:
+        by_node: dict[str, list[int]] = defaultdict(list)
+        for device in self.devices:
+            if sizes.get(device.id, NOWHERE) != NOWHERE and allows(where, device):
+                by_node[device.node].append(sizes[device.id])
+        enough = [sorted(have, reverse=True)[gpus - 1] for have in by_node.values() if len(have) >= gpus]
+        return max(enough, default=NOWHERE)

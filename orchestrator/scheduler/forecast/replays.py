@@ -1,0 +1,162 @@
+"""What if: the recorded weeks of this server, replayed under another policy or pool, beside what happened."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Max, Min
+
+from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.models import FINAL_STATES, Attempt, Device, Job, Lease
+from orchestrator.scheduler.core import Device as PoolDevice
+from orchestrator.scheduler.passes.device_facts import device_facts
+from orchestrator.scheduler.simulator.summary import Course, Summary, summarise
+from orchestrator.scheduler.simulator.trace import GIB, TraceJob
+from orchestrator.scheduler.simulator.variants import LARGEST_CHANGE, MOST_SLICES, RecordedJob, Variant, run
+
+MOST_JOBS = 5_000
+MOST_DAYS = 366
+AS_IS = Variant(name="as it is now")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which weeks of which pool are replayed, under which variants besides the pool as it is."""
+
+    pool: str
+    days: int
+    until_s: float  # seconds since 1970
+    variants: list[Variant] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.days <= MOST_DAYS:
+            raise Malformed(f"Give 1 to {MOST_DAYS} days.", fields={"days": [f"give 1 to {MOST_DAYS}"]})
+        devices = Device.objects.filter(pool=self.pool).count()
+        for variant in self.variants:
+            _check(variant, devices)
+
+    @property
+    def key(self) -> str:
+        """Equal questions have one answer."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> "Question":
+        variants = [Variant(**each) for each in fields["variants"]]
+        return cls(fields["pool"], fields["days"], fields["until_s"], variants)
+
+
+def _check(variant: Variant, devices: int) -> None:
+    left = devices + variant.more_devices
+    if not -devices < variant.more_devices <= LARGEST_CHANGE:
+        text = f"give a number from {1 - devices} to {LARGEST_CHANGE}; the pool has {devices}"
+        raise Malformed(f"The pool cannot change by {variant.more_devices} devices.", fields={"more": [text]})
+    if not 0 <= variant.split_devices <= left:
+        text = f"give a number from 0 to {left}"
+        raise Malformed(f"{variant.split_devices} devices cannot be cut.", fields={"split": [text]})
+    if not 2 <= variant.slices <= MOST_SLICES:
+        text = f"give a number from 2 to {MOST_SLICES}"
+        raise Malformed(f"A device is not cut into {variant.slices} slices.", fields={"slices": [text]})
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a pool did in a time: its jobs, and how it was for them."""
+
+    jobs: list[RecordedJob]
+    courses: list[Course]
+    restarts: int
+
+
+def answer(question: Question) -> dict[str, Any]:
+    """Replay all variants; may take minutes.
+
+    Raises:
+        Impossible: nothing was recorded, or the pool has no device.
+    """
+    devices = pool_devices(question.pool)
+    recorded = record(question.pool, question.days, question.until_s)
+    if not devices or not recorded.jobs:
+        what = "no device" if not devices else f"no job that ended in the last {question.days} days"
+        raise Impossible(f"Pool {question.pool} has {what}; there is nothing to replay.")
+    needs_s = [job.trace.duration_s for job in recorded.jobs]
+    happened = summarise(recorded.courses, needs_s, len(devices), restarts=recorded.restarts)
+    rows = [_row("what happened", happened, 0)]
+    for variant in [AS_IS, *question.variants]:
+        found = run(recorded.jobs, devices, variant)
+        rows.append(_row(variant.name, found.summary, found.left_out))
+    return {"jobs": len(recorded.jobs), "devices": len(devices), "rows": rows}
+
+
+def _row(name: str, summary: Summary | None, left_out: int) -> dict[str, Any]:
+    return {"name": name, "left_out": left_out, "summary": summary.as_json() if summary else None}
+
+
+def pool_devices(pool: str) -> tuple[PoolDevice, ...]:
+    """The devices of a pool, all of them in order and unused."""
+    rows = [row for row in Device.objects.filter(pool=pool) if row.memory_bytes]
+    facts = (device_facts(row, None) for row in rows)
+    return tuple(
+        PoolDevice(
+            id=each.id,
+            node=each.node,
+            pool="pool",
+            index=each.index,
+            total_bytes=each.total_bytes,
+            numa_node=each.numa_node,
+            nvlink=each.nvlink,
+            mig_parent=each.mig_parent,
+            mig_profile=each.mig_profile,
+        )
+        for each in facts
+    )
+
+
+def record(pool: str, days: int, until_s: float) -> Recorded:
+    """The jobs of a pool that ended in the days before a moment, the newest first if there are too many."""
+    until = datetime.fromtimestamp(until_s).astimezone()
+    jobs = (
+        Job.objects.filter(pool=pool, state__in=FINAL_STATES, seconds_run__gt=0)
+        .filter(ended_at__gt=until - timedelta(days=days), ended_at__lte=until)
+        .select_related("owner")
+        .annotate(started=Min("attempts__leases__started_at"), peak=Max("attempts__leases__peak_bytes"))
+        .filter(started__isnull=False)
+        .order_by("-submitted_at")[:MOST_JOBS]
+    )
+    found = list(jobs)
+    parts = _parts(found)
+    origin = min((job.submitted_at.timestamp() for job in found), default=0.0)
+    recorded, courses = [], []
+    for job in reversed(found):
+        facts = vars(job)  # what the query has added
+        milli = parts.get(job.pk, 1000)
+        arrival = max(job.submitted_at, job.not_before or job.submitted_at).timestamp() - origin
+        trace = TraceJob(
+            id=str(job.pk),
+            arrival_s=arrival,
+            gpus=job.gpus,
+            gpu_milli=milli,
+            mem_gib=None,
+            duration_s=job.seconds_run,
+            limit_s=job.time_limit_s,
+            user=job.owner.get_username(),
+            priority=job.priority,
+        )
+        peak = facts["peak"]
+        recorded.append(RecordedJob(trace=trace, peak_gib=peak / GIB if peak else None))
+        ended = (job.ended_at or facts["started"]).timestamp() - origin
+        gpu_s = job.seconds_run * job.gpus * milli / 1000
+        courses.append(Course(trace.user, arrival, max(arrival, ended), job.seconds_run, gpu_s))
+    return Recorded(recorded, courses, sum(max(0, job.attempt_count - 1) for job in found))
+
+
+def _parts(jobs: Sequence[Job]) -> dict[Any, int]:
+    """By job, the thousandths of each device that its last attempt held."""
+    numbers = {job.pk: job.attempt_count for job in jobs}
+    attempts = Attempt.objects.filter(job__in=list(numbers)).values_list("pk", "job_id", "number")
+    last = {pk: job_id for pk, job_id, number in attempts if number == numbers[job_id]}
+    leases = Lease.objects.filter(attempt__in=list(last), rank=0).select_related("device")
+    return {last[lease.attempt_id]: max(1, round(1000 * lease.part)) for lease in leases}

@@ -1,0 +1,98 @@
+"""What ``decide`` is given: one reading of the database and of the newest measurements."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db.models import Max
+
+from orchestrator.live import readings as live
+from orchestrator.models import LEASED_STATES, Checkpoint, Device, Job, JobState, Lease, SchedulerTerm
+from orchestrator.scheduler import core
+from orchestrator.scheduler.passes.calendar import bookings
+from orchestrator.scheduler.passes.dependencies import unmet_dependencies
+from orchestrator.scheduler.passes.device_facts import device_facts
+from orchestrator.scheduler.passes.fair_share import usage
+from orchestrator.scheduler.passes.job_facts import job_facts, running_facts
+from orchestrator.scheduler.passes.learning import recall
+from orchestrator.scheduler.passes.limits import with_limits
+from orchestrator.scheduler.passes.relevant import relevant_jobs
+from orchestrator.scheduler.passes.retry_keeps import kept_devices
+
+
+def look(now: datetime, drafts: Iterable[Job] = ()) -> core.State:
+    """The state as a pass would see it now, with jobs in the queue that nobody submitted yet."""
+    return snapshot(now, {str(job.pk): job for job in (*relevant_jobs(), *drafts)})
+
+
+def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
+    """The state that ``decide`` sees: database and newest readings."""
+    readings = live.read_now()
+    fresh = abs(time.time() - readings.taken_at) < live.STALE_AFTER_S  # the clock on the wall may go back
+    measured = {device["id"]: device for device in readings.devices} if fresh else {}
+    leases = defaultdict(list)
+    holders: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    for lease in Lease.objects.active().select_related("attempt", "device").order_by("rank"):
+        leases[str(lease.attempt.job_id)].append(lease)
+        holders[lease.device_id].add((str(lease.attempt.job_id), lease.attempt.number))
+    saved_at = _newest_checkpoints()
+    learned = recall()
+    unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
+    term = SchedulerTerm.objects.filter(pk=1).first()
+    owners, pool_limits = with_limits(usage(now), jobs.values(), now)
+    return core.State(
+        now=now.timestamp(),
+        devices=tuple(
+            device_facts(row, measured.get(row.id), holders[row.id]) for row in Device.objects.all()
+        ),
+        queued=tuple(
+            core.QueuedJob(
+                **job_facts(job),
+                waits_for=tuple(id_ for id_, _ in unmet.get(job_id, ())),
+                waits_for_end=tuple(id_ for id_, when in unmet.get(job_id, ()) if when == "any"),
+                not_before=_seconds(job.not_before),
+            )
+            for job_id, job in jobs.items()
+            if job.state == JobState.QUEUED
+        ),
+        running=tuple(
+            running_facts(job, leases[job_id], saved_at.get(job_id), now)
+            for job_id, job in jobs.items()
+            if leases.get(job_id)
+        ),
+        reservations=tuple(
+            core.Reservation(each["job"], tuple(each["devices"]), each["since"])
+            for each in (term.reservations if term else [])
+        ),
+        bookings=bookings(now),
+        keeps=kept_devices(jobs.values(), now),
+        problems=_problems(readings, fresh=fresh),
+        usage=owners,
+        pool_limits=pool_limits,
+        recent_shapes=learned.shapes,
+        lengths=learned.lengths,
+        start_errors=learned.start_errors,
+    )
+
+
+def _newest_checkpoints() -> dict[str, datetime]:
+    """When each job that holds devices saved last."""
+    kept = Checkpoint.objects.filter(job__state__in=LEASED_STATES).order_by()
+    return {str(row["job"]): row["at"] for row in kept.values("job").annotate(at=Max("created_at"))}
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def _problems(readings: live.NowReadings, *, fresh: bool) -> tuple[core.PoolProblem, ...]:
+    """Nothing starts on GPUs that nobody reads: who else uses them is not known; jobs say why they wait (F79)."""
+    if not fresh:
+        sentence = "Waits for readings of the GPUs; there are none now (does the agent run?)."
+    elif readings.problem is not None and not readings.devices:
+        sentence = f"Waits for the driver: {readings.problem}"
+    else:
+        return ()
+    pools = Device.objects.filter(kind="gpu").order_by("pool").values_list("pool_id", flat=True).distinct()
+    return tuple(core.PoolProblem(pool, sentence) for pool in pools)

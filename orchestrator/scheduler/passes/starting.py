@@ -1,0 +1,78 @@
+"""Starts and stops that a pass decided, applied to a world that may have moved on since."""
+
+import logging
+import secrets
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
+from orchestrator.models import Device, Job, Lease
+from orchestrator.models.transactions import again_when_undone
+from orchestrator.scheduler import core
+from orchestrator.scheduler.passes.promises import check_promise
+from orchestrator.scheduler.passes.turns import OldTerm, check_term
+
+logger = logging.getLogger(__name__)
+
+
+@again_when_undone
+def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
+    """Apply one start; False when the world moved on since the snapshot."""
+    ids = [share.device_id for share in decision.devices]
+    try:
+        with transaction.atomic():
+            check_term(term)
+            # Locked in id order, so that two passes cannot wait for each other.
+            rows = {
+                row.id: row for row in Device.objects.select_for_update().filter(pk__in=ids).order_by("id")
+            }
+            shares = [(rows[share.device_id], share.memory_bytes) for share in decision.devices]
+            if not all(_fits(device, share) for device, share in shares):
+                return False
+            where = ", ".join(device.label for device, _ in shares)
+            lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason=f"Starts on {where}.", now=now)
+            check_promise(job, now)
+    except (StaleJob, IllegalTransition, IntegrityError, OldTerm, KeyError):
+        logger.info("Job %s was not started: something changed since the pass began.", job.pk)
+        return False
+    return True
+
+
+def _fits(device: Device, share: int | None) -> bool:
+    """Whether a device can take this claim beside the leases it has now (I3)."""
+    if not device.usable:
+        return False
+    claims = list(Lease.objects.active().filter(device=device).values_list("memory_bytes", flat=True))
+    if share is None:
+        return not claims
+    held = [claim for claim in claims if claim is not None]
+    return len(held) == len(claims) and sum(held) + share <= device.memory_bytes
+
+
+@again_when_undone
+def preempt(term: int, job: Job, other: Job) -> bool:
+    """Stop a job so that another gets its devices; both histories say so.  False when it cannot be stopped now."""
+    try:
+        with transaction.atomic():
+            check_term(term)
+            text = f"Makes room for {other} of {other.owner}."
+            lifecycle.preempt(job, by="scheduler", reason=text, for_job=other)
+            lifecycle.remark(other, f"{job} of {job.owner} is stopped to make room.", actor="scheduler")
+    except (IllegalTransition, OldTerm):
+        logger.info("Job %s was not preempted: it is %s.", job.pk, job.state)
+        return False
+    return True
+
+
+@again_when_undone
+def vacate(term: int, job: Job, booking: str) -> bool:
+    """Stop a job whose devices are booked for others.  False when it cannot be stopped now."""
+    try:
+        with transaction.atomic():
+            check_term(term)
+            lifecycle.preempt(job, by="scheduler", reason=f"Makes room for {booking}, as the calendar says.")
+    except (IllegalTransition, OldTerm):
+        return False
+    return True

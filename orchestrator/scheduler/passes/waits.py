@@ -1,0 +1,115 @@
+"""Why each waiting job waits, kept in its row for everybody who looks."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Field
+
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
+from orchestrator.live import wakeups
+from orchestrator.models import Job, JobState, StartPromise
+from orchestrator.scheduler import core
+from orchestrator.scheduler.passes.promises import promise
+
+ROWS_A_TRANSACTION = 200  # a long queue must not keep others from writing for seconds
+MINUTE = timedelta(minutes=1)
+_WRITTEN = ("wait_code", "wait_sentence", "wait_blocked_by", "wait_ahead", "start_earliest", "start_latest")
+
+
+def write_waits(decisions: core.Decisions, jobs: dict[str, Job], now: datetime) -> None:
+    """Keep each waiting job's sentence and the first range it is told; only what changed is written."""
+    changed = []
+    made_room = _made_room(jobs)
+    promised = set(StartPromise.objects.open().values_list("job_id", flat=True))
+    promises = []
+    for wait in decisions.wait:
+        job = jobs[wait.job_id]
+        if wait.code == core.WaitCode.IMPOSSIBLE and fail(job, wait.sentence):
+            continue
+        columns: dict[str, Any] = {
+            "wait_code": wait.code,
+            "wait_sentence": f"{made_room.get(wait.job_id, '')}{wait.sentence}"[:500],
+            "wait_blocked_by": list(wait.blocked_by),
+            "wait_ahead": wait.position - 1,
+            "start_earliest": _moment(wait.start_earliest),
+            "start_latest": _moment(wait.start_latest, up=True),
+        }
+        if job.pk not in promised:
+            told = columns["start_earliest"], columns["start_latest"]
+            promises.append(promise(job, *told, foreseen_s=wait.foreseen_s, now=now))
+        if any(getattr(job, name) != value for name, value in columns.items()):
+            changed.append((job.pk, columns))
+    for begin in range(0, len(changed), ROWS_A_TRANSACTION):
+        with transaction.atomic():
+            _write(changed[begin : begin + ROWS_A_TRANSACTION])
+            wakeups.publish("queue")
+    # A pass that runs beside this one may have told the same jobs.
+    StartPromise.objects.bulk_create([each for each in promises if each], ignore_conflicts=True)
+
+
+def _write(changed: Sequence[tuple[UUID, Mapping[str, Any]]]) -> None:
+    """One statement for all rows: each start moves everybody behind it up, and that may be ten thousand."""
+    fields = [_field(name) for name in _WRITTEN]
+    key, state = _field("id"), _field("state")
+    set_ = ", ".join(f"{_quoted(field)} = %s" for field in fields)
+    table = connection.ops.quote_name(Job._meta.db_table)
+    queued = state.get_db_prep_save(JobState.QUEUED, connection)
+    rows = [
+        (
+            *(field.get_db_prep_save(columns[field.name], connection) for field in fields),
+            key.get_db_prep_save(pk, connection),
+            queued,
+        )
+        for pk, columns in changed
+    ]
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"UPDATE {table} SET {set_} WHERE {_quoted(key)} = %s AND {_quoted(state)} = %s",  # noqa: S608  # names of ours
+            rows,
+        )
+    for pk, _ in changed:
+        wakeups.publish(f"job:{pk}")
+
+
+def _field(name: str) -> "Field[Any, Any]":
+    return cast("Field[Any, Any]", Job._meta.get_field(name))
+
+
+def _quoted(field: "Field[Any, Any]") -> str:
+    return connection.ops.quote_name(str(field.column))
+
+
+def _made_room(jobs: Mapping[str, Job]) -> dict[str, str]:
+    """What the sentence of a job begins with that was stopped for another."""
+    stopped = {job_id: job.preempted_for_id for job_id, job in jobs.items() if job.preempted_for_id}
+    others = Job.objects.in_bulk(set(stopped.values())) if stopped else {}
+    return {
+        job_id: f"Made room for {others[pk]}{_progress(jobs[job_id])}. "
+        for job_id, pk in stopped.items()
+        if pk in others
+    }
+
+
+def _progress(job: Job) -> str:
+    if not job.step:
+        return ""
+    return f" at step {job.step:,}" + (f" of {job.total_steps:,}" if job.total_steps else "")
+
+
+def fail(job: Job, sentence: str) -> bool:
+    try:
+        lifecycle.fail_waiting(job, reason=sentence)
+    except (StaleJob, IllegalTransition):
+        return False
+    return True
+
+
+def _moment(at_s: float | None, *, up: bool = False) -> datetime | None:
+    """A predicted time in whole minutes, so that a sweep does not rewrite every row for a few seconds."""
+    if at_s is None:
+        return None
+    return datetime.fromtimestamp(at_s // 60 * 60, UTC) + (MINUTE if up and at_s % 60 else 0 * MINUTE)

@@ -1,0 +1,42 @@
+"""Why a queued job waits and when it starts, in words: the same for lists, pages, REST and the command line."""
+
+import math
+from datetime import datetime
+
+from berth import words
+from orchestrator.models import Job, JobState
+from orchestrator.scheduler import core
+
+NOT_SEEN = "Waits for the scheduler."  # submitted or queued again since its last pass
+
+
+def asked_start(job: Job, now: datetime) -> datetime | None:
+    """Before when a queued job was asked not to start, while that is what it waits for."""
+    if job.wait_code != core.WaitCode.NOT_BEFORE or job.not_before is None:
+        return None
+    return job.not_before if job.not_before > now else None
+
+
+def starts(job: Job, now: datetime) -> str:
+    """When a queued job is expected to start; empty where that is not known."""
+    if job.state != JobState.QUEUED:
+        return ""
+    if (at := asked_start(job, now)) is not None:
+        return f"in {_minutes(at, now)} at the earliest"
+    return words.start_range(job.start_earliest, job.start_latest, now)
+
+
+def sentence(job: Job, now: datetime, when: str) -> str:
+    """Why a queued job waits.
+
+    Args:
+        when: it starts; empty where a cell beside the sentence tells that.
+    """
+    if (at := asked_start(job, now)) is not None:
+        return f"Starts in {_minutes(at, now)} at the earliest, as asked."
+    return words.expecting(job.wait_sentence or NOT_SEEN, when)
+
+
+def _minutes(at: datetime, now: datetime) -> str:
+    """Whole minutes: a row that changed with every second would wake every page."""
+    return words.duration(math.ceil((at - now).total_seconds() / 60) * 60)
