@@ -10,7 +10,7 @@ from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.frames import measure_frame_ages
 from benchmarks.server import Server, file_system
 from benchmarks.stats import median, percentile, spread
-from orchestrator.telemetry.measure import measure_downsample
+from orchestrator.agent.telemetry.measure import measure_downsample
 
 FIGURES = (
     Figure("report_us", "us", "report() of a loss tensor on the step path, median", target=20),

@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 
 from dashboard import feed, wall
+from orchestrator.agent import lock
 from orchestrator.live.readings import read_now
-from orchestrator.operation import agent_lock
 
 READINGS_STOPPED_S = 5.0
 
@@ -26,7 +26,7 @@ def current() -> list[dict[str, Any]]:
                 "It starts with make up.",
             }
         )
-    elif (holder := agent_lock.silent_holder(settings.HOME)) is not None and holder.process is not None:
+    elif (holder := lock.silent_holder(settings.HOME)) is not None and holder.process is not None:
         stopped_at = time.time() - (holder.silent_s or 0.0)
         at = datetime.fromtimestamp(stopped_at, tz=UTC).strftime("%H:%M:%S UTC")
         found.append(

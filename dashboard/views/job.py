@@ -33,7 +33,7 @@ from orchestrator.models import (
     JobState,
 )
 from orchestrator.people import audit, rights
-from orchestrator.store import beside, logs
+from orchestrator.store import logs, outside_checkpoints
 
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
@@ -79,7 +79,9 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
             for name in in_order(found.last_values)
         ],
         "checkpoints": kept_checkpoints(found),
-        "unkept": beside.read_unkept(settings.HOME.job(found.pk), found.spec_fields.get("checkpoint_glob")),
+        "unkept": outside_checkpoints.read_unkept(
+            settings.HOME.job(found.pk), found.spec_fields.get("checkpoint_glob")
+        ),
         "may_steer": rights.may_steer(signed_in(request), found),
         "files": output_files(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
@@ -284,7 +286,7 @@ def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
 
 def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
     """Keep files that the job writes outside its checkpoint folder, from now on."""
-    glob = beside.added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
+    glob = outside_checkpoints.added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
     changed = intake.update(signed_in(request), job, {"checkpoint_glob": glob})
     steering.note(
         signed_in(request), job, "job.changed", "Changed checkpoint_glob.", address=audit.address_of(request)

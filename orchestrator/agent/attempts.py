@@ -10,9 +10,9 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator.agent.blame import blame_others
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.follow import Follower, storable_text
+from orchestrator.agent.watches.out_of_memory import blame_others
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Max
 
-from orchestrator.agent.beside import BesideKeeper
+from orchestrator.agent.outside_checkpoints import BesideKeeper
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups

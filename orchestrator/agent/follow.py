@@ -17,6 +17,9 @@ from django.utils import timezone
 
 from berth.losses import is_loss
 from orchestrator.agent.follow_events import EventFiles
+from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
+from orchestrator.agent.telemetry.printed_lines import LineParser
+from orchestrator.agent.telemetry.standing import STEP
 from orchestrator.jobs import lifecycle, plan_changes, restarts
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Job
@@ -26,9 +29,6 @@ from orchestrator.store.logs import read_log, split_lines
 from orchestrator.store.metrics import MetricWriter, Point, seq_before
 from orchestrator.store.plain_file import open_plain
 from orchestrator.store.series import last_values
-from orchestrator.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
-from orchestrator.telemetry.printed_lines import LineParser
-from orchestrator.telemetry.standing import STEP
 from training.events import (
     BALANCED_EVENT,
     CHECKPOINT_FAILED_EVENT,

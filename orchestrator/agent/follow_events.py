@@ -4,10 +4,16 @@ import os
 import time
 from pathlib import Path
 
+from orchestrator.agent.telemetry.event_files import (
+    BrokenFile,
+    find_files,
+    prefix_of,
+    read_event,
+    read_records,
+)
+from orchestrator.agent.telemetry.metric_lines import ParsedBatch
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.plain_file import open_plain
-from orchestrator.telemetry.event_files import BrokenFile, find_files, prefix_of, read_event, read_records
-from orchestrator.telemetry.metric_lines import ParsedBatch
 
 SEARCH_EVERY_S = 2.0
 MOST_BYTES_A_POLL = 256 << 10

@@ -9,16 +9,16 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 from django.utils import timezone
 
+from orchestrator.agent import lock
 from orchestrator.agent.attempts import AttemptWatch
 from orchestrator.agent.notices import NoticesThread
 from orchestrator.agent.readings import ReadingsThread
+from orchestrator.agent.stopping import END_WITHIN_S, Stopping, StopRequest, on_signals
 from orchestrator.agent.sweeps import Sweeper
 from orchestrator.devices import open_devices
 from orchestrator.jobs.launch import interpreters
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt
-from orchestrator.operation import agent_lock
-from orchestrator.operation.stopping import END_WITHIN_S, Stopping, StopRequest, on_signals
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def run() -> None:
     Raises:
         AgentRunning: one agent is enough (F31).
     """
-    with agent_lock.held(settings.HOME) as heartbeat:
+    with lock.held(settings.HOME) as heartbeat:
         stopping = StopRequest()
         on_signals(stopping, end_within_s=END_WITHIN_S)
         if words := interpreters.warning():

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from django.db import Error, close_old_connections, connections
 from django.utils import timezone
 
+from orchestrator.agent.stopping import Stopping
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.operation.stopping import Stopping
 from orchestrator.people.notices import delivery, events
 
 logger = logging.getLogger(__name__)

@@ -14,20 +14,20 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
-from orchestrator.agent.claims import ClaimWatch
-from orchestrator.agent.freed import FreedDevices
-from orchestrator.agent.idle import IdleWatch
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
-from orchestrator.agent.slow import SlowDevices
 from orchestrator.agent.spans import SpanKeeper
-from orchestrator.agent.xids import act_on_xids
+from orchestrator.agent.stopping import Stopping
+from orchestrator.agent.watches.freed_devices import FreedDevices
+from orchestrator.agent.watches.idle import IdleWatch
+from orchestrator.agent.watches.memory_claims import ClaimWatch
+from orchestrator.agent.watches.slow import SlowDevices
+from orchestrator.agent.watches.xids import act_on_xids
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.live import readings as live
 from orchestrator.live import wakeups
 from orchestrator.models import Device, Lease
-from orchestrator.operation.stopping import Stopping
 from orchestrator.store.device_history import DeviceHistory
 from orchestrator.supervisor.records import read_record
 

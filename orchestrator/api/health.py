@@ -11,10 +11,10 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Router, Status
 
+from orchestrator.agent import lock
 from orchestrator.api.schemas import LiveOut, ReadyOut
 from orchestrator.live import readings as live
 from orchestrator.models import Outbox
-from orchestrator.operation import agent_lock
 
 router = Router()
 
@@ -88,7 +88,7 @@ def _worker() -> str:
 
 
 def _agent() -> str:
-    silent = agent_lock.silent_holder(settings.HOME)
+    silent = lock.silent_holder(settings.HOME)
     if silent is not None:
         raise _Failing(f"runs, but has not worked for {silent.silent_s:.0f} s; restart it")
     readings = live.read_now()

@@ -27,7 +27,7 @@ from orchestrator.log_reads import read_in_turn
 from orchestrator.metrics_csv import write_points
 from orchestrator.models import Attempt, Job
 from orchestrator.people import audit, rights
-from orchestrator.store import beside, log_lines, log_search, logs, series
+from orchestrator.store import log_lines, log_search, logs, outside_checkpoints, series
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.log_lines import MOST_LINES
 from orchestrator.store.log_search import LONGEST_QUERY
@@ -233,7 +233,7 @@ def list_checkpoints(request: ApiRequest, job_id: str) -> object:
     shown = [
         show_checkpoint(row, kept, request.path, by_name=newest[row.step] != row.pk) for row, kept in listed
     ]
-    unkept = beside.read_unkept(_folder(job), job.spec_fields.get("checkpoint_glob"))
+    unkept = outside_checkpoints.read_unkept(_folder(job), job.spec_fields.get("checkpoint_glob"))
     return {
         **whole(shown),
         "unkept": [{"path": each.path, "times": each.times, "glob": each.glob} for each in unkept],

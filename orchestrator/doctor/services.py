@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
+from orchestrator.agent import lock
 from orchestrator.doctor.finding import Finding
-from orchestrator.operation import agent_lock
 
 
 def check_agent() -> Iterator[Finding]:
-    found = agent_lock.silent_holder(settings.HOME)
+    found = lock.silent_holder(settings.HOME)
     if found is None or found.process is None:
         return
     yield Finding(
         "I15",
         f"The agent (pid {found.process.pid}) holds its lock, but has not worked for more than "
-        f"{agent_lock.SILENT_AFTER_S:.0f} s; jobs neither start nor end.",
+        f"{lock.SILENT_AFTER_S:.0f} s; jobs neither start nor end.",
         "end it; `make up` starts another",
         found.end,
     )

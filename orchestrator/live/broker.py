@@ -37,4 +37,4 @@ app.conf.update(
     task_default_queue="berth",
     timezone="UTC",
 )
-app.autodiscover_tasks(["orchestrator"])
+app.autodiscover_tasks(["orchestrator.agent"])

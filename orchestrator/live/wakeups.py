@@ -105,12 +105,12 @@ def schedule(*, for_errands: bool = False) -> None:
         for_errands: an open errand asks for it, so that one pass answers any number of these messages.
     """
     named = {"for_errands": True} if for_errands else {}
-    transaction.on_commit(partial(_send_task, "orchestrator.tasks.schedule", **named))
+    transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.schedule", **named))
 
 
 def launch(job_id: object, number: int) -> None:
     """Ask a worker to launch an attempt, after the open transaction."""
-    transaction.on_commit(partial(_send_task, "orchestrator.tasks.launch", str(job_id), number))
+    transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.launch", str(job_id), number))
 
 
 def _send_task(name: str, *arguments: object, **named: object) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.operation import agent_lock
+from orchestrator.agent import lock
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.processes import (
     ProcessId,
@@ -85,7 +85,7 @@ def end(home: Home, tell: Callable[[str], object]) -> bool:
 
 def end_silent_agent(home: Home, tell: Callable[[str], object]) -> bool:
     """End the holder of the agent's lock where it does not work, whoever started it."""
-    holder = agent_lock.silent_holder(home)
+    holder = lock.silent_holder(home)
     if holder is None:
         return True
     tell(f"Ending the agent ({holder}): it holds its lock but does not work.")

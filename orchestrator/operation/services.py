@@ -19,9 +19,10 @@ from typing import IO
 
 import redis
 
+from orchestrator.agent import lock
 from orchestrator.config.environment import Environment
 from orchestrator.exceptions import Unavailable
-from orchestrator.operation import agent_lock, leftovers
+from orchestrator.operation import leftovers
 from orchestrator.store.layout import Home
 
 LONGEST_PAUSE_S = 10.0
@@ -120,7 +121,7 @@ class Services:
                 f"A process that an earlier start of {home.root} left cannot be ended; see above. "
                 "If it hangs in a driver or a file system, only a restart of the machine helps."
             )
-        if (holder := agent_lock.holder(home)) is not None:
+        if (holder := lock.holder(home)) is not None:
             raise CannotStart(
                 f"An agent that was not started here works for {home.root} ({holder}). "
                 "Stop it first, or the service that it belongs to: `systemctl --user stop berth.target`."

@@ -13,9 +13,9 @@ from django.test import AsyncClient
 from orchestrator.agent.follow import Follower
 from orchestrator.models import Checkpoint, JobState
 from orchestrator.people import tokens
-from orchestrator.store.beside import Beside, write_unkept
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.metrics import MetricWriter, points_of
+from orchestrator.store.outside_checkpoints import Beside, write_unkept
 
 NAN = float("nan")
 

@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from orchestrator.models import Job, JobState, Token
 from orchestrator.people import tokens
-from orchestrator.store.beside import Beside, write_unkept
+from orchestrator.store.outside_checkpoints import Beside, write_unkept
 
 
 def test_cancelling_a_queued_job_ends_it(reader, ada, make_job):

@@ -19,10 +19,10 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from orchestrator import tasks
-from orchestrator.agent import loop
+from orchestrator.agent import loop, tasks
 from orchestrator.agent.attempts import SILENCE_HINT, SILENCE_TEXT, AttemptWatch
 from orchestrator.agent.checkpoints import CheckpointKeeper
+from orchestrator.agent.lock import AgentRunning
 from orchestrator.agent.loop import Loop
 from orchestrator.agent.sweeps import Sweeper, clean
 from orchestrator.jobs import lifecycle
@@ -45,7 +45,6 @@ from orchestrator.models import (
     Outbox,
     StopReason,
 )
-from orchestrator.operation.agent_lock import AgentRunning
 from orchestrator.people.notices.events import occasion_of
 from orchestrator.supervisor.processes import environ
 from orchestrator.supervisor.records import read_record, write_record

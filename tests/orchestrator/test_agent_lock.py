@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from dashboard import problems
+from orchestrator.agent import lock
 from orchestrator.doctor.services import check_agent
 from orchestrator.live import readings
-from orchestrator.operation import agent_lock, leftovers, services
+from orchestrator.operation import leftovers, services
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.processes import ProcessId, identify, is_alive
 from orchestrator.supervisor.records import write_record
@@ -34,7 +35,7 @@ with agent_lock.held(Home(Path(sys.argv[1]))) as heartbeat:
         time.sleep(0.01)
 """
 SPIN = """
-from orchestrator.operation.stopping import StopRequest, on_signals
+from orchestrator.agent.stopping import StopRequest, on_signals
 stopping = StopRequest()
 on_signals(stopping)
 print("waits", flush=True)
@@ -43,7 +44,7 @@ while not stopping.is_set():
 """
 HANG = """
 import threading
-from orchestrator.operation.stopping import StopRequest, on_signals
+from orchestrator.agent.stopping import StopRequest, on_signals
 on_signals(StopRequest(), end_within_s=0.2)
 lock = threading.Lock()
 lock.acquire()
@@ -79,7 +80,7 @@ def hangs(home: Home, holder: subprocess.Popen[str]) -> None:
     """Make a holder one that has been stopped for longer than any turn takes."""
     holder.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
-    beat_ns = time.monotonic_ns() - round((agent_lock.SILENT_AFTER_S + 1) * 1e9)
+    beat_ns = time.monotonic_ns() - round((lock.SILENT_AFTER_S + 1) * 1e9)
     (home.services / "agent.heartbeat").write_text(f"{beat_ns:020d}\n")
 
 
@@ -112,18 +113,18 @@ def test_a_second_agent_says_who_holds_the_lock(home, start):
     holder = start(HOLD, home.root)
 
     with pytest.raises(
-        agent_lock.AgentRunning,
+        lock.AgentRunning,
         match=rf"An agent already runs for .* \(pid {holder.pid}, since \d{{4}}-.* UTC, last heartbeat .* s ago\)\.$",
     ):
-        agent_lock.held(home).__enter__()
+        lock.held(home).__enter__()
 
 
 def test_a_second_agent_says_that_the_first_does_not_work_and_what_to_do(home, start):
     holder = start(HOLD, home.root)
     hangs(home, holder)
 
-    with pytest.raises(agent_lock.AgentRunning, match=f"does not work: .*make up.* `kill -9 {holder.pid}`"):
-        agent_lock.held(home).__enter__()
+    with pytest.raises(lock.AgentRunning, match=f"does not work: .*make up.* `kill -9 {holder.pid}`"):
+        lock.held(home).__enter__()
 
 
 def test_an_agent_that_was_killed_frees_its_lock(home, start):
@@ -132,9 +133,9 @@ def test_an_agent_that_was_killed_frees_its_lock(home, start):
     holder.kill()
     holder.wait()
 
-    assert agent_lock.holder(home) is None
-    with agent_lock.held(home):
-        found = agent_lock.holder(home)
+    assert lock.holder(home) is None
+    with lock.held(home):
+        found = lock.holder(home)
         assert found is not None
         assert found.process is not None
         assert (found.process.pid, found.works) == (os.getpid(), True)

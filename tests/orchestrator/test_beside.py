@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.models import Attempt, Checkpoint, Job, JobState
-from orchestrator.store.beside import BesideWatch, read_unkept
 from orchestrator.store.layout import JobFolder
+from orchestrator.store.outside_checkpoints import BesideWatch, read_unkept
 
 written_ns = [0]
 

@@ -12,11 +12,11 @@ from django.db import transaction
 
 from orchestrator.agent import follow
 from orchestrator.agent.follow import Follower
+from orchestrator.agent.telemetry.event_files import masked_crc
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, ExitKind, Job, JobState
 from orchestrator.store.log_lines import read_index
 from orchestrator.store.series import read_series, stored_seq
-from orchestrator.telemetry.event_files import masked_crc
 from tests.orchestrator.folders import make_folder
 
 pytestmark = pytest.mark.usefixtures("home", "db")

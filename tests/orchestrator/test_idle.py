@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from orchestrator.agent.idle import IdleWatch
+from orchestrator.agent.watches.idle import IdleWatch
 from orchestrator.devices.types import Reading
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending

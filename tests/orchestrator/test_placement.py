@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from orchestrator.agent.tasks import schedule
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.live import readings
@@ -23,7 +24,6 @@ from orchestrator.models import (
 )
 from orchestrator.scheduler import core, passes
 from orchestrator.spec.job_spec import GIB
-from orchestrator.tasks import schedule
 from tests.orchestrator.invariants import check_invariants
 
 

@@ -260,7 +260,7 @@ def test_f27_a_pass_is_asked_for_when_the_driver_shows_an_ended_attempt_no_more(
 
     assert (process["job"], process["attempt"]) == (str(attempt.job_id), 1)
     assert before == []
-    assert sent_tasks == ["orchestrator.tasks.schedule"]
+    assert sent_tasks == ["orchestrator.agent.tasks.schedule"]
 
 
 @pytest.fixture

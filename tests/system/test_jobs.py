@@ -158,8 +158,8 @@ def test_f38_a_launch_that_is_asked_for_five_times_happens_once(server: Server) 
 
     text = (
         "from orchestrator.live.broker import app\n"
-        f"for number in (1, 1, 1, 1, 1, 2): app.send_task('orchestrator.tasks.launch', args=('{job}', number))\n"
-        "for _ in range(5): app.send_task('orchestrator.tasks.schedule')\n"
+        f"for number in (1, 1, 1, 1, 1, 2): app.send_task('orchestrator.agent.tasks.launch', args=('{job}', number))\n"
+        "for _ in range(5): app.send_task('orchestrator.agent.tasks.schedule')\n"
     )
     subprocess.run(
         [sys.executable, "-c", text], cwd=REPOSITORY, env=server.environment, check=True, timeout=PATIENCE_S

@@ -14,9 +14,9 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from orchestrator.agent.follow_events import EventFiles
+from orchestrator.agent.telemetry.event_files import BrokenFile, find_files, read_records
+from orchestrator.agent.telemetry.metric_lines import ParsedBatch
 from orchestrator.store.layout import JobFolder
-from orchestrator.telemetry.event_files import BrokenFile, find_files, read_records
-from orchestrator.telemetry.metric_lines import ParsedBatch
 
 
 @pytest.fixture

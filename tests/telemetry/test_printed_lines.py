@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.telemetry.printed_lines import LineParser, LineValues
+from orchestrator.agent.telemetry.printed_lines import LineParser, LineValues
 
 
 def values_of(parser: LineParser, line: str) -> LineValues:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from orchestrator.telemetry.event_files import find_files, read_event, read_records
-from orchestrator.telemetry.metric_lines import ParsedBatch
+from orchestrator.agent.telemetry.event_files import find_files, read_event, read_records
+from orchestrator.agent.telemetry.metric_lines import ParsedBatch
 from training import TrainConfig, Trainer
 from training.callbacks import EarlyStopping, EveryEpoch
 from training.data import DataError

@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from orchestrator.agent.stopping import StopRequest, on_signals
 from orchestrator.operation.services import (
     ENDED_AT_START_S,
     CannotStart,
@@ -17,7 +18,6 @@ from orchestrator.operation.services import (
     web_command,
     worker_command,
 )
-from orchestrator.operation.stopping import StopRequest, on_signals
 
 WATCH_EVERY_S = 0.25
 

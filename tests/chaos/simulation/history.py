@@ -94,7 +94,7 @@ class History:
         self.loop.tick()
 
     def deliver(self) -> None:
-        from orchestrator import tasks
+        from orchestrator.agent import tasks
 
         if self.world.queue:
             name, arguments, named = self.world.queue.pop(self.chance.randrange(len(self.world.queue)))

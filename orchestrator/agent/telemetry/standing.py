@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from orchestrator.telemetry.metric_lines import INT64_LAST
+from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 
 STEP, SAMPLE, EPOCH = "step", "sample", "epoch"
 

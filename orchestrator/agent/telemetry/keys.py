@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-from orchestrator.telemetry.metric_lines import short_name
-from orchestrator.telemetry.vocabulary import (
+from orchestrator.agent.telemetry.metric_lines import short_name
+from orchestrator.agent.telemetry.vocabulary import (
     BEFORE_NAME,
     EVALUATION,
     LEFT_OUT,

@@ -4,8 +4,8 @@ from django.conf import settings
 
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt
-from orchestrator.store.beside import Beside, BesideWatch, is_named, write_unkept
 from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.outside_checkpoints import Beside, BesideWatch, is_named, write_unkept
 from orchestrator.store.watcher import Watcher
 
 TOLD_AFTER_TIMES = 2  # a file that is written once may be a result, or a model that was fetched

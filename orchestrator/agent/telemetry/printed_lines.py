@@ -12,15 +12,15 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from orchestrator.telemetry.bars import read_bar
-from orchestrator.telemetry.layouts import Field, Kind, Layout, Slot
-from orchestrator.telemetry.metric_lines import INT64_LAST
-from orchestrator.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
-from orchestrator.telemetry.shapes import read_shape
-from orchestrator.telemetry.standing import EPOCH, SAMPLE, STEP, Standing
-from orchestrator.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
-from orchestrator.telemetry.tokens import BAR, NUMBER, split_numbers, to_float, visible_text
-from orchestrator.telemetry.vocabulary import HINTS
+from orchestrator.agent.telemetry.bars import read_bar
+from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
+from orchestrator.agent.telemetry.metric_lines import INT64_LAST
+from orchestrator.agent.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
+from orchestrator.agent.telemetry.shapes import read_shape
+from orchestrator.agent.telemetry.standing import EPOCH, SAMPLE, STEP, Standing
+from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
+from orchestrator.agent.telemetry.tokens import BAR, NUMBER, split_numbers, to_float, visible_text
+from orchestrator.agent.telemetry.vocabulary import HINTS
 
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 STEPS_PER_S = "steps_per_s"

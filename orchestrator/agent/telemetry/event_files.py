@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, short_name
 from orchestrator.store.metrics import Point
-from orchestrator.telemetry.metric_lines import INT64_LAST, ParsedBatch, short_name
 
 MARK = ".tfevents."
 MOST_RECORD_BYTES = 1 << 20

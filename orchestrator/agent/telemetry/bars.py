@@ -2,11 +2,11 @@
 
 import re
 
-from orchestrator.telemetry.keys import read_unit
-from orchestrator.telemetry.layouts import Field, Kind, Layout, Slot
-from orchestrator.telemetry.shapes import POSITION_RANK, Builder, numbers_of
-from orchestrator.telemetry.tokens import BAR, NUMBER
-from orchestrator.telemetry.vocabulary import (
+from orchestrator.agent.telemetry.keys import read_unit
+from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
+from orchestrator.agent.telemetry.shapes import POSITION_RANK, Builder, numbers_of
+from orchestrator.agent.telemetry.tokens import BAR, NUMBER
+from orchestrator.agent.telemetry.vocabulary import (
     DATA_BARS,
     EVALUATION,
     NEUTRAL_IN_BARS,

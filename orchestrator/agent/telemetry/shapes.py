@@ -3,10 +3,10 @@
 import re
 from typing import NamedTuple
 
-from orchestrator.telemetry.keys import Key, read_key, read_unit
-from orchestrator.telemetry.layouts import Field, Kind, Layout, Slot
-from orchestrator.telemetry.tokens import NUMBER
-from orchestrator.telemetry.vocabulary import (
+from orchestrator.agent.telemetry.keys import Key, read_key, read_unit
+from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
+from orchestrator.agent.telemetry.tokens import NUMBER
+from orchestrator.agent.telemetry.vocabulary import (
     BATCHES,
     EPOCH_COUNTS,
     EPOCHS,

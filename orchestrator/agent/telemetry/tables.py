@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass, field
 
-from orchestrator.telemetry.layouts import Kind, Layout
-from orchestrator.telemetry.metric_lines import short_name
-from orchestrator.telemetry.tokens import BAR, NUMBER, to_float
-from orchestrator.telemetry.vocabulary import EPOCHS, GLOBAL_STEPS, HEADERS, ITERATIONS, STEPS, is_value
+from orchestrator.agent.telemetry.layouts import Kind, Layout
+from orchestrator.agent.telemetry.metric_lines import short_name
+from orchestrator.agent.telemetry.tokens import BAR, NUMBER, to_float
+from orchestrator.agent.telemetry.vocabulary import EPOCHS, GLOBAL_STEPS, HEADERS, ITERATIONS, STEPS, is_value
 
 LEAST_COLUMNS, MOST_COLUMNS = 3, 40
 MOST_CELLS = 200

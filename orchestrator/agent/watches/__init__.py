@@ -1,0 +1,1 @@
+"""What the agent watches for on devices and in runs, and what it does about it."""
