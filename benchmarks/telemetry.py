@@ -82,7 +82,7 @@ def measure_ingest(outcome: Outcome, server: Server, lines: int) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.following", str(lines)],
         cwd=ROOT,
-        env={**server.variables, "DJANGO_SETTINGS_MODULE": "orchestrator.config.settings"},
+        env={**server.variables, "DJANGO_SETTINGS_MODULE": "orchestrator.server.settings"},
         capture_output=True,
         text=True,
         check=False,

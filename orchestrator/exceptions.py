@@ -19,6 +19,10 @@ class OrchestratorError(Exception):
         self.fields = {name: list(messages) for name, messages in (fields or {}).items()}
 
 
+class WrongSetting(Exception):
+    """A setting has a value that cannot work; the text names it, what was given and what would do."""
+
+
 class Malformed(OrchestratorError):
     """What was sent cannot be read or breaks a rule of its format."""
 

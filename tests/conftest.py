@@ -41,7 +41,7 @@ def lacking(reason: str) -> NoReturn:
 @pytest.fixture(scope="session", autouse=True)
 def _children_use_the_real_settings() -> None:
     # A program that a test starts gets BERTH_HOME from that test; tests/settings.py would replace it.
-    os.environ["DJANGO_SETTINGS_MODULE"] = "orchestrator.config.settings"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "orchestrator.server.settings"
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ os.environ["BERTH_HOME"] = f"{_root}/home"
 for _name in ("BERTH_REDIS_URL", "BERTH_DEVICES", "BERTH_PORT", "BERTH_BIND", "BERTH_DEBUG"):
     os.environ.pop(_name, None)
 
-from orchestrator.config.settings import *  # noqa: E402, F403  # after the environment is set
-from orchestrator.config.settings import DATABASES, HOME, STORAGES  # noqa: E402  # likewise
+from orchestrator.server.settings import *  # noqa: E402, F403  # after the environment is set
+from orchestrator.server.settings import DATABASES, HOME, STORAGES  # noqa: E402  # likewise
 
 if "sqlite3" in str(DATABASES["default"]["ENGINE"]):
     # On disk, as in production: an SQLite database in memory locks in another way.

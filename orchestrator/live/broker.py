@@ -4,7 +4,7 @@ import os
 
 from celery import Celery
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.config.settings")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.server.settings")
 
 from django.conf import settings  # after the module's name is set
 

@@ -27,10 +27,10 @@ from ldap3.core.exceptions import (
 from ldap3.utils.conv import escape_filter_chars
 from ldap3.utils.dn import escape_rdn
 
-from orchestrator.config.single_sign_on import Ldap
 from orchestrator.exceptions import Conflict, Unavailable
 from orchestrator.models import Role
 from orchestrator.people import accounts, rights
+from orchestrator.people.single_sign_on import Ldap
 
 logger = logging.getLogger(__name__)
 

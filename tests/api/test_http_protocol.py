@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from orchestrator.config import http_protocol
-from orchestrator.config.http_protocol import BoundedHttp
+from orchestrator.server import http_protocol
+from orchestrator.server.http_protocol import BoundedHttp
 
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 

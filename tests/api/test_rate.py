@@ -9,9 +9,9 @@ import pytest
 import redis as redis_client
 
 from orchestrator.api import rate
-from orchestrator.config.environment import read_environment
 from orchestrator.exceptions import TooMany
-from orchestrator.operation.services import redis_command
+from orchestrator.server.environment import read_environment
+from orchestrator.server.operation.services import redis_command
 from tests.waiting import PATIENCE_S
 
 

@@ -53,7 +53,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     )
     assert seed.returncode == 0, seed.stderr
     server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "orchestrator.config.asgi:application", "--port", str(port)],
+        [sys.executable, "-m", "uvicorn", "orchestrator.server.asgi:application", "--port", str(port)],
         cwd=REPOSITORY,
         env=environment,
         stdout=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ from typing import Any
 
 import django
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.config.settings")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.server.settings")
 django.setup()
 
 from django.conf import settings  # noqa: E402  # after the set-up

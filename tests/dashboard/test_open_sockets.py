@@ -17,8 +17,8 @@ from dashboard import consumers, feed
 from dashboard.open_sockets import BELIEVED_S, OpenSockets
 from orchestrator.live import wakeups
 from orchestrator.models import PoolRight, Role
-from orchestrator.operation.services import redis_command
 from orchestrator.people import accounts, tokens
+from orchestrator.server.operation.services import redis_command
 
 from .test_socket import socket_of
 

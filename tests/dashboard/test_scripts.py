@@ -8,7 +8,7 @@ import rjsmin
 from django.conf import settings
 from django.core.files.storage import FileSystemStorage
 
-from orchestrator.config.static import HashedStaticFiles
+from orchestrator.server.static import HashedStaticFiles
 
 FOLDER = Path(settings.BASE_DIR) / "static" / "js"
 IMPORT = re.compile(r"""(?:from\s+|import\(|import\s+)["']\./([\w-]+\.js)["']""")
@@ -36,7 +36,7 @@ def test_every_import_is_there():
 
 
 def weight_bytes(names: set[str]) -> int:
-    """As they are served: stripped (orchestrator/config/static.py), and compressed."""
+    """As they are served: stripped (orchestrator/server/static.py), and compressed."""
     return sum(len(gzip.compress(rjsmin.jsmin((FOLDER / name).read_bytes()), 9)) for name in names)
 
 

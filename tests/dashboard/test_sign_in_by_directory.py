@@ -7,9 +7,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from orchestrator.config.single_sign_on import django_settings, read_ldap
 from orchestrator.models import AuditEntry, Role
 from orchestrator.people import rights
+from orchestrator.people.single_sign_on import django_settings, read_ldap
 from tests.dashboard.ldap_directory import serving
 
 pytestmark = pytest.mark.django_db

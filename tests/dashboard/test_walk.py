@@ -40,7 +40,7 @@ def _home(home):
 
 
 def application():
-    from orchestrator.config.asgi import application
+    from orchestrator.server.asgi import application
 
     return application
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from django.core.management import load_command_class
 
-from orchestrator.config.environment import read_environment
+from orchestrator.server.environment import read_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of the Compose Specification, the keys that we may use.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config.logs import TextLines, json_lines
+from orchestrator.server.logs import TextLines, json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 

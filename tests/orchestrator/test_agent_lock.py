@@ -14,9 +14,9 @@ import pytest
 
 from dashboard import problems
 from orchestrator.agent import lock
-from orchestrator.doctor.services import check_agent
 from orchestrator.live import readings
-from orchestrator.operation import leftovers, services
+from orchestrator.server.doctor.services import check_agent
+from orchestrator.server.operation import leftovers, services
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.processes import ProcessId, identify, is_alive
 from orchestrator.supervisor.records import write_record
@@ -26,7 +26,7 @@ LIMIT_S = 120  # for what happens at once on an idle machine
 HOLD = """
 import sys, time
 from pathlib import Path
-from orchestrator.operation import agent_lock
+from orchestrator.server.operation import agent_lock
 from orchestrator.store.layout import Home
 with agent_lock.held(Home(Path(sys.argv[1]))) as heartbeat:
     print("held", flush=True)
@@ -165,7 +165,7 @@ def test_the_doctor_and_the_pages_name_an_agent_that_holds_its_lock_without_work
 SERVICE = """
 import os, signal, sys, time
 from pathlib import Path
-from orchestrator.operation import leftovers
+from orchestrator.server.operation import leftovers
 from orchestrator.store.layout import Home
 os.setsid()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

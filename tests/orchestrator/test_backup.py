@@ -12,8 +12,8 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connections
 
-from orchestrator.backup.writing import _Exactly
 from orchestrator.models import Job, JobState
+from orchestrator.server.backup.writing import _Exactly
 from orchestrator.store import trees
 from orchestrator.store.checkpoints import GenerationStore
 from tests.conftest import lacking

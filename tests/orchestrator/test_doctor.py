@@ -14,8 +14,6 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from orchestrator import doctor
-from orchestrator.doctor import disk
 from orchestrator.jobs import lifecycle
 from orchestrator.models import (
     Attempt,
@@ -28,6 +26,8 @@ from orchestrator.models import (
     Lease,
     Outbox,
 )
+from orchestrator.server import doctor
+from orchestrator.server.doctor import disk
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.durable import write_durably
 from orchestrator.supervisor.folder import AttemptFolder

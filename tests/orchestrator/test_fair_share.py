@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator.config.environment import WrongSetting, read_environment
+from orchestrator.exceptions import WrongSetting
 from orchestrator.models import Job, JobState, OwnerUse, Quota
 from orchestrator.scheduler import passes
+from orchestrator.server.environment import read_environment
 
 
 @pytest.fixture(autouse=True)

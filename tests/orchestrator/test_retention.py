@@ -10,10 +10,10 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from orchestrator import doctor
 from orchestrator.exceptions import TooMany
 from orchestrator.jobs import retention
 from orchestrator.models import Checkpoint, Job, JobState
+from orchestrator.server import doctor
 
 pytestmark = pytest.mark.django_db
 

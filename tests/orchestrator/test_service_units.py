@@ -10,8 +10,8 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 
-from orchestrator.config.environment import read_environment
-from orchestrator.operation import service_units
+from orchestrator.server.environment import read_environment
+from orchestrator.server.operation import service_units
 from tests.conftest import lacking
 
 SETTINGS = Path(__file__).resolve().parents[2] / "docs/reference/settings.md"

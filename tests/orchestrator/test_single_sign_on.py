@@ -2,8 +2,8 @@
 
 import pytest
 
-from orchestrator.config.environment import WrongSetting
-from orchestrator.config.single_sign_on import django_settings, read_ldap, read_openid_connect
+from orchestrator.exceptions import WrongSetting
+from orchestrator.people.single_sign_on import django_settings, read_ldap, read_openid_connect
 
 OIDC = {"BERTH_OIDC_ISSUER": "https://id.lab.example/", "BERTH_OIDC_CLIENT_ID": "berth"}
 LDAP = {"BERTH_LDAP_URL": "ldap://dir.lab.example", "BERTH_LDAP_SEARCH_BASE": "ou=people,dc=lab"}

@@ -20,10 +20,11 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from orchestrator.config.environment import Environment, WrongSetting, read_environment, redis_socket
+from orchestrator.exceptions import WrongSetting
 from orchestrator.live import wakeups
 from orchestrator.models import Job
-from orchestrator.operation import services
+from orchestrator.server.environment import Environment, read_environment, redis_socket
+from orchestrator.server.operation import services
 from orchestrator.store.layout import Home
 from tests.waiting import PATIENCE_S
 
@@ -107,9 +108,9 @@ def test_a_long_home_gets_a_short_socket(tmp_path):
 
 @pytest.mark.parametrize(("name", "value"), [("BERTH_PORT", "x"), ("BERTH_HOME", "/proc/berth")])
 def test_a_wrong_setting_stops_the_start_with_one_sentence(name, value):
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "orchestrator.config.settings", name: value}
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "orchestrator.server.settings", name: value}
     done = subprocess.run(
-        [sys.executable, "-c", "import orchestrator.config.settings"],
+        [sys.executable, "-c", "import orchestrator.server.settings"],
         env=environment,
         cwd=REPOSITORY,
         capture_output=True,
@@ -125,7 +126,7 @@ def test_a_wrong_setting_stops_the_start_with_one_sentence(name, value):
 
 def test_a_new_home_is_for_its_user_alone(tmp_path):
     home = tmp_path / "new" / "home"
-    script = "import os; os.umask(0o022); import orchestrator.config.settings"
+    script = "import os; os.umask(0o022); import orchestrator.server.settings"
 
     subprocess.run(
         [sys.executable, "-c", script],

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backup.restoring import UNREADABLE
-from orchestrator.backup.sealing import Damaged, Seal
-from orchestrator.backup.unpacking import unpack
-from orchestrator.backup.writing import _add
+from orchestrator.server.backup.restoring import UNREADABLE
+from orchestrator.server.backup.sealing import Damaged, Seal
+from orchestrator.server.backup.unpacking import unpack
+from orchestrator.server.backup.writing import _add
 
 Change = Callable[[tarfile.TarFile], object]
 

@@ -21,8 +21,8 @@ FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
 ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says otherwise
 # What tells our services apart by their command lines.
 COMMANDS = {
-    "web": "orchestrator.config.web:application",
-    "worker": "orchestrator.config\0worker",
+    "web": "orchestrator.server.web:application",
+    "worker": "orchestrator.server\0worker",
     "agent": "manage.py\0agent",
 }
 _FIRST_START = """
@@ -30,7 +30,7 @@ import sys
 from django.contrib.auth import get_user_model
 from django.conf import settings
 from orchestrator.people import tokens
-from orchestrator.operation import first_start
+from orchestrator.server.operation import first_start
 from orchestrator.models import DatasetRoot
 first_start.collect_static()
 root = get_user_model().objects.create_superuser("root", password="root's password")

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from orchestrator import backup
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.server import backup
 
 
 class Command(BaseCommand):

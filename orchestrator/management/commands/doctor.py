@@ -4,8 +4,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from orchestrator import doctor
 from orchestrator.jobs.launch import isolation
+from orchestrator.server import doctor
 
 
 class Command(BaseCommand):

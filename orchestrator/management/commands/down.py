@@ -16,7 +16,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt
-from orchestrator.operation import leftovers
+from orchestrator.server.operation import leftovers
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 WAIT_FOR_UP_S = 20.0

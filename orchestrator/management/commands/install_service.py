@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from orchestrator.operation import service_units
+from orchestrator.server.operation import service_units
 
 
 class Command(BaseCommand):

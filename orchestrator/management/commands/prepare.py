@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from orchestrator.operation import first_start
+from orchestrator.server.operation import first_start
 
 
 class Command(BaseCommand):

@@ -6,8 +6,8 @@ from typing import Any
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from orchestrator import backup
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.server import backup
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orchestrator.agent.stopping import StopRequest, on_signals
-from orchestrator.operation.services import (
+from orchestrator.server.operation.services import (
     ENDED_AT_START_S,
     CannotStart,
     Services,

@@ -15,8 +15,8 @@ from django.db import connections
 from orchestrator.jobs import example
 from orchestrator.jobs.launch import interpreters
 from orchestrator.models import Attempt
-from orchestrator.operation import first_start
-from orchestrator.operation.services import CannotStart, Services
+from orchestrator.server.operation import first_start
+from orchestrator.server.operation.services import CannotStart, Services
 
 WATCH_EVERY_S = 0.25
 

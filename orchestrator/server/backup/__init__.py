@@ -1,6 +1,6 @@
 """A copy of everything that Berth keeps in one file, made while it runs, and the way back."""
 
-from orchestrator.backup.restoring import CannotRestore, restore
-from orchestrator.backup.writing import CannotBackUp, Contents, write
+from orchestrator.server.backup.restoring import CannotRestore, restore
+from orchestrator.server.backup.writing import CannotBackUp, Contents, write
 
 __all__ = ["CannotBackUp", "CannotRestore", "Contents", "restore", "write"]

@@ -8,7 +8,7 @@ import os
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from orchestrator.backup.sealing import SEAL, Damaged, Seal
+from orchestrator.server.backup.sealing import SEAL, Damaged, Seal
 
 CHUNK_BYTES = 1 << 20
 JOB_DEPTH = 3  # home/jobs/<id>: what links in there lead to is the job's own affair, as while it ran

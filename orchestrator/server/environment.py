@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from orchestrator.exceptions import WrongSetting
 from orchestrator.store.layout import Home
 
 LONGEST_SOCKET_PATH_BYTES = 100  # the kernel refuses 108 and more; leave room for temporary names
 _DEVICES = re.compile(r"auto|nvml|cpu:[1-9]\d{0,3}|sim:[1-9]\d{0,3}x[1-9]\d{0,4}GiB", re.ASCII)
-
-
-class WrongSetting(Exception):
-    """A setting has a value that cannot work; the text names it, what was given and what would do."""
 
 
 @dataclass(frozen=True, slots=True)

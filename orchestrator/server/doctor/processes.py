@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.utils import timezone
 
-from orchestrator.doctor.finding import Finding
 from orchestrator.models import Attempt
+from orchestrator.server.doctor.finding import Finding
 from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
 from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.processes import environ

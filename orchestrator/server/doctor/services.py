@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from orchestrator.agent import lock
-from orchestrator.doctor.finding import Finding
+from orchestrator.server.doctor.finding import Finding
 
 
 def check_agent() -> Iterator[Finding]:

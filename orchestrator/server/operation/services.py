@@ -20,9 +20,9 @@ from typing import IO
 import redis
 
 from orchestrator.agent import lock
-from orchestrator.config.environment import Environment
 from orchestrator.exceptions import Unavailable
-from orchestrator.operation import leftovers
+from orchestrator.server.environment import Environment
+from orchestrator.server.operation import leftovers
 from orchestrator.store.layout import Home
 
 LONGEST_PAUSE_S = 10.0
@@ -301,11 +301,11 @@ def worker_command() -> list[str]:
 def web_command(environment: Environment) -> list[str]:
     # fmt: off
     return [
-        sys.executable, "-m", "uvicorn", "orchestrator.config.web:application",
+        sys.executable, "-m", "uvicorn", "orchestrator.server.web:application",
         "--host", environment.bind, "--port", str(environment.port), "--log-level", "warning",
         "--no-access-log", "--timeout-graceful-shutdown", "3", "--ws-max-size", str(64 * 1024),
-        "--http", "orchestrator.config.http_protocol:BoundedHttp",
-        "--ws", "orchestrator.config.websocket_protocol:ReleasingWebSocket",
+        "--http", "orchestrator.server.http_protocol:BoundedHttp",
+        "--ws", "orchestrator.server.websocket_protocol:ReleasingWebSocket",
         "--forwarded-allow-ips", environment.proxies,
     ]
     # fmt: on

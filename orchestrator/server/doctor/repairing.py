@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError
 
-from orchestrator.doctor.finding import Finding
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.server.doctor.finding import Finding
 
 FAILURES = (OSError, DatabaseError, ObjectDoesNotExist, OrchestratorError)
 NOT_OURS = "Run the doctor as the user who owns it, or do this by hand."

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from django.conf import settings
 
-from orchestrator.backup.dumping import dump_name, keep_aside, load
-from orchestrator.backup.sealing import SEALED
-from orchestrator.backup.unpacking import unpack
-from orchestrator.backup.writing import ABOUT, LEFT_OUT, VERSION
 from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.server.backup.dumping import dump_name, keep_aside, load
+from orchestrator.server.backup.sealing import SEALED
+from orchestrator.server.backup.unpacking import unpack
+from orchestrator.server.backup.writing import ABOUT, LEFT_OUT, VERSION
 
 LOCKS = ("up.lock", "agent.lock")
 # Of a backup that somebody compressed, the last two.

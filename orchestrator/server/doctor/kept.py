@@ -10,9 +10,9 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 
-from orchestrator.doctor.finding import Finding
 from orchestrator.jobs import retention
 from orchestrator.models import Attempt, AttemptState, Checkpoint, JobEvent
+from orchestrator.server.doctor.finding import Finding
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.plain_file import open_plain
 

@@ -4,8 +4,9 @@ import os
 import secrets
 from pathlib import Path
 
-from orchestrator.config import single_sign_on
-from orchestrator.config.environment import WrongSetting, read_environment
+from orchestrator.exceptions import WrongSetting
+from orchestrator.people import single_sign_on
+from orchestrator.server.environment import read_environment
 from orchestrator.store.private_file import read_or_create
 
 try:
@@ -46,13 +47,13 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "orchestrator.config.middleware.compressed",
-    "orchestrator.config.middleware.content_security_policy",
+    "orchestrator.api.middleware.compressed",
+    "orchestrator.api.middleware.content_security_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "orchestrator.people.sessions.SessionLimits",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
-    "orchestrator.config.plain_requests.PlainRequests",
+    "orchestrator.server.plain_requests.PlainRequests",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "dashboard.viewers.ViewersLookOnly",
@@ -60,8 +61,8 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
-ROOT_URLCONF = "orchestrator.config.urls"
-ASGI_APPLICATION = "orchestrator.config.asgi.application"
+ROOT_URLCONF = "orchestrator.server.urls"
+ASGI_APPLICATION = "orchestrator.server.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -123,7 +124,7 @@ STATICFILES_FINDERS = [
 ]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "orchestrator.config.static.HashedStaticFiles"},
+    "staticfiles": {"BACKEND": "orchestrator.server.static.HashedStaticFiles"},
 }
 FILE_UPLOAD_TEMP_DIR = str(HOME.uploads)
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
@@ -135,8 +136,8 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "text": {"()": "orchestrator.config.logs.TextLines"},
-        "json": {"()": "orchestrator.config.logs.json_lines"},
+        "text": {"()": "orchestrator.server.logs.TextLines"},
+        "json": {"()": "orchestrator.server.logs.json_lines"},
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": ENVIRONMENT.log_format}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},

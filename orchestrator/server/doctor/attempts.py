@@ -10,10 +10,10 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from orchestrator.doctor.finding import Finding
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import LEASED_STATES, Attempt, AttemptState, ExitKind, Job, JobState, Lease
+from orchestrator.server.doctor.finding import Finding
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 DEAD = frozenset({Liveness.ENDED, Liveness.LOST, Liveness.NEVER_STARTED})

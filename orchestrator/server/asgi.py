@@ -2,7 +2,7 @@
 
 import os
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.config.settings")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.server.settings")
 
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.config.environment import Environment
+from orchestrator.server.environment import Environment
 
 # What an operator chose in the environment is kept in the units; secrets belong into the environment file.
 KEPT = (

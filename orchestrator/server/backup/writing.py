@@ -15,9 +15,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from orchestrator.backup.dumping import dump, dump_name
-from orchestrator.backup.sealing import SEAL, SEALED, Seal
 from orchestrator.exceptions import Unavailable
+from orchestrator.server.backup.dumping import dump, dump_name
+from orchestrator.server.backup.sealing import SEAL, SEALED, Seal
 from orchestrator.store.durable import sync_folder
 from orchestrator.store.trees import walk
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 from django.db import DatabaseError
 
-from orchestrator.doctor import attempts, database, disk, history, kept, processes, reaping, services
-from orchestrator.doctor.finding import Finding
-from orchestrator.doctor.repairing import advice, repair, said
+from orchestrator.server.doctor import attempts, database, disk, history, kept, processes, reaping, services
+from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.repairing import advice, repair, said
 
 __all__ = ["Finding", "examine", "repair"]
 

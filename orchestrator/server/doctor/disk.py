@@ -11,12 +11,12 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from orchestrator.doctor.finding import Finding
-from orchestrator.doctor.processes import end_attempt
-from orchestrator.doctor.quarantine import put_aside
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, AttemptState, Checkpoint, ExitKind, Job
+from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.processes import end_attempt
+from orchestrator.server.doctor.quarantine import put_aside
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.journal import COLUMN, column_path, lengths_after, read_state
 from orchestrator.store.layout import JobFolder

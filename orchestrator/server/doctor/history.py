@@ -9,7 +9,6 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
-from orchestrator.doctor.finding import Finding
 from orchestrator.jobs import lifecycle
 from orchestrator.models import (
     Attempt,
@@ -20,6 +19,7 @@ from orchestrator.models import (
     JobState,
     Outbox,
 )
+from orchestrator.server.doctor.finding import Finding
 
 UNSAID_AFTER = timedelta(seconds=10)
 UNDONE_AFTER = timedelta(minutes=1)

@@ -5,9 +5,9 @@ from functools import partial
 
 from django.conf import settings
 
-from orchestrator.doctor.finding import Finding
-from orchestrator.doctor.processes import end_attempt
 from orchestrator.models import Attempt
+from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.processes import end_attempt
 from orchestrator.supervisor.reaping import find_stopped
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.config.environment import WrongSetting
+from orchestrator.exceptions import WrongSetting
 
 PROVIDER = "oidc"  # in the addresses: /sso/oidc/login/callback/
 ROLES = ("admin", "operator", "submitter", "viewer")  # the strongest first
