@@ -15,8 +15,8 @@ from django.conf import settings
 
 from dashboard import access, feed, frames
 from dashboard.topics import Source
+from orchestrator.api.log_reads import read_beside
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.log_reads import read_beside
 from orchestrator.spec.plain_text import why_unwritable
 from orchestrator.store import log_lines
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from dashboard import rows, wall
 from dashboard.frames import Batch, frame, gap
+from orchestrator.api.log_reads import read_beside
 from orchestrator.live.readings import NowReadings
-from orchestrator.log_reads import read_beside
 from orchestrator.models import Device
 from orchestrator.store import logs, series
 from orchestrator.store.log_blocks import split_places

@@ -18,13 +18,13 @@ from orchestrator.api.departures import has_left_of
 from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_made, send_tar
 from orchestrator.api.finding import find_job
 from orchestrator.api.job_view import finite_values, show_checkpoint
+from orchestrator.api.log_reads import read_in_turn
+from orchestrator.api.metrics_csv import write_points
 from orchestrator.api.moments import read_seconds
 from orchestrator.api.paging import whole
 from orchestrator.api.schemas import CheckpointsOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
 from orchestrator.exceptions import NotFound
 from orchestrator.jobs import checkpoints, steering
-from orchestrator.log_reads import read_in_turn
-from orchestrator.metrics_csv import write_points
 from orchestrator.models import Attempt, Job
 from orchestrator.people import audit, rights
 from orchestrator.store import log_lines, log_search, logs, outside_checkpoints, series

@@ -11,8 +11,8 @@ from orchestrator.api.departures import has_left_of
 from orchestrator.api.downloads import moment
 from orchestrator.api.finding import find_job
 from orchestrator.api.job_output import AttemptPlace, Lines, Wanted, find_log
+from orchestrator.api.log_reads import read_in_turn
 from orchestrator.api.schemas import MergedHitsOut, MergedLinesOut
-from orchestrator.log_reads import read_in_turn
 from orchestrator.models import Job
 from orchestrator.store import log_merge, logs
 from orchestrator.store.log_merge import MergedLine

@@ -10,8 +10,8 @@ from ninja import Query, Router
 from pydantic import BaseModel, Field
 
 from orchestrator.api.auth import ApiRequest
+from orchestrator.api.csv_text import write_csv
 from orchestrator.api.moments import Moment
-from orchestrator.csv_text import write_csv
 from orchestrator.exceptions import Malformed
 from orchestrator.models.people import operated_pools
 from orchestrator.people.usage import LONGEST_DAYS, Usage, UsageRow, read_usage, window

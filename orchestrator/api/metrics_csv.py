@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from orchestrator.csv_text import write_csv
+from orchestrator.api.csv_text import write_csv
 from orchestrator.store.series import Block
 
 HEADER = ("series", "attempt", "step", "time", "value")
