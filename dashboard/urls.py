@@ -4,7 +4,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from dashboard.views import (
+from dashboard.pages import (
     account,
     audit,
     benchmarks,

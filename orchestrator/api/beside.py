@@ -1,4 +1,4 @@
-"""What is served beside REST's routers, for the schema: ``dashboard.polling``, the schema itself, ``orchestrator.api.metrics``."""
+"""What is served beside REST's routers, for the schema: ``dashboard.live.polling``, the schema itself, ``orchestrator.api.metrics``."""
 
 from typing import Any
 

@@ -10,7 +10,9 @@ from orchestrator.api import api, metrics
 
 handler400 = "orchestrator.api.errors.refuse"
 handler500 = "orchestrator.api.errors.fail"
-single_sign_on = [path("sso/", include("dashboard.single_sign_on"))] if settings.SINGLE_SIGN_ON_NAME else []
+single_sign_on = (
+    [path("sso/", include("dashboard.pages.single_sign_on"))] if settings.SINGLE_SIGN_ON_NAME else []
+)
 urlpatterns = [
     *single_sign_on,
     path("api/v1/", api.urls),

@@ -153,7 +153,7 @@ function fetchScript(src) {
   });
 }
 
-// The whole bundle has started by itself; the reduced one comes in parts (dashboard/plotly_bundle.py).
+// The whole bundle has started by itself; the reduced one comes in parts (dashboard/assets/plotly_bundle.py).
 async function start(loaded) {
   if (!loaded.parts) return loaded;
   let began = performance.now();

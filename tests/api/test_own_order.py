@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboard.rows import in_order
+from dashboard.parts.rows import in_order
 from orchestrator.models import AuditEntry, Job, JobEvent, JobState, Outbox
 from orchestrator.scheduler import passes
 

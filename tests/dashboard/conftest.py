@@ -16,7 +16,7 @@ from django.core.handlers.asgi import ASGIHandler
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from dashboard.routing import WithPolling, websocket_urlpatterns
+from dashboard.live.routing import WithPolling, websocket_urlpatterns
 from orchestrator.live.readings import NowReadings, write_now
 from orchestrator.spec.job_spec import GIB
 from tests.conftest import lacking

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from dashboard.rail import PLACES
+from dashboard.parts.rail import PLACES
 from orchestrator.models import Job, JobState
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.metrics import MetricWriter, Point

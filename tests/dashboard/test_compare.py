@@ -4,7 +4,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboard.comparison import Row, compare
+from dashboard.parts.comparison import Row, compare
 from orchestrator.models import Job, JobArray, JobState
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from dashboard.lanes import ROW_PX, show_lanes
+from dashboard.parts.lanes import ROW_PX, show_lanes
 from orchestrator.models import Device, DeviceSpan, JobState, Lease, Use
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.device_history import DeviceHistory

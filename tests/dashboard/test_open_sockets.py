@@ -13,8 +13,8 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 
-from dashboard import consumers, feed
-from dashboard.open_sockets import BELIEVED_S, OpenSockets
+from dashboard.live import consumers, feed
+from dashboard.live.open_sockets import BELIEVED_S, OpenSockets
 from orchestrator.live import wakeups
 from orchestrator.models import PoolRight, Role
 from orchestrator.people import accounts, tokens

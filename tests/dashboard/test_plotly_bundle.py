@@ -2,8 +2,8 @@
 
 import pytest
 
-from dashboard import plotly_bundle
-from dashboard.plotly_bundle import UnknownShape, reduce
+from dashboard.assets import plotly_bundle
+from dashboard.assets.plotly_bundle import UnknownShape, reduce
 
 HEAD = "var l=(e,t)=>()=>(e&&(t=e(e=0)),t);var w=(e,t)=>()=>(t||e((t={exports:{}}).exports,t),t.exports);"
 CORE = 'var core=w((a,b)=>{"use strict";b.exports={register(){}}});'

@@ -8,9 +8,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.test import Client
 
-from dashboard import feed, polling
-from dashboard.polling import BadQuery, read_query
-from dashboard.routing import WithPolling
+from dashboard.live import feed, polling
+from dashboard.live.polling import BadQuery, read_query
+from dashboard.live.routing import WithPolling
 from orchestrator.models import Job, JobState
 from orchestrator.people import tokens
 

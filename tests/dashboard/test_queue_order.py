@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from dashboard.rows import first_in_order, in_order
+from dashboard.parts.rows import first_in_order, in_order
 from orchestrator.models import Job, JobState
 
 

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboard.remedies import REMEDIES, choices
+from dashboard.parts.remedies import REMEDIES, choices
 from orchestrator.jobs import training_plans
 from orchestrator.models import Checkpoint, ExitKind, Job, JobState
 from tests.orchestrator.test_training_plans import PLAN, plan_event

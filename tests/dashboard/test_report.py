@@ -3,7 +3,7 @@
 import pytest
 from django.urls import reverse
 
-from dashboard.report import draw_curves, ticks
+from dashboard.parts.report import draw_curves, ticks
 from orchestrator.models import Job, JobState
 from orchestrator.store.metrics import MetricWriter, Point
 

@@ -14,8 +14,8 @@ from channels.routing import URLRouter
 from django.test import Client
 from django.utils import timezone
 
-from dashboard import consumers, feed, frames, problems, topics
-from dashboard.routing import websocket_urlpatterns
+from dashboard.live import consumers, feed, frames, problems, topics
+from dashboard.live.routing import websocket_urlpatterns
 from orchestrator.models import Job, JobState
 from orchestrator.people import tokens
 from orchestrator.store.metrics import MetricWriter, Point
@@ -477,7 +477,7 @@ async def test_f34_a_redis_that_hangs_is_told_as_one_that_is_gone(home, ada, mon
         async with socket_of(ada) as socket:
             await socket.frame()
             for _ in range(100):
-                if feed.redis_down_since():
+                if problems.redis_outage.since:
                     break
                 await asyncio.sleep(0.05)
             said = await sync_to_async(problems.current)()

@@ -5,7 +5,7 @@ import shlex
 import pytest
 from django.urls import reverse
 
-from dashboard.views.submit_plan import as_command
+from dashboard.pages.submit_plan import as_command
 from orchestrator.models import Device, Job, JobState
 
 

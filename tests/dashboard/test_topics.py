@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.topics import (
+from dashboard.live.topics import (
     LOG_BACKLOG_BYTES,
     DevicesSource,
     ListSource,

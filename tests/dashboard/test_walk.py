@@ -12,7 +12,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
-from dashboard.viewers import THEIR_OWN
+from dashboard.pages.viewers import THEIR_OWN
 from orchestrator.models import Attempt, Job, JobState, Person, PoolRight, Right, Role
 from orchestrator.people import tokens
 from tests.waiting import PATIENCE_S
@@ -237,17 +237,17 @@ async def test_operators_of_the_pool_and_read_tokens_of_the_owner_may_watch(adas
 
 
 async def test_t05_a_right_that_is_taken_ends_the_open_sockets(adas_job, bob):
-    from dashboard import access
+    from dashboard.live import passes
 
     right = await sync_to_async(PoolRight.objects.create)(user=bob, pool_id="default", right=Right.OPERATE)
     cookie = await sync_to_async(cookie_of)(bob)
-    holder = await sync_to_async(access.identify)({}, {"berth_session": cookie})
+    holder = await sync_to_async(passes.identify)({}, {"berth_session": cookie})
     assert holder is not None
-    assert await sync_to_async(access.still_valid)([holder]) == [True]
+    assert await sync_to_async(passes.still_valid)([holder]) == [True]
 
     await sync_to_async(right.delete)()
 
-    assert await sync_to_async(access.still_valid)([holder]) == [False]
+    assert await sync_to_async(passes.still_valid)([holder]) == [False]
 
 
 def test_a_viewer_changes_nothing_on_any_page(adas_job, bob, make_job):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import problems
+from dashboard.live import problems
 from orchestrator.agent import lock
 from orchestrator.live import readings
 from orchestrator.server.doctor.services import check_agent

@@ -46,7 +46,7 @@ PATCHES: dict[str, tuple[str, Callable[[Any], None]]] = {
     "manifest": ("orchestrator.store.checkpoints", _without_manifest),
     "sweep": ("orchestrator.agent.sweeps", _without_sweep),
     "nonce": ("orchestrator.supervisor.liveness", _without_nonce),
-    "origin": ("dashboard.access", _without_origin),
+    "origin": ("dashboard.live.passes", _without_origin),
     "walls": ("orchestrator.supervisor.sandbox", _without_walls),
 }
 

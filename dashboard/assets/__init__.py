@@ -1,0 +1,1 @@
+"""Static files that are made when they are collected."""

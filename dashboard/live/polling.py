@@ -1,0 +1,162 @@
+"""The websocket's frames by long poll, for networks that let no websocket through.
+
+An ASGI application of its own: a view of Django's would hold one of the few threads while it waits.
+"""
+
+import asyncio
+from urllib.parse import parse_qsl
+
+from channels.db import database_sync_to_async
+from channels.generic.http import AsyncHttpConsumer
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+from dashboard.live import feed, frames, passes
+from dashboard.live.consumers import LARGEST_SEQ, MOST_TOPICS, read_headers
+from dashboard.live.topics import Source
+from orchestrator.api.errors import Unauthenticated, WrongMethod, problem
+from orchestrator.exceptions import Malformed, OrchestratorError
+
+LONGEST_WAIT_S = 20.0
+LINGER_S = 5.0  # after an answer its topics are watched on, since the next question comes at once
+LONGEST_QUERY = 8192
+
+
+class BadQuery(Exception):
+    """The address does not say what to read; the text says why."""
+
+
+class PollConsumer(AsyncHttpConsumer):
+    """Answers with what is new of some topics, as an array of frames; empty when nothing was for 20 s."""
+
+    pass_: passes.Pass
+
+    async def handle(self, body: bytes) -> None:
+        self._event = asyncio.Event()
+        self._fresh: dict[str, Source] = {}
+        self._expelled = False
+        headers, cookies = read_headers(self.scope)
+        domain, _ = split_domain_port(headers.get("host", ""))
+        if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
+            await self._refuse(Malformed("This server does not answer to that name."))
+            return
+        if self.scope["method"] not in {"GET", "HEAD"}:
+            await self._refuse(WrongMethod("This address answers to GET."), (b"Allow", b"GET"))
+            return
+        holder = await database_sync_to_async(passes.identify)(headers, cookies)
+        if holder is None:
+            await self._refuse(Unauthenticated("You are not signed in."), (b"WWW-Authenticate", b"Token"))
+            return
+        self.pass_ = holder
+        try:
+            wanted, stream = read_query(self.scope["query_string"])
+        except BadQuery as error:
+            await self._refuse(Malformed(str(error)))
+            return
+        texts = await self._wait(wanted, same_stream=stream == feed.STREAM)
+        if self._expelled:
+            gone = Unauthenticated("You are not signed in any more.")
+            await self._refuse(gone, (b"WWW-Authenticate", b"Token"))
+            return
+        await self._answer(200, f"[{','.join(texts)}]".encode(), "application/json")
+
+    def mark(self, source: Source) -> None:
+        self._fresh[source.topic] = source
+        self._event.set()
+
+    def expel(self) -> None:
+        self._expelled = True
+        self._event.set()
+
+    async def _wait(self, wanted: dict[str, int | None], *, same_stream: bool) -> list[str]:
+        """What is new; counters of another start of the server say nothing, offsets on disk still do."""
+        found = [frames.hello(feed.STREAM)]
+        following: dict[str, int | None] = {}
+        current = feed.current()
+        current.join(self)
+        try:
+            for topic, after in wanted.items():
+                target = passes.parse_topic(topic) if len(topic) <= passes.LONGEST_TOPIC else None
+                if target is None or not await database_sync_to_async(passes.may_read)(self.pass_, target):
+                    found.append(frames.refused(topic[: passes.LONGEST_TOPIC], 404))
+                    continue
+                lasting = same_stream or target.kind in {"metrics", "log"}
+                following[topic] = after if lasting else None
+                current.subscribe(self, target)
+            if len(found) == 1:
+                found += await self._first_news(following)
+        finally:
+            current.loop.call_later(LINGER_S, self._leave, current)
+        return found
+
+    def _leave(self, current: feed.Feed) -> None:
+        self._leaving = asyncio.ensure_future(current.leave(self))
+
+    async def _first_news(self, following: dict[str, int | None]) -> list[str]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LONGEST_WAIT_S
+        found: list[str] = []
+        while not found and not self._expelled and (left_s := deadline - loop.time()) > 0:
+            try:
+                await asyncio.wait_for(self._event.wait(), left_s)
+            except TimeoutError:
+                break
+            self._event.clear()
+            fresh, self._fresh = self._fresh, {}
+            for source in fresh.values():
+                try:
+                    batch = await source.batch(following.get(source.topic))
+                except (OSError, OrchestratorError):
+                    continue  # a file that is away for a moment; the next poll tries again
+                found += batch.frames
+        return found
+
+    async def _refuse(self, error: OrchestratorError, *more: tuple[bytes, bytes]) -> None:
+        await self._answer(error.status, problem(error).content, "application/problem+json", *more)
+
+    async def _answer(self, status: int, body: bytes, kind: str, *more: tuple[bytes, bytes]) -> None:
+        headers = [
+            *more,
+            (b"Content-Type", kind.encode()),
+            (b"Content-Length", str(len(body)).encode()),
+            (b"Cache-Control", b"private, no-store"),
+            (b"X-Content-Type-Options", b"nosniff"),
+        ]
+        await self.send_response(status, body, headers=headers)
+
+
+def read_query(query: bytes) -> tuple[dict[str, int | None], str]:
+    """Topics with the seq up to which each is known, and the stream that the counters belong to.
+
+    ``after`` belongs to the ``topic`` before it.
+
+    Raises:
+        BadQuery: nothing to read, too much, or a seq that is none.
+    """
+    if len(query) > LONGEST_QUERY:
+        raise BadQuery("The address is too long.")
+    topics: dict[str, int | None] = {}
+    stream, last = "", ""
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name == "topic":
+            topics[value] = None
+            last = value
+        elif name == "after" and last:
+            topics[last] = _seq(value)
+        elif name == "stream":
+            stream = value
+        else:
+            raise BadQuery("Give topic=T&after=N, once for each topic, and stream=S of the last hello.")
+    if not topics:
+        raise BadQuery("Give at least one topic.")
+    if len(topics) > MOST_TOPICS:
+        raise BadQuery(f"Give at most {MOST_TOPICS} topics.")
+    return topics, stream
+
+
+def _seq(text: str) -> int | None:
+    if text in {"", "null"}:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < LARGEST_SEQ):
+        raise BadQuery("after is a seq of that topic: a whole number, or empty for its whole state.")
+    return int(text)

@@ -1,0 +1,69 @@
+"""What does not work now, in sentences for the band on top of every page."""
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+
+from dashboard.parts import wall
+from orchestrator.agent import lock
+from orchestrator.live.readings import read_now
+
+READINGS_STOPPED_S = 5.0
+
+
+@dataclass
+class RedisOutage:
+    """What the feed of this process knows of Redis."""
+
+    since: float | None = None  # wall clock, seconds; None while Redis answers, or nobody watches
+
+
+redis_outage = RedisOutage()
+
+
+def current() -> list[dict[str, Any]]:
+    """Each part that does not answer: part, sentence, and since when (wall clock seconds or None)."""
+    found: list[dict[str, Any]] = []
+    readings = read_now()
+    if not readings.taken_at:
+        found.append(
+            {
+                "part": "readings",
+                "since": None,
+                "sentence": "No readings yet: the agent has not reported since this server was set up. "
+                "It starts with make up.",
+            }
+        )
+    elif (holder := lock.silent_holder(settings.HOME)) is not None and holder.process is not None:
+        stopped_at = time.time() - (holder.silent_s or 0.0)
+        at = datetime.fromtimestamp(stopped_at, tz=UTC).strftime("%H:%M:%S UTC")
+        found.append(
+            {
+                "part": "agent",
+                "since": stopped_at,
+                "sentence": f"The agent (pid {holder.process.pid}) stopped working at {at}; jobs keep running, "
+                "but none starts or ends. make up ends it and starts another.",
+            }
+        )
+    elif wall.age_s(readings) > READINGS_STOPPED_S:
+        at = datetime.fromtimestamp(readings.taken_at, tz=UTC).strftime("%H:%M:%S UTC")
+        found.append(
+            {
+                "part": "readings",
+                "since": readings.taken_at,
+                "sentence": f"Readings stopped at {at}; jobs keep running, what you see is from then.",
+            }
+        )
+    if since := redis_outage.since:
+        found.append(
+            {
+                "part": "redis",
+                "since": since,
+                "sentence": "Redis does not answer; jobs keep running, pages update once a second "
+                "and new jobs may start a few seconds later.",
+            }
+        )
+    return found

@@ -1,0 +1,33 @@
+"""The addresses of the websockets, and of what waits like them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from django.urls import URLPattern, path, re_path
+
+from dashboard.live.consumers import LiveConsumer, NoSuchSocket
+from dashboard.live.polling import PollConsumer
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+websocket_urlpatterns: list[URLPattern] = [
+    path("ws/v1/", LiveConsumer.as_asgi()),
+    re_path(r"", NoSuchSocket.as_asgi()),
+]
+
+
+class WithPolling:
+    """An ASGI application in front of another, which answers the one address that waits for long."""
+
+    ADDRESS = "/api/v1/poll"
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._polling: Application = PollConsumer.as_asgi()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = self._polling if scope["path"] == self.ADDRESS else self._application
+        await chosen(scope, receive, send)

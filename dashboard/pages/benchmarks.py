@@ -1,0 +1,241 @@
+"""Benchmarks: strategies beside each other, measured by a job like any other."""
+
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+from pydantic import BaseModel, Field, ValidationError
+
+from dashboard.pages.reader import signed_in
+from orchestrator.api.finding import tagged
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs.submission import intake
+from orchestrator.models import Job, Pool
+from orchestrator.store.plain_file import open_plain
+from training.bench.cells import Cell, Measured, scaling_efficiency
+from training.bench.page import make_figures
+
+TAG = "strategy-grid"
+SCRIPT = "from training.bench.__main__ import main\n\nmain()\n"
+RESULT = "grid.json"
+MOST_RESULT_BYTES = 4 << 20
+MOST_RUNS, MOST_CELLS, MOST_NUMBERS = 20, 64, 6
+STRATEGIES = {
+    "single": "one device",
+    "ddp": "a copy on each device",
+    "zero1": "split optimizer",
+    "zero2": "split gradients too",
+    "fsdp": "all split",
+    "pipeline": "blocks in a row",
+    "tensor": "layers split",
+    "dp": "one process, GPUs only",
+}
+USUAL = {"strategies": ["ddp", "zero1", "fsdp"], "gpus": "1 2", "batch_sizes": "64 128", "steps": "12"}
+
+
+class _Cell(BaseModel):
+    strategy: str = Field(max_length=20)
+    gpus: int = Field(ge=1, le=4096)
+    batch_size: int = Field(ge=1, le=1 << 40)
+
+
+class _Row(BaseModel):
+    cell: _Cell
+    samples_per_step: int = Field(ge=0)
+    step_s: list[float] = Field(max_length=10_000)
+    peak_bytes: int = Field(ge=-(1 << 50), le=1 << 50)
+    communication: float | None = None
+    not_measured: str = Field(max_length=400)
+
+
+class _Result(BaseModel):
+    """What the job wrote; it may be anything, so it is checked like any other input."""
+
+    about: str = Field(max_length=400)
+    took_s: float = Field(ge=0, allow_inf_nan=False)
+    advice: list[str] = Field(max_length=10)
+    cells: list[_Row] = Field(max_length=500)
+
+
+@require_http_methods(["GET", "POST"])
+def benchmarks(request: HttpRequest) -> HttpResponse:
+    """``job`` chooses a run; without it the newest that has results."""
+    user = signed_in(request)
+    if request.method == "POST":
+        return _start(request, user)
+    return _page(request, user, None, {})
+
+
+def _start(request: HttpRequest, user: User) -> HttpResponse:
+    texts: dict[str, Any] = {
+        name: request.POST.get(name, "")[:200] for name in ("gpus", "batch_sizes", "steps", "pool")
+    }
+    texts["strategies"] = [name for name in request.POST.getlist("strategies") if name in STRATEGIES]
+    errors: dict[str, list[str]] = {}
+    gpus = _numbers("gpus", texts["gpus"], 64, errors)
+    sizes = _numbers("batch_sizes", texts["batch_sizes"], 1 << 20, errors)
+    steps = _numbers("steps", texts["steps"], 1000, errors)
+    if not texts["strategies"]:
+        errors["strategies"] = ["Choose at least one strategy."]
+    if not errors and len(texts["strategies"]) * len(gpus) * len(sizes) > MOST_CELLS:
+        errors["strategies"] = [f"That makes more than {MOST_CELLS} cells; choose fewer of something."]
+    if not errors:
+        try:
+            job = _submit(user, texts, gpus, sizes, steps)
+            return redirect(f"{request.path}?job={job.pk}")
+        except OrchestratorError as error:
+            said = [text for texts_of in (error.fields or {"": [str(error)]}).values() for text in texts_of]
+            errors["gpus" if "gpus" in (error.fields or {}) else "form"] = said
+    return _page(request, user, texts, errors, status=400)
+
+
+def _submit(user: User, texts: dict[str, Any], gpus: list[int], sizes: list[int], steps: list[int]) -> Job:
+    arguments = ["--strategies", *texts["strategies"], "--gpus", *map(str, gpus)]
+    arguments += ["--batch-sizes", *map(str, sizes), "--steps", str(steps[0])]
+    fields: dict[str, Any] = {
+        "name": f"strategies: {', '.join(texts['strategies'])}"[:100],
+        "entrypoint": "benchmark.py",
+        "source": {"text": SCRIPT},
+        "args": arguments,
+        "gpus": max(gpus),
+        "tags": [TAG],
+    }
+    if texts["pool"]:
+        fields["pool"] = texts["pool"]
+    return intake.accept(user, intake.parse_spec(fields), endpoint="form").job
+
+
+def _numbers(name: str, text: str, most: int, errors: dict[str, list[str]]) -> list[int]:
+    parts = text.replace(",", " ").split()
+    if not parts or len(parts) > MOST_NUMBERS or not all(part.isascii() and part.isdigit() for part in parts):
+        errors[name] = [f"Give up to {MOST_NUMBERS} whole numbers, such as 1 2."]
+        return []
+    found = sorted({int(part[:20]) for part in parts})
+    if found[0] < 1 or found[-1] > most:
+        errors[name] = [f"Each must be between 1 and {most:,}."]
+        return []
+    return found
+
+
+def _page(
+    request: HttpRequest,
+    user: User,
+    texts: dict[str, Any] | None,
+    errors: dict[str, list[str]],
+    status: int = 200,
+) -> HttpResponse:
+    """``texts`` are what the form has; None: as the run that is shown, or the usual."""
+    runs = list(tagged(Job.objects.visible_to(user), TAG).order_by("-submitted_at")[:MOST_RUNS])
+    job, result = _choose(request, user, runs)
+    measured = [_measured(row) for row in result.cells] if result else []
+    context = {
+        "nav": "benchmarks",
+        "texts": texts or _asked(job),
+        "errors": errors,
+        "strategies": STRATEGIES,
+        "pools": list(Pool.objects.values_list("name", flat=True)),
+        "runs": runs,
+        "job": job,
+        "result": result,
+        "rows": _rows(measured),
+        "exchanged": any(each.communication is not None for each in measured),
+        "left_out": _left_out(measured),
+        "figures": make_figures(measured),
+        "waits": job is not None and result is None and not job.is_final,
+    }
+    return render(request, "dashboard/benchmarks.html", context, status=status)
+
+
+def _choose(request: HttpRequest, user: User, runs: list[Job]) -> tuple[Job | None, _Result | None]:
+    if wanted := request.GET.get("job"):
+        try:
+            job = Job.objects.visible_to(user).get(pk=UUID(wanted))
+        except (ValueError, Job.DoesNotExist):
+            raise Http404("no such job") from None
+        return job, read_result(job)
+    for job in runs:
+        if result := read_result(job):
+            return job, result
+    return (runs[0], None) if runs else (None, None)
+
+
+def read_result(job: Job) -> _Result | None:
+    """What the job's output folder tells; None where it has no result that can be read."""
+    path = settings.HOME.job(job.id).output / RESULT
+    try:
+        with open(open_plain(path), "rb") as file:  # noqa: PTH123 -- an open descriptor
+            data = file.read(MOST_RESULT_BYTES + 1)
+        return _Result.model_validate(orjson.loads(data)) if len(data) <= MOST_RESULT_BYTES else None
+    except (OSError, OrchestratorError, ValidationError, ValueError):
+        return None
+
+
+def _measured(row: _Row) -> Measured:
+    steps = [step for step in row.step_s if 0 < step < 1e6]
+    return Measured(
+        Cell(row.cell.strategy, row.cell.gpus, row.cell.batch_size),
+        row.samples_per_step,
+        steps,
+        max(row.peak_bytes, 0),
+        row.communication,
+        row.not_measured,
+    )
+
+
+def _rows(measured: list[Measured]) -> list[dict[str, Any]]:
+    efficiency = scaling_efficiency(measured)
+    best = max((each.samples_per_s for each in measured), default=0.0)
+    return [
+        {
+            "cell": each.cell,
+            "samples": f"{each.samples_per_s:,.0f}",
+            "spread": f"±{each.spread_percent:.0f} %",
+            "step_ms": f"{1000 * sorted(each.step_s)[len(each.step_s) // 2]:,.1f}",
+            "efficiency": f"{efficiency[each.cell]:.0f} %" if each.cell in efficiency else "",
+            "memory": f"{each.peak_bytes / 2**20:,.0f} MiB" if each.peak_bytes else "",
+            "communication": "" if each.communication is None else f"{100 * each.communication:.0f} %",
+            "is_best": each.samples_per_s == best,
+        }
+        for each in measured
+        if each.step_s
+    ]
+
+
+def _left_out(measured: list[Measured]) -> list[tuple[str, str]]:
+    """Cells that were not measured, those with one reason together."""
+    cells: dict[str, list[Cell]] = {}
+    for each in measured:
+        if not each.step_s:
+            cells.setdefault(each.not_measured or "No step was timed.", []).append(each.cell)
+    return [
+        (
+            ", ".join(dict.fromkeys(f"{cell.strategy} x{cell.gpus}" for cell in alike))
+            + f" with batch size {', '.join(dict.fromkeys(str(cell.batch_size) for cell in alike))}",
+            reason,
+        )
+        for reason, alike in cells.items()
+    ]
+
+
+def _asked(job: Job | None) -> dict[str, Any]:
+    """What a run was asked for, as the form has it; the usual for what cannot be read."""
+    texts: dict[str, Any] = {**USUAL, "pool": job.pool_id if job else ""}
+    words = [str(word) for word in job.spec_fields.get("args", [])] if job else []
+    given: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--"):
+            given[word] = []
+        elif given:
+            given[next(reversed(given))].append(word)
+    if names := [name for name in given.get("--strategies", []) if name in STRATEGIES]:
+        texts["strategies"] = names
+    for option, name in (("--gpus", "gpus"), ("--batch-sizes", "batch_sizes"), ("--steps", "steps")):
+        numbers = [word for word in given.get(option, []) if word.isdecimal() and len(word) <= 7]
+        if numbers:
+            texts[name] = " ".join(numbers[:MOST_NUMBERS])
+    return texts

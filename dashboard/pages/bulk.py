@@ -1,0 +1,94 @@
+"""One thing done to many jobs that were chosen in a list."""
+
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST
+
+from berth import words
+from dashboard.pages.reader import signed_in
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs import steering
+from orchestrator.jobs.submission import intake
+from orchestrator.models import Job
+from orchestrator.people import audit
+
+MOST_JOBS = 200
+MOST_SAID = 3
+
+
+@require_POST
+def change_many(request: HttpRequest) -> HttpResponse:
+    """``job`` are ids, ``action`` one of ``ACTIONS`` or ``compare``; each job that refuses is left as it is."""
+    ids = [text for text in request.POST.getlist("job")[:MOST_JOBS] if text.replace("-", "").isalnum()]
+    action = request.POST.get("action", "")
+    if action == "compare":
+        return redirect(f"{reverse('compare')}?{urlencode({'jobs': ','.join(ids)}, safe=',')}")
+    do = ACTIONS.get(action)
+    if do is None or not ids:
+        return _say(request, "", ["Choose jobs in the list, and what to do with them."], 400)
+    user, tag = signed_in(request), request.POST.get("tag", "").strip()
+    done, refused = 0, []
+    for job in Job.objects.visible_to(user).filter(pk__in=_uuids(ids)).select_related("owner", "pool"):
+        try:
+            do(request, user, job, tag)
+            done += 1
+        except OrchestratorError as error:
+            refused.append(f"{job}: {error}")
+    said = f"{DONE[action]} {words.plural(done, 'job')}." if done else ""
+    return _say(request, said, refused, 200 if done else 409)
+
+
+def _uuids(ids: list[str]) -> list[str]:
+    return [text for text in ids if len(text.replace("-", "")) == 32 and _is_hexadecimal(text)]
+
+
+def _is_hexadecimal(text: str) -> bool:
+    return not set(text.lower()) - set("0123456789abcdef-")
+
+
+def _say(request: HttpRequest, said: str, refused: list[str], status: int) -> HttpResponse:
+    left = [
+        *refused[:MOST_SAID],
+        *([f"And {len(refused) - MOST_SAID} more."] if len(refused) > MOST_SAID else []),
+    ]
+    if request.headers.get("X-Requested-With") == "fetch":
+        return JsonResponse({"detail": " ".join([said, *left]).strip()}, status=status)
+    if said:
+        messages.success(request, said)
+    for sentence in left:
+        messages.error(request, sentence)
+    back = request.POST.get("back", "")
+    safe = url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith("/")
+    return redirect(back if safe else "jobs")
+
+
+def _cancel(request: HttpRequest, user: User, job: Job, _tag: str) -> None:
+    steering.steer(user, job, "cancel", address=audit.address_of(request))
+
+
+def _retry(request: HttpRequest, user: User, job: Job, _tag: str) -> None:
+    steering.retry(user, job, address=audit.address_of(request))
+
+
+def _tag(_request: HttpRequest, user: User, job: Job, tag: str) -> None:
+    intake.update(user, job, {"tags": list(dict.fromkeys([*job.tags, tag]))})
+
+
+def _untag(_request: HttpRequest, user: User, job: Job, tag: str) -> None:
+    intake.update(user, job, {"tags": [each for each in job.tags if each != tag]})
+
+
+ACTIONS: dict[str, Callable[[HttpRequest, User, Job, str], None]] = {
+    "cancel": _cancel,
+    "retry": _retry,
+    "tag": _tag,
+    "untag": _untag,
+}
+DONE = {"cancel": "Cancelled", "retry": "Submitted again", "tag": "Tagged", "untag": "Took the tag off"}

@@ -1,0 +1,113 @@
+"""The Overview: is there room, who has it, how is mine doing."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import Case, When
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+
+from berth import words
+from dashboard.parts import lanes, rows, wall
+from orchestrator.live.readings import NowReadings, read_now
+from orchestrator.models import FINAL_STATES, LEASED_STATES, Attempt, Device, Job, JobState
+from orchestrator.scheduler import availability
+
+MY_JOBS = 5
+
+
+def overview(request: HttpRequest) -> HttpResponse:
+    now = timezone.now()
+    readings = read_now()
+    mine = my_jobs(request.user, now)
+    tiles = wall_tiles(request.user, readings, now)
+    timeline = lanes.show_lanes(request.GET.get("line", ""), now)
+    context = {
+        "nav": "overview",
+        "readings": readings,
+        "tiles": tiles,
+        "wall_shape": wall.shape(readings, [tile["device"] for tile in tiles]),
+        "mine": mine,
+        "counts": counts(tiles, now),
+        "host_words": wall.host_words(readings.host),
+        "on_cpu": bool(tiles) and all(tile["device"].kind == "cpu" for tile in tiles),
+        "timeline": timeline,
+        "may_open": openable(request.user, timeline),
+    }
+    return render(request, "dashboard/overview.html", context)
+
+
+def openable(user: AbstractBaseUser | AnonymousUser, timeline: dict[str, Any]) -> set[UUID]:
+    """The jobs of the time line whose pages this reader may open."""
+    shown = {part["job"].pk for lane in timeline["lanes"] for part in lane["parts"] if part["kind"] == "job"}
+    return set(Job.objects.visible_to(user).filter(pk__in=shown).values_list("pk", flat=True))
+
+
+def wall_tiles(
+    user: AbstractBaseUser | AnonymousUser, readings: NowReadings, now: datetime
+) -> list[dict[str, Any]]:
+    """The tiles as this reader may see them: a link and numbers only on their own jobs."""
+    devices = list(Device.objects.select_related("pool"))
+    held = {UUID(str(holder["job"])) for entry in readings.devices for holder in entry.get("holders", [])}
+    visible = {
+        str(job.pk): job for job in Job.objects.visible_to(user).filter(pk__in=held).select_related("owner")
+    }
+    own = {key: rows.own_row(job, [], now) for key, job in visible.items()}
+    links = {key: reverse("job", args=[key]) for key in visible}
+    started = {
+        str(job_id): at
+        for job_id, at in Attempt.objects.live().filter(job__in=held).values_list("job_id", "started_at")
+    }
+    found = availability.standings(user, devices, readings, wall.held_devices(readings), now)
+    return wall.tiles(readings, devices, own, links, started, found)
+
+
+def my_jobs(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
+    """The reader's newest jobs, those that have not ended first."""
+    own = Job.objects.filter(owner_id=user.pk).select_related("owner", "pool")
+    found = list(own.unfinished().order_by(_running_first(), "-id")[:MY_JOBS])
+    if room := MY_JOBS - len(found):
+        found += own.filter(state__in=FINAL_STATES).order_by("-id")[:room]
+    labels = rows.device_labels([job.pk for job in found])
+    found.sort(key=lambda job: (job.state not in LEASED_STATES, job.is_final))  # what runs comes first
+    return [{**rows.own_row(job, labels[job.pk], now), "object": job} for job in found]
+
+
+def _running_first() -> Case:
+    return Case(When(state__in=LEASED_STATES, then=0), default=1)
+
+
+def counts(tiles: list[dict[str, Any]], now: datetime) -> dict[str, Any]:
+    """The box line's numbers."""
+    unfinished = Job.objects.unfinished()
+    waiting = unfinished.filter(state__in=[JobState.QUEUED, JobState.HELD, JobState.BACKOFF])
+    first = (
+        waiting.filter(state=JobState.QUEUED, start_earliest__isnull=False).order_by("start_earliest").first()
+    )
+    free, _, rest = room(tiles).partition(" ")
+    return {
+        "devices": len(tiles),
+        "free": free,
+        "room": rest,
+        "running": unfinished.filter(
+            state__in=[JobState.STARTING, JobState.RUNNING, JobState.STOPPING]
+        ).count(),
+        "waiting": waiting.count(),
+        "next_start": words.start_range(first.start_earliest, first.start_latest, now) if first else "",
+    }
+
+
+def room(tiles: list[dict[str, Any]]) -> str:
+    """How many devices this reader could start a job on now, and which of the others nobody holds."""
+    return words.room([tile["standing"].state for tile in tiles], _noun(tiles))
+
+
+def _noun(tiles: list[dict[str, Any]]) -> str:
+    kinds = {tile["device"].kind for tile in tiles}
+    if kinds == {"cpu"}:
+        return "CPU slots"
+    return "GPUs" if kinds <= {"gpu", "sim"} else "devices"

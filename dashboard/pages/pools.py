@@ -1,0 +1,89 @@
+"""Pools and their devices; what operators change here goes through the REST API, as anybody's script would."""
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from dashboard.pages.reader import signed_in
+from dashboard.parts import wall
+from orchestrator.live.readings import NowReadings, read_now
+from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
+from orchestrator.people import rights
+from orchestrator.scheduler.availability import standings
+
+MOST_LEASES = 30
+MOST_BOOKINGS = 20
+OPERATES = frozenset({Role.OPERATOR, Role.ADMIN})
+
+
+@require_GET
+def list_pools(request: HttpRequest) -> HttpResponse:
+    user = signed_in(request)
+    readings = read_now()
+    devices = list(Device.objects.select_related("pool"))
+    tiles = {tile["device"].pk: tile for tile in _tiles(user, devices, readings)}
+    is_admin = rights.role_of(user) == Role.ADMIN
+    pools = [
+        _pool(pool, devices, tiles, rights.right_in(user, pool.pk)) for pool in Pool.objects.order_by("name")
+    ]
+    quotas = Quota.objects.select_related("user", "pool")
+    context = {
+        "nav": "pools",
+        "pools": pools,
+        "names": [entry["pool"].name for entry in pools],
+        "movable": sum(entry["may_operate"] for entry in pools) > 1,
+        "is_admin": is_admin,
+        "quotas": list(quotas) if is_admin else [],
+        "states": AdminState.values,
+        "rights": Right.choices,
+    }
+    return render(request, "dashboard/pools.html", context)
+
+
+def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[dict[str, Any]]:
+    found = standings(user, devices, readings, wall.held_devices(readings), timezone.now())
+    return wall.tiles(readings, devices, {}, {}, {}, found)
+
+
+def _pool(pool: Pool, devices: list[Device], tiles: dict[str, Any], right: Role) -> dict[str, Any]:
+    may_operate = right in OPERATES
+    return {
+        "pool": pool,
+        "tiles": [tiles[device.pk] for device in devices if device.pool_id == pool.pk],
+        "may_operate": may_operate,
+        "rights": list(PoolRight.objects.filter(pool=pool).select_related("user")) if may_operate else [],
+        "bookings": list(Booking.objects.filter(pool=pool).order_by("-pk")[:MOST_BOOKINGS]),
+    }
+
+
+@require_GET
+def device(request: HttpRequest, device_id: str) -> HttpResponse:
+    """One device: what it shows, who holds it, who held it."""
+    found = get_object_or_404(Device.objects.select_related("pool"), pk=device_id)
+    readings = read_now()
+    leases = list(
+        Lease.objects.filter(device=found)
+        .select_related("attempt__job__owner", "attempt__job__pool")
+        .order_by("-started_at")[:MOST_LEASES]
+    )
+    visible = set(
+        Job.objects.visible_to(request.user)
+        .filter(pk__in={lease.attempt.job_id for lease in leases})
+        .values_list("pk", flat=True)
+    )
+    context = {
+        "nav": "pools",
+        "device": found,
+        "tile": _tiles(signed_in(request), [found], readings)[0],
+        "leases": [
+            {"lease": lease, "job": lease.attempt.job, "may_open": lease.attempt.job_id in visible}
+            for lease in leases
+        ],
+        "may_operate": rights.right_in(signed_in(request), found.pool_id) in OPERATES,
+        "states": AdminState.values,
+    }
+    return render(request, "dashboard/device.html", context)

@@ -1,0 +1,209 @@
+"""The submit form: drop a script, say on how many devices, run."""
+
+import secrets
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, cast
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib import messages
+from django.core.files.uploadedfile import UploadedFile
+from django.core.signing import BadSignature, Signer
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from dashboard.pages.reader import signed_in
+from dashboard.pages.submit_plan import read_plan
+from dashboard.parts import forms
+from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs.submission import intake
+from orchestrator.models import AdminState, Dataset, Job, Pool
+from orchestrator.people import rights
+from orchestrator.store import bundles, scripts
+
+ARCHIVE_HEADS = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b")
+MOST_DATASETS_SHOWN = 200
+
+
+@dataclass(slots=True)
+class Code:
+    """The upload behind a form: kept by its hash, so that it is not asked for twice."""
+
+    sha256: str = ""
+    name: str = ""
+    entrypoint: str = ""  # what to run when the form does not say
+    warnings: list[str] = field(default_factory=list)
+    signed: str = ""  # the hash as the form carries it: proof that this person had it from us
+
+
+@require_http_methods(["GET", "POST"])
+def submit(request: HttpRequest) -> HttpResponse:
+    if request.method == "GET":
+        texts, code = _start_from(request)
+        return _page(request, texts, code, {})
+    texts = {
+        name: value[: forms.MOST_TEXT]
+        for name, value in request.POST.dict().items()
+        if isinstance(value, str)
+    }
+    code, errors = _take_code(request)
+    data, unreadable = forms.read_fields(texts, request.POST.getlist("datasets"))
+    for name, messages_of in unreadable.items():
+        errors.setdefault(name, []).extend(messages_of)
+    if code.entrypoint and "entrypoint" not in data:
+        data["entrypoint"] = code.entrypoint
+    if code.sha256:
+        data["source"] = {"bundle": code.sha256}
+    job, status = _try_to_accept(request, data, errors)
+    if job is None:
+        return _page(request, texts, code, errors, status=status)
+    for warning in code.warnings:
+        messages.warning(request, warning)
+    return redirect("job", job_id=job.pk)
+
+
+def _try_to_accept(
+    request: HttpRequest, data: dict[str, Any], errors: dict[str, list[str]]
+) -> tuple[Job | None, int]:
+    """Submit unless something is wrong already; then only look for what else is, to say all at once."""
+    try:
+        spec = intake.parse_spec(data)
+        if errors:
+            return None, 400
+        key = request.POST.get("key", "")[:100] or None
+        uploaded = spec.source.bundle if spec.source else None  # signed, or stored just now
+        accepted = intake.accept(
+            signed_in(request), spec, uploaded=uploaded, idempotency_key=key, endpoint="form"
+        )
+        return accepted.job, 200
+    except OrchestratorError as error:
+        for name, said in (error.fields or {"": [str(error)]}).items():
+            if name == "Idempotency-Key":
+                name, said = (
+                    "",
+                    ["This form was submitted before. Press Run again to submit it as another job."],
+                )
+            errors.setdefault(forms.FORM_NAMES.get(name, name), []).extend(said)
+        return None, error.status
+
+
+def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
+    """Store what was uploaded now, or take what an earlier try stored."""
+    upload = request.FILES.get("file")
+    kept = Code(name=request.POST.get("bundle_name", "")[:200])
+    try:
+        if isinstance(upload, UploadedFile):
+            return _store(upload), {}
+        if signed := request.POST.get("bundle", "")[:200]:
+            kept.sha256 = _signer(request).unsign(signed)
+            stored = bundles.open_bundle(settings.HOME.bundles, kept.sha256)
+            kept.entrypoint = _entrypoint(stored)
+            return kept, {}
+    except BadSignature:
+        return Code(), {"file": ["The earlier upload is not known any more; upload the code again."]}
+    except OrchestratorError as error:
+        return Code(), {"file": [str(error)]}
+    return Code(), {"file": ["Choose a script (.py) or an archive (.zip, .tar.gz) with one inside."]}
+
+
+def _signer(request: HttpRequest) -> Signer:
+    """Signs hashes for one person: another's hash, however learned, opens nothing."""
+    return Signer(salt=f"bundle of user {signed_in(request).pk}")
+
+
+def _store(upload: "UploadedFile[Any]") -> Code:
+    """Keep an upload; its content decides whether it is a script or an archive."""
+    name = upload.name or "script.py"
+    head = upload.read(512)
+    upload.seek(0)
+    if head.startswith(ARCHIVE_HEADS) or head[257:262] == b"ustar":
+        stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, upload))
+        return Code(stored.sha256, name, _entrypoint(stored))
+    data = upload.read(bundles.BundleLimits().script_bytes + 1)
+    warnings = scripts.check_script(name, data)
+    stored = bundles.store_script(settings.HOME.bundles, name, data)
+    return Code(stored.sha256, name, stored.files[0].path, warnings)
+
+
+def _entrypoint(stored: bundles.Bundle) -> str:
+    """The one script at the top, if there is one; train.py where there are several."""
+    scripts = [file.path for file in stored.files if PurePosixPath(file.path).suffix == ".py"]
+    top = [path for path in scripts if "/" not in path] or scripts
+    if len(top) == 1:
+        return top[0]
+    return "train.py" if "train.py" in top else ""
+
+
+def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
+    """An empty form, or one filled from an earlier job of the reader."""
+    try:
+        earlier = Job.objects.visible_to(request.user).filter(pk=UUID(request.GET.get("from", ""))).first()
+    except ValueError:
+        earlier = None
+    if earlier is None:
+        return dict(forms.DEFAULTS), Code()
+    texts = forms.fields_of(earlier.spec_fields)
+    env = rights.environment_of(earlier, request.user.pk)
+    if None in env.values():
+        texts["env"] = ""  # names alone would set them to nothing
+    texts["datasets"] = ",".join(earlier.spec_fields.get("datasets") or [])
+    return texts, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}")
+
+
+def _page(
+    request: HttpRequest,
+    texts: dict[str, str],
+    code: Code,
+    errors: dict[str, list[str]],
+    *,
+    status: int = 200,
+) -> HttpResponse:
+    chosen = request.POST.getlist("datasets") or [
+        name for name in texts.get("datasets", "").split(",") if name
+    ]
+    pools = [_pool(pool) for pool in Pool.objects.prefetch_related("devices")]
+    shown = {one.name for one in forms.FIELDS} | {"file", "gpus", "pool", "datasets"}
+    if code.sha256:
+        code.signed = _signer(request).sign(code.sha256)
+    context = {
+        "nav": "submit",
+        "code": code,
+        "replaces": bool(code.sha256 and request.GET.get("replace")),
+        "main_fields": _filled(forms.MAIN, texts, errors),
+        "more_fields": _filled(forms.MORE, texts, errors),
+        "more_open": any(one.name in errors for one in forms.MORE),
+        "errors": errors,
+        "other_errors": [said for name, all_said in errors.items() if name not in shown for said in all_said],
+        "pools": pools,
+        "pool": texts.get("pool", "default"),
+        "gpus": texts.get("gpus", "1"),
+        "most_devices": max((pool["devices"] for pool in pools), default=0),
+        "quick": [
+            count for count in (1, 2, 4, 8) if count <= max((pool["devices"] for pool in pools), default=0)
+        ],
+        "datasets": list(Dataset.objects.order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]),
+        "chosen_datasets": chosen,
+        "key": secrets.token_hex(16),
+        "plan": read_plan(signed_in(request), texts, chosen),
+        "last": Job.objects.filter(owner_id=signed_in(request).pk).order_by("-id").first(),
+    }
+    return render(request, "dashboard/submit.html", context, status=status)
+
+
+def _pool(pool: Pool) -> dict[str, Any]:
+    usable = [device for device in pool.devices.all() if device.admin_state != AdminState.DISABLED]
+    return {
+        "name": pool.name,
+        "devices": len(usable),
+        "kind": usable[0].label.rsplit(" ", 1)[0] if usable else "",
+    }
+
+
+def _filled(
+    fields: tuple[forms.Field, ...], texts: dict[str, str], errors: dict[str, list[str]]
+) -> list[dict[str, Any]]:
+    return [
+        {"field": one, "value": texts.get(one.name, ""), "errors": errors.get(one.name, [])} for one in fields
+    ]

@@ -1,0 +1,130 @@
+"""Usage: who had the devices, what of it was wasted, and how long people waited."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from berth import words
+from dashboard.pages.reader import signed_in
+from orchestrator.api.usage import HOUR_S, UsageWindow, as_csv, usage_for
+from orchestrator.models import Pool
+from orchestrator.people import rights
+from orchestrator.people.ledger import JOB
+from orchestrator.people.usage import OTHERS, Usage, UsageRow
+
+PERIODS = {"1": "the last day", "7": "the last 7 days", "30": "the last 30 days", "90": "the last 90 days"}
+GROUPS = {"owner": "by person", "pool": "by pool", "day": "by day"}
+MOST_BARS = 40
+USES = {
+    JOB: "jobs",
+    "idle": "idle",
+    "foreign": "others' processes",
+    "reserved": "kept for a job",
+    "drained": "drained",
+    "failed": "out of order",
+    "unknown": "not known",
+}
+
+
+@require_GET
+def usage(request: HttpRequest) -> HttpResponse:
+    asked, days = _asked(request)
+    found = usage_for(signed_in(request), asked)
+    context = {
+        "nav": "usage",
+        "by": asked.by,
+        "group": GROUPS[asked.by],
+        "groups": GROUPS,
+        "days": days,
+        "period": PERIODS[days],
+        "periods": PERIODS,
+        "pool": asked.pool or "",
+        "pools": list(Pool.objects.values_list("name", flat=True)),
+        "rows": [_row(row) for row in found.rows],
+        "total": _row(_total(found)),
+        "uses": _uses(found),
+        "device_hours": _hours(found.device_s),
+        "chart": _chart(found),
+        "may_replay": rights.administers(signed_in(request)),
+    }
+    return render(request, "dashboard/usage.html", context)
+
+
+@require_GET
+def usage_csv(request: HttpRequest) -> HttpResponse:
+    asked, _ = _asked(request)
+    return as_csv(usage_for(signed_in(request), asked), asked.by)
+
+
+def _asked(request: HttpRequest) -> tuple[UsageWindow, str]:
+    """What the address asks for; what it gets wrong falls back to the usual."""
+    by = request.GET.get("by", "owner")
+    days = request.GET.get("days", "30")
+    days = days if days in PERIODS else "30"
+    start: datetime = timezone.now() - timedelta(days=int(days))
+    if by == "day":  # whole days only: a part of one would look like a fall
+        start = datetime.combine(start.date(), datetime.min.time(), UTC)
+    values = {
+        "by": by if by in GROUPS else "owner",
+        "from": start.timestamp(),
+        "pool": request.GET.get("pool", "")[:64] or None,
+    }
+    return UsageWindow.model_validate(values), days
+
+
+def _row(row: UsageRow) -> dict[str, Any]:
+    return {
+        "key": "everybody else" if row.key == OTHERS else row.key,
+        "used": _hours(row.gpu_s),
+        "failed": _hours(row.failed_s),
+        "idle": _hours(row.idle_s),
+        "wasted": f"{100 * row.wasted_s / row.gpu_s:.0f} %" if row.gpu_s else "",
+        "jobs": row.jobs_started,
+        "mean_wait": "" if row.mean_queue_s is None else words.duration(row.mean_queue_s),
+        "longest_wait": words.duration(row.longest_queue_s) if row.jobs_started else "",
+    }
+
+
+def _total(found: Usage) -> UsageRow:
+    return UsageRow(
+        "all",
+        sum(row.gpu_s for row in found.rows),
+        sum(row.failed_s for row in found.rows),
+        sum(row.idle_s for row in found.rows),
+        sum(row.jobs_started for row in found.rows),
+        sum(row.queue_s for row in found.rows),
+        max((row.longest_queue_s for row in found.rows), default=0.0),
+    )
+
+
+def _uses(found: Usage) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": USES[use],
+            "hours": _hours(seconds),
+            "percent": round(100 * seconds / found.device_s, 1) if found.device_s else 0.0,
+            "use": use,
+        }
+        for use, seconds in found.by_use.items()
+        if seconds > 0
+    ]
+
+
+def _chart(found: Usage) -> dict[str, list[Any]]:
+    """GPU-hours of each row in three parts that add up: good, lost and idle."""
+    rows = found.rows[:MOST_BARS]
+    return {
+        "keys": ["everybody else" if row.key == OTHERS else row.key for row in rows],
+        "good": [round((row.gpu_s - row.wasted_s) / HOUR_S, 3) for row in rows],
+        "failed": [round(row.failed_s / HOUR_S, 3) for row in rows],
+        "idle": [round(row.idle_s / HOUR_S, 3) for row in rows],
+    }
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / HOUR_S
+    return f"{hours:,.1f}" if hours < 100 else f"{hours:,.0f}"

@@ -1,0 +1,165 @@
+"""What if: an operator asks how the recorded weeks would have gone in another pool or under another policy."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from berth import words
+from dashboard.pages.reader import signed_in
+from orchestrator.exceptions import Forbidden, Malformed
+from orchestrator.models import Pool
+from orchestrator.people import rights
+from orchestrator.scheduler.forecast import replay_runs
+from orchestrator.scheduler.forecast.replay_runs import State
+from orchestrator.scheduler.forecast.replays import Question
+from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
+
+PERIODS = {"7": "7 days", "14": "14 days", "28": "28 days", "90": "90 days"}
+HOUR_S = 3600
+LOOK_AGAIN_S = 2
+_KEY = re.compile(r"[0-9a-f]{32}")
+_NUMBER = re.compile(r"[+-]?\d{1,4}")
+
+
+@require_http_methods(["GET", "POST"])
+def whatif(request: HttpRequest) -> HttpResponse:
+    pools = _operated(request)
+    if request.method == "POST":
+        try:
+            question = _question(request.POST, pools)
+        except Malformed as error:
+            return _show(request, pools, fields=request.POST, error=error, status=400)
+        return redirect("whatif-answer", replay_runs.ask(question))
+    return _show(request, pools, fields=request.GET)
+
+
+@require_GET
+def whatif_answer(request: HttpRequest, key: str) -> HttpResponse:
+    state = replay_runs.state_of(key) if _KEY.fullmatch(key) else None
+    if state is None:
+        raise Http404
+    question = replay_runs.read_question(key)
+    pools = _operated(request)
+    if question.pool not in pools:
+        raise Http404
+    found = replay_runs.read_answer(key) if state == State.DONE else {}
+    answer = found.get("answer")
+    page = _show(
+        request,
+        pools,
+        fields={"pool": question.pool, "days": str(question.days)},
+        state=state,
+        problem=found.get("problem", ""),
+        rows=[_row(row) for row in answer["rows"]] if answer else [],
+        job_count=answer["jobs"] if answer else 0,
+        device_count=answer["devices"] if answer else 0,
+        period=PERIODS.get(str(question.days), f"{question.days} days"),
+    )
+    if state == State.RUNNING:
+        page["Refresh"] = f"{LOOK_AGAIN_S}; url={reverse('whatif-answer', args=[key])}"
+    return page
+
+
+def _operated(request: HttpRequest) -> list[str]:
+    """The pools that this reader operates; for who operates none the page is not there."""
+    user = signed_in(request)
+    found = []
+    for name in Pool.objects.values_list("name", flat=True):
+        try:
+            rights.check_operate(user, name)
+        except Forbidden:
+            continue
+        found.append(name)
+    if not found:
+        raise Http404
+    return found
+
+
+def _question(fields: Mapping[str, Any], pools: list[str]) -> Question:
+    """What the form asks for; every choice is a row of its own.
+
+    Raises:
+        Malformed: a number that is none, or that the pool cannot follow.
+    """
+    pool, days = fields.get("pool", pools[0]), fields.get("days", "28")
+    if pool not in pools:
+        raise Malformed("There is no such pool.", fields={"pool": ["choose a pool that you operate"]})
+    if days not in PERIODS:
+        raise Malformed("There is no such time.", fields={"days": ["choose one of the list"]})
+    more, split = _number(fields, "more"), _number(fields, "split")
+    slices = _number(fields, "slices") or MOST_SLICES
+    variants = []
+    if more:
+        name = words.plural(abs(more), "device")
+        variants.append(Variant(name=f"{name} {'more' if more > 0 else 'fewer'}", more_devices=more))
+    if fields.get("no_preemption"):
+        variants.append(Variant(name="no preemption", preemption=False))
+    if fields.get("fifo"):
+        variants.append(Variant(name="first come, first served", order="fifo"))
+    if fields.get("share"):
+        variants.append(Variant(name="shared by measured memory", measured_memory=True))
+    if split:
+        name = f"{words.plural(split, 'device')} cut into {slices}"
+        variants.append(Variant(name=name, split_devices=split, slices=slices))
+    until_s = timezone.now().timestamp() // HOUR_S * HOUR_S  # within an hour the answer is the same
+    return Question(pool, int(days), until_s, variants)
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    text = str(fields.get(name, "")).strip()
+    if not text:
+        return 0
+    if not _NUMBER.fullmatch(text):
+        raise Malformed(f"{name} is not a whole number.", fields={name: ["give a whole number"]})
+    return int(text)
+
+
+def _show(
+    request: HttpRequest,
+    pools: list[str],
+    *,
+    fields: Mapping[str, Any],
+    error: Malformed | None = None,
+    status: int = 200,
+    **more: Any,
+) -> HttpResponse:
+    context = {
+        "nav": "usage",
+        "pools": pools,
+        "periods": PERIODS,
+        "fields": {
+            "pool": fields.get("pool", pools[0]),
+            "days": fields.get("days", "28"),
+            "more": fields.get("more", "1"),
+            "split": fields.get("split", ""),
+            "slices": fields.get("slices", str(MOST_SLICES)),
+        },
+        "most_slices": MOST_SLICES,
+        "errors": {name: messages[0] for name, messages in error.fields.items()} if error else {},
+        **more,
+    }
+    return render(request, "dashboard/whatif.html", context, status=status)
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    found = row["summary"]
+    if found is None:
+        return {"name": row["name"], "left_out": row["left_out"]}
+    return {
+        "name": row["name"],
+        "left_out": row["left_out"],
+        "jobs": found["jobs"],
+        "mean_wait": words.duration(found["mean_wait_s"]),
+        "p95_wait": words.duration(found["p95_wait_s"]),
+        "turnaround": words.duration(found["mean_turnaround_s"]),
+        "slowdown": f"{found['p95_slowdown']:.1f}",
+        "fairness": f"{found['fairness']:.2f}",
+        "used": f"{found['used_percent']:.0f} %",
+        "restarts": found["restarts"],
+    }

@@ -1,0 +1,1 @@
+"""What pages show: rows, tiles, lanes and tables, each from the facts to the words."""

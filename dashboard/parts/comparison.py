@@ -1,0 +1,201 @@
+"""What differs between jobs: what they were given, and what came out, beside a baseline."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import mean, stdev
+from typing import Any
+
+from berth import words
+from berth.arguments import by_name
+from berth.losses import in_loss_order, is_loss
+from dashboard.parts.rows import main_loss, recorded
+from orchestrator.models import Attempt, Job, JobState
+from orchestrator.people import rights
+
+SETTINGS = (
+    "kind",
+    "entrypoint",
+    "pool",
+    "gpus",
+    "gpu_memory_gib",
+    "cpus",
+    "memory_gib",
+    "datasets",
+    "python",
+    "total_steps",
+    "time_limit_s",
+    "max_retries",
+)
+MOST_METRICS = 40
+MANY_TIMES = 10  # above this a percentage says little
+ONE_RUN = "1 run, no spread"
+SMALL_CHANGE = 0.005  # of the baseline; less is not worth a number
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    change: str = ""  # against the baseline: +12 %
+    same: bool = False  # as the baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One property of all jobs, in their order."""
+
+    name: str
+    cells: list[Cell]
+    differs: bool
+    note: str = ""
+
+
+def compare(
+    jobs: Sequence[Job],
+    attempts: Mapping[Any, Sequence[Attempt]],
+    *,
+    baseline: int,
+    reader_id: int | None,
+    now: datetime,
+) -> list[Row]:
+    """Settings first, then results.
+
+    Args:
+        attempts: of each job, by its id.
+        baseline: the place of the job that the others are measured against.
+        reader_id: values of the environment are shown of this person's jobs alone.
+    """
+    rows = [*_settings(jobs, baseline, reader_id), *_results(jobs, attempts, baseline, now)]
+    return [row for row in rows if any(cell.text for cell in row.cells)]
+
+
+def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list[Row]:
+    specs = [job.spec_fields for job in jobs]
+    rows = [_texts(name, [_plain(spec.get(name)) for spec in specs], baseline) for name in SETTINGS]
+    rows += _union("", [by_name(spec.get("args") or []) for spec in specs], baseline)
+    environments = [rights.environment_of(job, reader_id, "…") for job in jobs]
+    rows += _union("env ", environments, baseline)
+    return [*rows, _texts("code", [job.bundle[:8] for job in jobs], baseline)]
+
+
+def _results(
+    jobs: Sequence[Job], attempts: Mapping[Any, Sequence[Attempt]], baseline: int, now: datetime
+) -> list[Row]:
+    run_s = [run_s_of(job, attempts.get(job.pk, []), now) for job in jobs]
+    device_s = [device_s_of(job, attempts.get(job.pk, []), now) for job in jobs]
+    peaks = [
+        max(
+            (each.peak_memory_bytes for each in attempts.get(job.pk, []) if each.peak_memory_bytes),
+            default=None,
+        )
+        for job in jobs
+    ]
+    step_s = [1 / job.steps_per_s if job.steps_per_s else None for job in jobs]
+    return [
+        _texts("state", [job.state for job in jobs], baseline),
+        *(
+            _numbers(
+                name,
+                [recorded(job.last_values.get(name)) for job in jobs],
+                baseline,
+                note="lower is better" if is_loss(name) else "last value",
+            )
+            for name in _metrics(jobs)
+        ),
+        _numbers("steps", [job.step for job in jobs], baseline),
+        _numbers("s/step", step_s, baseline, note="lower is better"),
+        _numbers("peak memory a device", peaks, baseline, unit="size"),
+        _numbers("run time", run_s, baseline, unit="duration"),
+        _numbers(
+            "device-hours",
+            [None if held_s is None else held_s / 3600 for held_s in device_s],
+            baseline,
+        ),
+        _texts("attempts", [str(job.attempt_count or "") for job in jobs], baseline),
+        _spread(jobs),
+    ]
+
+
+def _spread(jobs: Sequence[Job]) -> Row:
+    """Of the arrays that the jobs are members of; shown however alike the cells are: it is what to trust the rest by."""
+    cells = [Cell(spread_over_array(job)) for job in jobs]
+    return Row("spread", cells, differs=True, note="loss, mean ± standard deviation")
+
+
+def spread_over_array(job: Job) -> str:
+    """The main loss of the members of a job's array that succeeded; a member that was run again counts once."""
+    if job.array_id is None:
+        return ONE_RUN
+    ended = Job.objects.filter(array_id=job.array_id, state=JobState.SUCCEEDED).order_by("pk")
+    newest = {index: main_loss(values) for index, values in ended.values_list("array_index", "last_values")}
+    losses = [loss[1] for loss in newest.values() if loss and math.isfinite(loss[1])]
+    if len(losses) < 2:
+        return f"{words.plural(len(losses), 'run')} of its array ended, no spread"
+    return f"{words.value(mean(losses))} ± {stdev(losses):.2g} over {len(losses)} runs"
+
+
+def _metrics(jobs: Sequence[Job]) -> list[str]:
+    """Names of last values, losses first."""
+    names = {name for job in jobs for name in job.last_values}
+    losses = in_loss_order(names)
+    return [*losses, *sorted(names.difference(losses))][:MOST_METRICS]
+
+
+def run_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | None:
+    going = sum(
+        (now - each.started_at).total_seconds() for each in attempts if each.started_at and not each.ended_at
+    )
+    return job.seconds_run + going if job.first_started_at else None
+
+
+def device_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | None:
+    """Run times by the devices that each attempt had, which may be fewer than the next one's."""
+    ran_s = run_s_of(job, attempts, now)
+    if ran_s is None:
+        return None
+    ended = [each for each in attempts if each.ended_at]
+    going_s = ran_s - sum(each.run_s for each in ended)
+    return going_s * job.gpus + sum(each.run_s * len(each.leases.all()) for each in ended)
+
+
+def _texts(name: str, texts: Sequence[str], baseline: int) -> Row:
+    cells = [
+        Cell(text, same=bool(text) and at != baseline and text == texts[baseline])
+        for at, text in enumerate(texts)
+    ]
+    return Row(name, cells, differs=len(set(texts)) > 1)
+
+
+def _numbers(
+    name: str, values: Sequence[float | None], baseline: int, *, unit: str = "value", note: str = ""
+) -> Row:
+    say = {"value": words.value, "duration": words.duration, "size": words.size}[unit]
+    base = values[baseline]
+    cells = [
+        Cell("" if value is None else say(value), "" if at == baseline else _change(value, base))
+        for at, value in enumerate(values)
+    ]
+    return Row(
+        name, cells, differs=len({str(value) for value in values}) > 1, note=note
+    )  # NaN equals nothing
+
+
+def _change(value: float | None, base: float | None) -> str:
+    if value is None or not base or not math.isfinite(value / base):
+        return ""
+    if value / base >= MANY_TIMES:
+        return f"{words.value(round(value / base))} times"
+    change = (value - base) / abs(base)
+    return f"{change:+.0%}".replace("%", " %") if abs(change) >= SMALL_CHANGE else ""
+
+
+def _union(prefix: str, given: Sequence[Mapping[str, Any]], baseline: int) -> list[Row]:
+    names = list(dict.fromkeys(name for each in given for name in each))
+    return [_texts(f"{prefix}{name}", [_plain(each.get(name)) for each in given], baseline) for name in names]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
