@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 
 SUITE = (
-    "tests/orchestrator/test_lifecycle.py",
-    "tests/orchestrator/test_placement.py",
-    "tests/orchestrator/test_submission.py",
-    "tests/orchestrator/test_repeating.py",
-    "tests/orchestrator/test_state_machine.py",
-    "tests/orchestrator/test_doctor.py",
-    "tests/orchestrator/test_backup.py",
+    "tests/jobs/test_lifecycle.py",
+    "tests/scheduler/test_placement.py",
+    "tests/jobs/test_submission.py",
+    "tests/models/test_transactions.py",
+    "tests/jobs/test_state_machine.py",
+    "tests/server/test_doctor.py",
+    "tests/server/test_backup.py",
     "tests/api/test_jobs.py",
     "tests/api/test_submit.py",
     "tests/api/test_metrics.py",

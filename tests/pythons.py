@@ -23,8 +23,8 @@ OLDEST = (3, 11)
 PARTS = (
     "tests/deploy/test_oldest_python.py",
     "tests/deploy/test_environments.py",
-    "tests/orchestrator/test_unpacking.py",
-    "tests/orchestrator/test_backup.py",
+    "tests/server/test_unpacking.py",
+    "tests/server/test_backup.py",
     "tests/store/test_bundles.py",
     "tests/store/test_checkpoints.py",
     "tests/store/test_scripts.py",

@@ -13,7 +13,7 @@ from django.test import Client, RequestFactory
 from orchestrator.api.errors import answer_error
 from orchestrator.models import Job, JobState
 from orchestrator.people import tokens
-from tests.orchestrator.invariants import check_invariants
+from tests.jobs.invariants import check_invariants
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

@@ -1,6 +1,6 @@
 from orchestrator.jobs import training_plans
 from orchestrator.models import Job, JobState
-from tests.orchestrator.test_training_plans import plan_event
+from tests.jobs.test_training_plans import plan_event
 
 
 def test_the_page_shows_the_plan_why_and_what_was_considered(reader, ada, make_attempt):

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.agent.follow import Follower
 from orchestrator.jobs import lifecycle, plan_changes, training_plans
 from orchestrator.models import Attempt, ExitKind, Job, JobState
-from tests.orchestrator.test_training_plans import PLAN, out_of_memory, plan_event
+from tests.jobs.test_training_plans import PLAN, out_of_memory, plan_event
 from training import events
 from training.plan.given import PLAN_EVENT, PLAN_VARIABLE
 from training.plan.types import Plan

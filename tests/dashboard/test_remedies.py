@@ -9,7 +9,7 @@ from django.utils import timezone
 from dashboard.parts.remedies import REMEDIES, choices
 from orchestrator.jobs import training_plans
 from orchestrator.models import Checkpoint, ExitKind, Job, JobState
-from tests.orchestrator.test_training_plans import PLAN, plan_event
+from tests.jobs.test_training_plans import PLAN, plan_event
 
 STATES = {
     ExitKind.OK: JobState.SUCCEEDED,

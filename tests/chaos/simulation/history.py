@@ -159,7 +159,7 @@ class History:
 
     def check(self) -> None:
         from orchestrator.models import FINAL_STATES, Job, Lease
-        from tests.orchestrator.invariants import check_invariants
+        from tests.jobs.invariants import check_invariants
 
         if not self._has_changed():
             return

@@ -1,0 +1,698 @@
+"""The agent: from what folders show to transitions, and what it sweeps up."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.utils import timezone
+
+from orchestrator.agent import loop, tasks
+from orchestrator.agent.attempts import SILENCE_HINT, SILENCE_TEXT, AttemptWatch
+from orchestrator.agent.checkpoints import CheckpointKeeper
+from orchestrator.agent.lock import AgentRunning
+from orchestrator.agent.loop import Loop
+from orchestrator.agent.sweeps import Sweeper, clean
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.launch import launcher
+from orchestrator.jobs.lifecycle import Ending
+from orchestrator.jobs.silence import is_silent
+from orchestrator.models import (
+    Attempt,
+    AttemptState,
+    Checkpoint,
+    Device,
+    Errand,
+    ExitKind,
+    Health,
+    IdempotencyKey,
+    Job,
+    JobState,
+    Lease,
+    Occasion,
+    Outbox,
+    StopReason,
+)
+from orchestrator.people.notices.events import occasion_of
+from orchestrator.supervisor.processes import environ
+from orchestrator.supervisor.records import read_record, write_record
+from tests.jobs.folders import living, make_folder, write_exit, write_identity
+from tests.jobs.invariants import check_invariants
+from tests.jobs.races import race
+from tests.waiting import PATIENCE_S, wait_until
+
+# Threads of the agent have connections of their own.
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("home")]
+
+
+def check_until(watch: AttemptWatch, done: Callable[[Job], bool]) -> Job:
+    """Turns of the agent for one attempt, until its job is as wanted."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        attempt = Attempt.objects.select_related("job").get(pk=watch.attempt.pk)
+        if done(attempt.job):
+            return attempt.job
+        assert time.monotonic() < deadline, attempt.job.state
+        watch.check(attempt, timezone.now())
+
+
+def check_once(watch: AttemptWatch) -> Job:
+    attempt = Attempt.objects.select_related("job").get(pk=watch.attempt.pk)
+    watch.check(attempt, timezone.now())
+    return Job.objects.get(pk=attempt.job_id)
+
+
+@pytest.fixture
+def watch_of() -> Iterator[Callable[[Attempt], AttemptWatch]]:
+    """Follows an attempt; no thread of it outlives the test."""
+    made: list[AttemptWatch] = []
+
+    def make(attempt: Attempt) -> AttemptWatch:
+        made.append(AttemptWatch(attempt))
+        return made[-1]
+
+    yield make
+    for watch in made:
+        watch.close()
+        if watch.keeper.thread is not None:
+            watch.keeper.thread.join()
+
+
+def ended(job: Job) -> bool:
+    return job.state not in {JobState.STARTING, JobState.RUNNING, JobState.STOPPING, JobState.UNKNOWN}
+
+
+def write_checkpoint(attempt: Attempt, home: Any, text: str = "step") -> None:
+    path: Path = home.job(attempt.job_id).checkpoints / "last.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", text * 100)
+
+
+# --- what folders show
+
+
+def test_an_exit_record_ends_the_attempt_with_all_it_says(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_exit(
+        attempt,
+        "user_error",
+        detail="ValueError: no",
+        ranks=[{"rank": 0, "code": 1}],
+        first_failure={"rank": 0, "exception": "ValueError"},
+        peak_memory_bytes=123,
+        dropped_bytes={"0": 5, "1": 6},
+    )
+    make_folder(attempt).log(0).write_text("one\ntwo\n")
+
+    job = check_until(watch_of(attempt), ended)
+
+    attempt.refresh_from_db()
+    assert (job.state, job.exit_kind, job.seconds_run) == (JobState.FAILED, "user_error", 3.0)
+    assert (attempt.kind, attempt.exit_detail, attempt.peak_memory_bytes) == (
+        "user_error",
+        "ValueError: no",
+        123,
+    )
+    assert (attempt.first_failure["exception"], attempt.dropped_log_bytes) == ("ValueError", 11)
+    assert attempt.log_tail.splitlines() == ["one", "two"]
+    check_invariants()
+
+
+def test_a_turn_that_began_before_the_attempt_does_not_end_it_before_its_begin(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_exit(attempt, "ok")
+    watch = watch_of(attempt)
+
+    watch.check(attempt, attempt.started_at - timedelta(seconds=2))
+
+    attempt.refresh_from_db()
+    assert attempt.ended_at == attempt.started_at
+
+
+def test_what_a_script_saved_when_it_was_stopped_is_kept(make_attempt, watch_of, home):
+    attempt = make_attempt(state=JobState.STOPPING)
+    write_identity(attempt, alive_for_s=10)
+    path = home.job(attempt.job_id).checkpoints / "weights.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("not a zip, so only its writer's end proves it whole")
+    write_exit(attempt, "preempted", ranks=[{"rank": 0, "code": 0, "signal": None, "finished": True}])
+
+    check_until(watch_of(attempt), ended)
+
+    assert attempt.job.checkpoints.count() == 1
+
+
+def test_what_an_exception_says_is_kept_though_no_database_could(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_exit(attempt, "user_error", detail="bad \ud800 \0 text", first_failure={"message": "\udfff\0"})
+
+    check_until(watch_of(attempt), ended)
+
+    attempt.refresh_from_db()
+    assert attempt.exit_detail == "bad ? \ufffd text"
+    assert attempt.first_failure == {"message": "?\ufffd"}
+
+
+def test_f39_a_record_of_another_attempt_says_nothing(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_exit(attempt, "ok", nonce="another")
+
+    assert check_once(watch_of(attempt)).state == JobState.RUNNING
+
+
+def test_f08_a_living_supervisor_that_nobody_wrote_down_makes_the_job_running(
+    make_attempt, open_errands, watch_of
+):
+    attempt = make_attempt()
+    lifecycle.claim_launch(attempt, timezone.now())
+
+    with living(attempt):
+        assert check_once(watch_of(attempt)).state == JobState.RUNNING
+
+    assert open_errands() == []
+
+
+def test_f15_a_silent_supervisor_fences_and_its_heartbeat_lifts_the_fence(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    watch = watch_of(attempt)
+    with living(attempt, silent_for_s=31):
+        assert check_once(watch).state == JobState.UNKNOWN
+        count = check_once(watch).event_count  # looking again writes nothing
+        assert count == 4
+    assert Device.objects.get().health == Health.FENCED
+
+    with living(attempt):
+        job = check_once(watch)
+
+    assert (job.state, job.attempt_count, Device.objects.get().health) == (JobState.RUNNING, 1, Health.OK)
+    check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "fields", "is_told"),
+    [
+        (599, {}, False),
+        (601, {}, True),
+        (601, {"step": None}, False),  # it never told any
+        (601, {"steps_per_s": 1 / 60}, False),  # a step takes a minute
+        (1_201, {"steps_per_s": 1 / 60}, True),
+    ],
+)
+def test_a_run_that_stops_telling_steps_is_told_once_as_a_warning(
+    make_attempt, watch_of, silent_s, fields, is_told
+):
+    attempt = make_attempt(state=JobState.RUNNING)
+    long_ago, last = timezone.now() - timedelta(days=1), timezone.now() - timedelta(seconds=silent_s)
+    Job.objects.update(**{"queued_at": long_ago, "step": 70, "last_report_at": last, **fields})
+
+    with living(attempt):
+        for watch in (watch_of(attempt), watch_of(attempt)):  # the agent was started again
+            check_once(watch)
+            check_once(watch)
+
+    warnings = [event for event in Job.objects.get().events.all() if occasion_of(event) == Occasion.WARNING]
+    assert [event.reason for event in warnings] == [
+        f"{SILENCE_TEXT} (the last step was 70). {SILENCE_HINT}"
+    ] * is_told
+    Job.objects.update(queued_at=timezone.now())
+    assert not is_silent(Job.objects.get(), timezone.now()), "an earlier attempt told them"
+
+
+def test_f26_a_process_that_does_not_die_keeps_its_device_and_is_named(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.STOPPING)
+    other = make_attempt(state=JobState.RUNNING)
+    left = [{"pid": 40, "name": "bwrap"}, {"pid": 41, "name": "python\0"}]
+    with living(attempt, silent_for_s=31) as folder, living(other):
+        write_record(folder.undying, {"processes": left})
+        job, neighbour = check_once(watch_of(attempt)), check_once(watch_of(other))
+
+    assert (job.state, neighbour.state) == (JobState.UNKNOWN, JobState.RUNNING)
+    assert "process 41 (python\ufffd) does not end" in job.reason
+    assert [lease.device.health for lease in attempt.leases.all()] == [Health.FENCED]
+    assert [lease.device.health for lease in other.leases.all()] == [Health.OK]
+
+
+def test_f26_what_a_dead_supervisor_left_and_nothing_ends_keeps_its_device(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_identity(attempt)
+    watch = watch_of(attempt)
+
+    def look() -> Job:
+        """With a process of the attempt that is there again whenever it is looked for."""
+        left = [sys.executable, "-c", "input()"]
+        with subprocess.Popen(left, stdin=subprocess.PIPE, env={"BERTH_NONCE": attempt.nonce}) as process:
+            # The kernel tells of an exec before it shows the new environment.
+            wait_until(lambda: f"BERTH_NONCE={attempt.nonce}".encode() in environ(process.pid))
+            return check_once(watch)
+
+    assert look().state == JobState.RUNNING
+    watch.dying_since -= 31
+    job = look()
+
+    assert (job.state, Device.objects.get().health) == (JobState.UNKNOWN, Health.FENCED)
+    assert "does not end" in job.reason
+    job = check_until(watch, ended)
+    assert (job.state, job.exit_kind) == (JobState.BACKOFF, ExitKind.LOST)
+    assert Device.objects.get().health == Health.OK
+
+
+def test_f66_after_a_reboot_an_attempt_is_lost_at_once(make_attempt, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_identity(attempt, boot="another boot")
+
+    job = check_until(watch_of(attempt), ended)
+
+    assert (job.state, job.exit_kind) == (JobState.BACKOFF, ExitKind.LOST)
+
+
+@pytest.mark.parametrize(
+    ("record", "state"),
+    [
+        ({"v": 0, "kind": "ok"}, JobState.SUCCEEDED),
+        ({"v": 2, "kind": "ok", "ranks": [{"rank": 0, "slept_s": 1}], "kept": [1]}, JobState.SUCCEEDED),
+        ({"v": 2, "kind": "of the future"}, JobState.BACKOFF),
+    ],
+    ids=["older", "newer", "a kind that nobody knows yet"],
+)
+def test_f32_what_a_supervisor_of_another_version_wrote_ends_its_job(make_attempt, watch_of, record, state):
+    attempt = make_attempt(state=JobState.RUNNING)
+    record |= {"number": attempt.number, "nonce": attempt.nonce}
+    make_folder(attempt).exit.write_text(json.dumps(record))
+
+    assert check_until(watch_of(attempt), lambda job: job.state == state).exit_kind in {"ok", "infra"}
+    check_invariants()
+
+
+def test_f07_a_launch_that_died_is_given_up_after_its_deadline_and_tried_again(make_attempt, watch_of):
+    attempt = make_attempt()
+    lifecycle.claim_launch(attempt, timezone.now())
+    make_folder(attempt)
+    watch = watch_of(attempt)
+    assert check_once(watch).state == JobState.STARTING
+    assert watch.unstarted_since is not None
+    watch.unstarted_since -= 16
+
+    job = check_until(watch, ended)
+
+    assert (job.state, job.launch_failures) == (JobState.QUEUED, 1)
+    assert (read_record(launcher.folder_of(attempt).exit) or {})["kind"] == "infra", "a late one must leave"
+    check_invariants()
+
+
+def test_a_launch_at_work_is_not_given_up_however_long_it_takes(make_attempt, watch_of):
+    attempt = make_attempt()
+    lifecycle.claim_launch(attempt, timezone.now())
+    watch = watch_of(attempt)
+    with launcher.preparing(launcher.folder_of(attempt)):
+        check_once(watch)
+        assert watch.unstarted_since is not None
+        watch.unstarted_since -= 1000
+
+        assert check_once(watch).state == JobState.STARTING
+
+
+def test_f62_f63_neither_a_clock_that_swings_nor_a_host_that_slept_makes_a_job_unknown(
+    make_attempt, watch_of
+):
+    """Asleep, the clock of heartbeats stands still and that on the wall goes on."""
+    attempt = make_attempt(state=JobState.RUNNING)
+    watch = watch_of(attempt)
+    with living(attempt):
+        before = check_once(watch).event_count
+        for offset_s in (600, 86_400, *(10, -10) * 5, -3600):
+            now = timezone.now() + timedelta(seconds=offset_s)
+            watch.check(Attempt.objects.select_related("job").get(), now)
+            Sweeper().sweep(now)
+
+    job = Job.objects.get()
+    assert (job.state, job.event_count) == (JobState.RUNNING, before)
+    assert Lease.objects.active().count() == 1
+    assert Device.objects.get().health == Health.OK
+    check_invariants()
+
+
+def test_f60_a_clock_that_jumps_gives_up_no_launch(make_attempt, watch_of):
+    attempt = make_attempt()
+    lifecycle.claim_launch(attempt, timezone.now() - timedelta(hours=1))
+    make_folder(attempt)
+    watch = watch_of(attempt)
+
+    watch.check(Attempt.objects.select_related("job").get(), timezone.now() + timedelta(hours=1))
+
+    assert Job.objects.get().state == JobState.STARTING
+
+
+def test_a_last_checkpoint_is_taken_before_the_attempt_ends(make_attempt, home, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    Attempt.objects.update(last_step=40)
+    write_checkpoint(attempt, home)
+    write_exit(attempt, "signal")
+
+    job = check_until(watch_of(attempt), ended)
+
+    assert (job.state, job.failures) == (JobState.QUEUED, 0), "progress: no wait, all retries"
+    assert Checkpoint.objects.get().step == 40
+
+
+def test_a_checkpoint_that_nothing_proves_whole_is_passed_over_and_told(make_attempt, home, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_identity(attempt, alive_for_s=10)
+    folder = home.job(attempt.job_id)
+    (folder.checkpoints).mkdir(parents=True)
+    (folder.checkpoints / "step_30.dat").write_text("its writer was killed, perhaps in the middle of it")
+    write_exit(attempt, "signal")
+
+    check_until(watch_of(attempt), ended)
+
+    assert Checkpoint.objects.count() == 0
+    told = attempt.job.events.filter(reason__contains="passed over").values_list("reason", flat=True)
+    assert [text.partition(":")[0] for text in told] == ["The checkpoint step_30.dat was passed over"]
+
+
+def test_steps_that_an_earlier_attempt_reached_are_no_progress(make_attempt, home, watch_of):
+    """A script that never resumes writes its step 40 in every attempt: its retries must run out."""
+    attempt = make_attempt(state=JobState.RUNNING)
+    Attempt.objects.update(last_step=40, resumed_from_step=40)
+    write_checkpoint(attempt, home)
+    write_exit(attempt, "signal")
+
+    job = check_until(watch_of(attempt), ended)
+
+    assert (job.state, job.failures) == (JobState.BACKOFF, 1)
+
+
+def test_a_save_at_the_start_without_steps_is_no_progress(make_attempt, home, watch_of):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_checkpoint(attempt, home)
+    write_exit(attempt, "signal", run_s=2.0)
+
+    assert check_until(watch_of(attempt), ended).state == JobState.BACKOFF
+
+
+def test_one_attempt_that_cannot_be_attended_does_not_keep_the_others(make_attempt, home, caplog):
+    bad, good = make_attempt(state=JobState.RUNNING), make_attempt(state=JobState.RUNNING)
+    for attempt in (bad, good):
+        make_folder(attempt)
+    home.job(bad.job_id).metrics.write_text("a file where a folder belongs")
+    write_exit(good, "ok")
+    agent = Loop(threading.Event())
+    deadline = time.monotonic() + PATIENCE_S
+
+    while not ended(Job.objects.get(pk=good.job_id)) or "failed; trying again" not in caplog.text:
+        assert time.monotonic() < deadline
+        agent.tick()
+
+    assert caplog.text.count(f"Attending attempt {bad} failed") == 1, "told once a second, not each turn"
+    threads = [watch.keeper.thread for watch in agent.watches.values()]
+    agent.forget()
+    for thread in threads:
+        if thread is not None:
+            thread.join()
+
+
+def test_a_turn_costs_one_query_however_many_attempts_live(make_attempt, django_assert_num_queries):
+    agent = Loop(threading.Event())
+    agent.swept_at = time.monotonic() + 1000
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(living(make_attempt(state=JobState.RUNNING)))
+        while len(agent.watches) < 4 or any(watch.follower is None for watch in agent.watches.values()):
+            agent.tick()  # a busy machine follows some of them a turn later
+        for watch in agent.watches.values():
+            watch.keeper.stop()
+            watch.followed_at = 0.0
+
+        with django_assert_num_queries(1):
+            agent.tick()
+
+    threads = [watch.keeper.thread for watch in agent.watches.values()]
+    agent.forget()
+    for thread in threads:
+        if thread is not None:
+            thread.join()
+
+
+def test_f41_the_agent_outlives_the_database_and_its_own_errors(monkeypatch, caplog):
+    stopping = threading.Event()
+    agent = Loop(stopping)
+    errors: list[Exception] = [OperationalError("database is locked"), ZeroDivisionError("a bug")]
+
+    def tick() -> None:
+        if errors:
+            raise errors.pop(0)
+        stopping.set()
+
+    monkeypatch.setattr(agent, "tick", tick)
+    monkeypatch.setattr(stopping, "wait", lambda timeout=None: False)
+    agent.run()
+
+    assert "The agent waits for the database: database is locked" in caplog.text
+    assert "A turn of the agent failed" in caplog.text
+
+
+def test_f31_a_second_agent_refuses(home):
+    with (home.root / "agent.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(AgentRunning, match="An agent already runs for"):
+            loop.run()
+
+
+# --- sweeps
+
+
+def living_attempts() -> list[Attempt]:
+    return list(Attempt.objects.live().select_related("job"))
+
+
+def test_f76_a_job_on_a_lost_device_is_stopped_to_go_on_elsewhere(make_attempt):
+    attempt = make_attempt(state=JobState.RUNNING)
+
+    job = lifecycle.lose_device(attempt.job, text="GPU 0 is faulty: fell off the bus.")
+
+    assert (job.state, job.stop_reason) == (JobState.STOPPING, StopReason.GPU_FAULT)
+    assert (
+        lifecycle.end(attempt, Ending(ExitKind.USER_ERROR, "CUDA error", timezone.now())).state
+        == JobState.BACKOFF
+    )
+
+
+def test_s12_waits_that_are_over_end(make_job):
+    now = timezone.now()
+    due = make_job(state=JobState.BACKOFF, next_try_at=now)
+    later = make_job(state=JobState.BACKOFF, next_try_at=now + timedelta(seconds=5))
+
+    Sweeper().end_waits(now)
+
+    assert [Job.objects.get(pk=job.pk).state for job in (due, later)] == [JobState.QUEUED, JobState.BACKOFF]
+
+
+@pytest.mark.parametrize(("alive_for_s", "state"), [(8, JobState.RUNNING), (11, JobState.STOPPING)])
+def test_s7_a_job_over_its_limit_is_stopped_by_the_time_that_it_ran(make_attempt, alive_for_s, state):
+    attempt = make_attempt(state=JobState.RUNNING, time_limit_s=20, seconds_run=10)
+    write_identity(attempt, alive_for_s=alive_for_s)
+
+    Sweeper().stop_over_limit(timezone.now() + timedelta(hours=1))  # F60: the clock on the wall says nothing
+
+    job = Job.objects.get()
+    assert job.state == state
+    assert job.stop_reason == (StopReason.TIMEOUT if state == JobState.STOPPING else "")
+
+
+def test_a_wish_to_stop_becomes_an_order_once_until_it_is_due_again(make_attempt):
+    attempt = make_attempt(state=JobState.STOPPING)
+    folder = make_folder(attempt)
+    sweeper = Sweeper()
+    for _ in range(3):
+        sweeper.order_stops(living_attempts())
+    assert len(list(folder.orders.iterdir())) == 1
+
+    sweeper.ordered_at[attempt.pk] -= 11
+    sweeper.order_stops(living_attempts())
+
+    orders = [read_record(path) or {} for path in folder.orders.iterdir()]
+    assert [order["reason"] for order in orders] == ["preempt", "preempt"]
+
+
+def test_f50_an_order_that_cannot_be_written_does_not_stop_the_agent(make_attempt, caplog):
+    attempt = make_attempt(state=JobState.STOPPING)
+    folder = make_folder(attempt)
+    folder.orders.rmdir()
+    folder.orders.write_text("in the way")
+
+    Sweeper().order_stops(living_attempts())
+
+    assert "could not be written, trying again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("act", "state"), [(lifecycle.cancel, JobState.CANCELLED), (lifecycle.preempt, JobState.QUEUED)]
+)
+def test_an_attempt_stopped_before_anybody_launched_it_ends_without_a_launch(make_attempt, act, state):
+    attempt = make_attempt()
+    act(attempt.job, by="root")
+
+    Sweeper().order_stops(living_attempts())
+
+    assert Job.objects.get().state == state
+    check_invariants()
+
+
+@pytest.fixture
+def placed(make_attempt, make_job, store_script) -> Callable[[], Any]:
+    """An attempt that waits for its launch; its script leaves a mark for each run."""
+    text = b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n"
+    return lambda: make_attempt(make_job(bundle=store_script(text)))
+
+
+def wait_for_run(home: Any, attempt: Attempt) -> str:
+    folder = home.job(attempt.job_id)
+    wait_until(folder.attempt(attempt.number).exit.exists)
+    return str((folder.output / "runs").read_text())
+
+
+def test_f03_f33_a_launch_whose_wake_up_was_lost_is_carried_out_by_the_agent(placed, home):
+    attempt = placed()
+    sweeper = Sweeper()
+    sweeper.run_errands(timezone.now() + timedelta(seconds=3))
+    assert Outbox.objects.get(errand=Errand.LAUNCH).deliveries == 1, "sent again first"
+    assert Attempt.objects.get().state == AttemptState.CREATED
+
+    sweeper.run_errands(timezone.now() + timedelta(seconds=6))
+    sweeper.run_errands(timezone.now() + timedelta(seconds=7))
+
+    assert wait_for_run(home, attempt) == "x"
+    for thread in sweeper.launches.values():
+        thread.join()
+
+
+def test_f38_a_wake_up_that_comes_five_times_at_once_launches_once(placed, home):
+    attempt = placed()
+
+    assert race(*[lambda _: tasks.launch(str(attempt.job_id), 1)] * 5) == []
+
+    assert wait_for_run(home, attempt) == "x"
+
+
+def test_f39_a_wake_up_of_an_old_attempt_finds_nothing(make_attempt):
+    old = make_attempt()
+    device = old.leases.get().device
+    lifecycle.end(old, Ending(ExitKind.INFRA, "No.", timezone.now()))
+    job = Job.objects.get()
+    lifecycle.start(job, [(device, None)], nonce="n", reason="Starts.", now=timezone.now())
+
+    tasks.launch(str(job.pk), 1)
+
+    assert Attempt.objects.get(number=2).state == AttemptState.CREATED
+
+
+def test_f40_a_launch_that_takes_down_whoever_touches_it_is_given_up(make_attempt):
+    make_attempt()
+    Outbox.objects.filter(errand=Errand.LAUNCH).update(deliveries=3)
+
+    Sweeper().run_errands(timezone.now() + timedelta(seconds=6))
+
+    job = Job.objects.get()
+    assert (job.state, job.exit_kind) == (JobState.FAILED, ExitKind.INFRA)
+    assert job.reason == "Launching failed 3 times without an answer."
+    check_invariants()
+
+
+def test_many_errands_for_the_scheduler_need_one_pass(make_job, django_assert_max_num_queries):
+    for _ in range(50):
+        lifecycle.queue_errand(make_job(state=JobState.HELD), Errand.SCHEDULE)
+
+    with django_assert_max_num_queries(22):
+        Sweeper().run_errands(timezone.now() + timedelta(seconds=6))
+
+    assert not Outbox.objects.open().exists()
+
+
+def test_a_sweep_that_fails_does_not_keep_the_others(make_job, monkeypatch, caplog):
+    job = make_job(state=JobState.BACKOFF, next_try_at=timezone.now())
+    sweeper = Sweeper()
+    monkeypatch.setattr(sweeper, "stop_over_limit", _broken)
+    monkeypatch.setattr(sweeper, "clean", _broken)
+
+    sweeper.sweep(timezone.now())
+
+    assert Job.objects.get(pk=job.pk).state == JobState.QUEUED
+    assert caplog.text.count("A sweep failed: _broken") == 2
+
+
+def _broken(_now: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_f04_what_an_upload_left_is_removed_after_an_hour(home, ada):
+    old, new = home.uploads / "old", home.uploads / "new"
+    for path in (old, new):
+        path.write_text("half")
+    os.utime(old, (time.time() - 3700,) * 2)
+    IdempotencyKey.objects.create(
+        user=ada, endpoint="jobs", key="k", fingerprint="", status=201, answer={}, created_at=timezone.now()
+    )
+
+    clean(timezone.now())
+    assert (old.exists(), new.exists(), IdempotencyKey.objects.count()) == (False, True, 1)
+
+    clean(timezone.now() + timedelta(hours=25))
+    assert IdempotencyKey.objects.count() == 0
+
+
+def test_f50_a_checkpoint_that_found_no_room_is_taken_once_there_is_some(make_attempt, home):
+    attempt = make_attempt(state=JobState.RUNNING)
+    folder = home.job(attempt.job_id)
+    with living(attempt):
+        folder.checkpoints.mkdir(parents=True)
+        with zipfile.ZipFile(folder.checkpoints / "state.pt", "w") as file:
+            file.writestr("step", "1")
+        folder.generations.write_text("in the way, as a full disk is")
+        keeper = CheckpointKeeper(attempt)
+        failed = keeper._try(partial(keeper._look, writer_alive=None))
+        folder.generations.unlink()
+        taken = keeper._try(partial(keeper._look, writer_alive=None))
+
+    assert (failed, taken) == (False, True)
+    assert Checkpoint.objects.filter(job=attempt.job).count() == 1
+
+
+def test_f61_what_was_due_before_the_clock_went_back_is_done_all_the_same(make_attempt, make_job, home):
+    """Else a lost launch, or a job in backoff, would wait until the clock has caught up."""
+    attempt = make_attempt()
+    waiting = make_job(state=JobState.BACKOFF, next_try_at=timezone.now() + timedelta(seconds=5))
+    an_hour_ago = timezone.now() - timedelta(hours=1)
+
+    sweeper = Sweeper()
+    sweeper.end_waits(an_hour_ago)
+    sweeper.run_errands(an_hour_ago)
+    for thread in sweeper.launches.values():
+        thread.join()
+
+    assert Job.objects.get(pk=waiting.pk).state == JobState.QUEUED
+    assert Attempt.objects.get(pk=attempt.pk).state != AttemptState.CREATED
+
+
+def test_f67_a_day_without_power_is_not_charged_to_the_job(make_attempt, home):
+    attempt = make_attempt(state=JobState.RUNNING)
+    write_identity(attempt, boot="of yesterday")
+    folder = home.job(attempt.job_id).attempt(attempt.number)
+    folder.heartbeat.write_bytes(b"1")
+    for path, ago_s in ((folder.supervisor, 86_460), (folder.heartbeat, 86_400)):
+        os.utime(path, (time.time() - ago_s, time.time() - ago_s))
+
+    job = check_until(AttemptWatch(attempt), lambda job: job.state != JobState.RUNNING)
+
+    assert 59 < job.seconds_run < 61

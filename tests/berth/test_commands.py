@@ -1,0 +1,475 @@
+"""The command as people type it, against a real server."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from tests.berth.conftest import BERTH, environment_for
+from tests.system.server import REPOSITORY, free_port
+
+pytestmark = pytest.mark.slow  # the server's start, and each command is a process
+
+SCRIPT = "print('step 1 loss 0.5')\n"
+COMMANDS = [
+    "run",
+    "plan",
+    "again",
+    "ps",
+    "top",
+    "watch",
+    "why",
+    "logs",
+    "cancel",
+    "hold",
+    "release",
+    "move",
+    "resume",
+    "compare",
+    "pull",
+    "data",
+    "gpu",
+    "usage",
+    "drain",
+    "calendar",
+    "login",
+]
+
+
+def test_alone_it_prints_the_wall_and_the_queue(cli):
+    shown = cli()
+
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("2 of 4 devices free   1 running   ")
+    assert re.search(r"simulated GPU 0 .* tiny-gpt \w{8} \(ada, rank 0\)", shown.stdout)
+    assert "Waits for 3 devices; 2 are free." in shown.stdout
+
+
+def test_usage_tells_who_had_the_devices_and_where_the_time_went(cli):
+    shown = cli("usage").stdout
+
+    assert re.search(r"^who +GPU-hours +lost +idle +wasted +jobs +mean wait *$", shown, re.MULTILINE)
+    assert re.search(r"^ada +\d", shown, re.MULTILINE)
+    assert "device hours: " in shown
+
+
+def test_ps_lists_the_newest_jobs_of_the_caller(cli, web):
+    shown = cli("ps").stdout
+
+    assert [name for name in ("vit-s", "tiny-gpt", "ner", "eval") if name in shown] == [
+        "vit-s",
+        "tiny-gpt",
+        "ner",
+        "eval",
+    ]
+    assert "many" not in shown
+    assert re.search(r"running +tiny-gpt +0,1 +72% step 720/1,000 +loss 2.31 ", shown)
+    assert web.jobs["running"][-8:] in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("ps",),
+        ("top", "--once"),
+        ("why",),
+        ("plan", "-g", "2"),
+        ("data",),
+        ("data", "list"),
+        ("gpu", "0"),
+        ("logs", "--error"),
+        ("compare", "-2"),
+    ],
+)
+def test_every_look_can_be_json(cli, words):
+    shown = cli(*words, "--json")
+
+    assert shown.returncode == 0, shown.stderr
+    json.loads(shown.stdout)
+
+
+def test_json_and_filters_agree_with_rest(cli, web):
+    jobs = json.loads(cli("ps", "--state", "failed,succeeded", "--json").stdout)
+
+    assert {job["id"] for job in jobs} == {web.jobs["failed"], web.jobs["ended"]}
+
+
+def test_an_operator_acts_on_own_jobs_without_a_name_not_on_others(cli):
+    refused = cli("cancel", who="root")
+
+    assert (refused.returncode, refused.stderr) == (2, "berth: You have no job to cancel.\n")
+
+
+def test_why_tells_the_sentence_of_the_oldest_waiting_job(cli):
+    shown = cli("why").stdout
+
+    assert shown.startswith("vit-s ")
+    assert "Waits for 3 devices; 2 are free." in shown
+    assert "1 job ahead of it." in shown
+
+
+def test_a_plan_says_where_a_job_would_run_and_submits_nothing(cli):
+    before = [job["id"] for job in json.loads(cli("ps", "--json").stdout)]
+
+    small, large = cli("plan", "-g", "1").stdout, cli("plan", "-g", "4", "--json").stdout
+    refused = cli("plan", "-g", "5")
+
+    assert small.startswith(("It would start at once in pool default.", "Waits for 1 simulated GPU;"))
+    assert json.loads(large)["ahead"] >= 2
+    assert (refused.returncode, "has 4 devices; 5 were asked for" in refused.stderr) == (2, True)
+    assert [job["id"] for job in json.loads(cli("ps", "--json").stdout)] == before
+
+
+def test_logs_are_byte_for_byte_in_a_pipe(cli):
+    shown = cli("logs", "tiny-gpt").stdout
+
+    assert shown.count("\n") == 40_000
+    assert shown.endswith("line 40000\n")
+
+
+def test_the_last_lines_of_a_log_are_found_from_its_end(cli):
+    assert cli("logs", "tiny-gpt", "-n", "3").stdout == "line 39998\nline 39999\nline 40000\n"
+    assert cli("logs", "tiny-gpt", "-n", "20000").stdout.count("\n") == 20_000
+
+
+def test_the_error_of_the_newest_failed_job_needs_no_name(cli):
+    shown = cli("logs", "--error").stdout
+
+    assert re.match(
+        r"ner \w{8}, attempt 1, rank 0: KeyError: 'lr' on rank 0.\n\nTraceback\nKeyError: 'lr'\n", shown
+    )
+
+
+def test_a_job_is_named_by_its_id_a_part_of_it_or_its_name(cli, web):
+    job_id = web.jobs["ended"]
+
+    for name in (job_id, job_id[-8:], job_id[-3:], "eval"):
+        shown = cli("watch", name)
+        assert (shown.returncode, shown.stderr) == (0, f"eval {job_id[-8:]} succeeded after 2 h.\n")
+
+
+def test_a_name_of_several_jobs_means_the_newest_to_look_at_and_none_to_stop(cli):
+    jobs = [json.loads(cli("run", "-", "--name", "twin", "--json", stdin=SCRIPT).stdout) for _ in range(2)]
+
+    refused = cli("cancel", "twin")
+
+    assert cli("why", "twin").stdout.startswith(f"twin {jobs[1]['short_id']} ")
+    assert (refused.returncode, "Several jobs match 'twin'" in refused.stderr) == (2, True)
+    assert cli("cancel", jobs[0]["short_id"][-6:]).returncode == 0
+    assert cli("cancel", "twin").stdout == f"twin {jobs[1]['short_id']} cancelled.\n"
+
+
+def test_run_submits_with_the_scripts_own_arguments(cli, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    words = "run train.py -g2 --env A=b -t 2h --hang-timeout 30m --tag x --json -- --lr 3e-4 -v"
+    done = cli(*words.split())
+    job = json.loads(done.stdout)
+
+    assert (job["args"], job["gpus"], job["time_limit_s"]) == (["--lr", "3e-4", "-v"], 2, 7200)
+    assert (job["env"], job["tags"], job["state"]) == ({"A": "b"}, ["x"], "queued")
+    assert job["hang_timeout_s"] == 1800
+    assert cli("cancel", job["id"]).stdout == f"train {job['short_id']} cancelled.\n"
+
+
+def test_run_reads_a_script_from_standard_input(cli):
+    job = json.loads(cli("run", "-", "--name", "piped", "--json", stdin=SCRIPT).stdout)
+
+    assert job["name"] == "piped"
+    cli("cancel", job["id"])
+
+
+def test_again_replaces_an_argument_and_keeps_the_rest(cli, web):
+    job = json.loads(cli("again", web.jobs["failed"], "--json", "--", "--lr", "5e-4").stdout)
+
+    assert job["args"] == ["--lr", "5e-4", "--amp"]
+    assert job["parent"] == web.jobs["failed"]
+    cli("cancel", job["id"])
+
+
+def test_hold_and_release(cli):
+    assert re.fullmatch(r"vit-s \w{8} held.\n", cli("hold").stdout)
+    assert re.fullmatch(r"vit-s \w{8} queued.\n", cli("release").stdout)
+
+
+def test_a_job_in_the_wrong_state_is_named_with_it_not_denied(cli):
+    refused = cli("hold", "eval")
+
+    assert refused.returncode == 2
+    assert refused.stderr == "berth: The job is succeeded; only a queued job can be held.\n"
+
+
+def test_move_orders_ones_own_waiting_jobs(cli, web):
+    job = json.loads(cli("again", web.jobs["failed"], "--json").stdout)["id"]
+    try:
+        shown = cli("move", job, "--before", "vit-s").stdout
+        assert re.fullmatch(r"\S+ \w{8} comes before vit-s \w{8} now.\n", shown)
+        refused = cli("move", job)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.endswith("Say where to: --before JOB or --behind JOB.\n")
+    finally:
+        cli("cancel", job)
+
+
+def test_cancel_asks_which_and_does_nothing_without_an_answer(cli):
+    """On a terminal; where nobody can be asked, it says what to do."""
+    refused = cli("cancel")
+
+    assert refused.returncode == 2
+    assert "tiny-gpt" in refused.stderr
+    assert refused.stderr.endswith("berth: You have 2 such jobs; name the one to cancel.\n")
+
+
+def test_compare_shows_what_differs(cli, web):
+    shown = cli("compare", "tiny-gpt", web.jobs["failed"]).stdout
+
+    assert re.search(r"lr +3e-4 +1e-3", shown)
+    assert re.search(r"amp +yes", shown)
+    assert "entrypoint" not in shown
+    assert "entrypoint" in cli("compare", "tiny-gpt", "eval", "--all").stdout
+
+
+def test_pull_fetches_files_once_and_overwrites_nothing(cli, tmp_path, web):
+    first = cli("pull", "eval")
+    folder = tmp_path / f"eval-{web.jobs['ended'][-8:]}"
+    (folder / "result.json").write_text("mine")
+    refused = cli("pull", "eval")
+
+    assert first.returncode == 0
+    assert (folder / "plots" / "a b.txt").read_text() == "a plot\n"
+    assert refused.returncode == 2
+    assert "is here already and differs; use --force" in refused.stderr
+    assert (folder / "result.json").read_text() == "mine"
+    assert cli("pull", "eval", "*.json", "--force").returncode == 0
+    assert "accuracy" in (folder / "result.json").read_text()
+
+
+def test_datasets_are_added_and_listed(cli):
+    added = cli("data", "add", "moby", "moby_dick.txt", "--root", "examples")
+
+    assert added.stdout.startswith("moby@1 is registered (")
+    absolute = cli("data", "add", "moby-2", str(REPOSITORY / "examples/data/moby_dick.txt"), "--json")
+    assert (json.loads(absolute.stdout)["root"], json.loads(absolute.stdout)["owner"]) == ("examples", "ada")
+    assert re.search(r"moby@1 .* ada .* examples:moby_dick.txt", cli("data").stdout)
+    refused = cli("data", "add", "moby", "nothing", "--root", "nowhere")
+    assert refused.stderr.startswith("berth: There is no dataset root 'nowhere'; known: examples.")
+
+
+def test_a_device_is_drained_and_given_back_by_operators_only(cli):
+    drained = cli("drain", "0", who="root")
+
+    assert re.fullmatch(
+        r"simulated GPU 0 drains: tiny-gpt \w{8} \(ada\) goes on; nothing new starts there. Undo: berth drain 0 --undo\n",
+        drained.stdout,
+    )
+    assert "draining" in cli("gpu", "0").stdout
+    assert "jobs may start on it" in cli("drain", "0", "--undo", who="root").stdout
+    refused = cli("drain", "0")
+    assert (refused.returncode, "operators" in refused.stderr) == (2, True)
+    assert "There is no device '9'; there are 0, 1, 2, 3." in cli("gpu", "9").stderr
+
+
+def test_a_login_is_checked_kept_and_forgotten(cli, web, plain):
+    nobody = {"BERTH_TOKEN": "", "BERTH_URL": ""}
+
+    wrong = cli("login", web.url, stdin="berth_wrong\n", env=nobody)
+    done = cli("login", web.url, "--token", "-", stdin=f"{web.tokens['ada']}\n", env=nobody)
+
+    assert (wrong.returncode, done.returncode) == (2, 0)
+    assert f"Logged in at {web.url} as ada; the token has the scope write." in done.stdout
+    assert web.tokens["ada"] not in done.stdout + done.stderr
+    assert "tiny-gpt" in cli("ps", env=nobody).stdout
+    cli("logout", env=nobody)
+    assert not (plain / "berth" / "login.json").exists()
+
+
+def test_without_a_token_it_says_how_to_get_one(cli, web):
+    refused = cli("ps", env={"BERTH_TOKEN": ""})
+    old = cli("ps", env={"BERTH_TOKEN": "berth_0000000000_" + 43 * "x"})
+
+    advice = f"Make {{}} at {web.url}/account, then run: berth login\n"
+    assert refused.stderr == f"berth: You are not logged in at {web.url}. {advice.format('a token')}"
+    assert old.stderr.endswith(f"unknown, expired or revoked. {advice.format('another')}")
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("words", [(), ("ps",), ("run", "-"), ("logs", "-f"), ("watch",)])
+def test_f01_a_server_that_is_not_there_is_one_sentence(cli, words):
+    refused = cli(*words, env={"BERTH_URL": f"http://127.0.0.1:{free_port()}"}, stdin=SCRIPT)
+
+    assert refused.returncode == 2
+    assert re.match(r"berth: Nothing answers at http://127.0.0.1:\d+ ", refused.stderr)
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_refusal_can_be_json_too(cli):
+    refused = cli("run", "-", "-g", "9", "--json", stdin=SCRIPT)
+
+    problem = json.loads(refused.stderr)
+    assert (problem["status"], problem["code"], list(problem["fields"])) == (422, "impossible", ["gpus"])
+    assert refused.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("run", "nothing.py"), "There is no file 'nothing.py' here"),
+        (("run", "-e", "CODE=3", "train.py"), "for a variable: --env CODE=3"),
+        (("run", "-", "-t", "soon"), "'soon' is not a duration"),
+        (("run", "-", "--env", "A"), "'A' is not of the form NAME=VALUE"),
+        (("compare", "tiny-gpt"), "Two jobs or more can be compared"),
+        (("compare", "-x"), "There is no option -x"),
+        (("ps", "--", "x"), "take arguments after --"),
+        (("ps", "--state", "gone"), "There is no state 'gone'"),
+        (("logs", "nothing-of-this-name"), "`berth ps` lists yours"),
+        (("logs", "--error", "eval"), "has no failed attempt; its state is succeeded"),
+        (("pull", "ner"), "has written no files"),
+        (("pull", "ner", "-c", "latest"), "has no checkpoints"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(cli, words, sentence):
+    refused = cli(*words, stdin=SCRIPT)
+
+    assert refused.returncode == 2
+    assert sentence in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_t29_a_name_cannot_steer_the_terminal(cli, web):
+    shown = cli("ps", "-q", "evil", who="bob").stdout
+
+    assert "evil" in shown
+    assert "\x1b" not in shown
+    assert "owned" not in shown
+
+
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colour_is_for_terminals_and_not_with_no_color(web, plain, tmp_path, variables, coloured):
+    status, shown = on_a_terminal(["ps"], environment_for(web.url, web.tokens["ada"]) | variables)
+
+    assert status == 0
+    assert "tiny-gpt" in shown
+    assert ("\x1b[32m" in shown) is coloured
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_narrow_terminal_shows_whole_ids_states_and_holders(web, plain, tmp_path, columns):
+    _, shown = on_a_terminal([], environment_for(web.url, web.tokens["ada"]), columns=columns)
+
+    plain_text = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert re.search(rf"^{web.jobs['running'][-8:]} +▶ running +tiny-gpt", plain_text, re.MULTILINE)
+    assert re.search(r"tiny-gpt \w{8} \(ada, rank 0\)", plain_text)
+    assert [line for line in plain_text.splitlines() if len(line) > columns] == []
+
+
+def test_the_shell_completes_jobs_by_their_short_id(cli, web):
+    short = web.jobs["ended"][-8:]
+
+    shown = cli(
+        env={"_BERTH_COMPLETE": "complete_bash", "COMP_WORDS": f"berth logs {short[:3]}", "COMP_CWORD": "2"}
+    )
+
+    assert short in shown.stdout
+
+
+def test_help_names_every_command_and_loads_no_network_code(web, plain, tmp_path):
+    code = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules))); from berth.cli import main; sys.argv = ['berth', '--help']; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment_for(web.url, ""),
+    ).stdout
+
+    assert [name for name in COMMANDS if f" {name} " not in shown] == []
+    heavy = {
+        "httpx",
+        "django",
+        "torch",
+        "pydantic",
+        "numpy",
+        "berth.client",
+        "markdown_it",
+        "pygments",
+    }
+    assert not [name for name in heavy if f"'{name}'" in shown]
+
+
+def test_ps_loads_neither_django_nor_what_checks_models(web, plain, tmp_path):
+    code = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules))); from berth.cli import main; sys.argv = ['berth', 'ps']; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment_for(web.url, web.tokens["ada"]),
+    ).stdout
+
+    assert "'httpx'" in shown
+    heavy = {
+        "django",
+        "torch",
+        "pydantic",
+        "numpy",
+        "psutil",
+        "rich.live",
+        "pygments",
+        "asyncio",
+        "markdown_it",
+    }
+    assert not [name for name in heavy if f"'{name}'" in shown]
+
+
+def on_a_terminal(words, environment, columns=80):
+    """Run the command on a pseudo-terminal; returns its status and everything it wrote there."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    environment = {name: value for name, value in environment.items() if name not in {"COLUMNS", "LINES"}}
+    with subprocess.Popen(
+        [*BERTH, *words], env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as child:
+        os.close(theirs)
+        shown = b""
+        with os.fdopen(ours, "rb", buffering=0) as screen:
+            try:
+                while piece := screen.read(65536):
+                    shown += piece
+            except OSError:  # the other end is closed
+                pass
+    return child.returncode, shown.decode(errors="replace")
+
+
+def test_operators_reserve_devices_and_everybody_sees_it(cli):
+    words = ["calendar", "add", "course", "-d", "1", "--for", "ada", "--from", "20h", "--until", "21h"]
+    assert cli(*words).returncode == 2
+    made = cli(*words, who="root")
+    assert made.returncode == 0, made.stderr
+    entry = re.search(r"Entered course as (\d+)", made.stdout)
+    assert entry
+
+    assert re.search(rf"^{entry[1]} +course +default +1 +ada +20", cli("calendar").stdout, re.MULTILINE)
+    assert json.loads(cli("calendar", "--json").stdout)[0]["people"] == ["ada"]
+    assert "for whom" in cli("calendar", "add", "x", "-d", "1", "--from", "1h", who="root").stderr
+    assert cli("calendar", "remove", entry[1], who="root").returncode == 0
+    assert "Nothing is reserved." in cli("calendar").stderr
+
+
+def test_jobs_are_put_off_chained_and_submitted_as_arrays(cli, tmp_path):
+    (tmp_path / "sweep.py").write_text(SCRIPT)
+
+    shown = cli("run", "sweep.py", "--array", "0-2%1", "--at", "23h", "--name", "sweep", "--json")
+    job = json.loads(shown.stdout)
+    assert (job["name"], job["array"]["count"], job["array"]["at_most"]) == ("sweep[0]", 3, 1)
+    after = json.loads(cli("run", "sweep.py", "--after-any", job["short_id"], "--json").stdout)
+    assert after["depends_on"] == [{"job": job["id"], "when": "any"}]
+    assert cli("cancel", job["short_id"], "--array").returncode == 0
+    left = json.loads(cli("ps", "-n", "20", "--json").stdout)
+    assert {each["state"] for each in left if each["id"] in job["array"]["jobs"]} == {"cancelled"}
+    cli("cancel", after["short_id"])

@@ -1,0 +1,549 @@
+"""From a placed attempt to a running supervisor."""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from orchestrator.jobs import datasets, lifecycle
+from orchestrator.jobs.launch import launcher
+from orchestrator.jobs.launch import record as launch_record
+from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobArray, JobState, Network
+from orchestrator.people import secrets
+from orchestrator.spec.job_spec import GIB
+from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.collector import Collector
+from orchestrator.store.layout import Home, JobFolder
+from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.spawn import SpawnFailed, spawn
+from tests.jobs.invariants import check_invariants
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def placed(make_attempt, make_job, store_script) -> Callable[..., Attempt]:
+    """An attempt that waits for its launch; keywords as those of ``make_job``."""
+
+    def make(text: bytes = b"print('hello')\n", devices: Any = (), **fields: Any) -> Any:
+        return make_attempt(make_job(bundle=store_script(text), **fields), devices=devices)
+
+    return make
+
+
+def prepare(attempt: Attempt) -> dict[str, Any]:
+    """Everything but the start; the launch record."""
+    launcher.prepare(Job.objects.select_related("pool").get(pk=attempt.job_id), attempt)
+    return read_record(launcher.folder_of(attempt).launch) or {}
+
+
+def again(attempt: Attempt) -> Attempt:
+    """The next attempt of the same job on the same device."""
+    device = attempt.leases.get().device
+    lifecycle.end(attempt, lifecycle.Ending(kind=ExitKind.PREEMPTED, detail="", at=attempt.created_at))
+    job = Job.objects.get(pk=attempt.job_id)
+    return lifecycle.start(job, [(device, None)], nonce="n", reason="Starts.", now=attempt.created_at)
+
+
+def wait_for_exit(home: Home, attempt: Attempt) -> Any:
+    path = home.job(attempt.job_id).attempt(attempt.number).exit
+    wait_until(path.exists)
+    return json.loads(path.read_text())
+
+
+def write_zip(path: Path, text: str) -> Path:
+    """What ``torch.save`` writes is a zip."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", text * 1000)
+    return path
+
+
+def capture(folder: JobFolder, path: Path, step: int) -> Path:
+    generation = GenerationStore(folder).capture([path], 1, step, lambda: True, settle_s=0)
+    assert generation is not None
+    return generation.folder
+
+
+def remarks(attempt: Attempt) -> list[str]:
+    return list(
+        Job.objects.get(pk=attempt.job_id).events.filter(actor="launcher").values_list("reason", flat=True)
+    )
+
+
+def test_the_record_says_what_to_run_and_where(placed, home):
+    attempt = placed(
+        spec={"args": ["--out", "{output_dir}", "{checkpoint}"], "env": {"A": "1"}, "memory_gib": 2}
+    )
+
+    record = prepare(attempt)
+
+    folder = home.job(attempt.job_id)
+    assert (record["number"], record["nonce"], record["ranks"]) == (1, attempt.nonce, 1)
+    assert (record["script"], record["python"]) == ("train.py", sys.executable)
+    assert record["args"] == ["--out", str(folder.output), "{checkpoint}"]
+    assert record["env"] == {
+        "A": "1",
+        "BERTH_CHECKPOINT_DIR": str(folder.checkpoints),
+        "BERTH_OUTPUT_DIR": str(folder.output),
+        "BERTH_METRICS_FILE": str(folder.attempt(1).metrics),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    assert record["limits"]["memory_bytes"] == 2 * GIB
+    assert record["sandbox"]["network"] == "host"
+    assert (folder.work / "train.py").read_bytes() == b"print('hello')\n"
+
+
+def test_a_member_of_an_array_learns_its_index(placed):
+    array = JobArray.objects.create(count=5, created_at=timezone.now())
+    attempt = placed(spec={"args": ["--seed", "{array_index}"]}, array=array, array_index=4)
+
+    record = prepare(attempt)
+
+    assert record["env"]["BERTH_ARRAY_INDEX"] == "4"
+    assert record["args"] == ["--seed", "4"]
+
+
+def test_a_job_on_gpus_sees_its_own_and_no_more_of_them_than_it_claimed(make_device, placed, make_pool):
+    pool = make_pool(network=Network.NONE)
+    gpu = make_device(0, id="GPU-a", kind="gpu", memory_gib=80, nodes=["/dev/nvidia0"], pool=pool)
+    attempt = placed(devices=[gpu])
+    attempt.leases.update(memory_bytes=20 * GIB)
+
+    record = prepare(attempt)
+
+    assert record["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert record["device_nodes"] == ["/dev/nvidia0"]
+    assert record["gpu_memory_fraction"] == 19.5 / 80  # the CUDA context has its part of the claim
+    assert record["sandbox"]["network"] == "none"
+
+
+def test_a_model_job_is_told_its_steps_and_its_own_options_win(placed):
+    options = ["--epochs", "3"]
+    told = prepare(placed(spec={"kind": "model", "total_steps": 20, "args": options}))["args"]
+    untold = prepare(placed(spec={"kind": "model", "args": options}))["args"]
+
+    assert told == ["train.py", "--epochs", "20", "--max-steps", "20", "--epochs", "3"]
+    assert untold == ["train.py", "--epochs", "3"]
+
+
+def test_a_script_job_gets_only_its_own_arguments(placed):
+    assert prepare(placed(spec={"total_steps": 20, "args": ["--lr", "1"]}))["args"] == ["--lr", "1"]
+
+
+@pytest.mark.parametrize(("claim_gib", "left_gib"), [(20, 19.5), (2, 1.5), (1, 0.75)])
+def test_of_a_small_claim_at_most_a_quarter_is_for_the_cuda_context(claim_gib, left_gib):
+    assert launch_record.allocator_bytes(claim_gib * GIB) == left_gib * GIB
+
+
+def test_a_whole_device_has_no_limit_of_memory(placed):
+    assert prepare(placed())["gpu_memory_fraction"] is None
+
+
+@pytest.fixture
+def numbers(home: Home, ada) -> Path:
+    file = home.root / "data" / "a.txt"
+    file.parent.mkdir(parents=True)
+    file.write_text("1 2 3")
+    DatasetRoot.objects.create(name="data", path=str(file.parent))
+    datasets.register(ada, name="my-numbers", version="1", root="data", path="a.txt")
+    return file
+
+
+def test_datasets_reach_arguments_environment_and_sandbox(placed, numbers):
+    record = prepare(placed(spec={"datasets": ["my-numbers@1"], "args": ["{dataset:my-numbers}"]}))
+
+    assert record["args"] == [str(numbers)]
+    assert record["env"]["BERTH_DATASET_MY_NUMBERS"] == str(numbers)
+    assert record["read_only"] == [str(numbers)]
+
+
+def test_a_dataset_that_is_gone_fails_the_job_with_its_name(placed, numbers):
+    attempt = placed(spec={"datasets": ["my-numbers@1"]})
+    numbers.unlink()
+
+    launcher.start(attempt)
+
+    job = Job.objects.get()
+    assert job.state == JobState.FAILED
+    assert job.reason == "Could not start: The dataset my-numbers@1 is not there: root data, path a.txt."
+    check_invariants()
+
+
+def test_b36_a_dataset_that_became_a_link_out_of_its_root_is_not_opened(placed, numbers):
+    attempt = placed(spec={"datasets": ["my-numbers@1"]})
+    numbers.unlink()
+    numbers.symlink_to("/etc/passwd")
+
+    launcher.start(attempt)
+
+    assert "leads out of its root" in Job.objects.get().reason
+
+
+def test_an_interpreter_that_is_gone_fails_the_job(placed, make_pool):
+    make_pool(pythons={"old": "/nowhere/python"})
+
+    launcher.start(placed(spec={"python": "old"}))
+
+    assert "interpreter 'old' is not there any more" in Job.objects.get().reason
+
+
+def test_f58_a_folder_that_cannot_be_made_is_tried_again_and_then_told(placed, home):
+    attempt = placed()
+    folder = home.job(attempt.job_id)
+    folder.root.mkdir(parents=True)
+    folder.checkpoints.write_text("in the way")
+
+    launcher.start(attempt)
+
+    job = Job.objects.get()
+    assert (job.state, job.launch_failures) == (JobState.QUEUED, 1)
+    assert job.reason.startswith("Could not prepare the job's folder:")
+
+
+def test_f53_a_launch_that_finds_no_room_is_tried_until_there_is_some(placed):
+    attempt = placed()
+    device = attempt.leases.get().device
+    waits_s = []
+    for _ in range(6):  # twice what a job has for launches that fail otherwise
+        full = lifecycle.Ending(
+            kind=ExitKind.INFRA, detail="No space left on device.", at=attempt.created_at, no_room=True
+        )
+        job = lifecycle.end(attempt, full)
+        assert job.state == JobState.BACKOFF, job.reason
+        assert "until there is room" in job.reason
+        waits_s.append((job.next_try_at - attempt.created_at).total_seconds())
+        lifecycle.back_to_queue(job, now=attempt.created_at)
+        attempt = lifecycle.start(
+            Job.objects.get(pk=job.pk), [(device, None)], nonce="n", reason="Starts.", now=attempt.created_at
+        )
+
+    launcher.start(attempt)
+
+    assert waits_s == sorted(waits_s)
+    assert waits_s[0] < 10 < 60 < waits_s[-1]
+    assert Job.objects.get().state == JobState.RUNNING
+
+
+def test_a_job_stopped_before_its_launch_never_runs(placed, home):
+    attempt = placed()
+    lifecycle.preempt(attempt.job, by="root")
+
+    launcher.start(attempt)
+
+    assert Job.objects.get().state == JobState.QUEUED
+    assert not home.job(attempt.job_id).attempt(1).launch.exists()
+
+
+def test_a_script_runs_and_its_job_is_running(placed, home):
+    attempt = placed(b"import os; print('rank', os.environ['RANK'])\n")
+
+    launcher.start(attempt)
+
+    assert Job.objects.get().state in {JobState.RUNNING}
+    assert wait_for_exit(home, attempt)["kind"] == "ok"
+    assert home.job(attempt.job_id).attempt(1).log(0).read_text() == "rank 0\n"
+
+
+def test_f08_a_launch_that_comes_again_starts_nothing(placed, home):
+    attempt = placed(b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n")
+    copies = [Attempt.objects.get(pk=attempt.pk) for _ in range(3)]
+    for each in copies:
+        launcher.start(each)
+    wait_for_exit(home, attempt)
+
+    # Even straight at the folder, as a worker would that died before it could say so.
+    spawn(home.job(attempt.job_id).attempt(1), python=sys.executable, secrets={})
+
+    assert (home.job(attempt.job_id).output / "runs").read_text() == "x"
+
+
+def test_a_launch_at_work_is_seen_and_ends_with_its_process(placed, home):
+    attempt = placed()
+    assert not launcher.is_preparing(attempt)
+
+    with launcher.preparing(launcher.folder_of(attempt)):
+        assert launcher.is_preparing(attempt)
+
+    assert not launcher.is_preparing(attempt)
+
+
+def test_a_supervisor_that_comes_after_its_attempt_was_given_up_leaves(placed, home):
+    attempt = placed(b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n")
+    prepare(attempt)
+    folder = launcher.folder_of(attempt)
+
+    assert launcher.forestall(attempt, "Too late.")
+
+    with suppress(SpawnFailed):  # it may also say so
+        spawn(folder, python=sys.executable, secrets={})
+    assert not folder.supervisor.exists()
+    assert (read_record(folder.exit) or {})["detail"] == "Too late."
+
+
+def test_a_living_supervisor_cannot_be_forestalled(placed):
+    attempt = placed()
+    prepare(attempt)
+    folder = launcher.folder_of(attempt)
+    with folder.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        assert not launcher.forestall(attempt, "Too late.")
+
+    assert not folder.exit.exists()
+
+
+# --- checkpoints
+
+
+def test_the_newest_checkpoint_is_put_back_and_named(placed, home):
+    attempt = placed(spec={"args": ["--lr", "1"], "resume_args": ["--resume", "{checkpoint}"]})
+    assert prepare(attempt)["args"] == ["--lr", "1"]
+    folder = home.job(attempt.job_id)
+    path = write_zip(folder.checkpoints / "last.pt", "ten")
+    whole = path.read_bytes()
+    capture(folder, path, 10)
+    path.write_bytes(whole[:100])  # killed while it saved again
+
+    second = again(attempt)
+    record = prepare(second)
+
+    assert path.read_bytes() == whole
+    assert record["args"] == ["--lr", "1", "--resume", str(path)]
+    assert record["env"]["BERTH_RESUME_FROM"] == str(path)
+    second.refresh_from_db()
+    assert (second.resumed_from_step, second.resumed_from) == (10, "generation 1")
+
+
+def test_f54_a_checkpoint_that_does_not_verify_is_passed_over_and_said(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    capture(folder, write_zip(folder.checkpoints / "last.pt", "ten"), 10)
+    bad = capture(folder, write_zip(folder.checkpoints / "last.pt", "twenty"), 20)
+    kept = next(file for file in bad.iterdir() if file.name != "manifest.json")
+    kept.chmod(0o600)
+    os.truncate(kept, 50)
+
+    second = again(attempt)
+    prepare(second)
+
+    second.refresh_from_db()
+    assert second.resumed_from_step == 10
+    assert len(remarks(second)) == 1
+    assert remarks(second)[0].startswith("Fell back from step 20 to step 10: ")
+
+
+@pytest.mark.parametrize(("begin_anew", "state"), [(True, JobState.STARTING), (False, JobState.FAILED)])
+def test_f57_without_any_sound_checkpoint_the_job_says_whether_it_may_begin_anew(
+    placed, home, begin_anew, state
+):
+    attempt = placed(spec={"begin_anew": begin_anew})
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    only = capture(folder, write_zip(folder.checkpoints / "last.pt", "ten"), 10)
+    kept = next(file for file in only.iterdir() if file.name != "manifest.json")
+    kept.chmod(0o600)
+    os.truncate(kept, 50)
+    second = again(attempt)
+
+    if begin_anew:
+        prepare(second)
+    else:
+        launcher.start(second)
+
+    job = Job.objects.get(pk=attempt.job_id)
+    assert job.state == state
+    assert remarks(second)[0].startswith("Fell back from step 10 to the beginning: ")
+    if not begin_anew:
+        assert job.reason.startswith("Could not start: none of its checkpoints can be trusted")
+        check_invariants()
+
+
+def test_f57_with_no_checkpoint_that_verifies_a_job_begins_anew_and_says_so(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    for step in (10, 20):
+        bad = capture(folder, write_zip(folder.checkpoints / "last.pt", f"step {step}"), step)
+        kept = next(file for file in bad.iterdir() if file.name != "manifest.json")
+        kept.chmod(0o600)
+        os.truncate(kept, 50)
+
+    second = again(attempt)
+    prepare(second)
+
+    second.refresh_from_db()
+    assert second.resumed_from_step is None
+    assert [said.partition(":")[0] for said in remarks(second)] == [
+        "Fell back from step 20 to the beginning",
+        "Fell back from step 10 to the beginning",
+    ]
+
+
+def test_a_job_whose_checkpoints_are_all_damaged_does_not_say_that_it_kept_none(placed, home):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    for step in (10, 20, 30):
+        bad = capture(folder, write_zip(folder.checkpoints / "last.pt", f"step {step}"), step)
+        kept = next(file for file in bad.iterdir() if file.name != "manifest.json")
+        kept.chmod(0o600)
+        os.truncate(kept, 50)
+
+    second = again(attempt)
+    prepare(second)
+    lifecycle.run(second, started_at=timezone.now())
+
+    said = Job.objects.get(pk=attempt.job_id).reason
+    assert said.startswith(
+        "Attempt 2 runs from the beginning: 3 checkpoints were kept, and all are damaged (the newest: "
+    )
+    assert "50 bytes instead of" in said
+
+
+def save_folder(folder: JobFolder, name: str) -> Path:
+    """As the Hugging Face Trainer does it."""
+    write_zip(folder.checkpoints / name / "optimizer.pt", name)
+    write_zip(folder.checkpoints / name / "rng_state.pth", name)
+    (folder.checkpoints / name / "trainer_state.json").write_text(
+        json.dumps({"global_step": int(name.partition("-")[2])})
+    )
+    return folder.checkpoints / name
+
+
+def collect(folder: JobFolder) -> None:
+    collector = Collector(folder, 1, None, lambda _: None)
+    collector.settle_s = 0
+    assert collector.take(lambda: True, last=False).taken
+
+
+def test_a_checkpoint_that_is_a_folder_is_named_as_the_folder_and_put_back_as_a_whole(placed, home):
+    attempt = placed(spec={"resume_args": ["--from", "{checkpoint}", "--in", "{checkpoint_folder}"]})
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    path = save_folder(folder, "checkpoint-200")
+    collect(folder)
+    torn = write_zip(folder.checkpoints / "checkpoint-300/optimizer.pt", "half of it")
+    shutil.rmtree(path)
+
+    second = again(attempt)
+    record = prepare(second)
+
+    assert record["args"] == ["--from", str(path), "--in", str(path)]
+    assert record["env"]["BERTH_RESUME_FROM"] == str(path)
+    assert sorted(each.name for each in path.iterdir()) == [
+        "optimizer.pt",
+        "rng_state.pth",
+        "trainer_state.json",
+    ]
+    assert not torn.exists(), "the trainer would take the newest folder that it finds"
+    assert (folder.checkpoints / "checkpoint-300.torn").is_dir()
+    second.refresh_from_db()
+    assert second.resumed_from_step == 200
+
+
+def test_the_folder_of_a_checkpoint_that_is_a_file_is_the_one_it_lies_in(placed, home):
+    attempt = placed(spec={"resume_args": ["{checkpoint}", "{checkpoint_folder}"]})
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    path = write_zip(folder.checkpoints / "run/step_100.pt", "ten")
+    collect(folder)
+
+    assert prepare(again(attempt))["args"] == [str(path), str(path.parent)]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_half_a_checkpoint_is_set_aside_also_beside_a_whole_one(placed, home, kept):
+    attempt = placed()
+    prepare(attempt)
+    folder = home.job(attempt.job_id)
+    if kept:
+        capture(folder, write_zip(folder.checkpoints / "step10.pt", "ten"), 10)
+    torn = write_zip(folder.checkpoints / "step20.pt", "twenty")
+    os.truncate(torn, 100)
+
+    prepare(again(attempt))
+
+    assert not torn.exists()
+    assert torn.with_name("step20.pt.torn").exists()
+    assert (folder.checkpoints / "step10.pt").exists() is kept
+
+
+def test_a_retry_that_resumes_gets_its_parents_checkpoints_as_its_own(placed, home, make_job):
+    parent = placed()
+    prepare(parent)
+    theirs = home.job(parent.job_id)
+    capture(theirs, write_zip(theirs.checkpoints / "last.pt", "ten"), 10)
+    attempt = placed(resume_job=parent.job, spec={"resume_args": ["{checkpoint}"]})
+
+    record = prepare(attempt)
+
+    ours = home.job(attempt.job_id)
+    assert record["args"] == [str(ours.checkpoints / "last.pt")]
+    assert (ours.checkpoints / "last.pt").read_bytes() == (theirs.checkpoints / "last.pt").read_bytes()
+
+
+def test_a_stop_is_handed_over_once_there_is_a_folder(placed):
+    attempt = placed()
+    assert not launcher.stop(attempt, reason="cancel", grace_s=3)
+    prepare(attempt)
+
+    assert launcher.stop(attempt, reason="cancel", grace_s=3)
+
+    orders = [read_record(path) for path in launcher.folder_of(attempt).orders.iterdir()]
+    assert orders == [{"v": 1, "order": "stop", "reason": "cancel", "grace_s": 3, "saved": False}]
+
+
+def test_who_prepared_and_died_leaves_an_attempt_that_is_launching(placed):
+    attempt = placed()
+    lifecycle.claim_launch(attempt, attempt.created_at)
+    write_record(_made(attempt) / "launch.json", {})
+
+    launcher.start(attempt)
+
+    attempt.refresh_from_db()
+    assert attempt.state == AttemptState.LAUNCHING
+
+
+def _made(attempt: Attempt) -> Path:
+    root = launcher.folder_of(attempt).root
+    root.mkdir(parents=True)
+    return root
+
+
+def test_a_secret_reaches_the_process_and_no_file_of_the_attempt(placed, home):
+    script = b"import os, hashlib; print(hashlib.sha256(os.environ['HF_TOKEN'].encode()).hexdigest())\n"
+    attempt = placed(script, spec={"secrets": ["HF_TOKEN"]})
+    secrets.keep(attempt.job.owner, "HF_TOKEN", "quiet-value")
+
+    launcher.start(attempt)
+    ended = wait_for_exit(home, attempt)
+
+    assert ended["kind"] == "ok", ended
+    root = home.job(attempt.job_id).root
+    said = (root / "attempts/1/logs/rank0.log").read_text()
+    assert hashlib.sha256(b"quiet-value").hexdigest() in said
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"quiet-value" in path.read_bytes()]
+
+
+def test_a_secret_that_is_gone_fails_the_job_with_a_sentence(placed, home):
+    attempt = placed(spec={"secrets": ["HF_TOKEN"]})
+
+    launcher.start(attempt)
+
+    attempt.refresh_from_db()
+    assert attempt.kind == ExitKind.INFRA
+    assert "HF_TOKEN is not there any more" in attempt.exit_detail
+    assert Job.objects.get(pk=attempt.job_id).state == JobState.FAILED
