@@ -24,7 +24,7 @@ def quotes() -> list[str]:
 def texts_of_the_code() -> str:
     """Every text in our modules, cut where a value stands, and the templates as they are."""
     found = []
-    for package in ("orchestrator", "dashboard", "training"):
+    for package in ("berth", "orchestrator", "dashboard", "training"):
         for path in (ROOT / package).rglob("*.py"):
             nodes = ast.walk(ast.parse(path.read_text()))
             found += [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
