@@ -5,17 +5,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.stats import median, spread
 
 ROUNDS = 9
-REPORTS = 2000
 FIGURES = (
     Figure("step_cpu_ratio", "x", "our Trainer, reporting each step, over a raw DDP loop", target=1.05),
-    Figure("report_us", "us", "one report of two values, on the training thread", target=20),
     Figure("step_added_us", "us", "what our Trainer adds to a step of the raw loop", target=45),
     Figure("step_cpu_ratio_tensors", "x", "the same on a TensorDataset, which ours reads by the batch"),
     Figure("accelerate_step_cpu_ratio", "x", "Accelerate, reporting nothing"),
@@ -36,31 +33,12 @@ def measure() -> Outcome:
     outcome.figures["step_cpu_ratio"] = median(ratios["ours"])
     outcome.figures["step_cpu_ratio_tensors"] = median(ratios["ours_on_tensors"])
     added_s = [mine - raw for mine, raw in zip(took_s["ours"], took_s["raw"], strict=True)]
-    outcome.figures["report_us"] = 1e6 * _measure_report_s()
     outcome.figures["step_added_us"] = median(added_s) * 1e6
     for name in there:
         outcome.figures[_RIVALS[name]] = median(ratios[name])
     for name, times in took_s.items():
         outcome.details[f"{name}_us"] = spread([each * 1e6 for each in times])
     return outcome
-
-
-def _measure_report_s() -> float:
-    """The median of many; the loss needs a gradient, as in a training."""
-    import torch
-
-    from training.report import Reporter
-
-    loss = (torch.ones(3, requires_grad=True) * 2).sum()
-    took_s = []
-    with tempfile.TemporaryDirectory() as folder:
-        reporter = Reporter(Path(folder) / "metrics.jsonl")
-        for step in range(REPORTS):
-            began_s = time.perf_counter()
-            reporter.report(step=step, loss=loss, lr=1e-3)
-            took_s.append(time.perf_counter() - began_s)
-        reporter.close()
-    return median(took_s)
 
 
 def _run(*names: str) -> dict[str, list[float]]:

@@ -45,7 +45,7 @@ def list_pools(request: HttpRequest) -> HttpResponse:
 
 
 def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[dict[str, Any]]:
-    found = standings(user, devices, readings, wall.held_devices(readings), timezone.now())
+    found = standings(user, devices, readings, timezone.now())
     return wall.tiles(readings, devices, {}, {}, {}, found)
 
 

@@ -77,11 +77,6 @@ def tick(readings: NowReadings) -> list[list[Any]]:
     ]
 
 
-def held_devices(readings: NowReadings) -> list[str]:
-    """The ids of the devices that jobs hold, as the agent last saw it."""
-    return [entry["id"] for entry in readings.devices if entry.get("holders")]
-
-
 def _bytes_by_job(entry: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     for process in entry.get("processes", []):

@@ -90,8 +90,7 @@ def show_pool(pool: Pool, free: Mapping[str, int]) -> dict[str, object]:
 def _free_by_pool(request: ApiRequest) -> Counter[str]:
     """On how many devices of each pool a job of the caller could start now."""
     devices = list(Device.objects.select_related("pool"))
-    held = Lease.objects.active().values_list("device_id", flat=True)
-    found = standings(request.user, devices, read_now(), held, timezone.now())
+    found = standings(request.user, devices, read_now(), timezone.now())
     return Counter(device.pool_id for device in devices if found[device.pk].is_free)
 
 

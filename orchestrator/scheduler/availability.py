@@ -9,7 +9,7 @@ from typing import Any
 
 from berth import words
 from orchestrator.live.readings import NowReadings
-from orchestrator.models import Device, Health, PoolRight, Role
+from orchestrator.models import Device, Health, Lease, PoolRight, Role
 from orchestrator.people import rights
 from orchestrator.people.rights import Someone
 from orchestrator.scheduler.passes.keeps import Keep, read_keeps
@@ -92,15 +92,12 @@ class Reader:
 
 
 def standings(
-    user: Someone, devices: Iterable[Device], readings: NowReadings, held: Iterable[str], now: datetime
+    user: Someone, devices: Iterable[Device], readings: NowReadings, now: datetime
 ) -> dict[str, Standing]:
-    """What somebody is told about each device, by its id.
-
-    Args:
-        held: ids of the devices that jobs hold.
-    """
-    reader, on_jobs = Reader(user, now), set(held)
+    """What somebody is told about each device, by its id; leases say what jobs hold."""
+    reader = Reader(user, now)
+    held = set(Lease.objects.active().values_list("device_id", flat=True))
     return {
-        device.pk: reader.standing(device, held=device.pk in on_jobs, entry=readings.device(device.pk))
+        device.pk: reader.standing(device, held=device.pk in held, entry=readings.device(device.pk))
         for device in devices
     }

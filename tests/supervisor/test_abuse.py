@@ -8,7 +8,10 @@ from orchestrator.supervisor.processes import with_nonce
 from tests.supervisor.conftest import Attempt
 
 MakeAttempt = Callable[..., Attempt]
-KILLS_ITS_LAUNCHER = "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(600)"
+# One rank only: once its launcher is gone, the parent of the other is the supervisor, which level 0 does not guard.
+KILLS_ITS_LAUNCHER = (
+    "import os, time\nif os.environ['RANK'] == '0':\n    os.kill(os.getppid(), 9)\ntime.sleep(600)"
+)
 KILLS_ITS_SIBLINGS = """
 import os, pathlib, time
 for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
