@@ -26,9 +26,9 @@ LIMIT_S = 120  # for what happens at once on an idle machine
 HOLD = """
 import sys, time
 from pathlib import Path
-from orchestrator.server.operation import agent_lock
+from orchestrator.agent import lock
 from orchestrator.store.layout import Home
-with agent_lock.held(Home(Path(sys.argv[1]))) as heartbeat:
+with lock.held(Home(Path(sys.argv[1]))) as heartbeat:
     print("held", flush=True)
     while True:
         heartbeat.beat()

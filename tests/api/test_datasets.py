@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 import django
 django.setup()
-from orchestrator import datasets
+from orchestrator.jobs import datasets
 from orchestrator.exceptions import Impossible
 try:
     datasets.check_root(sys.argv[1])

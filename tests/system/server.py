@@ -22,7 +22,7 @@ ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says othe
 # What tells our services apart by their command lines.
 COMMANDS = {
     "web": "orchestrator.server.web:application",
-    "worker": "orchestrator.server\0worker",
+    "worker": "orchestrator.live.broker\0worker",
     "agent": "manage.py\0agent",
 }
 _FIRST_START = """
