@@ -303,6 +303,8 @@ def test_a_text_that_cannot_be_written_is_refused_beside_its_field(
 
 
 def test_a_job_of_before_such_texts_were_refused_is_shown_with_a_mark(client_of, ada, make_job):
+    if connection.vendor == "postgresql":
+        pytest.skip("PostgreSQL refuses such texts itself, so no job there has one")
     job = make_job()
     job.spec_fields["args"] = ["\ud800"]
     job.save()
