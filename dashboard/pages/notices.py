@@ -15,7 +15,7 @@ def list_notices(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     answer = render(
         request,
-        "dashboard/parts/notices.html",
+        "dashboard/notices.html",
         {"nav": "notices", "notices": notices.notices_of(request.user, now)},
     )
     answer.set_cookie(

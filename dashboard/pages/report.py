@@ -39,7 +39,7 @@ def report(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "events": JobEvent.objects.filter(job=job).order_by("number")[:MOST_EVENTS],
         "command": " ".join([job.spec_fields.get("entrypoint", ""), *job.spec_fields.get("args", [])]),
     }
-    page = render(request, "dashboard/parts/report.html", context)
+    page = render(request, "dashboard/report.html", context)
     page.headers["Content-Security-Policy"] = POLICY
     if "download" in request.GET:
         page.headers["Content-Disposition"] = f'attachment; filename="berth-{job.short_id}.html"'
