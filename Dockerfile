@@ -13,6 +13,7 @@ COPY requirements/base.txt requirements/base.txt
 RUN pip install --no-cache-dir --require-hashes --requirement requirements/base.txt \
  && pip install --no-cache-dir "torch>=2.10,<2.14"
 COPY manage.py ./
+COPY berth berth
 COPY orchestrator orchestrator
 COPY dashboard dashboard
 COPY training training
