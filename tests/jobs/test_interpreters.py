@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.jobs.launch import interpreters, isolation
+from tests.conftest import lacking
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_a_python_names_its_environment_and_its_installation(home):
 
 def test_a_python_that_starts_only_outside_of_the_sandbox_is_named_with_the_reason(hidden_home):
     if isolation.level() < 1:
-        pytest.skip("bubblewrap does not work on this machine")
+        lacking("a bubblewrap that works")
     tool = write_wrapper(hidden_home / "tools/start", sys.executable)
     shim = write_wrapper(hidden_home / "bin/python", str(tool))
 
