@@ -18,16 +18,23 @@ class MemoryWatch:
         self._limit_bytes = limit_bytes
         self._peak_bytes = 0
         self._looks = 0
+        self._held_to_limit = False  # by the kernel, perhaps between two looks
         self._next_exact_s, self._next_exact_bytes = 0.0, 0
         self._oom_kills = _oom_kills()
         self._oom_seen_s: float | None = None
 
     @property
     def peak_bytes(self) -> int | None:
-        """The largest sum seen; for a run too short to be looked at, the largest single process."""
+        """The largest sum seen, at least the limit where the kernel enforced it.
+
+        For a run too short to be looked at, the largest single process.
+        """
         if self._looks > 1:
-            return self._peak_bytes
-        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None
+            seen_bytes = self._peak_bytes
+        else:
+            seen_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        limit_bytes = (self._limit_bytes or 0) if self._held_to_limit else 0
+        return max(seen_bytes, limit_bytes) or None
 
     def check(
         self, members: Sequence[int], usage: Usage, files_bytes: int, now_s: float, group: Group | None = None
@@ -67,6 +74,7 @@ class MemoryWatch:
         """A sentence if the kernel held the attempt to its limit, faster than we can look (F75)."""
         if group is None or self._limit_bytes is None or not group.oom_kills():
             return None
+        self._held_to_limit = True
         return self._over("needed more main memory than its limit of")
 
     def _over(self, what: str) -> str:

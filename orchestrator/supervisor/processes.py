@@ -126,9 +126,18 @@ def descendants(pid: int) -> list[int]:
 
 
 def with_nonce(nonce: str) -> list[int]:
-    """Every process of ours to see whose environment carries this nonce, wherever it hangs in the tree."""
+    """Every visible process whose environment carries this nonce, wherever it is in the tree.
+
+    The environment of a process reads as empty for an instant while it executes a new program. Processes with an
+    empty environment are therefore read a second time.
+    """
     wanted = f"BERTH_NONCE={nonce}".encode()
-    return [pid for pid in _all_pids() if wanted in environ(pid)]
+    environments = {pid: environ(pid) for pid in _all_pids()}
+    return [
+        pid
+        for pid, entries in environments.items()
+        if wanted in (environ(pid) if entries == [b""] else entries)
+    ]
 
 
 def environ(pid: int) -> list[bytes]:

@@ -352,12 +352,12 @@ def test_f14_without_namespaces_the_leftovers_of_a_dead_supervisor_are_found_and
     )
     supervisor = attempt.start()
     attempt.wait_for_line("ready")
+    sleep_pid = int(attempt.log().split()[0])
 
     supervisor.kill()
     supervisor.wait()
-    wait_until(
-        lambda: len(with_nonce(attempt.nonce)) == 1, 2
-    )  # the rank dies with its parent, sleep does not
+    # The rank dies with its parent, sleep does not.
+    wait_until(lambda: with_nonce(attempt.nonce) == [sleep_pid], 2)
 
     assert liveness(attempt.folder) is Liveness.DYING
     assert end_leftovers(attempt.folder) == 1
@@ -732,7 +732,7 @@ def test_a_run_over_its_memory_limit_is_ended_and_told_so(make_attempt: MakeAtte
     assert record["kind"] == "oom_cpu"
     assert "limit of 0.10 GiB" in record["detail"]
     # A control group lets nobody over the limit; without one it is seen afterwards.
-    assert record["peak_memory_bytes"] > (90 if level == 2 else 100) << 20
+    assert record["peak_memory_bytes"] >= 100 << 20
 
 
 @pytest.mark.slow
