@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from training.callbacks import EarlyStopping as EarlyStopping
     from training.checkpoint import Checkpointer as Checkpointer
     from training.config import TrainConfig as TrainConfig
+    from training.config.plan import Plan as Plan
     from training.data import ResumableSampler as ResumableSampler
-    from training.explanation import explain as explain
     from training.memory.autotune import find_batch_size as find_batch_size
-    from training.plan.types import Plan as Plan
     from training.report import Reporter as Reporter
     from training.report import report as report
     from training.strategies.choose import prepare as prepare
     from training.strategies.choose import prepare_optimizer as prepare_optimizer
     from training.trainer import Trainer as Trainer
+    from training.watch.explanation import explain as explain
 
 __all__ = [
     "Checkpointer",
@@ -39,12 +39,12 @@ __all__ = [
 _HOMES = {
     "Checkpointer": "training.checkpoint",
     "EarlyStopping": "training.callbacks",
-    "Plan": "training.plan.types",
+    "Plan": "training.config.plan",
     "Reporter": "training.report",
     "ResumableSampler": "training.data",
     "TrainConfig": "training.config",
     "Trainer": "training.trainer",
-    "explain": "training.explanation",
+    "explain": "training.watch.explanation",
     "find_batch_size": "training.memory.autotune",
     "prepare": "training.strategies.choose",
     "prepare_optimizer": "training.strategies.choose",

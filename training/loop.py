@@ -12,10 +12,10 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from training.data import start_epoch
-from training.evaluation import evaluate
+from training.evaluation import validate
+from training.rng import capture_rng
 from training.run import Run, load
 from training.saving import save, save_is_due
-from training.state import capture_rng
 from training.step import train_step
 from training.strategies.ranks import NO_WISHES
 
@@ -89,7 +89,7 @@ def finish_epoch(run: Run) -> None:
     """Validate, and let the callbacks have their say: one that wants the end makes this step the last."""
     state, val_loss = run.state, None
     if run.val_dataset is not None:
-        val_loss = evaluate(run, run.val_dataset)
+        val_loss = validate(run, run.val_dataset)
         run.reporter.report(state.step, val_loss=val_loss)
     ends = [callback.after_epoch(state, val_loss) for callback in run.callbacks]  # all are asked
     if any(ends):

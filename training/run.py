@@ -3,24 +3,27 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from torch import nn
 from torch.utils.data import DataLoader
 
-from training.balance import Balance
 from training.callbacks import Callback
 from training.checkpoint import Checkpointer
-from training.checkpoint.policy import SavePolicy
+from training.checkpoint.policy import SavePolicy, StopRequest
 from training.config import TrainConfig
-from training.data import ResumableSampler, SizedDataset, make_loader, on_device
-from training.fault import StopRequest
-from training.losses import LossWatch
+from training.config.plan import Plan
+from training.data import ResumableSampler, SizedDataset, make_loader
+from training.data.prefetch import on_device
 from training.memory.scarcity import Scarcity
-from training.probe import CommunicationProbe
+from training.model.objective import LossFn
 from training.report import Reporter
-from training.state import LossFn, TrainState
+from training.state import TrainState
 from training.strategies.interface import Strategy
+from training.watch.balance import Balance
+from training.watch.communication import CommunicationProbe
+from training.watch.losses import LossWatch
 
 
 @dataclass(slots=True)
@@ -73,3 +76,15 @@ def load(
         prefetch_factor=config.prefetch_factor,
         persistent_workers=persistent,
     )
+
+
+def count_steps(config: TrainConfig, plan: Plan, sampler: ResumableSampler, step: int) -> int:
+    """Steps at the end of the training, those before a resume included.
+
+    A resumed run may have another world size, so what is left is counted from where it stands.
+    """
+    in_step = plan.samples_per_step
+    epochs_after = config.epochs - sampler.epoch - 1
+    left = ceil(sampler.left / in_step) + epochs_after * ceil(sampler.length / in_step)
+    by_epochs = step + (left if epochs_after >= 0 else 0)
+    return by_epochs if config.max_steps is None else min(by_epochs, config.max_steps)

@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 from training import events
+from training.rng import capture_rng
 from training.run import Run
-from training.state import capture_rng
 
 TRY_AGAIN_S = 10.0
 

@@ -1,21 +1,19 @@
 """Everything that a training needs to go on as if nothing had happened."""
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from training.checkpoint.differences import describe_differences
-from training.checkpoint.store import CheckpointError
-from training.data import ResumableSampler, mix_seeds
-from training.precision import Scaler
+from training.checkpoint.differences import explain_other_model
+from training.data import ResumableSampler
+from training.rng import mix_seeds, restore_rng, seed_rng
 from training.strategies.interface import Strategy
+from training.strategies.precision import Scaler
 
 _NumpyState = tuple[str, "np.typing.NDArray[np.uint32]", int, int, float]
 
@@ -77,41 +75,3 @@ class TrainState:
         """The whole model's ``state_dict``, complete on rank 0; all ranks call it."""
         full = self.strategy.full_state(self.model, self.optimizer)
         return cast(dict[str, Any], full.get("model", {}))
-
-
-def explain_other_model(saved: dict[str, Any], model: nn.Module) -> CheckpointError | None:
-    """The error to raise where a checkpoint is of another model; None where it is not."""
-    found = describe_differences(saved, model.state_dict())
-    if not found:
-        return None
-    return CheckpointError(
-        f"The checkpoint is of another model: {'; '.join(found)}. "
-        "Resume with the model of that run, or start anew with resume=False."
-    )
-
-
-def seed_rng(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-
-
-def capture_rng() -> dict[str, Any]:
-    """This process's generators, in types that a checkpoint may hold."""
-    kind, keys, position, has_gauss, gauss = cast(_NumpyState, np.random.get_state(legacy=True))
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
-        "python": random.getstate(),
-        "numpy": [kind, torch.tensor(keys.astype(np.int64)), position, has_gauss, gauss],
-    }
-
-
-def restore_rng(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    kind, keys, position, has_gauss, numpy_gauss = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, numpy_gauss))

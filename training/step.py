@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from training import events
+from training.config.words import say_names
 from training.memory.autotune import OutOfMemoryInStep, clear_memory, is_host_memory, is_out_of_memory
 from training.memory.repeat import run_with_less
-from training.plan.table import say_names
 from training.run import Run, load
 
 

@@ -4,44 +4,39 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from training import inference
-from training.balance import Balance
+from training import evaluation
 from training.callbacks import Callback
 from training.checkpoint import Checkpoint, Checkpointer
-from training.checkpoint.policy import SavePolicy
+from training.checkpoint.policy import SavePolicy, StopRequest
 from training.config import TrainConfig
-from training.data import ResumableSampler, SizedDataset, measure_length, mix_seeds, require_batch
-from training.fault import StopRequest
-from training.hang import watch_hangs
+from training.config.fixed_plan import DEFAULT_BATCH_SIZE
+from training.config.plan import Plan
+from training.data import ResumableSampler, SizedDataset, draw_example, measure_length, require_batch
 from training.loop import train
-from training.losses import LossWatch, default_loss
 from training.memory.meters import pretended_memory
 from training.memory.scarcity import Scarcity
-from training.plan.choose import Training, choose_plan, like, make_table
-from training.plan.fixed import DEFAULT_BATCH_SIZE
-from training.plan.table import PlanTable
-from training.plan.types import Plan
-from training.precision import Scaler
-from training.preparation import (
+from training.model.objective import (
+    LossFn,
     MakeOptimizer,
-    count_steps,
-    draw_example,
-    make_deterministic,
+    add_warmup,
+    default_loss,
     make_optimizer,
+    scale_rate,
+    warmup_steps,
 )
-from training.probe import CommunicationProbe
-from training.rate import add_warmup, scale_rate, warmup_steps
+from training.plan.choose import choose_plan, make_table
+from training.plan.table import PlanTable
+from training.plan.training import Training
 from training.report import Reporter, default_reporter
-from training.run import Run
-from training.state import LossFn, TrainState, seed_rng
-from training.strategies.alike import check_ranks_agree
+from training.rng import make_deterministic, mix_seeds, seed_rng
+from training.run import Run, count_steps
+from training.state import TrainState
 from training.strategies.choose import (
     choose_device,
     forward_context,
@@ -50,6 +45,12 @@ from training.strategies.choose import (
     prepare_optimizer,
 )
 from training.strategies.interface import Strategy
+from training.strategies.precision import Scaler
+from training.strategies.replicas import check_ranks_agree
+from training.watch.balance import Balance
+from training.watch.communication import CommunicationProbe
+from training.watch.hang import watch_hangs
+from training.watch.losses import LossWatch
 
 EXIT_STOPPED = 143  # what a shell shows for a process ended by SIGTERM
 MakeScheduler = Callable[[Optimizer], LRScheduler]
@@ -109,7 +110,7 @@ class Trainer:
         """
         length = measure_length(train_dataset)
         device = choose_device()
-        asked = self._training(model, train_dataset, device, loss_fn, optimizer)
+        asked = Training.of(self.config, model, train_dataset, device, loss_fn, optimizer)
         plan = self.given_plan or choose_plan(asked, self.reporter)
         require_batch(length, plan.batch_size, plan.dp)
         if self.config.deterministic:
@@ -153,18 +154,18 @@ class Trainer:
 
     def evaluate(self, model: nn.Module, dataset: SizedDataset, *, loss_fn: LossFn | None = None) -> float:
         """The mean loss over ``dataset``, each sample once over all ranks; ``model`` is whole on each."""
-        strategy = inference.connect(self.config, self._plan_of_inference())
+        strategy = evaluation.connect(self.config, self._plan_of_inference())
         workers = self.config.num_workers
-        return inference.evaluate(model, dataset, strategy, loss_fn or default_loss, workers)
+        return evaluation.evaluate(model, dataset, strategy, loss_fn or default_loss, workers)
 
     def predict(self, model: nn.Module, dataset: SizedDataset) -> Tensor:
         """The outputs for all samples, in the dataset's order; of pairs the inputs are taken."""
-        strategy = inference.connect(self.config, self._plan_of_inference())
-        return inference.predict(model, dataset, strategy, self.config.num_workers)
+        strategy = evaluation.connect(self.config, self._plan_of_inference())
+        return evaluation.predict(model, dataset, strategy, self.config.num_workers)
 
     def export(self, state: TrainState, path: str | Path) -> None:
         """Write the whole model's ``state_dict``, whatever the strategy; all ranks call it."""
-        inference.export(state, Path(path))
+        evaluation.export(state, Path(path))
 
     def _plan_of_inference(self) -> Plan:
         config, batch_size = self.config, self.config.batch_size
@@ -192,22 +193,9 @@ class Trainer:
             CannotEstimate: the model cannot be followed without data.
             DoesNotFit: no plan keeps within memory; its ``table`` shows what was tried.
         """
-        asked = self._training(model, train_dataset, choose_device(), loss_fn, optimizer)
+        asked = Training.of(self.config, model, train_dataset, choose_device(), loss_fn, optimizer)
         ranks = devices or int(os.environ.get("WORLD_SIZE", "1"))
         return make_table(asked, ranks, memory_bytes=memory_bytes)
-
-    def _training(
-        self,
-        model: nn.Module,
-        dataset: SizedDataset,
-        device: torch.device,
-        loss_fn: LossFn | None,
-        optimizer: Optimizer | MakeOptimizer | None,
-    ) -> Training:
-        """What the planner looks at; an optimizer that is made already stands for its class."""
-        made = optimizer if isinstance(optimizer, Optimizer) else None
-        make = (lambda each: like(made, each)) if made else cast("MakeOptimizer | None", optimizer)
-        return Training(self.config, model, dataset, device, loss_fn or default_loss, make)
 
     def _make_run(
         self,
@@ -266,7 +254,7 @@ class Trainer:
             world_size=strategy.data_ranks,
             shuffle=config.shuffle,
         )
-        made = make_optimizer(optimizer, model, config, strategy)
+        made = make_optimizer(optimizer, model, config, strategy.plan.strategy)
         scale_rate(made, config, strategy.data_ranks)
         ready = prepare_optimizer(made, strategy)
         steps = warmup_steps(config, count_steps(config, strategy.plan, sampler, 0), strategy.data_ranks)

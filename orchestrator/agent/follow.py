@@ -29,6 +29,7 @@ from orchestrator.store.logs import read_log, split_lines
 from orchestrator.store.metrics import MetricWriter, Point, seq_before
 from orchestrator.store.plain_file import open_plain
 from orchestrator.store.series import last_values
+from training.config.plan import PLAN_EVENT
 from training.events import (
     BALANCED_EVENT,
     CHECKPOINT_FAILED_EVENT,
@@ -40,7 +41,6 @@ from training.events import (
     UNUSED_EVENT,
     WENT_ON_EVENT,
 )
-from training.plan.given import PLAN_EVENT
 
 MOST_BYTES_A_POLL = 1 << 20
 MOST_AT_END_BYTES = 1 << 30  # waiting when the run is over; of more the newest are read

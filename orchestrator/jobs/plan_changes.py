@@ -6,8 +6,8 @@ from typing import Any
 
 from orchestrator.jobs import training_plans
 from orchestrator.models import Attempt, ExitKind, Job
-from training.plan.table import summarise
-from training.plan.types import Plan
+from training.config.plan import Plan
+from training.config.words import summarise
 
 MOST_CHANGES = 20
 _LARGEST = 2**31

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.models import Attempt, Job, Lease
-from training.plan.given import MEMORY_VARIABLE, PLAN_VARIABLE, WHY_VARIABLE, with_less_memory
-from training.plan.table import format_s, summarise
-from training.plan.types import Plan
+from training.config.plan import MEMORY_VARIABLE, PLAN_VARIABLE, WHY_VARIABLE, Plan, with_less_memory
+from training.config.words import format_s, summarise
 
 MOST_CANDIDATES = 24
 _LONGEST_TEXT = 1000

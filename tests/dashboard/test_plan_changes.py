@@ -10,8 +10,7 @@ from orchestrator.jobs import lifecycle, plan_changes, training_plans
 from orchestrator.models import Attempt, ExitKind, Job, JobState
 from tests.jobs.test_training_plans import PLAN, out_of_memory, plan_event
 from training import events
-from training.plan.given import PLAN_EVENT, PLAN_VARIABLE
-from training.plan.types import Plan
+from training.config.plan import PLAN_EVENT, PLAN_VARIABLE, Plan
 
 LESS = {"step": 12, "rank": 1, "from_batch_size": 16, "to_batch_size": 8}
 

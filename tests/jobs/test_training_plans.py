@@ -11,8 +11,7 @@ from orchestrator.jobs import lifecycle, training_plans
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, Lease
 from training import events
-from training.plan.given import MEMORY_VARIABLE, PLAN_EVENT, PLAN_VARIABLE
-from training.plan.types import Plan
+from training.config.plan import MEMORY_VARIABLE, PLAN_EVENT, PLAN_VARIABLE, Plan
 
 GIB = 2**30
 PLAN = Plan(strategy="fsdp", dp=2, batch_size=16, precision="bf16", activation_checkpointing="full")

@@ -10,8 +10,7 @@ from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, Device, ExitKind, Health, Job, JobState
 from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import JobSpec
-from training.plan.given import PLAN_VARIABLE, WHY_VARIABLE
-from training.plan.types import Plan
+from training.config.plan import PLAN_VARIABLE, WHY_VARIABLE, Plan
 
 TWO = Plan(strategy="ddp", dp=2, batch_size=16)
 ONE = Plan(strategy="single", batch_size=16)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from training.config import ConfigError, TrainConfig
-from training.plan.fixed import fixed_plan
-from training.plan.types import Plan
+from training.config.fixed_plan import fixed_plan
+from training.config.plan import Plan
 
 
 @pytest.mark.parametrize(

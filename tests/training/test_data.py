@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from training.data import DataError, ResumableSampler, epoch_order, make_loader, measure_length, start_epoch
+from training.data import DataError, ResumableSampler, make_loader, measure_length, start_epoch
+from training.data.sampler import epoch_order
 
 
 def samplers(length: int, world_size: int, state: dict[str, Any] | None = None) -> list[ResumableSampler]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.explanation import explain
+from training.watch.explanation import explain
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from orchestrator.agent.telemetry.metric_lines import ParsedBatch
 from training import TrainConfig, Trainer
 from training.callbacks import EarlyStopping, EveryEpoch
 from training.data import DataError
-from training.data_cache import InMemory, OnDisk, size_bytes
-from training.prefetch import DevicePrefetcher
+from training.data.cache import InMemory, OnDisk, size_bytes
+from training.data.prefetch import DevicePrefetcher
 from training.report import Reporter
 from training.report.tensorboard import TensorBoardSink
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.training.conftest import Lines
 from tests.training.started import PATIENCE_S
-from training.hang import EXIT_HANG, Beat, Beats, HangWatch, describe_hang, find_stuck
 from training.launch import WarmLauncher
 from training.report import Reporter
+from training.watch.hang import EXIT_HANG, Beat, Beats, HangWatch, describe_hang, find_stuck
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -84,7 +84,7 @@ def test_the_sentence_names_who_waits() -> None:
 
 MAP = """
 import sys, time
-from training.hang import Beats
+from training.watch.hang import Beats
 
 beats = Beats(int(sys.argv[1]), 2)
 print([beat.pid for beat in beats.read()], flush=True)
@@ -130,7 +130,7 @@ STUCK = """
 import os, signal, sys, time
 import torch
 from torch import distributed
-from training.hang import HangWatch
+from training.watch.hang import HangWatch
 from training.report import default_reporter
 
 distributed.init_process_group("gloo")

@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
-from training.balance import divide
 from training.config import ConfigError
+from training.config.plan import Plan
 from training.data import DataError, ResumableSampler
-from training.losses import BadLoss
 from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
-from training.plan.types import Plan
-from training.probe import busy_share
-from training.rate import add_warmup
+from training.model.blocks import find_chain
+from training.model.layer_splits import find_layers
+from training.model.objective import add_warmup
 from training.report import Reporter
-from training.strategies.chain import find_chain
 from training.strategies.choose import make_strategy
 from training.strategies.stages import Stage, even_bounds
-from training.strategies.tensor_plan import find_layers
+from training.watch.balance import divide
+from training.watch.communication import busy_share
+from training.watch.losses import BadLoss
 
 Lines = Callable[[], list[dict[str, Any]]]
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from training.checkpoint import store
 from training.checkpoint.store import CheckpointError, CheckpointRefused
 from training.config import ConfigError
 from training.data import DataError
-from training.losses import default_loss
+from training.model.objective import default_loss
 from training.report import Reporter
 from training.trainer import EXIT_STOPPED, Stopped
 

@@ -14,7 +14,7 @@ from training.bench.cells import Measured, make_cells
 from training.bench.page import make_figures, make_page
 from training.bench.recommend import advise, name_of
 from training.bench.runner import Setting, count_gpus, run_grid
-from training.plan.types import StrategyName
+from training.config.plan import StrategyName
 from training.report import default_reporter
 
 RESULTS, PAGE = "grid.json", "grid.html"

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
-from training.__main__ import load_model_file
-from training.probe import StepProfile
+from training.config.model_file import load_model_file
 from training.report import default_reporter
+from training.watch.communication import StepProfile
 
 WARM_UP_STEPS = 3
 WIDTH, DEPTH = 256, 8

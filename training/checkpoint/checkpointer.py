@@ -16,8 +16,8 @@ from torch import distributed
 from training import events
 from training.checkpoint import store
 from training.checkpoint.host_copy import HostCopy, is_sharded
+from training.checkpoint.policy import StopRequest
 from training.checkpoint.store import CheckpointError, CheckpointRefused
-from training.fault import StopRequest
 from training.report import Reporter, default_reporter
 
 

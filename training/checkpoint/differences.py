@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
+from training.checkpoint.store import CheckpointError
+
 MOST_LISTED = 8
 
 
@@ -26,3 +30,14 @@ def describe_differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> li
 
 def _shape(value: Any) -> list[int] | str:
     return [*value.shape] if hasattr(value, "shape") else type(value).__name__
+
+
+def explain_other_model(saved: dict[str, Any], model: nn.Module) -> CheckpointError | None:
+    """The error to raise where a checkpoint is of another model; None where it is not."""
+    found = describe_differences(saved, model.state_dict())
+    if not found:
+        return None
+    return CheckpointError(
+        f"The checkpoint is of another model: {'; '.join(found)}. "
+        "Resume with the model of that run, or start anew with resume=False."
+    )

@@ -4,9 +4,12 @@ The idea is CheckFreq's (Mohan et al., FAST 2021): the cost of a checkpoint is w
 waits for the copy, and what its steps take longer while the copy is written.
 """
 
+import os
+import signal
 import time
 from collections import deque
 from statistics import median
+from types import FrameType
 
 MOST_PERCENT = 1.5  # of the time; leaves room below the promised 2
 LEAST_S, MOST_S = 5.0, 600.0
@@ -49,3 +52,34 @@ class SavePolicy:
         # The dearest of the last few: one that met an idle disk must not promise too much.
         wanted_s = max(self._costs) / self._most_share
         self.interval_s = min(max(wanted_s, LEAST_S), self._most_lost_s)
+
+
+class StopRequest:
+    """Remembers SIGTERM (save and leave) and SIGUSR1 (save and go on) until the step has ended."""
+
+    def __init__(self) -> None:
+        self.stop = False
+        self.save = False
+        self._pid = os.getpid()
+        self._before: dict[int, signal._HANDLER] = {}
+
+    def listen(self) -> None:
+        """Take over both signals; only the main thread may call it."""
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            self._before[number] = signal.signal(number, self._note)
+
+    def leave(self) -> None:
+        """Give the signals back to whoever handled them before."""
+        for number, handler in self._before.items():
+            if handler is not None:  # None: it was not set from Python, and cannot be from here
+                signal.signal(number, handler)
+        self._before.clear()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:  # a forked child must not outlive its SIGTERM
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif number == signal.SIGTERM:
+            self.stop = True
+        else:
+            self.save = True

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils import checkpoint
 
-from training.plan.types import CheckpointingName
-from training.strategies.blocks import find_blocks
+from training.config.plan import CheckpointingName
+from training.model.blocks import find_blocks
 
 # Costly to compute, cheap to keep: "selective" keeps their results, and computes the rest again.
 _KEPT = frozenset(

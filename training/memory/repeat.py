@@ -22,7 +22,7 @@ from training.memory.autotune import (
 )
 from training.memory.gate import NO_RANK, Agree, OthersStopped, OutOfMemoryNoticed
 from training.report import Reporter
-from training.state import capture_rng, restore_rng
+from training.rng import capture_rng, restore_rng
 
 T = TypeVar("T")
 Passes = Callable[[int], T]

@@ -9,7 +9,10 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from training.plan.training import Training
 
 MOST_DEVICES = 4096
 
@@ -28,9 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def plan_file(options: Sequence[str], devices: Sequence[int], memory_bytes: int | None) -> dict[str, Any]:
     """``{"tables": {devices: table}}``, or ``{"error": sentence}`` where the file or its settings are wrong."""
-    from training.__main__ import choose_data, load_model_file, parse_options
     from training.config import ConfigError, TrainConfig
-    from training.state import seed_rng
+    from training.config.model_file import choose_data, load_model_file, parse_options
+    from training.plan.training import Training
+    from training.rng import seed_rng
+    from training.strategies.choose import choose_device
 
     given = parse_options(options)
     path, data = Path(given.pop("file")), choose_data(given.pop("data"))
@@ -42,27 +47,25 @@ def plan_file(options: Sequence[str], devices: Sequence[int], memory_bytes: int 
     seed_rng(config.seed)
     model, built = module.build_model(), module.build_dataset(data)
     dataset = built[0] if isinstance(built, tuple) else built
-    tables = {str(count): _table(module, config, model, dataset, count, memory_bytes) for count in devices}
-    return {"tables": tables}
+    training = Training.of(
+        config,
+        model,
+        dataset,
+        choose_device(),
+        getattr(module, "loss_fn", None),
+        getattr(module, "configure_optimizer", None),
+    )
+    return {"tables": {str(count): _table(training, count, memory_bytes) for count in devices}}
 
 
-def _table(
-    module: Any, config: Any, model: Any, dataset: Any, devices: int, memory_bytes: int | None
-) -> dict[str, Any]:
+def _table(training: "Training", devices: int, memory_bytes: int | None) -> dict[str, Any]:
     from training.config import ConfigError
+    from training.plan.choose import make_table
     from training.plan.search import DoesNotFit
     from training.plan.tracing import CannotEstimate
-    from training.trainer import Trainer
 
     try:
-        table = Trainer(config).plan(
-            model,
-            dataset,
-            devices=devices,
-            memory_bytes=memory_bytes,
-            loss_fn=getattr(module, "loss_fn", None),
-            optimizer=getattr(module, "configure_optimizer", None),
-        )
+        table = make_table(training, devices, memory_bytes=memory_bytes)
     except DoesNotFit as error:
         return error.table.to_json()
     except (ConfigError, CannotEstimate) as error:

@@ -1,23 +1,20 @@
 """The batch size of a model that the planner cannot follow: found by trying it on the device."""
 
 import copy
-from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
+from training.config.plan import Plan
 from training.data import move_to
 from training.memory.autotune import Found, find_batch_size, reserve_for_optimizer
 from training.memory.meters import make_meter
-from training.plan.types import Plan
+from training.plan.training import Training
 from training.strategies.choose import forward_context
 
-if TYPE_CHECKING:
-    from training.plan.choose import Training
 
-
-def find_by_trial(training: "Training", plan: Plan, usable_bytes: int, *, most: int) -> Found:
+def find_by_trial(training: Training, plan: Plan, usable_bytes: int, *, most: int) -> Found:
     """The largest batch of ``plan`` within ``usable_bytes`` of the device, in at most four trials.
 
     On a copy of the model, before any group of ranks is there: all have devices alike, so one rank

@@ -6,8 +6,8 @@ from itertools import product
 from typing import get_args
 
 from training.config import TrainConfig
-from training.plan.fixed import fixed_plan
-from training.plan.types import CheckpointingName, OffloadName, Plan, PrecisionName, StrategyName
+from training.config.fixed_plan import fixed_plan
+from training.config.plan import CheckpointingName, OffloadName, Plan, PrecisionName, StrategyName
 
 MOST_MICRO_BATCH = 4096
 _REPLICATED = ("ddp", "zero1", "zero2", "fsdp")

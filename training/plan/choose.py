@@ -6,48 +6,31 @@ process group is there: all ranks must carry out the same plan.
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 from torch.distributed.rendezvous import rendezvous
-from torch.optim import Optimizer
 
-from training.config import ConfigError, TrainConfig
-from training.data import SizedDataset
+from training.config import ConfigError
+from training.config.fixed_plan import fixed_plan
+from training.config.plan import PLAN_EVENT, WHY_VARIABLE, Plan, declared_memory_bytes, given_plan
+from training.config.words import summarise
 from training.events import METRICS_FILE_VARIABLE
 from training.plan.candidates import leaves_choice
-from training.plan.fixed import fixed_plan
-from training.plan.given import PLAN_EVENT, WHY_VARIABLE, declared_memory_bytes, given_plan
 from training.plan.hardware import USABLE, free_bytes, read_hardware
 from training.plan.link import measure_unless_known
-from training.plan.table import PlanTable, summarise
-from training.plan.types import Plan
-from training.precision import has_bf16
+from training.plan.table import PlanTable
+from training.plan.training import Training
 from training.report import Reporter
-from training.state import LossFn
+from training.strategies.precision import has_bf16
 
 if TYPE_CHECKING:
     from training.plan.search import TimePlans
 
-MakeOptimizer = Callable[[nn.Module], Optimizer]
 _REPORTED = 12  # candidates in what a job's page shows
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """What is to be trained, and on what kind of device."""
-
-    config: TrainConfig
-    model: nn.Module
-    dataset: SizedDataset
-    device: torch.device
-    loss_fn: LossFn
-    make_optimizer: MakeOptimizer | None = None  # None: AdamW
 
 
 def choose_plan(training: Training, reporter: Reporter | None = None) -> Plan:
@@ -66,16 +49,11 @@ def choose_plan(training: Training, reporter: Reporter | None = None) -> Plan:
             _tell(reporter, rank, plan, None, "As its settings say.")
         return plan
     if world_size == 1:
-        from training.plan.trial import measure_steps_s  # it needs what stands here
+        from training.plan.trial import measure_steps_s
 
         trials = partial(measure_steps_s, training) if training.config.plan_trials else None
         return _search(training, 1, None, reporter, trials)
     return _search_together(training, rank, world_size, reporter)
-
-
-def like(optimizer: Optimizer, model: nn.Module) -> Optimizer:
-    """An optimizer of the same class and settings for another model's parameters."""
-    return type(optimizer)(model.parameters(), **optimizer.defaults)
 
 
 def make_table(
@@ -91,7 +69,9 @@ def make_table(
         CannotEstimate: the model cannot be followed without data.
         DoesNotFit: no plan keeps within memory.
     """
-    from training.plan.search import Workload, search  # fake tensors take 0.1 s to import
+    # Late imports: fake tensors take 0.1 s to load.
+    from training.plan.search import search
+    from training.plan.workload import Workload
 
     device = training.device
     hardware = read_hardware(device, world_size, memory_bytes=memory_bytes)
@@ -131,7 +111,7 @@ def _search(
     reporter: Reporter | None,
     time_plans: "TimePlans | None" = None,
 ) -> Plan:
-    from training.plan.tracing import CannotEstimate  # as above
+    from training.plan.tracing import CannotEstimate  # late: as in ``make_table``
 
     try:
         table = make_table(training, world_size, memory_bytes=memory_bytes, time_plans=time_plans)
@@ -167,7 +147,7 @@ def _search_together(training: Training, rank: int, world_size: int, reporter: R
     store.set(f"{prefix}/memory/{rank}", str(free_bytes(training.device, world_size)))
     trials = None
     if training.config.plan_trials:
-        from training.plan.trial import SharedTrials  # as above
+        from training.plan.trial import SharedTrials
 
         trials = SharedTrials(training, store, f"{prefix}/trials", rank, world_size)
     if rank:

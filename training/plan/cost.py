@@ -1,8 +1,8 @@
 """How long a step takes: the longer of computing and exchanging, the bubble, and what offload moves."""
 
+from training.config.plan import Plan
 from training.plan.hardware import Hardware
 from training.plan.memory import Footprint, OptimizerCost
-from training.plan.types import Plan
 
 # Chosen so that candidates come in the order in which two gloo ranks were seen to take them (benchmarks/scripts/two_ranks.py);
 # how long a change of turns takes depends on what else runs.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from training.plan.given import declared_memory_bytes
+from training.config.plan import declared_memory_bytes
 from training.plan.link import with_known_link
 from training.plan.rates import Rates, device_name, rates_of
 

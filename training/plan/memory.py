@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.plan.types import Plan
+from training.config.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

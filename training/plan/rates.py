@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.plan.types import PrecisionName
+from training.config.plan import PrecisionName
 
 CACHE_VARIABLE = "BERTH_RATES_FILE"
 _TYPES: dict[PrecisionName, torch.dtype] = {

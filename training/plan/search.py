@@ -1,23 +1,18 @@
 """Finds the quickest way to train a model that fits into its devices."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
-from torch import nn
+from dataclasses import replace
 
 from training.config import ConfigError, TrainConfig
+from training.config.fixed_plan import fixed_plan
+from training.config.plan import Plan
+from training.config.words import format_s, say_bytes, say_names, summarise
 from training.plan import cost
 from training.plan.candidates import list_plans
-from training.plan.fixed import fixed_plan
 from training.plan.hardware import Hardware
-from training.plan.memory import Footprint, OptimizerCost, peak_bytes, saved_copy_bytes
-from training.plan.table import Candidate, PlanTable, format_s, say_bytes, say_names, summarise
-from training.plan.tracing import measure_optimizer, trace_step
-from training.plan.types import CheckpointingName, Plan, PrecisionName
-from training.state import LossFn
-from training.strategies.tensor_plan import find_layers
+from training.plan.memory import peak_bytes, saved_copy_bytes
+from training.plan.table import Candidate, PlanTable
+from training.plan.workload import Workload
 
 SIMPLER_IF_WITHIN = 1.05  # a plainer plan this near to the quickest is taken: predictions are no better
 BEST_TIMED = 3
@@ -33,54 +28,6 @@ class DoesNotFit(ConfigError):
     def __init__(self, table: PlanTable) -> None:
         self.table = table
         super().__init__(f"{table.why}\n{table}")
-
-
-@dataclass(slots=True)
-class Workload:
-    """A model, one sample of its dataset and how it is trained; traced once for each way, when asked for."""
-
-    model: nn.Module
-    sample: Any
-    loss_fn: LossFn
-    optimizer: OptimizerCost
-    dataset_length: int
-    _traced: dict[tuple[str, str], Footprint]
-
-    @classmethod
-    def of(
-        cls,
-        model: nn.Module,
-        sample: Any,
-        loss_fn: LossFn,
-        make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None,
-        dataset_length: int,
-        *,
-        on_gpu: bool,
-    ) -> "Workload":
-        make = make_optimizer or (lambda each: torch.optim.AdamW(each.parameters()))
-        optimizer = measure_optimizer(make, on_gpu=on_gpu)
-        return cls(model, sample, loss_fn, optimizer, dataset_length, {})
-
-    def footprint(self, precision: PrecisionName, checkpointing: CheckpointingName) -> Footprint:
-        """Raises CannotEstimate where the model cannot be followed."""
-        key = (precision, checkpointing)
-        if key not in self._traced:
-            self._traced[key] = trace_step(
-                self.model, self.sample, self.loss_fn, precision=precision, checkpointing=checkpointing
-            )
-        return self._traced[key]
-
-    def splits(self, world_size: int) -> list[str]:
-        """Strategies that divide the model itself and that it allows."""
-        allowed = []
-        if isinstance(self.model, nn.Sequential) and len(self.model) >= world_size:
-            allowed.append("pipeline")
-        try:
-            if world_size > 1 and find_layers(self.model, world_size).splits:
-                allowed.append("tensor")
-        except ConfigError:
-            pass  # it says why nothing can be split; replication remains
-        return allowed
 
 
 def search(

@@ -4,11 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.plan.types import Plan
-
-_GIB = 2**30
-_NAMED = 8
-_CHECKPOINTING = {"none": "ckpt off", "selective": "ckpt selective", "full": "ckpt on"}
+from training.config.plan import Plan
+from training.config.words import format_s, say_bytes, summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +70,3 @@ class PlanTable:
             for each in self.candidates
         ]
         return "\n".join([*lines, f"  {self.why}"])
-
-
-def summarise(plan: Plan) -> str:
-    """As "FSDP, bf16, ckpt on, batch 16x4"."""
-    parts = [plan.strategy.upper(), plan.precision, _CHECKPOINTING[plan.activation_checkpointing]]
-    if plan.cpu_offload != "none":
-        parts.append(f"{plan.cpu_offload} on the host")
-    if plan.pp > 1 or plan.tp > 1:
-        parts.append(f"dp {plan.dp} pp {plan.pp} tp {plan.tp}")
-    return ", ".join([*parts, f"batch {plan.batch_size}x{plan.gradient_accumulation_steps}"])
-
-
-def format_s(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
-
-
-def say_names(names: Sequence[str]) -> str:
-    """At most eight, then how many more."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
-def say_bytes(size: float) -> str:
-    for unit, name in ((_GIB, "GiB"), (2**20, "MiB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size / 1024:.1f} KiB"

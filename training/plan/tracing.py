@@ -19,11 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
+from training.config.plan import CheckpointingName, PrecisionName
 from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
+from training.model.blocks import find_blocks
+from training.model.objective import LossFn
 from training.plan.memory import Footprint, OptimizerCost, Work
-from training.plan.types import CheckpointingName, PrecisionName
-from training.state import LossFn
-from training.strategies.blocks import find_blocks
 
 _PRIMES = (251, 241, 239, 233, 229, 227, 223, 211, 199, 197, 193, 191, 181, 179, 173, 167)
 _MOVED_FOR_EACH_BYTE = 3  # of a result: two operands are read for it

@@ -13,12 +13,12 @@ from torch._C._distributed_c10d import PrefixStore  # torch.distributed has it, 
 from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
+from training.config.plan import Plan
 from training.data import move_to
-from training.plan.choose import Training
-from training.plan.types import Plan
-from training.precision import Scaler
+from training.plan.training import Training
 from training.strategies.choose import forward_context, make_strategy, prepare_model, prepare_optimizer
 from training.strategies.interface import Strategy
+from training.strategies.precision import Scaler
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

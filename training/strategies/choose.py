@@ -10,13 +10,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from training.config import ConfigError, TrainConfig
+from training.config.plan import Plan
 from training.memory.activation_checkpointing import checkpoint_activations
 from training.memory.offload import OffloadedOptimizer, offload_activations
-from training.plan.types import Plan
-from training.precision import make_autocast
-from training.strategies.blocks import find_blocks
+from training.model.blocks import find_blocks
 from training.strategies.interface import Strategy
-from training.strategies.single import Single
+from training.strategies.precision import make_autocast
+from training.strategies.single import Dp, Single
 
 
 def make_strategy(
@@ -39,8 +39,6 @@ def make_strategy(
     if plan.strategy == "single":
         return Single(plan, device)
     if plan.strategy == "dp":
-        from training.strategies.dp import Dp
-
         return Dp(plan, device, device_ids)
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if "RANK" not in os.environ:
@@ -65,11 +63,11 @@ def _make_connected(plan: Plan, device: torch.device, config: TrainConfig, examp
 
         return Ddp(plan, device, ranks, config)
     if plan.strategy == "zero1":
-        from training.strategies.zero1 import Zero1
+        from training.strategies.ddp import Zero1
 
         return Zero1(plan, device, ranks, config)
     if plan.strategy == "zero2":
-        from training.strategies.zero2 import Zero2
+        from training.strategies.fsdp import Zero2
 
         return Zero2(plan, device, ranks)
     if plan.strategy == "fsdp":

@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from training.comm import LocalSgd, register_hook
 from training.config import ConfigError, TrainConfig
-from training.plan.table import say_names
-from training.plan.types import Plan
+from training.config.plan import Plan
+from training.config.words import say_names
+from training.strategies.exchange import LocalSgd, register_hook
 from training.strategies.gradients import exchange_with_empty_pass, find_unreduced, give_zeros
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import copy_from_first
@@ -149,3 +149,23 @@ def _buffers(broadcast: bool) -> dict[str, Any]:
         return {}
     known = signature(DistributedDataParallel.__init__).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
+
+
+class Zero1(Ddp):
+    gathers = True
+
+    def shard_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """An optimizer of the same class, groups and settings; ``optimizer`` must be new."""
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        known = signature(type(optimizer).__init__).parameters  # AdamW keeps a default that it does not take
+        settings = {name: value for name, value in optimizer.defaults.items() if name in known}
+        groups = [{**group} for group in optimizer.param_groups]
+        return ZeroRedundancyOptimizer(groups, type(optimizer), **settings)
+
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        sharded: Any = optimizer
+        sharded.consolidate_state_dict(to=0)
+        if self.ranks.rank != 0:
+            return {}
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}

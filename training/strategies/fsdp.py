@@ -10,13 +10,13 @@ from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 
+from training.config.plan import Plan
 from training.memory.gate import Gate
-from training.plan.types import Plan
-from training.strategies.blocks import find_blocks
+from training.model.blocks import find_blocks
 from training.strategies.gradients import clip_sharded
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
-from training.strategies.split import Split
+from training.strategies.sharded import Split
 
 
 class Fsdp(Split):
@@ -97,3 +97,9 @@ class _ReduceScatter(_Exchange):
             output_tensor, input_tensor, op=op, group=group, async_op=async_op
         )
         return work
+
+
+class Zero2(Fsdp):
+    """Parameters are gathered once a micro-batch and stay until its backward pass has used them."""
+
+    keeps_gathered = True

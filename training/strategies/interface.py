@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from training.plan.types import Plan
+from training.config.plan import Plan
 from training.strategies.ranks import Ranks
 
 

@@ -12,12 +12,12 @@ from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleIn
 from torch.optim import Optimizer
 
 from training.config import ConfigError
+from training.config.plan import Plan
 from training.memory.autotune import DoesNotFit
-from training.plan.types import Plan
-from training.precision import make_autocast
+from training.model.blocks import Chain, find_chain
 from training.strategies import staged_state
-from training.strategies.chain import Chain, find_chain
 from training.strategies.gradients import average_gradients, clip_sharded
+from training.strategies.precision import make_autocast
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
 from training.strategies.shortage import Shortage, SparingStage

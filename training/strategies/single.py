@@ -1,6 +1,6 @@
 """One rank on one device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from training.plan.types import Plan
+from training.config import ConfigError
+from training.config.plan import Plan
 from training.strategies.ranks import Alone, Ranks
 
 
@@ -86,3 +87,21 @@ class Single:
 
     def close(self) -> None:
         self.ranks.close()
+
+
+class Dp(Single):
+    """Splits each batch over the GPUs; slower than "ddp", which is to be preferred.
+
+    Raises:
+        ConfigError: there is no GPU.
+    """
+
+    def __init__(self, plan: Plan, device: torch.device, device_ids: Sequence[int] | None = None) -> None:
+        if device.type != "cuda":
+            raise ConfigError("strategy 'dp' drives GPUs, and there is none; use 'single', or 'ddp' on CPUs.")
+        super().__init__(plan, device)
+        self.device_ids = [*(device_ids or range(torch.cuda.device_count()))]
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        model.to(self.device)
+        return nn.DataParallel(model, device_ids=self.device_ids) if len(self.device_ids) > 1 else model

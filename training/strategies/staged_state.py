@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from training.strategies import sharded_state
+from training.strategies import sharded
 
 Holds = Callable[[str], bool]
 
@@ -31,7 +31,7 @@ def give_back_others(model: nn.Module, holds: Holds, shapes: Mapping[str, torch.
 
 def gather_full(model: nn.Module, optimizer: Optimizer, holds: Holds, group: ProcessGroup) -> dict[str, Any]:
     """Whole tensors on the host, on every rank of the pipeline ``group``; all its ranks call it."""
-    own = sharded_state.gather_full(model, optimizer, holds)
+    own = sharded.gather_full(model, optimizer, holds)
     parts: list[Any] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(parts, own, group=group)
     order = list(model.state_dict())
@@ -48,7 +48,7 @@ def scatter_full(model: nn.Module, optimizer: Optimizer, full: dict[str, Any], h
     own = model.state_dict()
     if missing := sorted(set(own) ^ set(full["model"])):
         raise RuntimeError(f"the state is of another model; these differ: {', '.join(missing[:10])}")
-    sharded_state.load_model(model, {**own, **{name: full["model"][name] for name in own if holds(name)}})
+    sharded.load_model(model, {**own, **{name: full["model"][name] for name in own if holds(name)}})
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     numbered = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     held = {
@@ -57,4 +57,4 @@ def scatter_full(model: nn.Module, optimizer: Optimizer, full: dict[str, Any], h
         if holds(names[id(numbered[number])])
     }
     optimizer.state.clear()
-    sharded_state.load_optimizer(optimizer, {**full["optimizer"], "state": held})
+    sharded.load_optimizer(optimizer, {**full["optimizer"], "state": held})

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from training.config import ConfigError
-from training.strategies.chain import Chain
+from training.model.blocks import Chain
 from training.strategies.shortage import Shortage
 
 

@@ -13,13 +13,13 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from training.config.plan import Plan
 from training.memory.gate import AskBeforeAll, Gate
-from training.plan.types import Plan
+from training.model.layer_splits import find_layers
 from training.strategies.gradients import average_gradients, clip_sharded
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
-from training.strategies.split import Split
-from training.strategies.tensor_plan import find_layers
+from training.strategies.sharded import Split
 
 
 class TensorParallel(Split):

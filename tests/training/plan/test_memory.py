@@ -9,10 +9,11 @@ from tests.training.plan.models import make_case
 from tests.training.plan.test_search import hardware
 from training.checkpoint.host_copy import HostCopy
 from training.config import TrainConfig
+from training.config.plan import Plan
 from training.plan.memory import peak_bytes, saved_copy_bytes
-from training.plan.search import Workload, search
+from training.plan.search import search
 from training.plan.tracing import CannotEstimate, measure_optimizer, trace_step
-from training.plan.types import Plan
+from training.plan.workload import Workload
 
 ADAM = measure_optimizer(lambda model: torch.optim.AdamW(model.parameters()), on_gpu=False)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.layer_graphs import random_graph
-from training.plan.cuts import Cut, find_cuts
-from training.plan.layers import LayerGraph, ProfileError, read_profile
-from training.plan.partition import (
+from training.research.cuts import Cut, find_cuts
+from training.research.layer_graph import LayerGraph, ProfileError, read_profile
+from training.research.partition import (
     NoPartition,
     describe_partitions,
     main,
     partition_asynchronous,
     partition_synchronous,
 )
-from training.plan.stage_search import Asynchronous, OneForwardOneBackward, TimeModel, split
+from training.research.stage_search import Asynchronous, OneForwardOneBackward, TimeModel, split
 
 PROFILES = Path(__file__).parents[3] / "benchmarks" / "data" / "profiles"
 LINKS = 16e9

@@ -7,12 +7,12 @@ from torch.utils.data import Dataset
 from tests.training.plan.models import make_case
 from training import TrainConfig
 from training.config import ConfigError
+from training.config.plan import PLAN_VARIABLE, Plan, given_plan, with_less_memory
 from training.plan import cost
-from training.plan.given import PLAN_VARIABLE, given_plan, with_less_memory
 from training.plan.hardware import Hardware
 from training.plan.rates import CACHE_VARIABLE, Rates, rates_of
-from training.plan.search import DoesNotFit, Workload, search
-from training.plan.types import Plan
+from training.plan.search import DoesNotFit, search
+from training.plan.workload import Workload
 from training.trainer import Trainer
 
 MIB = 2**20

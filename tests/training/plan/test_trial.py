@@ -12,11 +12,12 @@ from tests.training.plan.test_search import Same
 from tests.training.started import PATIENCE_S
 from training import TrainConfig, Trainer
 from training.config import ConfigError
+from training.config.plan import Plan
 from training.launch import WarmLauncher
-from training.plan.choose import Training, choose_plan
+from training.plan.choose import choose_plan
 from training.plan.rates import CACHE_VARIABLE
+from training.plan.training import Training
 from training.plan.trial import measure_steps_s
-from training.plan.types import Plan
 from training.report import Reporter
 
 REPOSITORY = Path(__file__).parents[3]

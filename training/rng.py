@@ -1,0 +1,49 @@
+"""This process's generators of random numbers: seeded, captured for a checkpoint, restored from it."""
+
+import os
+import random
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+_NumpyState = tuple[str, "np.typing.NDArray[np.uint32]", int, int, float]
+
+
+def mix_seeds(*parts: int) -> int:
+    """One seed from several numbers; near ones give unrelated seeds."""
+    return random.Random(":".join(map(str, parts))).getrandbits(63)  # noqa: S311 -- a seed, not a secret
+
+
+def seed_rng(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def capture_rng() -> dict[str, Any]:
+    """This process's generators, in types that a checkpoint may hold."""
+    kind, keys, position, has_gauss, gauss = cast(_NumpyState, np.random.get_state(legacy=True))
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        "python": random.getstate(),
+        "numpy": [kind, torch.tensor(keys.astype(np.int64)), position, has_gauss, gauss],
+    }
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, position, has_gauss, numpy_gauss = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, numpy_gauss))
+
+
+def make_deterministic() -> None:
+    """Only kernels that give the same bits each time; an operation that has none raises."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
