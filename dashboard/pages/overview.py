@@ -62,7 +62,7 @@ def wall_tiles(
         str(job_id): at
         for job_id, at in Attempt.objects.live().filter(job__in=held).values_list("job_id", "started_at")
     }
-    found = availability.standings(user, devices, readings, now)
+    found = availability.read_availability(user, devices, readings, now)
     return wall.tiles(readings, devices, own, links, started, found)
 
 

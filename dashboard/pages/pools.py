@@ -13,7 +13,7 @@ from dashboard.parts import wall
 from orchestrator.live.readings import NowReadings, read_now
 from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
 from orchestrator.people import rights
-from orchestrator.scheduler.availability import standings
+from orchestrator.scheduler.availability import read_availability
 
 MOST_LEASES = 30
 MOST_BOOKINGS = 20
@@ -45,7 +45,7 @@ def list_pools(request: HttpRequest) -> HttpResponse:
 
 
 def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[dict[str, Any]]:
-    found = standings(user, devices, readings, timezone.now())
+    found = read_availability(user, devices, readings, timezone.now())
     return wall.tiles(readings, devices, {}, {}, {}, found)
 
 

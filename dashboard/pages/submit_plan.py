@@ -15,7 +15,7 @@ from dashboard.parts import forms, plan_changes
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.submission import intake
 from orchestrator.scheduler import passes
-from orchestrator.scheduler.forecast.planning import Plan, plan
+from orchestrator.scheduler.forecast.planning import SubmitPreview, plan
 from orchestrator.scheduler.forecast.wording import tell_outcomes
 
 LABELS = {one.name: one.label for one in forms.FIELDS} | {
@@ -51,7 +51,7 @@ def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dic
     }
 
 
-def _show(found: Plan) -> dict[str, Any]:
+def _show(found: SubmitPreview) -> dict[str, Any]:
     labels = [device.label for device, _ in found.devices]
     when = words.start_range(found.start_earliest, found.start_latest, found.made_at)
     outcomes = [

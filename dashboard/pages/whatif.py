@@ -16,7 +16,7 @@ from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.scheduler.forecast import replay_runs
-from orchestrator.scheduler.forecast.replay_runs import State
+from orchestrator.scheduler.forecast.replay_runs import ReplayState
 from orchestrator.scheduler.forecast.replays import Question
 from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
 
@@ -48,7 +48,7 @@ def whatif_answer(request: HttpRequest, key: str) -> HttpResponse:
     pools = _operated(request)
     if question.pool not in pools:
         raise Http404
-    found = replay_runs.read_answer(key) if state == State.DONE else {}
+    found = replay_runs.read_answer(key) if state == ReplayState.DONE else {}
     answer = found.get("answer")
     page = _show(
         request,
@@ -61,7 +61,7 @@ def whatif_answer(request: HttpRequest, key: str) -> HttpResponse:
         device_count=answer["devices"] if answer else 0,
         period=PERIODS.get(str(question.days), f"{question.days} days"),
     )
-    if state == State.RUNNING:
+    if state == ReplayState.RUNNING:
         page["Refresh"] = f"{LOOK_AGAIN_S}; url={reverse('whatif-answer', args=[key])}"
     return page
 

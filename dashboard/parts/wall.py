@@ -10,7 +10,7 @@ import orjson
 from berth import words
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
-from orchestrator.scheduler.availability import FOREIGN_SHOWN_BYTES, Standing
+from orchestrator.scheduler.availability import FOREIGN_SHOWN_BYTES, DeviceAvailability
 
 COLOURS = 8
 
@@ -92,7 +92,7 @@ def tiles(
     rows: Mapping[str, Mapping[str, Any]],
     links: Mapping[str, str],
     started: Mapping[str, Any],
-    found: Mapping[str, Standing],
+    found: Mapping[str, DeviceAvailability],
 ) -> list[dict[str, Any]]:
     """One tile for every device of the database, in the order of their indices.
 
@@ -114,7 +114,7 @@ def _tile(
     rows: Mapping[str, Mapping[str, Any]],
     links: Mapping[str, str],
     started: Mapping[str, Any],
-    standing: Standing,
+    standing: DeviceAvailability,
 ) -> dict[str, Any]:
     entry = entry or {"holders": [], "processes": []}
     total = int(entry.get("total_bytes") or device.memory_bytes)

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.follow import Follower, storable_text
-from orchestrator.agent.watches.out_of_memory import blame_others
+from orchestrator.agent.watches.memory import blame_others
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending

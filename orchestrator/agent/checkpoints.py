@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Max
 
-from orchestrator.agent.outside_checkpoints import BesideKeeper
+from orchestrator.agent.outside_checkpoints import OutsideKeeper
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
@@ -49,7 +49,7 @@ class CheckpointKeeper:
         self.store = GenerationStore(job_folder)
         glob = attempt.job.spec_fields.get("checkpoint_glob")
         self.collector = Collector(job_folder, attempt.number, glob, self._step_near)
-        self.beside = BesideKeeper(attempt, self.collector.watcher)
+        self.beside = OutsideKeeper(attempt, self.collector.watcher)
         self.pause_s = LOOK_EVERY_S  # grows while the same files cannot be proven whole
         self.look_again_at = 0.0
         self.read_glob_at = 0.0

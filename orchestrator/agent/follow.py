@@ -19,7 +19,7 @@ from berth.losses import is_loss
 from orchestrator.agent.follow_events import EventFiles
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.agent.telemetry.printed_lines import LineParser
-from orchestrator.agent.telemetry.standing import STEP
+from orchestrator.agent.telemetry.progress import STEP
 from orchestrator.jobs import lifecycle, plan_changes, restarts
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Job

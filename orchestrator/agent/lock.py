@@ -25,7 +25,7 @@ class AgentRunning(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """The agent that holds the lock."""
 
     process: ProcessId | None  # None: it has not written yet who it is
@@ -96,19 +96,19 @@ def held(home: Home) -> Iterator[Heartbeat]:
             heartbeat.close()
 
 
-def holder(home: Home) -> Holder | None:
+def holder(home: Home) -> LockHolder | None:
     """Who holds the lock now; None where nobody does."""
     if not _is_locked(_lock(home)):
         return None
     record = read_record(_record(home)) or {}
     process = from_record(record)
     if process is None or not is_alive(process):  # a record of an earlier agent; the present one just begins
-        return Holder(None, None, None)
+        return LockHolder(None, None, None)
     since = record.get("since")
-    return Holder(process, since if isinstance(since, float) else None, _silence_s(home))
+    return LockHolder(process, since if isinstance(since, float) else None, _silence_s(home))
 
 
-def silent_holder(home: Home) -> Holder | None:
+def silent_holder(home: Home) -> LockHolder | None:
     """The holder of the lock where it does not work."""
     found = holder(home)
     return None if found is None or found.works else found

@@ -16,7 +16,7 @@ UNKEPT_TEXT = (
 )
 
 
-class BesideKeeper:
+class OutsideKeeper:
     """Keeps them where the job names no files and uses no checkpoint folder; else tells its owner once."""
 
     def __init__(self, attempt: Attempt, watcher: Watcher) -> None:

@@ -17,11 +17,9 @@ from django.utils import timezone
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
 from orchestrator.agent.spans import SpanKeeper
 from orchestrator.agent.stopping import Stopping
-from orchestrator.agent.watches.freed_devices import FreedDevices
+from orchestrator.agent.watches.devices import FreedDevices, SlowDevices, act_on_xids
 from orchestrator.agent.watches.idle import IdleWatch
-from orchestrator.agent.watches.memory_claims import ClaimWatch
-from orchestrator.agent.watches.slow import SlowDevices
-from orchestrator.agent.watches.xids import act_on_xids
+from orchestrator.agent.watches.memory import ClaimWatch
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
 from orchestrator.exceptions import OrchestratorError

@@ -73,7 +73,7 @@ class SpanKeeper:
 
 
 def _use_of(
-    row: Device, reserved: set[str], booked: passes.Booked, foreign: Mapping[str, str]
+    row: Device, reserved: set[str], booked: passes.BookedDevices, foreign: Mapping[str, str]
 ) -> tuple[Use, str]:
     if row.health != Health.OK:
         return Use.FAILED, ""

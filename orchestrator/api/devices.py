@@ -48,7 +48,7 @@ def list_devices(request: ApiRequest, filters: Query[DeviceFilters]) -> object:
     if filters.pool is not None:
         rows = rows.filter(pool=filters.pool)
     now = readings.read_now()
-    reader = availability.Reader(request.user, timezone.now())
+    reader = availability.AvailabilityReader(request.user, timezone.now())
     return page(
         request, rows, filters, show=lambda device: show_device(device, now, reader), ordering="index"
     )
@@ -112,10 +112,14 @@ def read_device_history(request: ApiRequest, device_id: str, window: Query[Histo
 
 
 def _show_one(request: ApiRequest, device: Device) -> dict[str, Any]:
-    return show_device(device, readings.read_now(), availability.Reader(request.user, timezone.now()))
+    return show_device(
+        device, readings.read_now(), availability.AvailabilityReader(request.user, timezone.now())
+    )
 
 
-def show_device(device: Device, now: readings.NowReadings, reader: availability.Reader) -> dict[str, Any]:
+def show_device(
+    device: Device, now: readings.NowReadings, reader: availability.AvailabilityReader
+) -> dict[str, Any]:
     holders = _holders(device.leases.all())
     standing = reader.standing(device, held=bool(holders), entry=now.device(device.pk))
     return {
@@ -142,7 +146,7 @@ def show_device(device: Device, now: readings.NowReadings, reader: availability.
     }
 
 
-def _availability(standing: availability.Standing) -> dict[str, Any]:
+def _availability(standing: availability.DeviceAvailability) -> dict[str, Any]:
     keep = standing.keep
     job = keep.job if keep else None
     return {

@@ -15,7 +15,7 @@ from orchestrator.jobs.submission import intake
 from orchestrator.scheduler import passes
 from orchestrator.scheduler.forecast import training_preview
 from orchestrator.scheduler.forecast.durations import Like
-from orchestrator.scheduler.forecast.planning import Plan, plan, register_training_planner
+from orchestrator.scheduler.forecast.planning import SubmitPreview, plan, register_training_planner
 from orchestrator.scheduler.forecast.wording import tell_outcomes
 
 router = Router()
@@ -98,7 +98,7 @@ def plan_job(request: ApiRequest) -> object:
     return _show(plan(request.user, spec))
 
 
-def _show(found: Plan) -> dict[str, Any]:
+def _show(found: SubmitPreview) -> dict[str, Any]:
     return {
         "pool": found.job.pool_id,
         "gpus": found.job.gpus,
@@ -130,7 +130,7 @@ def _show(found: Plan) -> dict[str, Any]:
     }
 
 
-def _show_outcomes(found: Plan) -> list[dict[str, Any]]:
+def _show_outcomes(found: SubmitPreview) -> list[dict[str, Any]]:
     return [
         {
             "gpus": each.gpus,

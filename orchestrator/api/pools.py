@@ -18,7 +18,7 @@ from orchestrator.live import wakeups
 from orchestrator.live.readings import read_now
 from orchestrator.models import AdminState, Device, Health, Lease, Pool
 from orchestrator.people import audit, rights
-from orchestrator.scheduler.availability import standings
+from orchestrator.scheduler.availability import read_availability
 
 router = Router()
 
@@ -90,7 +90,7 @@ def show_pool(pool: Pool, free: Mapping[str, int]) -> dict[str, object]:
 def _free_by_pool(request: ApiRequest) -> Counter[str]:
     """On how many devices of each pool a job of the caller could start now."""
     devices = list(Device.objects.select_related("pool"))
-    found = standings(request.user, devices, read_now(), timezone.now())
+    found = read_availability(request.user, devices, read_now(), timezone.now())
     return Counter(device.pool_id for device in devices if found[device.pk].is_free)
 
 

@@ -12,7 +12,7 @@ from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device, Health, Lease, PoolRight, Role
 from orchestrator.people import rights
 from orchestrator.people.rights import Someone
-from orchestrator.scheduler.passes.keeps import Keep, read_keeps
+from orchestrator.scheduler.passes.restrictions import Restriction, read_restrictions
 
 FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news
 
@@ -28,19 +28,19 @@ class Availability(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DeviceAvailability:
     """What one person is told about one device."""
 
     state: Availability
     sentence: str
-    keep: Keep | None = None  # where it is kept
+    keep: Restriction | None = None  # where it is kept
 
     @property
     def is_free(self) -> bool:
         return self.state == Availability.FREE
 
 
-class Reader:
+class AvailabilityReader:
     """Somebody who looks at devices: what is kept, and which pools take their jobs."""
 
     def __init__(self, user: Someone, now: datetime) -> None:
@@ -48,9 +48,9 @@ class Reader:
         self._id = user.pk
         self._name = user.get_username()
         self._now = now
-        self._keeps: Mapping[str, list[Keep]] = read_keeps(now)
+        self._keeps: Mapping[str, list[Restriction]] = read_restrictions(now)
 
-    def standing(self, device: Device, *, held: bool, entry: Mapping[str, Any] | None) -> Standing:
+    def standing(self, device: Device, *, held: bool, entry: Mapping[str, Any] | None) -> DeviceAvailability:
         """
         Args:
             device: with its pool.
@@ -58,24 +58,26 @@ class Reader:
             entry: of the newest readings; None where there is none.
         """
         if device.health != Health.OK:
-            return Standing(Availability.OUT, device.health_reason or device.health)
+            return DeviceAvailability(Availability.OUT, device.health_reason or device.health)
         if held:
-            return Standing(Availability.HELD, "Held by a job.")
+            return DeviceAvailability(Availability.HELD, "Held by a job.")
         if not device.usable:
-            return Standing(Availability.OUT, "Takes no new jobs.")
+            return DeviceAvailability(Availability.OUT, "Takes no new jobs.")
         if device.kind == "gpu" and (entry is None or "used_bytes" not in entry):
-            return Standing(Availability.UNREAD, "Not read now; nothing starts on it.")
+            return DeviceAvailability(Availability.UNREAD, "Not read now; nothing starts on it.")
         if entry is not None and entry.get("foreign_bytes", 0) > FOREIGN_SHOWN_BYTES:
-            return Standing(Availability.FOREIGN, "Used by processes that are not Berth's.")
+            return DeviceAvailability(Availability.FOREIGN, "Used by processes that are not Berth's.")
         return self._unheld(device)
 
-    def _unheld(self, device: Device) -> Standing:
+    def _unheld(self, device: Device) -> DeviceAvailability:
         keep = next((each for each in self._keeps.get(device.pk, ()) if each.binds(self._name)), None)
         if keep is not None:
-            return Standing(Availability.KEPT, keep.sentence(self._id, self._now), keep)
+            return DeviceAvailability(Availability.KEPT, keep.sentence(self._id, self._now), keep)
         if not self._may_submit(device):
-            return Standing(Availability.CLOSED, f"Free, but pool {device.pool_id} is closed to you.")
-        return Standing(Availability.FREE, "Free.")
+            return DeviceAvailability(
+                Availability.CLOSED, f"Free, but pool {device.pool_id} is closed to you."
+            )
+        return DeviceAvailability(Availability.FREE, "Free.")
 
     def _may_submit(self, device: Device) -> bool:
         # A viewer submits nothing anywhere; to them free means what it means to everybody else.
@@ -91,11 +93,11 @@ class Reader:
         return set(rights_of_theirs.values_list("pool_id", flat=True))
 
 
-def standings(
+def read_availability(
     user: Someone, devices: Iterable[Device], readings: NowReadings, now: datetime
-) -> dict[str, Standing]:
+) -> dict[str, DeviceAvailability]:
     """What somebody is told about each device, by its id; leases say what jobs hold."""
-    reader = Reader(user, now)
+    reader = AvailabilityReader(user, now)
     held = set(Lease.objects.active().values_list("device_id", flat=True))
     return {
         device.pk: reader.standing(device, held=device.pk in held, entry=readings.device(device.pk))

@@ -10,7 +10,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.jobs.steering import note
 from orchestrator.models import Errand, Job, JobState
 from orchestrator.people import rights
-from orchestrator.scheduler.passes.turns import turn
+from orchestrator.scheduler.passes.terms import turn
 
 LINE = ("wait_ahead", "-priority", Coalesce("own_place", 0), "queued_at", "pk")  # as waiting jobs are served
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator.agent.watches.memory_claims import ClaimWatch
+from orchestrator.agent.watches.memory import ClaimWatch
 from orchestrator.devices.types import DeviceProcess, Reading
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending

@@ -5,7 +5,7 @@ import time
 import pytest
 from django.utils import timezone
 
-from orchestrator.agent.watches.out_of_memory import blame_others
+from orchestrator.agent.watches.memory import blame_others
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.live import readings as live

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from orchestrator.agent.watches.slow import SlowDevices
+from orchestrator.agent.watches.devices import SlowDevices
 from orchestrator.devices.types import Reading
 from orchestrator.models import JobState, Lease
 from orchestrator.spec.job_spec import GIB

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from orchestrator.agent.watches.xids import act_on_xids
+from orchestrator.agent.watches.devices import act_on_xids
 from orchestrator.devices.types import Reading
 from orchestrator.models import Device, Health, JobState, Lease, StopReason
 from orchestrator.spec.job_spec import GIB

@@ -11,7 +11,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, ExitKind, Job, JobState, Lease
 from orchestrator.scheduler import passes
-from orchestrator.scheduler.passes.keeps import read_keeps
+from orchestrator.scheduler.passes.restrictions import read_restrictions
 from tests.jobs.invariants import check_invariants
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
@@ -139,10 +139,10 @@ def test_a_job_that_waits_long_for_its_next_attempt_gives_its_devices_away(make_
 def test_pages_and_lists_say_for_whose_retry_a_free_device_is_kept(make_attempt, make_device, bob):
     job = end(make_attempt(state=JobState.RUNNING, devices=[make_device(0)]))
 
-    (keep,) = read_keeps(timezone.now())["sim-0"]
+    (keep,) = read_restrictions(timezone.now())["sim-0"]
 
     said = keep.sentence(bob.pk, timezone.now())
     assert said.startswith(f"Kept for the retry of {job.name} (ada), for another ")
     assert keep.open_to == "takes no other job"
     lifecycle.cancel(job, by="ada")
-    assert read_keeps(timezone.now()) == {}
+    assert read_restrictions(timezone.now()) == {}

@@ -10,7 +10,7 @@ from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, SchedulerNotes, SchedulerTerm, StartPromise
 from orchestrator.scheduler import core, passes
 from orchestrator.scheduler.passes.learning import learn, recall
-from orchestrator.scheduler.passes.promises import KEPT, calibration, drop_void_promises
+from orchestrator.scheduler.passes.start_estimates import MOST_ROWS, calibration, drop_void_estimates
 
 
 @pytest.fixture(autouse=True)
@@ -91,12 +91,12 @@ def test_only_the_newest_promises_are_kept(make_job):
     job, now = make_job(state=JobState.SUCCEEDED), timezone.now()
     StartPromise.objects.bulk_create(
         StartPromise(job=job, made_at=now, earliest=now, latest=now, started_at=now, held=True)
-        for _ in range(KEPT + 3)
+        for _ in range(MOST_ROWS + 3)
     )
 
-    drop_void_promises()
+    drop_void_estimates()
 
-    assert StartPromise.objects.count() == KEPT
+    assert StartPromise.objects.count() == MOST_ROWS
 
 
 def test_a_restart_costs_what_the_last_attempt_took_to_its_first_step(make_attempt):

@@ -21,8 +21,8 @@ from orchestrator.models import (
     SchedulerTerm,
 )
 from orchestrator.scheduler import passes as placement
-from orchestrator.scheduler.passes import passes
-from orchestrator.scheduler.passes.relevant import relevant_jobs
+from orchestrator.scheduler.passes import scheduling_pass
+from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from tests.jobs.folders import write_identity
 from tests.jobs.invariants import check_invariants
 from tests.jobs.races import race
@@ -84,7 +84,7 @@ def test_f10_a_scheduler_that_dies_between_stopping_and_keeping_loses_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(passes, "keep_plans", die)
+        killed.setattr(scheduling_pass, "save_reservations", die)
         with pytest.raises(KeyboardInterrupt):
             placement.run_pass()
     low.refresh_from_db()
@@ -113,7 +113,7 @@ def test_i14_a_pass_leaves_the_errand_of_a_job_that_was_committed_after_it_had_r
         late.append(Outbox.objects.create(errand=Errand.SCHEDULE, job=make_job(), created_at=early))
         return jobs
 
-    monkeypatch.setattr(passes, "relevant_jobs", read_and_be_overtaken)
+    monkeypatch.setattr(scheduling_pass, "relevant_jobs", read_and_be_overtaken)
     lifecycle.queue_errand(Job.objects.get(), Errand.SCHEDULE)
     placement.run_pass()
 
@@ -126,7 +126,9 @@ def test_a_job_that_comes_while_a_pass_begins_is_not_dated_as_started_before_its
     turn_began = timezone.now()
     make_device(0), make_device(1)
     make_job()
-    monkeypatch.setattr(passes, "learn", lambda _now: make_job())  # between the pass's begin and its read
+    monkeypatch.setattr(
+        scheduling_pass, "learn", lambda _now: make_job()
+    )  # between the pass's begin and its read
 
     Sweeper().pass_in_time(turn_began)
 

@@ -1,7 +1,7 @@
 """Values in what training scripts print, from stdout alone.
 
 A line is split into its shape and its numbers (tokens.py); what a shape means is worked out once (shapes.py,
-bars.py, tables.py); what a line then says depends on the lines before it (standing.py, tables.py, muting.py).
+bars.py, tables.py); what a line then says depends on the lines before it (progress.py, tables.py, muting.py).
 """
 
 import math
@@ -16,8 +16,8 @@ from orchestrator.agent.telemetry.bars import read_bar
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
+from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
 from orchestrator.agent.telemetry.shapes import read_shape
-from orchestrator.agent.telemetry.standing import EPOCH, SAMPLE, STEP, Standing
 from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, split_numbers, to_float, visible_text
 from orchestrator.agent.telemetry.vocabulary import HINTS
@@ -64,7 +64,7 @@ class LineParser:
     """Reads the lines of one rank in order; a step or epoch carries over to the lines that name none."""
 
     def __init__(self) -> None:
-        self.standing = Standing()
+        self.standing = Progress()
         self.tables = Tables()
         self.muting = Muting()
 

@@ -1,17 +1,16 @@
 """Which job gets which devices: pure, without clock, I/O, database or randomness."""
 
 from orchestrator.scheduler.core.decide import decide
-from orchestrator.scheduler.core.lengths import learn_lengths
-from orchestrator.scheduler.core.promises import learn_start_errors
+from orchestrator.scheduler.core.learning import learn_lengths, learn_start_errors
 from orchestrator.scheduler.core.types import (
     ANYWHERE,
     WHOLE_GPUS,
+    BackfillReservation,
     Booking,
     Constraints,
     Decisions,
     Device,
     Job,
-    Keep,
     Lengths,
     OwnerUsage,
     Policy,
@@ -19,8 +18,8 @@ from orchestrator.scheduler.core.types import (
     PoolProblem,
     Preempt,
     QueuedJob,
-    Reservation,
     Reserve,
+    RetryHold,
     RunningJob,
     ShapeCount,
     Share,
@@ -34,12 +33,12 @@ from orchestrator.scheduler.core.types import (
 __all__ = [
     "ANYWHERE",
     "WHOLE_GPUS",
+    "BackfillReservation",
     "Booking",
     "Constraints",
     "Decisions",
     "Device",
     "Job",
-    "Keep",
     "Lengths",
     "OwnerUsage",
     "Policy",
@@ -47,8 +46,8 @@ __all__ = [
     "PoolProblem",
     "Preempt",
     "QueuedJob",
-    "Reservation",
     "Reserve",
+    "RetryHold",
     "RunningJob",
     "ShapeCount",
     "Share",

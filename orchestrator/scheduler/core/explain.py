@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from berth import words
-from orchestrator.scheduler.core.forecast import Prospect
+from orchestrator.scheduler.core.prospects import Prospect
 from orchestrator.scheduler.core.quota import Quotas
 from orchestrator.scheduler.core.room import NOWHERE, Room, allows, at_another_time
 from orchestrator.scheduler.core.types import Device, Job, QueuedJob

@@ -1,17 +1,18 @@
-"""The line in front of one pool: what each waiting job is told."""
+"""The queue of one pool: the answer to each waiting job."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from orchestrator.scheduler.core import explain
-from orchestrator.scheduler.core.after_bookings import after_bookings
-from orchestrator.scheduler.core.estimate import SETTLE_S
-from orchestrator.scheduler.core.forecast import Prospect, foresee
+from orchestrator.scheduler.core.ends import SETTLE_S
 from orchestrator.scheduler.core.pool_pass import PoolPass, Shape
+from orchestrator.scheduler.core.prospects import Prospect, after_bookings, foresee
 from orchestrator.scheduler.core.types import Job, Policy, QueuedJob, State, Wait, WaitCode
 
-IN_LINE = frozenset({WaitCode.DEVICES, WaitCode.MEMORY, WaitCode.HELD})  # the others are not ahead of anyone
+IN_LINE = frozenset(
+    {WaitCode.DEVICES, WaitCode.MEMORY, WaitCode.HELD}
+)  # jobs with other codes are ahead of none
 _SHOWN_AHEAD = 3
 _UNKNOWN = Prospect(None, None, ())
 _wait = tuple.__new__  # of a named tuple at half the price
@@ -26,7 +27,7 @@ def answers(
     prospects: Mapping[str, Mapping[str, Prospect]] | None = None,
     stopping: Mapping[str, Sequence[Job]] | None = None,
 ) -> tuple[Wait, ...]:
-    """What all waiting jobs are told, given in the order in which they are served."""
+    """The answers to all waiting jobs, which are given in the order of serving."""
     in_line: dict[str, list[QueuedJob]] = defaultdict(list)
     booked_out: dict[str, list[QueuedJob]] = defaultdict(list)
     for job, code in waiting:
@@ -51,14 +52,14 @@ def answers(
         )
         for pool, part in passes.items()
     }
-    told: list[Wait] = []
+    waits: list[Wait] = []
     for pool, group in groupby(waiting, lambda pair: pair[0].pool):
-        told += lines[pool].tell(group)
-    return tuple(told)
+        waits += lines[pool].tell(group)
+    return tuple(waits)
 
 
 class Line:
-    """Told once, in the order in which the jobs are served, after the pass is over."""
+    """Answers each waiting job once, in the order of serving, after the pass is over."""
 
     def __init__(
         self,
@@ -73,20 +74,23 @@ class Line:
         stopping: Mapping[str, Sequence[Job]] | None = None,
         booked_out: Sequence[QueuedJob] = (),
     ) -> None:
-        """``waiting``: the jobs in line; ``names``: what those are called that others depend on.
-
-        ``prospects``: when jobs may start, where that is foreseen otherwise; ``stopping``: by waiting
-        job those that are stopped for it; ``booked_out``: those that wait for the calendar.
+        """
+        Args:
+            waiting: the jobs in line.
+            names: names of the jobs that others depend on, by id.
+            prospects: when jobs may start; None: computed here from the plain order of serving.
+            stopping: by waiting job, the jobs that are stopped for it.
+            booked_out: the jobs that wait for bookings to end.
         """
         self._part = part
         self._names = names
         self._problem = problem
         self._now = now
         self._length = 0
-        self._first = ""  # what the first in line is called
+        self._first = ""  # the name of the first job in line
         self._first_ids: tuple[str, ...] = ()
         self._reasons: dict[tuple[Shape, WaitCode], str] = {}
-        self._given_back = after_bookings(part.room, booked_out, now, policy) if booked_out else {}
+        self._booked_prospects = after_bookings(part.room, booked_out, now, policy) if booked_out else {}
         self._stopping = stopping or {}
         if prospects is None:
             foreseen = [job for job in waiting[: policy.predicted_jobs] if job is not part.head]
@@ -97,10 +101,10 @@ class Line:
         self._special = {*prospects, *self._stopping, *([] if part.head is None else [part.head.id])}
 
     def tell(self, group: Iterable[tuple[QueuedJob, WaitCode]]) -> Iterator[Wait]:
-        """What the next jobs are told."""
+        """Answer the next jobs."""
         reasons, shapes, ahead, first = self._reasons, self._part.shapes, self._first_ids, self._first
         for job, code in group:
-            # Few are foreseen, or special in another way; of a long queue the rest should cost next to nothing.
+            # Few jobs have a prospect or are special in another way; the rest of a long queue must be cheap.
             sentence = None
             if self._length >= _SHOWN_AHEAD and job.id not in self._special:
                 sentence = reasons.get((shapes[job.id], code))
@@ -140,9 +144,9 @@ class Line:
         )
 
     def _aside(self, job: QueuedJob, code: WaitCode) -> Wait:
-        """What a job is told that is ahead of nobody."""
+        """Answer a job that is ahead of no other."""
         parents = tuple(sorted(job.waits_for)) if code is WaitCode.DEPENDS else ()
-        later = self._given_back.get(job.id, _UNKNOWN)
+        later = self._booked_prospects.get(job.id, _UNKNOWN)
         return Wait(
             job.id,
             code,
@@ -155,17 +159,17 @@ class Line:
         )
 
     def _reason(self, job: QueuedJob, code: WaitCode) -> str:
-        """What it needs and why that is not there; equal for equal shapes but the head's."""
+        """What the job needs and why it is not available; equal for equal shapes except the head's."""
         part = self._part
         if job.id in self._stopping:
             return explain.makes_room(self._stopping[job.id])
         if job is part.head:  # nothing is held from it
             return explain.too_few(part.room, job, frozenset(), None)
         key = (part.shapes[job.id], code)
-        found = self._reasons.get(key)
-        if found is None:
-            found = self._reasons[key] = self._shape_reason(job, code)
-        return found
+        reason = self._reasons.get(key)
+        if reason is None:
+            reason = self._reasons[key] = self._shape_reason(job, code)
+        return reason
 
     def _shape_reason(self, job: QueuedJob, code: WaitCode) -> str:
         part = self._part

@@ -1,4 +1,4 @@
-"""How much of their limits the owners use."""
+"""How much of their limits owners use."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Quotas:
         self.pool_devices: Counter[tuple[str, str]] = Counter()
         self.jobs: Counter[str] = Counter()
         self.arrays: Counter[str | None] = Counter()
-        self.limited = bool(self.limits or self.pool_limits)  # else only arrays are
+        self.limited = bool(self.limits or self.pool_limits)  # False: only arrays have limits
         for job in running:
             self.add(job, len(job.shares))
 
@@ -32,7 +32,7 @@ class Quotas:
             self.arrays[job.array] += 1
 
     def barrier(self, job: Job) -> WaitCode | None:
-        """The limit that a job would break if it started now."""
+        """The kind of limit that a job would exceed if it started now."""
         if job.array_at_most is not None and self.arrays[job.array] >= job.array_at_most:
             return WaitCode.ARRAY
         if not self.limited:

@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 from orchestrator.models import Job
 from orchestrator.scheduler import core
-from orchestrator.scheduler.forecast.durations import Lasting, foretell
+from orchestrator.scheduler.forecast.durations import ExpectedDuration, expected_durations
 
 LONGEST_S = 0.03  # of computing; numbers that are left then are not asked about; reached where some thousand jobs wait
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeviceCountOption:
     """A job on so many devices; its ends are None where its start or how long it runs is not known."""
 
     gpus: int
     starts_now: bool
     start_earliest: datetime | None
     start_latest: datetime | None
-    lasts: Lasting | None
+    lasts: ExpectedDuration | None
     is_soonest: bool = False  # of several whose ends are known
 
     @property
@@ -38,7 +38,7 @@ class Outcome:
 
 def outcomes(
     job: Job, state: core.State, decisions: core.Decisions, policy: core.Policy
-) -> tuple[Outcome, ...]:
+) -> tuple[DeviceCountOption, ...]:
     """The number that was asked for, first, and powers of two up to what a node of its pool has.
 
     Args:
@@ -46,8 +46,8 @@ def outcomes(
         decisions: the answer for the job as it is.
     """
     starts = dict(_starts(job, state, decisions, policy))
-    lasts = foretell(job, starts)
-    found = [Outcome(count, *start, lasts.get(count)) for count, start in starts.items()]
+    lasts = expected_durations(job, starts)
+    found = [DeviceCountOption(count, *start, lasts.get(count)) for count, start in starts.items()]
     known = [(one.end_latest, one.gpus) for one in found if one.end_latest is not None]
     soonest = min(known)[1] if len(known) > 1 else None
     return tuple(replace(one, is_soonest=one.gpus == soonest) for one in found)

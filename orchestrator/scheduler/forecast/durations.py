@@ -27,7 +27,7 @@ class Like(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class ExpectedDuration:
     """Seconds that a job would run, over all of its attempts."""
 
     low_s: float
@@ -43,7 +43,7 @@ class _Run:
     like: Like
 
 
-def foretell(job: Job, counts: Collection[int]) -> dict[int, Lasting]:
+def expected_durations(job: Job, counts: Collection[int]) -> dict[int, ExpectedDuration]:
     """By number of devices how long an unsaved job would run; numbers with no earlier run are missing.
 
     Only runs that succeeded count.  Where both name their steps, a run of fewer steps counts for that much longer.
@@ -90,9 +90,9 @@ def _closest(runs: Sequence[_Run]) -> list[_Run]:
     return []
 
 
-def _range(job: Job, runs: Sequence[_Run]) -> Lasting:
+def _range(job: Job, runs: Sequence[_Run]) -> ExpectedDuration:
     margin = LEAST_MARGIN if len(runs) >= FEW_RUNS else MARGIN_OF_FEW
     limit_s = job.time_limit_s or float("inf")
     low_s = min(run.seconds for run in runs) * (1 - margin)
     high_s = max(run.seconds for run in runs) * (1 + margin)
-    return Lasting(min(low_s, limit_s), min(high_s, limit_s), len(runs), runs[0].like)
+    return ExpectedDuration(min(low_s, limit_s), min(high_s, limit_s), len(runs), runs[0].like)

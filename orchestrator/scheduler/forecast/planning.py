@@ -31,7 +31,7 @@ def register_training_planner(planner: TrainingPlanner) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SubmitPreview:
     """What a submit would lead to."""
 
     job: Job  # unsaved
@@ -48,14 +48,14 @@ class Plan:
     memory: memory_claims.MemoryClaim
     search: whatif.Search  # for what would start it now
     training: dict[str, Any] | None
-    outcomes: tuple[device_counts.Outcome, ...]  # with so many devices as asked for, first, and with others
+    outcomes: tuple[device_counts.DeviceCountOption, ...]  # first with the requested number of devices
 
     @property
-    def as_asked(self) -> device_counts.Outcome | None:
+    def as_asked(self) -> device_counts.DeviceCountOption | None:
         return next((each for each in self.outcomes if each.gpus == self.job.gpus), None)
 
 
-def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
+def plan(user: AbstractBaseUser, spec: JobSpec) -> SubmitPreview:
     """Ask the scheduler as if the job were there.
 
     Raises:
@@ -114,12 +114,12 @@ def _plan(
     *,
     search: whatif.Search,
     training: dict[str, Any] | None,
-    outcomes: tuple[device_counts.Outcome, ...],
-) -> Plan:
+    outcomes: tuple[device_counts.DeviceCountOption, ...],  # first with the requested number of devices
+) -> SubmitPreview:
     job_id = str(job.pk)
     start = next((each for each in decisions.start if each.job_id == job_id), None)
     wait = next((each for each in decisions.wait if each.job_id == job_id), None)
-    return Plan(
+    return SubmitPreview(
         job=job,
         made_at=now,
         starts_now=start is not None,

@@ -23,7 +23,7 @@ STARTS_WITHIN_S = 30.0
 _children: list[subprocess.Popen[bytes]] = []  # kept until they have ended, so that none stays a zombie
 
 
-class State(StrEnum):
+class ReplayState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
@@ -37,7 +37,7 @@ def ask(question: Question) -> str:
     """Begin a replay unless its answer is there or on its way; returns the key of the answer."""
     folder().mkdir(exist_ok=True)
     key = question.key
-    if state_of(key) in {State.RUNNING, State.DONE}:
+    if state_of(key) in {ReplayState.RUNNING, ReplayState.DONE}:
         return key
     _lock_file(key).unlink(missing_ok=True)  # of one that died: its age says nothing of the new one
     write_durably(_question_file(key), json.dumps(asdict(question)).encode())
@@ -69,10 +69,10 @@ def work_on(key: str) -> None:
         write_durably(_answer_file(key), json.dumps(found).encode())
 
 
-def state_of(key: str) -> State | None:
+def state_of(key: str) -> ReplayState | None:
     """How far a replay is; None: nobody asked."""
     if _answer_file(key).exists():
-        return State.DONE
+        return ReplayState.DONE
     if not _question_file(key).exists():
         return None
     try:
@@ -80,10 +80,10 @@ def state_of(key: str) -> State | None:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         starts = time.time() - _question_file(key).stat().st_mtime < STARTS_WITHIN_S
-        return State.RUNNING if starts else State.FAILED
+        return ReplayState.RUNNING if starts else ReplayState.FAILED
     except BlockingIOError:
-        return State.RUNNING
-    return State.DONE if _answer_file(key).exists() else State.FAILED
+        return ReplayState.RUNNING
+    return ReplayState.DONE if _answer_file(key).exists() else ReplayState.FAILED
 
 
 def read_question(key: str) -> Question:

@@ -12,7 +12,7 @@ from django.db.models import Max, Min
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.models import FINAL_STATES, Attempt, Device, Job, Lease
 from orchestrator.scheduler.core import Device as PoolDevice
-from orchestrator.scheduler.passes.device_facts import device_facts
+from orchestrator.scheduler.passes.facts import device_facts
 from orchestrator.scheduler.simulator.summary import Course, Summary, summarise
 from orchestrator.scheduler.simulator.trace import GIB, TraceJob
 from orchestrator.scheduler.simulator.variants import LARGEST_CHANGE, MOST_SLICES, RecordedJob, Variant, run

@@ -4,14 +4,14 @@ from datetime import datetime
 
 from berth import words
 from orchestrator.models import Job
-from orchestrator.scheduler.forecast.device_counts import Outcome
-from orchestrator.scheduler.forecast.durations import Lasting, Like
-from orchestrator.scheduler.forecast.planning import Plan
+from orchestrator.scheduler.forecast.device_counts import DeviceCountOption
+from orchestrator.scheduler.forecast.durations import ExpectedDuration, Like
+from orchestrator.scheduler.forecast.planning import SubmitPreview
 
 WORTH_TELLING = 1.1  # times as long
 
 
-def tell_outcomes(found: Plan) -> list[tuple[Outcome, str]]:
+def tell_outcomes(found: SubmitPreview) -> list[tuple[DeviceCountOption, str]]:
     """Each number of devices with what is said of it; the one that was asked for first, where it may ever start."""
     now = found.made_at
     asked = found.as_asked
@@ -21,14 +21,14 @@ def tell_outcomes(found: Plan) -> list[tuple[Outcome, str]]:
     ]
 
 
-def _tell_end(asked: Outcome, job: Job, now: datetime) -> str:
+def _tell_end(asked: DeviceCountOption, job: Job, now: datetime) -> str:
     """When it would be done, and how that is known."""
     if asked.lasts is None:
         return f"When it would be done is not known: no run like it on {_devices(asked)} has succeeded yet."
     return f"{_end(asked, asked.lasts, now).capitalize()}, {_by(asked.lasts, job)}."
 
 
-def _tell_other(other: Outcome, asked: Outcome | None, now: datetime) -> str:
+def _tell_other(other: DeviceCountOption, asked: DeviceCountOption | None, now: datetime) -> str:
     """When it would start with another number of devices, and where that is known when it would be done."""
     said = f"{_devices(other)}: {_start(other, now)}"
     if other.lasts is None:
@@ -42,25 +42,25 @@ def _tell_other(other: Outcome, asked: Outcome | None, now: datetime) -> str:
     return f"{said}, runs {1 / times:.1f} times as fast" if 1 / times > WORTH_TELLING else said
 
 
-def _devices(outcome: Outcome) -> str:
+def _devices(outcome: DeviceCountOption) -> str:
     return words.plural(outcome.gpus, "device")
 
 
-def _start(outcome: Outcome, now: datetime) -> str:
+def _start(outcome: DeviceCountOption, now: datetime) -> str:
     if outcome.starts_now:
         return "starts now"
     when = words.start_range(outcome.start_earliest, outcome.start_latest, now)
     return f"starts {when}" if when else "when it starts is not known"
 
 
-def _end(outcome: Outcome, lasts: Lasting, now: datetime) -> str:
+def _end(outcome: DeviceCountOption, lasts: ExpectedDuration, now: datetime) -> str:
     if when := words.start_range(outcome.end_earliest, outcome.end_latest, now):
         return f"done {when}"
     low, high = words.duration(lasts.low_s), words.duration(lasts.high_s)
     return f"runs {low} to {high}" if low != high else f"runs {high}"
 
 
-def _by(lasts: Lasting, job: Job) -> str:
+def _by(lasts: ExpectedDuration, job: Job) -> str:
     runs = words.plural(lasts.runs, "earlier run")
     same = lasts.like in {Like.CODE_AND_ARGUMENTS, Like.SCRIPT_AND_ARGUMENTS}
     like = f"with {'these' if same else 'other'} arguments"
@@ -69,5 +69,5 @@ def _by(lasts: Lasting, job: Job) -> str:
     return f"by your {runs} of {job.spec_fields['entrypoint']} {like}"
 
 
-def _middle(lasts: Lasting) -> float:
+def _middle(lasts: ExpectedDuration) -> float:
     return (lasts.low_s + lasts.high_s) / 2

@@ -11,8 +11,8 @@ from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.models import Device, Job, Lease
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.scheduler import core
-from orchestrator.scheduler.passes.promises import check_promise
-from orchestrator.scheduler.passes.turns import OldTerm, check_term
+from orchestrator.scheduler.passes.start_estimates import check_estimate
+from orchestrator.scheduler.passes.terms import OldTerm, check_term
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
                 return False
             where = ", ".join(device.label for device, _ in shares)
             lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason=f"Starts on {where}.", now=now)
-            check_promise(job, now)
+            check_estimate(job, now)
     except (StaleJob, IllegalTransition, IntegrityError, OldTerm, KeyError):
         logger.info("Job %s was not started: something changed since the pass began.", job.pk)
         return False

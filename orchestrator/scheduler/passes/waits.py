@@ -13,7 +13,7 @@ from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.live import wakeups
 from orchestrator.models import Job, JobState, StartPromise
 from orchestrator.scheduler import core
-from orchestrator.scheduler.passes.promises import promise
+from orchestrator.scheduler.passes.start_estimates import promise
 
 ROWS_A_TRANSACTION = 200  # a long queue must not keep others from writing for seconds
 MINUTE = timedelta(minutes=1)

@@ -10,13 +10,13 @@ from typing import Any, Literal
 from orchestrator.scheduler.core import (
     ANYWHERE,
     WHOLE_GPUS,
+    BackfillReservation,
     Decisions,
     Device,
     Lengths,
     OwnerUsage,
     Policy,
     QueuedJob,
-    Reservation,
     RunningJob,
     ShapeCount,
     Share,
@@ -77,7 +77,7 @@ class Promise:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     segments: list[Segment] = field(default_factory=list)
     restarts: int = 0
     lost_gpu_s: float = 0.0
@@ -103,7 +103,7 @@ class _Life:
 
 def replay(
     jobs: Sequence[TraceJob], devices: tuple[Device, ...], policy: Policy, knowledge: Knowledge
-) -> Outcome:
+) -> ReplayOutcome:
     """Run a trace to its end.  ``duration_s`` ends jobs and yields their reports, and nothing else."""
     return _Replay(jobs, devices, policy, knowledge).run()
 
@@ -117,13 +117,13 @@ class _Replay:
         self.asking = replace(self.policy, predicted_jobs=policy.predicted_jobs)
         self.knowledge = knowledge
         self.now = 0.0
-        self.outcome = Outcome()
+        self.outcome = ReplayOutcome()
         self.lives = _lives(jobs, max(device.total_bytes for device in devices), knowledge)
         self.arrivals = deque(self.lives.values())
         self.queued: dict[str, QueuedJob] = {}
         self.running: dict[str, _Life] = {}
         self.ends: list[tuple[float, str, int]] = []  # when, who, and which of its segments
-        self.reservations: tuple[Reservation, ...] = ()
+        self.reservations: tuple[BackfillReservation, ...] = ()
         self.finished: deque[tuple[float, float | None]] = deque(maxlen=_REMEMBERED)
         self.new_finished = 0
         self.lengths = Lengths()
@@ -135,7 +135,7 @@ class _Replay:
         self.shapes: Counter[tuple[int, int | None]] = Counter()
         self.wake: float | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> ReplayOutcome:
         while self.arrivals or self.running:
             self.now = self._next_moment()
             self._end_jobs()
@@ -238,7 +238,7 @@ class _Replay:
             self.outcome.lost_gpu_s += self.knowledge.restart_s * _units(life)
             self._enqueue(life)
         self.reservations = tuple(
-            Reservation(each.job_id, each.device_ids, self.now) for each in decisions.reserve
+            BackfillReservation(each.job_id, each.device_ids, self.now) for each in decisions.reserve
         )
         if self.unpromised:
             self._note_promises(decisions)

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from orchestrator.scheduler.core import (
+    BackfillReservation,
     Constraints,
     Device,
     OwnerUsage,
     PoolProblem,
     QueuedJob,
-    Reservation,
     RunningJob,
     Share,
     State,
@@ -139,7 +139,7 @@ def states(draw: st.DrawFn) -> State:
             for owner in draw(st.sets(st.sampled_from(_OWNERS)))
         ),
         reservations=tuple(
-            Reservation(job.id, tuple(device.id for device in devices[: job.gpus]), NOW - 10)
+            BackfillReservation(job.id, tuple(device.id for device in devices[: job.gpus]), NOW - 10)
             for job in waiting[:1]
             if draw(st.booleans())
         ),

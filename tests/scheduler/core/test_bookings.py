@@ -19,7 +19,7 @@ from orchestrator.scheduler.core import (
     decide,
 )
 from orchestrator.scheduler.core.bookings import booked_devices
-from orchestrator.scheduler.core.estimate import SETTLE_S
+from orchestrator.scheduler.core.ends import SETTLE_S
 from tests.scheduler.core.states import GIB, NOW, gpus, listed_otherwise, queued, running, state, states
 
 HOUR = 3600.0

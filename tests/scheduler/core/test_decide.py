@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.scheduler.core import (
+    BackfillReservation,
     Constraints,
     Decisions,
     Device,
     OwnerUsage,
     PoolProblem,
-    Reservation,
     Wait,
     WaitCode,
     decide,
@@ -212,7 +212,7 @@ def test_a_small_job_starts_beside_the_devices_that_are_kept():
 def test_an_earlier_reservation_stays_although_another_node_looks_better_now():
     devices = tuple(gpu(index, node=f"node-{index // 2}") for index in range(4))
     busy = [running("a", "gpu-0", time_limit_s=900.0), running("b", "gpu-2", time_limit_s=60.0)]
-    kept = Reservation("id-big", ("gpu-0", "gpu-1"), NOW - 5)
+    kept = BackfillReservation("id-big", ("gpu-0", "gpu-1"), NOW - 5)
 
     fresh = decide(state(devices, *busy, queued("big", gpus=2)))
     standing = decide(state(devices, *busy, queued("big", gpus=2), reservations=(kept,)))

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.scheduler.core import Booking, Decisions, Keep, OwnerUsage, Policy, State, WaitCode, decide
+from orchestrator.scheduler.core import (
+    Booking,
+    Decisions,
+    OwnerUsage,
+    Policy,
+    RetryHold,
+    State,
+    WaitCode,
+    decide,
+)
 from orchestrator.scheduler.core.bookings import booked_devices
-from orchestrator.scheduler.core.keeps import standing
+from orchestrator.scheduler.core.retry_holds import valid_holds
 from tests.scheduler.core.states import (
     GIB,
     NOW,
@@ -27,9 +36,9 @@ POLICIES = pytest.mark.parametrize("policy", [Policy(), Policy.progress_aware()]
 LEFT_S = 20.0
 
 
-def keep(name: str, *device_ids: str, **facts: Any) -> Keep:
+def keep(name: str, *device_ids: str, **facts: Any) -> RetryHold:
     defaults = {"owner": "ada", "pool": "default", "until": NOW + LEFT_S, "name": name}
-    return Keep(**{**defaults, "job_id": f"id-{name}", "device_ids": device_ids, **facts})
+    return RetryHold(**{**defaults, "job_id": f"id-{name}", "device_ids": device_ids, **facts})
 
 
 def started(decisions: Decisions) -> dict[str, tuple[str, ...]]:
@@ -46,7 +55,7 @@ def test_a_killed_job_starts_where_it_ran_although_a_newcomer_would_come_first(p
     newcomer = queued("newcomer", submitted=6.0, owner="bob")
     given_ = state(gpus(1), killed, newcomer)
 
-    assert started(decide(replace(given_, keeps=(keep("killed", "gpu-0"),)), policy)) == {
+    assert started(decide(replace(given_, retry_holds=(keep("killed", "gpu-0"),)), policy)) == {
         "id-killed": ("gpu-0",)
     }
 
@@ -61,7 +70,7 @@ def test_without_a_keep_the_newcomer_has_its_trial_first():
 
 @POLICIES
 def test_while_a_killed_job_waits_for_its_retry_others_are_told_for_whom_its_devices_are_kept(policy):
-    given_ = state(gpus(1), queued("newcomer"), keeps=(keep("killed", "gpu-0"),))
+    given_ = state(gpus(1), queued("newcomer"), retry_holds=(keep("killed", "gpu-0"),))
 
     decisions = decide(given_, policy)
 
@@ -74,7 +83,7 @@ def test_while_a_killed_job_waits_for_its_retry_others_are_told_for_whom_its_dev
 
 @POLICIES
 def test_a_job_that_does_not_come_back_holds_nothing(policy):
-    given_ = state(gpus(1), queued("newcomer"), keeps=(keep("killed", "gpu-0", until=NOW),))
+    given_ = state(gpus(1), queued("newcomer"), retry_holds=(keep("killed", "gpu-0", until=NOW),))
 
     assert started(decide(given_, policy)) == {"id-newcomer": ("gpu-0",)}
 
@@ -84,7 +93,7 @@ def test_a_job_that_does_not_come_back_holds_nothing(policy):
 def test_a_waiting_job_of_a_higher_priority_gets_the_devices(policy, waits):
     jobs = [queued("urgent", priority=90), *([queued("killed")] if waits else [])]
 
-    decisions = decide(state(gpus(1), *jobs, keeps=(keep("killed", "gpu-0"),)), policy)
+    decisions = decide(state(gpus(1), *jobs, retry_holds=(keep("killed", "gpu-0"),)), policy)
 
     assert started(decisions) == {"id-urgent": ("gpu-0",)}
     if waits:
@@ -107,7 +116,7 @@ def test_a_device_that_cannot_be_used_is_not_kept_and_the_job_says_why(policy, f
     devices = (gpu(0, **facts), gpu(1))
     given_ = state(devices, queued("killed"), running("other", "gpu-1", preemptible=False))
 
-    decisions = decide(replace(given_, keeps=(keep("killed", "gpu-0"),)), policy)
+    decisions = decide(replace(given_, retry_holds=(keep("killed", "gpu-0"),)), policy)
 
     assert said(decisions, "killed").startswith(f"Its devices are not kept for its retry: {why}. ")
 
@@ -119,7 +128,7 @@ def test_a_booking_that_begins_meanwhile_gets_the_devices(policy):
     )
     given_ = state(gpus(1), queued("killed", preemptible=False), bookings=(booking,))
 
-    decisions = decide(replace(given_, keeps=(keep("killed", "gpu-0"),)), policy)
+    decisions = decide(replace(given_, retry_holds=(keep("killed", "gpu-0"),)), policy)
 
     assert decisions.start == ()
     assert said(decisions, "killed").startswith(
@@ -131,7 +140,7 @@ def test_a_quota_that_is_used_up_holds_back_the_killed_job_and_frees_its_devices
     usage = (OwnerUsage(owner="ada", max_running=0),)
     given_ = state(gpus(1), queued("killed"), queued("newcomer", owner="bob"), usage=usage)
 
-    decisions = decide(replace(given_, keeps=(keep("killed", "gpu-0"),)), Policy.progress_aware())
+    decisions = decide(replace(given_, retry_holds=(keep("killed", "gpu-0"),)), Policy.progress_aware())
 
     assert started(decisions) == {"id-newcomer": ("gpu-0",)}
     assert next(each.code for each in decisions.wait) is WaitCode.QUOTA
@@ -139,7 +148,7 @@ def test_a_quota_that_is_used_up_holds_back_the_killed_job_and_frees_its_devices
 
 def test_memory_that_the_kernel_has_not_given_back_yet_is_waited_for():
     devices = (gpu(0, residue_bytes=GIB, used_bytes=GIB),)
-    given_ = state(devices, queued("killed"), keeps=(keep("killed", "gpu-0"),))
+    given_ = state(devices, queued("killed"), retry_holds=(keep("killed", "gpu-0"),))
 
     decisions = decide(given_, Policy.progress_aware())
 
@@ -151,7 +160,7 @@ def test_memory_that_the_kernel_has_not_given_back_yet_is_waited_for():
 def test_nobody_is_stopped_for_a_place_on_kept_devices():
     jobs = (running("old", "gpu-1", ran_s=9000.0, attained_gpu_s=9000.0), queued("wide", gpus=2, owner="eve"))
 
-    decisions = decide(state(gpus(2), *jobs, keeps=(keep("killed", "gpu-0"),)), Policy.progress_aware())
+    decisions = decide(state(gpus(2), *jobs, retry_holds=(keep("killed", "gpu-0"),)), Policy.progress_aware())
 
     assert (decisions.start, decisions.preempt) == ((), ())
 
@@ -160,7 +169,7 @@ def test_who_shares_a_device_keeps_its_part_only():
     half = {"memory_bytes": 40 * GIB}
     given_ = state(gpus(1), queued("killed", **half), queued("newcomer", **half))
 
-    decisions = decide(replace(given_, keeps=(keep("killed", "gpu-0"),)), Policy.progress_aware())
+    decisions = decide(replace(given_, retry_holds=(keep("killed", "gpu-0"),)), Policy.progress_aware())
 
     assert started(decisions) == {"id-killed": ("gpu-0",), "id-newcomer": ("gpu-0",)}
 
@@ -188,7 +197,7 @@ def kept_states(draw: st.DrawFn) -> State:
                 **({} if job is None else {"job_id": job.id, "owner": job.owner}),
             )
         )
-    return replace(given_, keeps=tuple({each.job_id: each for each in keeps}.values()))
+    return replace(given_, retry_holds=tuple({each.job_id: each for each in keeps}.values()))
 
 
 examples = settings(
@@ -205,7 +214,7 @@ examples = settings(
 def test_nobody_starts_on_what_is_kept_for_a_job_in_its_back_off(policy, given_):
     decisions = decide(given_, policy)
 
-    kept, _ = standing(given_, booked_devices(given_, policy))
+    kept, _ = valid_holds(given_, booked_devices(given_, policy))
     waiting = {job.id for job in given_.queued}
     closed = {id_ for each in kept if each.job_id not in waiting for id_ in each.device_ids}
     assert not [job for job, ids in started(decisions).items() if closed & set(ids)]
@@ -237,7 +246,7 @@ def test_every_job_still_has_one_answer_and_no_device_is_given_twice(policy, giv
 @examples
 @given(kept_states(), st.integers(0, 99))
 def test_the_order_of_the_keeps_means_nothing(policy, given_, seed):
-    other = replace(listed_otherwise(given_, seed), keeps=tuple(reversed(given_.keeps)))
+    other = replace(listed_otherwise(given_, seed), retry_holds=tuple(reversed(given_.retry_holds)))
 
     assert decide(given_, policy) == decide(other, policy)
 
@@ -249,4 +258,4 @@ def test_the_order_of_the_keeps_means_nothing(policy, given_, seed):
 def test_keeps_that_are_over_change_nothing(policy, given_):
     over = tuple(keep(f"gone-{device.index}", device.id, until=NOW) for device in given_.devices)
 
-    assert decide(replace(given_, keeps=over), policy) == decide(given_, policy)
+    assert decide(replace(given_, retry_holds=over), policy) == decide(given_, policy)

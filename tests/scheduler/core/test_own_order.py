@@ -36,7 +36,7 @@ def test_two_jobs_of_one_owner_exchange_their_places(policy: Policy):
     first, last = queued("first", submitted=NOW - 30), queued("last", submitted=NOW - 10)
     others = queued("other", owner="bob", submitted=NOW - 20)
     assert line(full(first, others, last), policy) == ["first", "other", "last"]
-    wished = full(replace(first, wish=2), others, replace(last, wish=1))
+    wished = full(replace(first, owner_place=2), others, replace(last, owner_place=1))
     assert line(wished, policy) == ["last", "other", "first"]
 
 
@@ -45,7 +45,7 @@ def test_where_work_decides_the_shorter_job_steps_behind():
     long = queued("long one", submitted=NOW - 20, ran_s=600.0, **progress(left=9000))
     others = queued("other", owner="bob", submitted=NOW - 10, ran_s=600.0, **progress(left=1000))
     assert line(full(short, long, others), RANKED) == ["short", "other", "long one"]
-    wished = full(replace(short, wish=2), replace(long, wish=1), others)
+    wished = full(replace(short, owner_place=2), replace(long, owner_place=1), others)
     assert line(wished, RANKED) == ["other", "long one", "short"]
 
 
@@ -58,7 +58,7 @@ def test_of_equal_work_turns_are_exchanged():
     last = queued("last", submitted=NOW - 10, preemptible=False)
     others = queued("other", owner="bob", submitted=NOW - 20, preemptible=False)
     assert line(full(first, others, last), RANKED) == ["first", "other", "last"]
-    assert line(full(replace(first, wish=2), others, replace(last, wish=1)), RANKED) == [
+    assert line(full(replace(first, owner_place=2), others, replace(last, owner_place=1)), RANKED) == [
         "last",
         "other",
         "first",
@@ -67,7 +67,7 @@ def test_of_equal_work_turns_are_exchanged():
 
 @POLICIES
 def test_jobs_that_came_at_the_same_moment_take_the_order_of_the_wish(policy: Policy):
-    members = [queued(f"member {n}", submitted=NOW - 5, wish=9 - n) for n in range(3)]
+    members = [queued(f"member {n}", submitted=NOW - 5, owner_place=9 - n) for n in range(3)]
     assert line(full(*members), policy) == ["member 2", "member 1", "member 0"]
 
 
@@ -81,16 +81,16 @@ def test_a_wish_is_kept_and_costs_nobody_else_a_place(policy: Policy, seen: Stat
         running=(),
         reservations=(),
         queued=tuple(
-            replace(job, wish=wish if job.owner == "ada" else None)
+            replace(job, owner_place=wish if job.owner == "ada" else None)
             for job, wish in zip(seen.queued, wishes, strict=False)
         ),
     )
-    plain = replace(wished, queued=tuple(replace(job, wish=None) for job in wished.queued))
+    plain = replace(wished, queued=tuple(replace(job, owner_place=None) for job in wished.queued))
     before, after = served(plain, policy), served(wished, policy)
     for pool in {job.pool for job in wished.queued}:
         mine = [job for job in after if job.pool == pool and job.owner == "ada"]
         for ahead, behind in pairwise(mine):
-            assert ahead.priority != behind.priority or (ahead.wish or 0) < (behind.wish or 0)
+            assert ahead.priority != behind.priority or (ahead.owner_place or 0) < (behind.owner_place or 0)
         for job in after:
             if job.pool == pool and job.owner != "ada":
                 assert ahead_of(job, after) <= ahead_of(job, before)

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from orchestrator.scheduler.core import (
+    BackfillReservation,
     Decisions,
     Lengths,
     OwnerUsage,
     Policy,
     Preempt,
     QueuedJob,
-    Reservation,
     Reserve,
     RunningJob,
     ShapeCount,
@@ -22,7 +22,7 @@ from orchestrator.scheduler.core import (
     learn_lengths,
 )
 from orchestrator.scheduler.core.fragmentation import Ask, lost_milli
-from orchestrator.scheduler.core.lengths import expected_left
+from orchestrator.scheduler.core.learning import expected_left
 from tests.scheduler.core import states
 from tests.scheduler.core.states import GIB, NOW, gpu, gpus, state
 
@@ -82,7 +82,7 @@ def test_making_room_takes_two_decisions():
 
     first = ranked(state(gpus(1), long, new))
     stopping = replace(long, stopping=True)
-    kept = tuple(Reservation(each.job_id, each.device_ids, NOW) for each in first.reserve)
+    kept = tuple(BackfillReservation(each.job_id, each.device_ids, NOW) for each in first.reserve)
     meanwhile = ranked(state(gpus(1), stopping, new, reservations=kept))
     gone = ranked(state(gpus(1), new, queued("long", **left(9000)), reservations=kept))
 
@@ -95,7 +95,7 @@ def test_making_room_takes_two_decisions():
 
 def test_devices_being_cleared_are_not_given_to_another():
     leaving = running("leaving", "gpu-0", stopping=True, **left(9000))
-    kept = (Reservation("id-first", ("gpu-0",), NOW),)
+    kept = (BackfillReservation("id-first", ("gpu-0",), NOW),)
     first, second = queued("first", submitted=NOW - 7), queued("second", submitted=NOW - 8)
 
     decisions = ranked(state(gpus(1), leaving, first, second, reservations=kept))

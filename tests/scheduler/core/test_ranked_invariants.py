@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.scheduler.core import (
+    BackfillReservation,
     Decisions,
     Lengths,
     Policy,
     QueuedJob,
-    Reservation,
     RunningJob,
     Share,
     State,
@@ -47,7 +47,7 @@ def after(state: State, decisions: Decisions) -> State:
     running = [job for job in state.running if job.id not in stopped]
     running += [_begun(queued.pop(start.job_id), start.devices, state.now) for start in decisions.start]
     requeued = [_requeued(job) for job in state.running if job.id in stopped]
-    kept = tuple(Reservation(each.job_id, each.device_ids, state.now) for each in decisions.reserve)
+    kept = tuple(BackfillReservation(each.job_id, each.device_ids, state.now) for each in decisions.reserve)
     return replace(state, queued=(*queued.values(), *requeued), running=tuple(running), reservations=kept)
 
 

@@ -4,17 +4,17 @@ import gc
 
 import pytest
 
-from orchestrator.scheduler.core.garbage import uncollected
+from orchestrator.scheduler.core.speed import without_garbage_collection
 
 
 def test_the_collector_pauses_and_goes_on_whatever_happens():
-    with uncollected():
+    with without_garbage_collection():
         assert not gc.isenabled()
-        with uncollected():
+        with without_garbage_collection():
             pass
         assert not gc.isenabled()  # the outer one has not ended
     assert gc.isenabled()
 
-    with pytest.raises(ZeroDivisionError), uncollected():
+    with pytest.raises(ZeroDivisionError), without_garbage_collection():
         raise ZeroDivisionError
     assert gc.isenabled()

@@ -1,4 +1,4 @@
-"""API tokens and the answers kept for repeated requests."""
+"""API tokens, the secrets of jobs, and the answers kept for repeated requests."""
 
 from typing import ClassVar
 
@@ -50,3 +50,23 @@ class IdempotencyKey(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class JobSecret(models.Model):
+    """A value that a person's jobs get as an environment variable; kept encrypted, never shown again."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="job_secrets")
+    name = models.CharField(max_length=128)
+    sealed = models.BinaryField()  # by orchestrator.people.secrets; the key lies in a file of its own
+    created_at = models.DateTimeField(auto_now_add=True)
+    changed_at = models.DateTimeField(auto_now=True)
+    last_used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["owner", "name"], name="job_secret_name_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.owner}"

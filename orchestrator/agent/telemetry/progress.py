@@ -9,7 +9,7 @@ STEP, SAMPLE, EPOCH = "step", "sample", "epoch"
 
 
 @dataclass(slots=True)
-class Standing:
+class Progress:
     """The counters of one attempt, as far as its lines have told them; every field is plain JSON."""
 
     step: int | None = None

@@ -10,15 +10,15 @@ from orchestrator.models import Job, JobState, Lease
 from orchestrator.scheduler import core
 
 
-def kept_devices(jobs: Iterable[Job], now: datetime) -> tuple[core.Keep, ...]:
-    """What is kept at this moment.
+def retry_holds(jobs: Iterable[Job], now: datetime) -> tuple[core.RetryHold, ...]:
+    """The retry holds of this moment.
 
     Args:
-        jobs: those in the queue; the ones that wait for the end of their back-off are read here.
+        jobs: the jobs in the queue; jobs in back-off are read here.
     """
     waiting = [job for job in jobs if job.state == JobState.QUEUED]
     return tuple(
-        core.Keep(
+        core.RetryHold(
             job_id=str(job.pk),
             owner=job.owner.get_username(),
             pool=job.pool_id,
@@ -33,7 +33,7 @@ def kept_devices(jobs: Iterable[Job], now: datetime) -> tuple[core.Keep, ...]:
 
 
 def retrying_jobs(now: datetime) -> list[tuple[Job, tuple[str, ...]]]:
-    """Every job whose devices are kept for its retry, with their ids."""
+    """Every job whose devices are kept for its retry, with the ids of the devices."""
     return _with_devices(_read(now, JobState.BACKOFF, JobState.QUEUED), now)
 
 
@@ -42,11 +42,11 @@ def _read(now: datetime, *states: JobState) -> list[Job]:
 
 
 def _with_devices(jobs: Iterable[Job], now: datetime) -> list[tuple[Job, tuple[str, ...]]]:
-    found = {job.pk: job for job in jobs if job.devices_kept_until and job.devices_kept_until > now}
-    if not found:
+    retrying = {job.pk: job for job in jobs if job.devices_kept_until and job.devices_kept_until > now}
+    if not retrying:
         return []
     devices: dict[object, list[str]] = defaultdict(list)
-    last = Lease.objects.filter(attempt__job__in=found, attempt__number=F("attempt__job__attempt_count"))
+    last = Lease.objects.filter(attempt__job__in=retrying, attempt__number=F("attempt__job__attempt_count"))
     for job_id, device_id in last.order_by("rank").values_list("attempt__job_id", "device_id"):
         devices[job_id].append(device_id)
-    return [(job, tuple(dict.fromkeys(devices[pk]))) for pk, job in found.items() if devices[pk]]
+    return [(job, tuple(dict.fromkeys(devices[pk]))) for pk, job in retrying.items() if devices[pk]]

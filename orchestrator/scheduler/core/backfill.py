@@ -1,34 +1,32 @@
-"""The devices that are kept for the job at the head of a queue, so that it cannot starve.
+"""Backfill reservations: devices reserved for the job at the head of a queue, so that it cannot starve.
 
-The rule: of the nodes that could ever hold the head, the one where it can start soonest is kept
-for it, and there the devices that come free first; an earlier choice stays, except that a free
-device replaces a busy one.  While the head
-waits, nothing starts on them, except a job whose time limit ends it before the head could start
-anyway (EASY: Lifka, "The ANL/IBM SP scheduling system", 1995).
+The rule: of the nodes that could ever hold the head, the one where it can start soonest is reserved, and on
+it the devices that become free first.  An earlier choice stays, except that a free device replaces a busy one.
+While the head waits, nothing starts on the reserved devices, except jobs whose time limit ends them before the
+head could start anyway (EASY: Lifka, "The ANL/IBM SP scheduling system", 1995).
 
-Why nobody starves: a head that cannot start holds *every* free device of that node that would do
-for it, so only such time-limited jobs start there.  All others there end in finite time, and none
-of their kind follows; from then on every job there ends by a limit that was set before, and no
-later one is allowed.  After that all of the node's devices are the head's.
+Why the head never starves: a head that cannot start holds *every* suitable free device of that node, so only such
+time-limited jobs start there.  All other jobs there end in finite time and are not replaced.  From then on every
+job there ends by a limit set earlier, and no later limit is allowed.  After that, all devices are the head's.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.scheduler.core.estimate import End
+from orchestrator.scheduler.core.ends import End
 from orchestrator.scheduler.core.room import NOWHERE, Room, allows
 from orchestrator.scheduler.core.types import Device, Job
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """Devices for a waiting job and when they are all free."""
+class BackfillSlot:
+    """Devices reserved for a waiting job, and when all of them are free."""
 
     device_ids: tuple[str, ...]
     earliest: float
     latest: float | None  # None: not known
-    shadow: float  # what ends by then delays nobody
-    blocked_by: tuple[Job, ...]  # that hold some of it now
+    shadow: float  # a job that ends by then delays nothing
+    blocked_by: tuple[Job, ...]  # the jobs that hold some of these devices now
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,12 @@ class _Vacancy:
     shadow: float
     leaving: tuple[Job, ...]
 
-    def rank(self, kept: frozenset[str]) -> tuple[bool, bool, bool, float, float, int, str]:
-        """Free ones first, then those that were chosen before, then what ends soonest."""
+    def rank(self, reserved: frozenset[str]) -> tuple[bool, bool, bool, float, float, int, str]:
+        """Free devices first, then those reserved earlier, then those whose tenants end soonest."""
         device, unknown = self.device, self.latest is None
         return (
             bool(self.leaving),
-            device.id not in kept,
+            device.id not in reserved,
             unknown,
             self.latest or 0.0,
             self.earliest,
@@ -54,38 +52,38 @@ class _Vacancy:
 
 
 def soonest(
-    room: Room, job: Job, ends: Mapping[str, End], now: float, kept: frozenset[str] = frozenset()
-) -> Slot | None:
-    """Where a job that does not fit now can start first; None if it fits on no usable node.
+    room: Room, job: Job, ends: Mapping[str, End], now: float, reserved: frozenset[str] = frozenset()
+) -> BackfillSlot | None:
+    """Where a job that does not fit now can start soonest; None if it fits on no usable node.
 
-    ``kept``: the devices that an earlier pass chose for it.
+    Args:
+        reserved: the devices that an earlier pass reserved for the job.
     """
     by_node: dict[str, list[_Vacancy]] = {}
     for device in room.usable.values():
         if allows(job.constraints, device) and (vacancy := _vacancy(room, device, job, ends, now)):
             by_node.setdefault(device.node, []).append(vacancy)
     slots = {
-        node: _slot(sorted(vacancies, key=lambda vacancy: vacancy.rank(kept))[: job.gpus], now)
+        node: _slot(sorted(vacancies, key=lambda vacancy: vacancy.rank(reserved))[: job.gpus], now)
         for node, vacancies in by_node.items()
         if len(vacancies) >= job.gpus
     }
-    for node in sorted({device.node for device in room.usable.values() if device.id in kept}):
+    for node in sorted({device.node for device in room.usable.values() if device.id in reserved}):
         if node in slots:
             return slots[node]
     return min(slots.items(), key=lambda item: (*_wait_rank(item[1]), item[0]))[1] if slots else None
 
 
-def _wait_rank(slot: Slot) -> tuple[bool, float, float, int]:
-    known = slot.latest is not None
-    return (not known, slot.latest or 0.0, slot.earliest, len(slot.blocked_by))
+def _wait_rank(slot: BackfillSlot) -> tuple[bool, float, float, int]:
+    return (slot.latest is None, slot.latest or 0.0, slot.earliest, len(slot.blocked_by))
 
 
-def _slot(chosen: list[_Vacancy], now: float) -> Slot:
+def _slot(chosen: list[_Vacancy], now: float) -> BackfillSlot:
     latest: float | None = now
     for vacancy in chosen:
         latest = None if latest is None or vacancy.latest is None else max(latest, vacancy.latest)
     leaving = {job.id: job for vacancy in chosen for job in vacancy.leaving}
-    return Slot(
+    return BackfillSlot(
         device_ids=tuple(sorted(vacancy.device.id for vacancy in chosen)),
         earliest=max(vacancy.earliest for vacancy in chosen),
         latest=latest,
@@ -95,7 +93,7 @@ def _slot(chosen: list[_Vacancy], now: float) -> Slot:
 
 
 def _vacancy(room: Room, device: Device, job: Job, ends: Mapping[str, End], now: float) -> _Vacancy | None:
-    """When a device has room for one rank, if the tenants that end first leave; None if never."""
+    """When a device has room for one rank once the tenants that end first have left; None if never."""
     whole, need = job.memory_bytes is None, job.memory_bytes or 0
     capacity = room.capacity_bytes(device, whole=whole)
     if capacity == NOWHERE or capacity < need:
@@ -103,7 +101,7 @@ def _vacancy(room: Room, device: Device, job: Job, ends: Mapping[str, End], now:
     if room.free_bytes(device, whole=whole) >= need:
         return _Vacancy(device, now, now, now, ())
     tenants = [(ends[tenant.job.id], tenant) for tenant in room.tenants.get(device.id, ())]
-    if not tenants:  # memory that nobody explains: not to be counted on
+    if not tenants:  # memory of unknown origin: it may never become free
         return None
     tenants.sort(key=lambda pair: (pair[0].latest is None, pair[0].latest or 0.0, pair[1].job.id))
     leaving = []
