@@ -13,7 +13,7 @@ from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.live import wakeups
 from orchestrator.models import Job, JobState, StartPromise
 from orchestrator.scheduler import core
-from orchestrator.scheduler.passes.start_estimates import promise
+from orchestrator.scheduler.passes.start_estimates import new_estimate
 
 ROWS_A_TRANSACTION = 200  # a long queue must not keep others from writing for seconds
 MINUTE = timedelta(minutes=1)
@@ -40,7 +40,7 @@ def write_waits(decisions: core.Decisions, jobs: dict[str, Job], now: datetime) 
         }
         if job.pk not in promised:
             told = columns["start_earliest"], columns["start_latest"]
-            promises.append(promise(job, *told, foreseen_s=wait.foreseen_s, now=now))
+            promises.append(new_estimate(job, *told, foreseen_s=wait.foreseen_s, now=now))
         if any(getattr(job, name) != value for name, value in columns.items()):
             changed.append((job.pk, columns))
     for begin in range(0, len(changed), ROWS_A_TRANSACTION):
