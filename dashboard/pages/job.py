@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import orjson
@@ -34,6 +36,7 @@ from orchestrator.models import (
 )
 from orchestrator.people import audit, rights
 from orchestrator.store import logs, outside_checkpoints
+from orchestrator.store.manifest import Generation
 
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
@@ -101,19 +104,42 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
     return render(request, "dashboard/job.html", context)
 
 
-def kept_checkpoints(found: Job) -> list[dict[str, Any]]:
-    """The newest checkpoints with what their script calls them, newest first."""
-    return [
-        {
-            "row": row,
-            "called": checkpoints.called(kept),
-            "files": [
-                {"path": file.path, "name": file.path.rpartition("/")[2], "size": file.size_bytes}
-                for file in (kept.files[:MOST_FILES] if kept else ())
-            ],
-        }
-        for row, kept in reversed(checkpoints.listed(found)[-20:])
-    ]
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    name: str
+    url: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCheckpoint:
+    """A checkpoint as its row in the table shows it."""
+
+    row: Checkpoint
+    called: str
+    label: str
+    url: str
+    files: tuple[CheckpointFile, ...]
+
+
+def kept_checkpoints(job: Job) -> list[KeptCheckpoint]:
+    """The newest checkpoints with the names that their scripts gave them, newest first."""
+    return [_kept(job, row, generation) for row, generation in reversed(checkpoints.listed(job)[-20:])]
+
+
+def _kept(job: Job, row: Checkpoint, generation: Generation | None) -> KeptCheckpoint:
+    url = f"/api/v1/jobs/{job.pk}/checkpoints/{quote(row.name)}"
+    files = generation.files[:MOST_FILES] if generation else ()
+    return KeptCheckpoint(
+        row=row,
+        called=checkpoints.called(generation),
+        label=row.name if row.step is None else f"step {row.step}",
+        url=url,
+        files=tuple(
+            CheckpointFile(file.path.rpartition("/")[2], f"{url}/files/{quote(file.path)}", file.size_bytes)
+            for file in files
+        ),
+    )
 
 
 def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:

@@ -2,9 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
@@ -49,6 +51,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "uses": _uses(found),
         "device_hours": _hours(found.device_s),
         "chart": _chart(found),
+        "csv_url": f"{reverse('usage-csv')}?{urlencode({'by': asked.by, 'days': days} | ({'pool': asked.pool} if asked.pool else {}))}",
         "may_replay": rights.administers(signed_in(request)),
     }
     return render(request, "dashboard/usage.html", context)

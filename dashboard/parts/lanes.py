@@ -126,21 +126,33 @@ def _merged(bars: Iterable[Bar], end: datetime) -> list[dict[str, Any]]:
 
 
 def _bar(merged: dict[str, Any], window: Window) -> dict[str, Any]:
-    bar = merged["bar"]
+    bar: Bar = merged["bar"]
     left = window.place(merged["from"])
     width = round(window.place(merged["until"]) - left, 2)
+    lasted = words.duration((merged["until"] - merged["from"]).total_seconds())
     return {
         **merged,
         "kind": "job",
         "job": bar.job,
         "planned": bar.planned,
-        "slot": None if bar.job.colour is None else bar.job.colour % 8 + 1,
+        "classes": _classes(bar),
+        "title": _title(bar, lasted),
         "left": left,
         "width": width,
         "is_named": width >= NAMED_PERCENT,
-        "lasted": words.duration((merged["until"] - merged["from"]).total_seconds()),
-        "end_is_known": bar.end is not None,
     }
+
+
+def _classes(bar: Bar) -> str:
+    colour = [] if bar.job.colour is None else [f"colour-{bar.job.colour % 8 + 1}"]
+    return " ".join(["lane-bar", *(["is-planned"] if bar.planned else []), *colour])
+
+
+def _title(bar: Bar, lasted: str) -> str:
+    job = bar.job
+    planned = "planned, " if bar.planned else ""
+    unknown = ", end not known" if bar.end is None else ""
+    return f"{job.name} #{job.short_id}, {job.owner.get_username()}: {planned}{lasted}{unknown}"
 
 
 def _parts(

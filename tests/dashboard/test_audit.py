@@ -5,6 +5,7 @@ from django.urls import reverse
 
 from orchestrator.models import AppendOnly, AuditEntry, Quota
 from orchestrator.people import audit, tokens
+from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_an_entry_can_be_neither_changed_nor_deleted(entry):
 
 def test_the_page_is_for_admins(reader, ada, root, entry):
     assert reader(ada).get(reverse("audit")).status_code == 403
-    html = reader(root).get(reverse("audit")).content.decode()
+    html = html_of(reader(root).get(reverse("audit")))
 
     for shown in ("pool.changed", "open False.", "10.0.0.1"):
         assert shown in html
@@ -48,11 +49,11 @@ def test_the_page_filters_and_goes_on(reader, root, entry):
         audit.record("ada", "token.made", f"token {number}", "Made it.")
     browser = reader(root)
 
-    assert "token 0<" not in browser.get(reverse("audit"), {"actor": "ada"}).content.decode()
-    html = browser.get(reverse("audit"), {"action": "token"}).content.decode()
+    assert "token 0<" not in html_of(browser.get(reverse("audit"), {"actor": "ada"}))
+    html = html_of(browser.get(reverse("audit"), {"action": "token"}))
     older = html.split('rel="next"')[0].rsplit('href="', 1)[1].split('"')[0].replace("&amp;", "&")
-    assert "token 0<" in browser.get(reverse("audit") + older).content.decode()
-    assert "Nothing fits" in browser.get(reverse("audit"), {"actor": "%00 OR 1=1"}).content.decode()
+    assert "token 0<" in html_of(browser.get(reverse("audit") + older))
+    assert "Nothing fits" in html_of(browser.get(reverse("audit"), {"actor": "%00 OR 1=1"}))
 
 
 def test_what_a_hostile_name_would_do_stays_text(reader, root):
@@ -80,7 +81,7 @@ def test_the_admin_pages_write_down_and_change_no_entry(client, root, ada, entry
     assert client.post("/admin/orchestrator/quota/add/", fields).status_code == 302
     assert Quota.objects.get().max_devices == 2
     contradiction = {**fields, "pool": "default", "max_devices": "3"}
-    html = client.post("/admin/orchestrator/quota/add/", contradiction).content.decode()
+    html = html_of(client.post("/admin/orchestrator/quota/add/", contradiction))
     assert "the part cannot be larger than the whole" in html
     user = f"/admin/auth/user/{ada.pk}/password/"
     client.post(

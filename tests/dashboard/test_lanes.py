@@ -47,7 +47,7 @@ def test_a_bar_too_narrow_for_a_finger_is_no_link(home, now, ada, reader, make_a
 
     html = reader(ada).get("/").text
 
-    found = re.search(r'class="lane-bar colour-[^>]*><(a|span)', html)
+    found = re.search(r'class="lane-bar colour-[^>]*>\s*<(a|span)', html)
     assert found is not None
     assert found[1] == tag
 

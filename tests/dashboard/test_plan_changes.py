@@ -8,6 +8,7 @@ import pytest
 from orchestrator.agent.follow import Follower
 from orchestrator.jobs import lifecycle, plan_changes, training_plans
 from orchestrator.models import Attempt, ExitKind, Job, JobState
+from tests.dashboard.markup import html_of
 from tests.jobs.test_training_plans import PLAN, out_of_memory, plan_event
 from training import events
 from training.config.plan import PLAN_EVENT, PLAN_VARIABLE, Plan
@@ -53,7 +54,7 @@ def test_a_step_repeated_with_less_memory_is_told_on_the_page_and_by_rest(reader
     )
     client = reader(ada)
 
-    page = client.get(f"/jobs/{model_attempt.job_id}").content.decode()
+    page = html_of(client.get(f"/jobs/{model_attempt.job_id}"))
     shown = client.get(f"/api/v1/jobs/{model_attempt.job_id}").json()["plan"]
 
     assert "FSDP, bf16, ckpt on, batch 4x4" in page
@@ -110,7 +111,7 @@ def test_what_was_considered_stays_on_the_page_after_a_retry_that_only_takes_les
     told = {"plan": json.dumps(lighter.plan), "why": "With less memory than the attempt before."}
     follow(second, (PLAN_EVENT, told))
 
-    page = reader(ada).get(f"/jobs/{job.pk}").content.decode()
+    page = html_of(reader(ada).get(f"/jobs/{job.pk}"))
 
     assert "FSDP, bf16, ckpt on, batch 8x2</strong>" in page
     assert "needs 171.0 GiB, usable are 129.0 GiB" in page

@@ -7,6 +7,7 @@ from django.urls import reverse
 
 from dashboard.pages.submit_plan import as_command
 from orchestrator.models import Device, Job, JobState
+from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def ask(home, reader, ada, make_device):
     def post(**fields: str) -> str:
         answer = browser.post(reverse("submit-plan"), {"gpus": "1", "pool": "default", **fields})
         assert answer.status_code == 200
-        return str(answer.content.decode())
+        return str(html_of(answer))
 
     return post
 
@@ -27,7 +28,7 @@ def ask(home, reader, ada, make_device):
 def test_the_page_comes_with_the_plan_of_an_empty_form(home, reader, ada, make_device):
     make_device(0)
 
-    page = reader(ada).get(reverse("submit")).content.decode()
+    page = html_of(reader(ada).get(reverse("submit")))
 
     assert "It would start at once in pool default.</strong> On simulated GPU 0." in page
     assert "berth run train.py" in page
