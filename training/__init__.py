@@ -1,7 +1,7 @@
 """The library that runs under torchrun; importable without torch.
 
-Names are loaded when they are first used (PEP 562), so that a web process that reads
-``training.events`` pays nothing for torch.
+Names load at their first use (PEP 562), so that a web process that reads ``training.events``
+does not load torch.
 """
 
 from importlib import import_module
@@ -52,7 +52,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "report":  # the package itself is callable, so both ways to import it agree
+    if name == "report":  # the package itself is callable, so both ways to import it give the same object
         return import_module("training.report")
     if name not in _HOMES:
         raise AttributeError(f"module 'training' has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""``python -m training FILE``: train the model that a file defines.
+"""``python -m training FILE``: train the model defined in a file.
 
 The file has ``build_model()`` and ``build_dataset(path)``, which returns one dataset or a pair
-(to train on, to validate on); optionally ``loss_fn(outputs, targets)`` and
+(training, validation); optionally ``loss_fn(outputs, targets)`` and
 ``configure_optimizer(model)``.
 """
 
@@ -20,11 +20,11 @@ DATASET_PREFIX = "BERTH_DATASET_"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_options(arguments)
-    # Started by its path, Python puts this folder first: a model's own config.py must win over ours.
+    # Started by path, Python puts this folder first on sys.path; a model's own config.py must win over ours.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
     path = Path(options.pop("file"))
     data = choose_data(options.pop("data"))
-    default_reporter().prints = True  # a model file has no loop of its own that could tell how it goes
+    default_reporter().prints = True  # a model file has no loop of its own that could print progress
     try:
         config = TrainConfig.from_mapping(
             {name: value for name, value in options.items() if value is not None}

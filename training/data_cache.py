@@ -1,4 +1,4 @@
-"""The name that scripts use for ``training.data.cache``."""
+"""Former name of ``training.data.cache``, kept for scripts."""
 
 from training.data.cache import InMemory, OnDisk
 

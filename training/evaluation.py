@@ -1,4 +1,4 @@
-"""What a trained model is for: its loss on other data, its outputs, its weights in one file."""
+"""Loss and outputs of a model, during a training and after it; its weights in one file."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ from training.strategies.single import Single
 
 
 def connect(config: TrainConfig, plan: Plan) -> Strategy:
-    """Whole models on the ranks that torchrun started, each of which sees its share of the samples."""
+    """Connect the ranks that torchrun started; each holds the whole model and sees its share of the samples."""
     device = choose_device()
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Single(plan, device)
@@ -33,26 +33,26 @@ def connect(config: TrainConfig, plan: Plan) -> Strategy:
 def evaluate(
     model: nn.Module, dataset: SizedDataset, strategy: Strategy, loss_fn: LossFn, workers: int
 ) -> float:
-    """The mean loss over all samples, on all ranks."""
-    sampler = in_order(dataset, strategy)
+    """Return the mean loss over all samples, on all ranks."""
+    sampler = make_sampler(dataset, strategy)
     autocast = make_autocast(strategy.plan.precision, strategy.device)
-    total, left = torch.zeros((), dtype=torch.float64), len(sampler)
+    total, remaining = torch.zeros((), dtype=torch.float64), len(sampler)
     model.to(strategy.device).eval()
     for batch in make_loader(dataset, sampler, strategy.plan.batch_size, workers):
         inputs, targets = move_to(batch, strategy.device)
-        here = min(left, strategy.plan.batch_size)
-        left -= here
+        size = min(remaining, strategy.plan.batch_size)
+        remaining -= size
         with autocast():
             loss = loss_fn(model(inputs), targets)
-        total += loss.double().cpu() * here
+        total += loss.double().cpu() * size
     sums = strategy.ranks.sum(torch.stack([total, torch.tensor(len(sampler), dtype=torch.float64)]))
     return float(sums[0] / sums[1])
 
 
 @torch.no_grad()
 def predict(model: nn.Module, dataset: SizedDataset, strategy: Strategy, workers: int) -> Tensor:
-    """The outputs for all samples, in the dataset's order and on the host of every rank."""
-    sampler = in_order(dataset, strategy)
+    """Return the outputs for all samples in the dataset's order, in host memory of every rank."""
+    sampler = make_sampler(dataset, strategy)
     autocast = make_autocast(strategy.plan.precision, strategy.device)
     outputs: list[Tensor] = []
     model.to(strategy.device).eval()
@@ -60,26 +60,26 @@ def predict(model: nn.Module, dataset: SizedDataset, strategy: Strategy, workers
         inputs = batch[0] if isinstance(batch, list | tuple) else batch
         with autocast():
             outputs.append(model(move_to(inputs, strategy.device)).float().cpu())
-    mine = torch.cat(outputs)[: len(sampler)]  # a rank without samples has computed one to fill up
-    of_ranks: list[Tensor] = strategy.ranks.gather(mine)
-    ordered = mine.new_empty((len(dataset), *mine.shape[1:]))
+    own = torch.cat(outputs)[: len(sampler)]  # a rank without samples computed a filler
+    of_ranks: list[Tensor] = strategy.ranks.gather(own)
+    ordered = own.new_empty((len(dataset), *own.shape[1:]))
     for rank, part in enumerate(of_ranks):
         ordered[rank :: len(of_ranks)] = part
     return ordered
 
 
-def in_order(dataset: SizedDataset, strategy: Strategy) -> ResumableSampler:
+def make_sampler(dataset: SizedDataset, strategy: Strategy) -> ResumableSampler:
     return ResumableSampler(
         len(dataset), rank=strategy.data_rank, world_size=strategy.data_ranks, shuffle=False
     )
 
 
 def export(state: TrainState, path: Path) -> None:
-    """Write the whole model's ``state_dict`` to ``path``: whole or not at all; all ranks call it.
+    """Write the whole model's ``state_dict`` to ``path`` atomically. All ranks must call this.
 
-    Any strategy gives the same file, which ``torch.load(path, weights_only=True)`` reads.
+    The file does not depend on the strategy; ``torch.load(path, weights_only=True)`` reads it.
     """
-    whole: dict[str, Any] = state.full_model_state()
+    whole = state.full_model_state()
     if state.strategy.ranks.rank != 0:
         return
     part = path.with_name(f"{path.name}.part")
@@ -92,7 +92,7 @@ def export(state: TrainState, path: Path) -> None:
 
 @torch.no_grad()
 def validate(run: Run, dataset: SizedDataset) -> float:
-    """The mean loss over ``dataset``, each sample once over all ranks; waits for the result."""
+    """Return the mean loss over ``dataset``, each sample once over all ranks; waits for the result."""
     strategy = run.strategy
     sampler = ResumableSampler(
         len(dataset),
@@ -101,20 +101,20 @@ def validate(run: Run, dataset: SizedDataset) -> float:
         shuffle=False,
         seed=run.config.seed,
     )
-    # DDP's wrapper would make the ranks wait for each other.
+    # Not the DDP wrapper, which would make the ranks wait for each other.
     model = run.state.model
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=strategy.device)
-    left = mine = len(sampler)
+    remaining = own_samples = len(sampler)
     for batch in load(run, dataset, sampler):
         inputs, targets = move_to(batch, strategy.device)
-        here = min(left, strategy.plan.batch_size)
-        left -= here
-        total += mean_loss(run, model, inputs, targets).double() * here
+        size = min(remaining, strategy.plan.batch_size)
+        remaining -= size
+        total += mean_loss(run, model, inputs, targets).double() * size
         run.reporter.heartbeat()
     model.train()
-    # Ranks that share samples count them as often as each other, which the mean does not notice.
-    sums = strategy.ranks.sum(torch.stack([total.cpu(), torch.tensor(mine, dtype=torch.float64)]))
+    # Ranks that share samples count them equally often, which does not change the mean.
+    sums = strategy.ranks.sum(torch.stack([total.cpu(), torch.tensor(own_samples, dtype=torch.float64)]))
     return float(sums[0] / sums[1])
 
 

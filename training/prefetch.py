@@ -1,4 +1,4 @@
-"""The name that scripts use for ``training.data.prefetch``."""
+"""Former name of ``training.data.prefetch``, kept for scripts."""
 
 from training.data.prefetch import DevicePrefetcher
 

@@ -1,17 +1,27 @@
-"""This process's generators of random numbers: seeded, captured for a checkpoint, restored from it."""
+"""Random number generators of this process: seeding them, and keeping their state in checkpoints."""
 
 import os
 import random
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import torch
+
+
+class RngState(TypedDict):
+    """State of all generators of a process, as a checkpoint holds it."""
+
+    torch: torch.Tensor
+    cuda: torch.Tensor | None
+    python: Any  # as of ``random.getstate``; tuples may come back as lists
+    numpy: Any  # as of ``numpy.random.get_state``, with the keys as a tensor
+
 
 _NumpyState = tuple[str, "np.typing.NDArray[np.uint32]", int, int, float]
 
 
 def mix_seeds(*parts: int) -> int:
-    """One seed from several numbers; near ones give unrelated seeds."""
+    """Derive one seed from several numbers; neighbouring numbers give unrelated seeds."""
     return random.Random(":".join(map(str, parts))).getrandbits(63)  # noqa: S311 -- a seed, not a secret
 
 
@@ -21,8 +31,8 @@ def seed_rng(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
-def capture_rng() -> dict[str, Any]:
-    """This process's generators, in types that a checkpoint may hold."""
+def capture_rng() -> RngState:
+    """Capture all generators of this process, in types that a checkpoint may hold."""
     kind, keys, position, has_gauss, gauss = cast(_NumpyState, np.random.get_state(legacy=True))
     return {
         "torch": torch.get_rng_state(),
@@ -32,7 +42,7 @@ def capture_rng() -> dict[str, Any]:
     }
 
 
-def restore_rng(state: dict[str, Any]) -> None:
+def restore_rng(state: RngState) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])
@@ -43,7 +53,7 @@ def restore_rng(state: dict[str, Any]) -> None:
 
 
 def make_deterministic() -> None:
-    """Only kernels that give the same bits each time; an operation that has none raises."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    """Use only kernels with reproducible results; an operation without one raises."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by cuBLAS
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False

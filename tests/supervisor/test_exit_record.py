@@ -39,7 +39,7 @@ CASES: list[tuple[str, Ending, str, int | None]] = [
         Ending(
             2,
             top=1,
-            errors={1: RankError("RankHangs", "Rank 1 stands still for 61 s.", 9), 0: GLOO_PEER},
+            errors={1: RankError("RankHangs", "Rank 1 has made no progress for 61 s.", 9), 0: GLOO_PEER},
             codes={1: KILL, 0: 1},
         ),
         "hang",

@@ -151,7 +151,7 @@ def test_b60_a_checkpoint_with_code_in_it_is_not_run(
     store.write(folder, 1, 5, {}, lambda file: torch.save({"bomb": Bomb()}, file))
 
     with pytest.raises(
-        CheckpointRefused, match=r"1-5 is whole, but .*state\.pt holds posix\.mkdir, which would"
+        CheckpointRefused, match=r"1-5 is intact, but .*state\.pt contains posix\.mkdir, which would"
     ):
         make_checkpointer().load_latest()
     assert not (tmp_path / "owned").exists()
@@ -289,7 +289,7 @@ def test_a_refused_checkpoint_is_an_error_even_before_an_older_one(
     store.write(checkpointer.folder, 1, 10, {}, lambda file: torch.save(nn.Linear(1, 1), file))
     monkeypatch.setenv("BERTH_JOB_ID", "job-1")
 
-    with pytest.raises(CheckpointRefused, match=r"1-10 is whole, but .* Nothing was trained"):
+    with pytest.raises(CheckpointRefused, match=r"1-10 is intact, but .* Nothing was trained"):
         make_checkpointer().load_latest()
 
 

@@ -61,7 +61,7 @@ def test_the_ranks_that_there_are_choose_the_strategy() -> None:
         ({"strategy": "fsdp+dp"}, "strategy is 'fsdp+dp'; it can be auto, single, dp, ddp"),
         (
             {"strategy": "fsdp", "comm_hook": "fp16"},
-            "comm_hook is 'fp16', which strategy 'fsdp' cannot do; strategies",
+            "comm_hook is 'fp16', which strategy 'fsdp' does not support; strategies",
         ),
         (
             {"strategy": "fsdp", "pipeline_parallel_size": 2},
@@ -69,7 +69,7 @@ def test_the_ranks_that_there_are_choose_the_strategy() -> None:
         ),
         (
             {"strategy": "ddp", "tensor_parallel_size": 2},
-            "tensor_parallel_size is 2, which strategy 'ddp' cannot do",
+            "tensor_parallel_size is 2, which strategy 'ddp' does not support",
         ),
         (
             {"strategy": "ddp", "cpu_offload": "parameters"},

@@ -17,9 +17,9 @@ from training.watch.explanation import explain
         (OSError(28, "No space left on device"), "keep_last"),
         (
             RuntimeError("[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4, OpType=ALLREDUCE)"),
-            "waited in vain",
+            "timed out waiting for the others",
         ),
-        (RuntimeError("[gloo] Timed out waiting 1800000ms for recv operation to complete"), "waited in vain"),
+        (RuntimeError("[gloo] Timed out waiting 1800000ms for recv operation to complete"), "timed out waiting for the others"),
         (RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer [127.0.0.1]:4711"), "Another rank"),
         (RuntimeError("The server socket has failed to listen. EADDRINUSE"), "--standalone"),
         (RuntimeError("CUDA error: device-side assert triggered"), "number of classes"),
@@ -65,5 +65,7 @@ def test_what_lies_under_an_error_counts() -> None:
 
 
 def test_what_is_not_known_is_repeated() -> None:
-    assert explain(KeyError("weight")).startswith("KeyError: 'weight'. It is not an error that Berth knows")
+    assert explain(KeyError("weight")).startswith(
+        "KeyError: 'weight'. Berth has no explanation for this error"
+    )
     assert explain(ValueError()).startswith("ValueError: no message.")

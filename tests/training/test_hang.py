@@ -67,7 +67,7 @@ def test_a_training_alone_that_stands_still_is_ended(
     watch.look(1061.0)
 
     assert ended == [EXIT_HANG]
-    assert "Rank 0 stands still for 61 s." in capfd.readouterr().err
+    assert "Rank 0 has made no progress for 61 s." in capfd.readouterr().err
     assert next(line["ranks"] for line in lines() if line.get("event") == "hang") == "0"
     watch.stop()
 
@@ -76,7 +76,7 @@ def test_the_sentence_names_who_waits() -> None:
     beats = [beat(9, 38), beat(9, 30), beat(8, 10)]
 
     assert describe_hang(beats, [2], 100.0) == (
-        "Rank 2 stands still for 62 s, and 2 others wait. The stacks are in the logs of the ranks."
+        "Rank 2 has made no progress for 62 s, and 2 others wait. The stacks are in the logs of the ranks."
     )
     assert "all stand at the same place" in describe_hang(beats, [], 100.0)
     assert "was stopped" in describe_hang([beat(1, 10), beat(1, 10, 20)], [1], 100.0)
@@ -173,7 +173,7 @@ def test_f20_f21_a_rank_that_stops_or_leaves_the_others_waiting_is_named_and_kil
 
     assert codes[1] == -9
     log = (tmp_path / "logs" / "rank0.log").read_text()
-    assert "Rank 1 stands still" in log
+    assert "Rank 1 has made no progress" in log
     assert "all_reduce" in log  # where rank 0 waited
-    assert "RankHangs: Rank 1 stands" in (tmp_path / "errors" / "rank1.json").read_text()
+    assert "RankHangs: Rank 1 has made no progress" in (tmp_path / "errors" / "rank1.json").read_text()
     assert '"ranks":"1"' in (tmp_path / "metrics").read_text()

@@ -222,7 +222,7 @@ def test_a_refused_checkpoint_ends_all_ranks_instead_of_starting_at_step_0(
 
     said = (tmp_path / "output").read_text()
     assert 0 not in codes
-    assert "is whole, but cannot be resumed from" in said
+    assert "is intact, but cannot be resumed from" in said
     assert "timed out" not in said.lower()
 
 

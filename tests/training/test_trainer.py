@@ -155,7 +155,7 @@ def test_a_checkpoint_that_cannot_be_read_ends_the_run_before_it_trains(
     monkeypatch.setenv("BERTH_JOB_ID", "job-1")
     store.write(tmp_path / "checkpoints", 1, 10, {}, lambda file: torch.save(nn.Linear(1, 1), file))
 
-    with pytest.raises(CheckpointRefused, match="1-10 is whole, but cannot be resumed from"):
+    with pytest.raises(CheckpointRefused, match="1-10 is intact, but cannot be resumed from"):
         fit(reporter, epochs=1, resume=resume)
     assert losses(lines()) == []
 
@@ -169,7 +169,7 @@ def test_asked_to_resume_from_damaged_checkpoints_nothing_is_trained(
         (place.folder / "state.pt").unlink()
     monkeypatch.setenv("BERTH_JOB_ID", "job-1")
 
-    with pytest.raises(CheckpointError, match=r"No checkpoint in .* is whole.* Nothing was trained"):
+    with pytest.raises(CheckpointError, match=r"No checkpoint in .* is intact.* Nothing was trained"):
         fit(reporter, epochs=2, resume=True)
     assert losses(lines()) == before
 

@@ -1,4 +1,4 @@
-"""What a training is asked to do: a person's settings, and the plan that follows from them.  No torch here."""
+"""Settings of a training, and the plan that follows from them.  Imports no torch."""
 
 from training.config.settings import ConfigError, TrainConfig
 

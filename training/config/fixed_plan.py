@@ -1,4 +1,4 @@
-"""The plan that a config spells out, without a search."""
+"""The plan that a config determines without a search."""
 
 from dataclasses import replace
 from typing import get_args
@@ -7,17 +7,17 @@ from training.config import ConfigError, TrainConfig
 from training.config.plan import Plan, PrecisionName, StrategyName
 
 DEFAULT_BATCH_SIZE = 32
-_FILL_AT_MOST = 4  # parts of a batch for each stage: the bubble is then a fifth of the step at most
+_FILL_AT_MOST = 4  # parts of a batch per stage: keeps the bubble below a fifth of the step
 
 
 def fixed_plan(config: TrainConfig, world_size: int, *, has_bf16: bool = False) -> Plan:
-    """What ``config`` asks for, on ``world_size`` ranks; "auto" becomes the simplest that works.
+    """Build the plan for ``config`` on ``world_size`` ranks; "auto" becomes the simplest choice that works.
 
     Raises:
-        ConfigError: the ranks do not fit what was asked; the sentence says what would.
+        ConfigError: the ranks do not fit the config; the message says what would.
     """
     strategy = _choose_strategy(config, world_size)
-    _refuse_what_it_cannot(config, strategy)
+    _refuse_unsupported(config, strategy)
     dp, pp, tp = _divide_ranks(config, strategy, world_size)
     batch_size = DEFAULT_BATCH_SIZE if config.batch_size == "auto" else config.batch_size
     automatic: PrecisionName = "bf16" if has_bf16 else "fp32"
@@ -56,8 +56,8 @@ def _choose_strategy(config: TrainConfig, world_size: int) -> StrategyName:
     return config.strategy
 
 
-def _refuse_what_it_cannot(config: TrainConfig, strategy: StrategyName) -> None:
-    """Of an "auto" that became ``strategy``.  What only ranks among others do is no mistake of one alone."""
+def _refuse_unsupported(config: TrainConfig, strategy: StrategyName) -> None:
+    """Check an "auto" that became ``strategy``.  A single rank may keep settings that only matter among several."""
     if config.strategy != "auto":
         return
     if strategy == "single" and config.cpu_offload == "parameters":
@@ -66,7 +66,7 @@ def _refuse_what_it_cannot(config: TrainConfig, strategy: StrategyName) -> None:
             "one choose 'optimizer' or 'activations'."
         )
     if strategy in ("pipeline", "tensor"):
-        replace(config, strategy=strategy)  # checks itself
+        replace(config, strategy=strategy)  # its constructor raises for contradictions
 
 
 def _divide_ranks(config: TrainConfig, strategy: str, world_size: int) -> tuple[int, int, int]:
@@ -85,7 +85,7 @@ def _divide_ranks(config: TrainConfig, strategy: str, world_size: int) -> tuple[
 
 
 def _split_batch(config: TrainConfig, batch_size: int, pp: int) -> int:
-    """How many equal parts of a batch go through the pipeline: at least one a stage."""
+    """Choose the number of equal parts of a batch in the pipeline: at least one per stage."""
     if asked := config.pipeline_micro_batches:
         fits = batch_size % asked == 0 and asked >= pp
         if not fits or (config.pipeline_schedule == "interleaved" and asked % pp):

@@ -1,4 +1,4 @@
-"""What ``python -m training`` is given: options, and the file that defines a model."""
+"""Input of ``python -m training``: its options, and the file that defines a model."""
 
 import argparse
 import importlib.util
@@ -16,10 +16,10 @@ DATASET_PREFIX = "BERTH_DATASET_"
 
 
 def load_model_file(path: Path) -> ModuleType:
-    """Run the file as a module, its folder on the import path.
+    """Import the file, with its folder on the import path.
 
     Raises:
-        ConfigError: it is not there, or lacks one of the two functions.
+        ConfigError: the file is missing, or lacks one of the two functions.
     """
     if not path.is_file():
         raise ConfigError(f"{path} is not a file; name the Python file that has build_model().")
@@ -43,7 +43,7 @@ def parse_options(arguments: Sequence[str] | None) -> dict[str, Any]:
         prog="python -m training", description="Train the model that a file defines."
     )
     parser.add_argument("file", help="Python file with build_model() and build_dataset(path)")
-    parser.add_argument("--data", help="what build_dataset gets; default: the job's only dataset")
+    parser.add_argument("--data", help="argument of build_dataset (default: the job's only dataset)")
     for field in fields(TrainConfig):
         name = "--" + field.name.replace("_", "-")
         parser.add_argument(name, type=_parse_value, help=f"default: {field.default}", metavar="VALUE")
@@ -51,7 +51,7 @@ def parse_options(arguments: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> int | float | bool | str:
-    """The number or truth that ``text`` spells, else the text; the config checks the type."""
+    """Read a number or boolean; anything else stays text. The config checks the type."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -63,6 +63,6 @@ def _parse_value(text: str) -> int | float | bool | str:
 
 
 def choose_data(named: str | None) -> str | None:
-    """The given path, else the job's only dataset, else None."""
+    """Return the given path, else the job's only dataset, else None."""
     paths = [value for name, value in os.environ.items() if name.startswith(DATASET_PREFIX)]
     return named or (paths[0] if len(paths) == 1 else None)

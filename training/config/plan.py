@@ -1,4 +1,4 @@
-"""How one job trains: chosen by a person, by the search or by Berth, carried out by a strategy."""
+"""The plan of a training: how its ranks, batches and memory are used.  Imports no torch."""
 
 import json
 import os
@@ -12,36 +12,34 @@ CheckpointingName = Literal["none", "selective", "full"]
 OffloadName = Literal["none", "optimizer", "parameters", "activations"]
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 
-PLAN_VARIABLE = "BERTH_PLAN"  # JSON of a plan that is carried out as it is
-WHY_VARIABLE = "BERTH_PLAN_WHY"  # a sentence for the job's page
-MEMORY_VARIABLE = (
-    "BERTH_DEVICE_MEMORY_BYTES"  # what a job may use of each device; a simulated one has no other
-)
+PLAN_VARIABLE = "BERTH_PLAN"  # JSON of the plan to carry out
+WHY_VARIABLE = "BERTH_PLAN_WHY"  # the reason, for the job's page
+MEMORY_VARIABLE = "BERTH_DEVICE_MEMORY_BYTES"  # memory that a job may use on each device; simulated devices have no other limit
 PLAN_EVENT = "plan"
-"""How the run trains: ``plan``, ``table`` (JSON text), ``summary``, ``why``, ``memory_bytes``, ``step_s``."""
+"""The chosen plan: ``plan``, ``table`` (JSON text), ``summary``, ``why``, ``memory_bytes``, ``step_s``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything a strategy needs to know; complete, nothing is "auto" any more.
+    """Everything a strategy needs to know, complete: no value is "auto".
 
-    ``dp * pp * tp`` ranks take part.  Rank r has the coordinates (data, stage, tensor) of
+    A plan takes ``dp * pp * tp`` ranks.  Rank r has the coordinates (data, stage, tensor) of
     ``numpy.unravel_index(r, (dp, pp, tp))``: tensor ranks are neighbours.
     """
 
     strategy: StrategyName = "single"
-    dp: int = 1  # ranks, or groups of them, that see different samples
+    dp: int = 1  # ranks, or groups of ranks, that see different samples
     pp: int = 1  # ranks that hold different blocks
     tp: int = 1  # ranks that hold different columns or rows
-    batch_size: int = 32  # samples of one data-parallel rank in one micro-batch
-    gradient_accumulation_steps: int = 1  # micro-batches in a step
+    batch_size: int = 32  # samples per data-parallel rank and micro-batch
+    gradient_accumulation_steps: int = 1  # micro-batches per step
     precision: PrecisionName = "fp32"
     activation_checkpointing: CheckpointingName = "none"
     cpu_offload: OffloadName = "none"
-    find_unused_parameters: bool = False  # for ddp and zero1: parameters may be without a gradient in a step
+    find_unused_parameters: bool = False  # for ddp and zero1: a step may leave parameters without a gradient
     pipeline_schedule: ScheduleName = "1f1b"
     pipeline_micro_batches: int = 1  # parts into which a pipeline splits ``batch_size``
-    # Blocks at which the second and later stages begin; None: equal parameters a stage.  An interleaved
+    # First block of the second and each later stage; None: equal parameters per stage.  An interleaved
     # schedule has ``2 * pp`` stages: rank r holds stages r and ``pp + r``.
     stage_bounds: tuple[int, ...] | None = None
 
@@ -51,7 +49,7 @@ class Plan:
 
     @property
     def samples_per_step(self) -> int:
-        """The effective batch: what two plans must share to give the same losses."""
+        """The effective batch; plans with the same one give the same losses."""
         return self.batch_size * self.gradient_accumulation_steps * self.dp
 
     def to_json(self) -> dict[str, Any]:
@@ -59,16 +57,16 @@ class Plan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The plan that ``to_json`` gave; fields that a newer version added are left out."""
-        known = {field.name for field in fields(cls)}
-        taken = {name: value for name, value in values.items() if name in known}
-        if taken.get("stage_bounds") is not None:
-            taken["stage_bounds"] = tuple(taken["stage_bounds"])
-        return cls(**taken)
+        """Read what ``to_json`` gave; ignore fields that a newer version added."""
+        names = {field.name for field in fields(cls)}
+        own = {name: value for name, value in values.items() if name in names}
+        if own.get("stage_bounds") is not None:
+            own["stage_bounds"] = tuple(own["stage_bounds"])
+        return cls(**own)
 
 
 def given_plan(world_size: int) -> Plan | None:
-    """The plan in the environment, where it is for this many ranks."""
+    """The plan that Berth set in the environment, if it is for this number of ranks."""
     text = os.environ.get(PLAN_VARIABLE)
     if not text:
         return None
@@ -83,9 +81,10 @@ def declared_memory_bytes() -> int | None:
 
 
 def with_less_memory(plan: Plan) -> tuple[Plan, str] | None:
-    """The plan with the same effective batch and less memory, and what was changed; None where nothing is left.
+    """Change the plan to need less memory at the same effective batch.
 
-    Half the micro-batch and twice as many; of single samples, activations computed again.
+    Halves the micro-batch; for a single sample, recomputes activations.  Returns the plan and what
+    changed, or None if nothing remains to change.
     """
     parts = plan.pipeline_micro_batches
     if plan.batch_size % 2 == 0 and (plan.pp == 1 or plan.batch_size // 2 >= plan.pp):

@@ -1,4 +1,4 @@
-"""What a user asks of a training run; every value is checked when it is given.  No torch here."""
+"""Settings of a training run, checked when they are set.  Imports no torch."""
 
 import os
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class TrainConfig:
     """One training run.
 
     Raises:
-        ConfigError: a value is out of range or contradicts another; the sentence names the
+        ConfigError: a value is out of range or contradicts another; the message names the
             field, the value and what is allowed.
     """
 
@@ -33,19 +33,19 @@ class TrainConfig:
     tensor_parallel_size: int | None = (
         None  # ranks that share a layer; None: all of them for "tensor", else 1
     )
-    pipeline_parallel_size: int | None = None  # ranks that share the blocks; None: all that are left
+    pipeline_parallel_size: int | None = None  # ranks that share the blocks; None: all remaining ranks
     pipeline_schedule: ScheduleName = "1f1b"
-    pipeline_micro_batches: int | None = None  # parts of a batch; None: as many as keep the stages busy
+    pipeline_micro_batches: int | None = None  # parts of a batch; None: enough to keep the stages busy
     precision: Precision = "fp32"  # auto: bf16 on a GPU that has it, else fp32
-    batch_size: int | Literal["auto"] = 32  # samples of one data-parallel rank in one micro-batch
-    gradient_accumulation_steps: int = 1  # micro-batches in a step
+    batch_size: int | Literal["auto"] = 32  # samples per data-parallel rank and micro-batch
+    gradient_accumulation_steps: int = 1  # micro-batches per step
     max_grad_norm: float | None = None  # None: gradients are not clipped
     activation_checkpointing: ActivationCheckpointing = "none"
     cpu_offload: CpuOffload = "none"
     compile: bool = False
-    plan_trials: bool = False  # five real steps of the planner's best three before it chooses
+    plan_trials: bool = False  # time five real steps of the three best plans before choosing
     comm_hook: CommHook = "none"  # how gradients travel between ranks of ddp and zero1
-    local_sgd_steps: int | None = None  # ranks average their weights this often instead of each gradient
+    local_sgd_steps: int | None = None  # average weights every so many steps instead of exchanging gradients
     sync_batchnorm: bool = False
     find_unused_parameters: bool = False
     broadcast_buffers: bool = True
@@ -53,25 +53,27 @@ class TrainConfig:
     gradient_as_bucket_view: bool = True
     bucket_cap_mb: int = 25
     load_balance: bool = False  # after each epoch slower ranks get smaller batches, or fewer blocks
-    learning_rate: float = 1e-3  # of the AdamW that is made when no optimizer is given
+    learning_rate: float = 1e-3  # of the default optimizer, AdamW
     lr_scaling: LrScaling = "none"  # with the number of data-parallel ranks
     lr_warmup_steps: int | None = None  # None: 5 % of the run where lr_scaling changes the rate, else 0
     epochs: int = 1
-    max_steps: int | None = None  # ends the run earlier; counted over all attempts
-    stop_on_nan: bool = False  # else a loss that is not finite is an event, and the training goes on
-    num_workers: int = 0  # processes that load data, for each rank
+    max_steps: int | None = None  # an earlier end, counted over all attempts
+    stop_on_nan: bool = False  # False: a loss that is not finite is only an event
+    num_workers: int = 0  # data-loading processes per rank
     pin_memory: bool | None = None  # None: where there is a GPU
-    prefetch_factor: int | None = None  # batches that each worker makes ahead; None: two
+    prefetch_factor: int | None = None  # batches that each worker prepares ahead; None: two
     persistent_workers: bool = False
     shuffle: bool = True
     seed: int = 0
-    deterministic: bool = False  # only kernels that give the same bits each time
+    deterministic: bool = False  # use only kernels with reproducible results
     checkpoint_every: int | str | None = "60s"  # steps, seconds as "90s", or "auto"; None: only at the end
     checkpoint_dir: str | None = None  # None: BERTH_CHECKPOINT_DIR, else "checkpoints"
     keep_last: int = 3
-    pause_after_failed_saves: int = 3  # in a row; then wait until one succeeds.  0: never wait
-    resume: bool | str = "auto"  # auto: only where Berth runs us; a path: from that checkpoint
-    recovery_timeout: float = 600.0  # seconds that a rank waits for the others before it gives up
+    pause_after_failed_saves: int = (
+        3  # consecutive failures before the training waits for a save; 0: never wait
+    )
+    resume: bool | str = "auto"  # auto: only under Berth; a path: from that checkpoint
+    recovery_timeout: float = 600.0  # seconds a rank waits for the others before it fails
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -96,10 +98,10 @@ class TrainConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """A config from untyped values, as a file or a form gives them.
+        """Build a config from untyped values, such as those of a file or a form.
 
         Raises:
-            ConfigError: a name is unknown (the sentence lists those there are), or as above.
+            ConfigError: a name is unknown (the message lists the known names), or as for ``TrainConfig``.
         """
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
@@ -112,7 +114,7 @@ class TrainConfig:
 
     @cached_property
     def checkpoint_every_s(self) -> float | None:
-        """Seconds between checkpoints; with "auto" the interval to begin with."""
+        """Seconds between checkpoints; for "auto" the first interval."""
         return None if self.checkpoint_every is None else _parse_interval(self.checkpoint_every)[1]
 
     @property
@@ -124,7 +126,7 @@ class TrainConfig:
 
     @property
     def resume_path(self) -> str | None:
-        """A checkpoint that the user named; None where the newest is meant."""
+        """The checkpoint that the user named; None for the newest."""
         named = isinstance(self.resume, str) and self.resume != "auto"
         return cast(str, self.resume) if named else None
 
@@ -186,7 +188,7 @@ _LEAST: Final[dict[str, int]] = {
     "pipeline_micro_batches": 1,
     "recovery_timeout": 0,
 }
-# A setting, when it counts as used, and the strategies that can carry it out.
+# A setting, the values that leave it unused, and the strategies that support it.
 _ONLY_WITH: Final[tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...]] = (
     ("comm_hook", ("none",), ("ddp", "zero1")),
     ("local_sgd_steps", (None,), ("ddp",)),
@@ -214,11 +216,11 @@ def _refuse_contradictions(config: TrainConfig) -> None:
             raise _contradiction(config, "cpu_offload", able)
         if config.precision == "fp16" and config.strategy in ("pipeline", "tensor"):
             raise ConfigError(f"precision 'fp16' needs scaled gradients, which strategy {config.strategy!r} "
-                              "has not; use 'bf16'.")  # fmt: skip
+                              "does not have; use 'bf16'.")  # fmt: skip
     if config.local_sgd_steps is not None and config.comm_hook != "none":
         raise ConfigError(
             "local_sgd_steps and comm_hook contradict each other: without an exchange of gradients there is "
-            "nothing to compress; give one of them."
+            "nothing to compress; set only one of them."
         )
     for name in ("prefetch_factor", "persistent_workers"):
         if getattr(config, name) and config.num_workers == 0:
@@ -229,8 +231,8 @@ def _refuse_contradictions(config: TrainConfig) -> None:
 
 def _contradiction(config: TrainConfig, name: str, able: tuple[str, ...]) -> ConfigError:
     return ConfigError(
-        f"{name} is {getattr(config, name)!r}, which strategy {config.strategy!r} cannot do; "
-        f"strategies that can are {', '.join(able)}."
+        f"{name} is {getattr(config, name)!r}, which strategy {config.strategy!r} does not support; "
+        f"strategies that do are {', '.join(able)}."
     )
 
 
@@ -247,21 +249,21 @@ def _check_number(name: str, value: object, least: int, whole: bool) -> None:
 
 def _parse_interval(value: int | str) -> tuple[int | None, float | None]:
     """``(steps, None)`` for a whole number, ``(None, seconds)`` for a string like ``"90s"``."""
-    sentence = f"checkpoint_every is {value!r}; it can be a number of steps, seconds as '90s', or 'auto'."
+    message = f"checkpoint_every is {value!r}; it can be a number of steps, seconds as '90s', or 'auto'."
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ConfigError(sentence)
+        raise ConfigError(message)
     if isinstance(value, int):
         if value < 1:
-            raise ConfigError(sentence)
+            raise ConfigError(message)
         return value, None
     if value == "auto":
         return None, AUTO_INTERVAL_S
     if not value.endswith("s"):
-        raise ConfigError(sentence)
+        raise ConfigError(message)
     try:
         every_s = float(value[:-1])
     except ValueError as error:
-        raise ConfigError(sentence) from error
+        raise ConfigError(message) from error
     if not 0 < every_s < float("inf"):
-        raise ConfigError(sentence)
+        raise ConfigError(message)
     return None, every_s

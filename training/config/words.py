@@ -1,4 +1,4 @@
-"""How plans, sizes and durations are written for people."""
+"""How plans, sizes and durations are shown to people."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _CHECKPOINTING = {"none": "ckpt off", "selective": "ckpt selective", "full": "ck
 
 
 def summarise(plan: Plan) -> str:
-    """As "FSDP, bf16, ckpt on, batch 16x4"."""
+    """Summarise a plan, such as "FSDP, bf16, ckpt on, batch 16x4"."""
     parts = [plan.strategy.upper(), plan.precision, _CHECKPOINTING[plan.activation_checkpointing]]
     if plan.cpu_offload != "none":
         parts.append(f"{plan.cpu_offload} on the host")
@@ -24,7 +24,7 @@ def format_s(seconds: float) -> str:
 
 
 def say_names(names: Sequence[str]) -> str:
-    """At most eight, then how many more."""
+    """List at most eight names, then the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 

@@ -1,4 +1,4 @@
-"""The samples that ranks train on: which ones, in which batches, kept and copied ahead."""
+"""The samples that ranks train on: their order, their batches, caches and prefetching."""
 
 from training.data.loader import (
     SizedDataset,

@@ -1,4 +1,4 @@
-"""Datasets that are slow to read, read once: kept in memory or on the local disk."""
+"""Caches for datasets that are slow to read: in memory, or on the local disk."""
 
 import os
 from collections import OrderedDict
@@ -12,38 +12,38 @@ from training.data import DataError, SizedDataset
 
 
 class InMemory:
-    """Keeps samples in memory up to ``most_bytes``; what does not fit is read again each time.
+    """Caches samples in memory, up to ``most_bytes``; the others are read again each time.
 
-    Augmentation must come after it.  Each data-loader worker keeps its own.
+    Apply random augmentation after the cache, not before.  Each data-loader worker has its own cache.
     """
 
     def __init__(self, dataset: SizedDataset, *, most_bytes: int = 4 << 30) -> None:
         self._dataset = dataset
-        self._left = most_bytes
-        self._kept: dict[int, Any] = {}
+        self._free_bytes = most_bytes
+        self._samples: dict[int, Any] = {}
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     def __getitem__(self, index: int) -> Any:
-        if index in self._kept:
-            return self._kept[index]
+        if index in self._samples:
+            return self._samples[index]
         sample = self._dataset[index]
         size = size_bytes(sample)
-        if size <= self._left:
-            self._left -= size
-            self._kept[index] = sample
+        if size <= self._free_bytes:
+            self._free_bytes -= size
+            self._samples[index] = sample
         return sample
 
 
 class OnDisk:
-    """Keeps samples as files in a local folder, for datasets that lie far away or are dear to decode.
+    """Caches samples as files in a local folder, for datasets that are remote or costly to decode.
 
-    Several processes may share the folder: a file appears whole.  Samples must be made of tensors,
-    numbers, strings, and lists, tuples and dicts of them.
+    Several processes may share the folder: files are written atomically.  Samples must consist of
+    tensors, numbers, strings, and lists, tuples and dicts of them.
 
     Raises:
-        DataError: the folder holds samples of another dataset.
+        DataError: the folder caches another dataset.
     """
 
     def __init__(self, dataset: SizedDataset, folder: Path | str) -> None:
@@ -53,9 +53,9 @@ class OnDisk:
         about, length = self._folder / "length", str(len(dataset))
         if not about.exists():
             _write_whole(about, length.encode())
-        if (found := about.read_text()) != length:
+        if (cached_length := about.read_text()) != length:
             raise DataError(
-                f"{self._folder} keeps a dataset of {found[:20]} samples, not {length}; give each dataset its own."
+                f"{self._folder} caches a dataset of {cached_length[:20]} samples, not {length}; use one folder per dataset."
             )
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class OnDisk:
 
 
 def size_bytes(sample: Any) -> int:
-    """About how much memory a sample takes."""
+    """Estimate the memory of a sample."""
     if isinstance(sample, Tensor):
         return sample.numel() * sample.element_size() + 100
     if isinstance(sample, dict | OrderedDict):

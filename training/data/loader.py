@@ -1,4 +1,4 @@
-"""Micro-batches of the samples that a rank trains on."""
+"""Loaders of a rank's micro-batches, and checks of datasets."""
 
 import random
 from collections.abc import Iterator, Sized
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class _RankBatches(Sampler[list[int]]):
-    """This rank's micro-batches of the rest of an epoch, equally many on every rank.
+    """This rank's micro-batches for the rest of an epoch, the same number on every rank.
 
-    A rank for which the last one leaves nothing repeats a sample; the loop gives it no weight.
+    A rank without samples in the last one repeats a sample, which the loop gives no weight.
     """
 
     def __init__(self, sampler: ResumableSampler, batch_size: int) -> None:
@@ -49,10 +49,10 @@ class _RankBatches(Sampler[list[int]]):
 
 
 class _SeededFetch(Dataset[Any]):
-    """A dataset whose random augmentation depends on (seed, epoch, batch) alone.
+    """A dataset whose random augmentation depends only on (seed, epoch, batch).
 
-    In a worker process the state of its generators would depend on how many batches it made
-    before, which a resumed run cannot repeat.
+    Otherwise it would depend on the number of batches that the worker process made before, which a
+    resumed run cannot reproduce.
     """
 
     def __init__(self, dataset: Any, seed: int, epoch: int) -> None:
@@ -60,7 +60,7 @@ class _SeededFetch(Dataset[Any]):
         self._seed = seed
         self._epoch = cast(
             Any, torch.tensor(epoch)
-        ).share_memory_()  # workers that stay read the next one here
+        ).share_memory_()  # persistent workers read the next epoch here
 
     def start_epoch(self, epoch: int) -> None:
         self._epoch.fill_(epoch)
@@ -82,7 +82,7 @@ def _seed_numpy(seed: int) -> None:
 
 
 class WholeBatches(Dataset[Any]):
-    """A TensorDataset read by the batch: one indexing for each tensor instead of one for each sample."""
+    """A TensorDataset read in batches: one index operation per tensor instead of one per sample."""
 
     def __init__(self, dataset: TensorDataset) -> None:
         self._tensors = dataset.tensors
@@ -92,12 +92,12 @@ class WholeBatches(Dataset[Any]):
         return [tensor[rows] for tensor in self._tensors]
 
 
-def _as_it_is(batch: Any) -> Any:
+def _no_collation(batch: Any) -> Any:
     return batch
 
 
 class SizedDataset(Protocol):
-    """What can be trained on: a length, and a sample for each index below it."""
+    """A dataset with a length, and a sample for each index below it."""
 
     def __len__(self) -> int: ...
 
@@ -114,24 +114,23 @@ def make_loader(
     prefetch_factor: int | None = None,
     persistent_workers: bool = False,
 ) -> DataLoader[Any]:
-    """Micro-batches of the rest of the sampler's epoch.
+    """Make the loader of micro-batches for the rest of the sampler's epoch.
 
     Make a new loader for each epoch; with ``persistent_workers`` call ``start_epoch`` instead.
-
-    ``sum(sampler.shares)`` must be ``batch_size`` times the ranks.
+    ``sum(sampler.shares)`` must be ``batch_size`` times the number of ranks.
     """
     whole = type(dataset) is TensorDataset
-    fetched: object = dataset
+    source: object = dataset
     if whole:
-        fetched = WholeBatches(cast(TensorDataset, dataset))
+        source = WholeBatches(cast(TensorDataset, dataset))
     elif num_workers:
-        fetched = _SeededFetch(dataset, sampler.seed, sampler.epoch)
+        source = _SeededFetch(dataset, sampler.seed, sampler.epoch)
     return DataLoader(
-        cast(Dataset[Any], fetched),
-        collate_fn=_as_it_is if whole else None,
+        cast(Dataset[Any], source),
+        collate_fn=_no_collation if whole else None,
         batch_sampler=_RankBatches(sampler, batch_size),
         num_workers=num_workers,
-        # The loader draws a seed when it starts; from the global generator, a resumed run would draw once more.
+        # The loader draws a seed when it starts. From the global generator, a resumed run would draw once more.
         generator=torch.Generator().manual_seed(mix_seeds(sampler.seed, sampler.epoch)),
         pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
         prefetch_factor=prefetch_factor if num_workers else None,
@@ -140,7 +139,7 @@ def make_loader(
 
 
 def start_epoch(loader: DataLoader[Any], sampler: ResumableSampler) -> None:
-    """Let a loader whose workers stay go on with the sampler's new epoch."""
+    """Move a loader with persistent workers to the sampler's new epoch."""
     if isinstance(loader.dataset, _SeededFetch):
         loader.dataset.start_epoch(sampler.epoch)
     if loader.generator is not None:
@@ -148,7 +147,7 @@ def start_epoch(loader: DataLoader[Any], sampler: ResumableSampler) -> None:
 
 
 def require_batch(length: int, batch_size: int, ranks: int) -> None:
-    """Raises DataError where the dataset does not fill one micro-batch of all ranks."""
+    """Raise DataError if the dataset does not fill one micro-batch of all ranks."""
     if length < batch_size * ranks:
         raise DataError(
             f"The dataset has {length} samples, fewer than one batch: batch_size {batch_size} on {ranks} "
@@ -160,21 +159,21 @@ def require_batch(length: int, batch_size: int, ranks: int) -> None:
 
 
 def measure_length(dataset: object) -> int:
-    """How many samples there are.
+    """Return the number of samples.
 
     Raises:
-        DataError: the dataset does not say, as an IterableDataset does not.
+        DataError: the dataset has no length, such as an IterableDataset.
     """
     if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         raise DataError(
             f"{type(dataset).__name__} has no length or no access by index; exact resume needs both. "
-            "Give a dataset with __len__ and __getitem__."
+            "Use a dataset with __len__ and __getitem__."
         )
     return len(dataset)
 
 
 def move_to(batch: T, device: torch.device) -> T:
-    """The batch with every tensor in it on ``device``; the copy does not wait."""
+    """Move every tensor of a batch to ``device``, without waiting for the copy."""
     if isinstance(batch, Tensor):
         return cast(T, batch.to(device, non_blocking=True))
     if isinstance(batch, dict):
@@ -185,7 +184,7 @@ def move_to(batch: T, device: torch.device) -> T:
 
 
 def draw_example(dataset: SizedDataset, plan: Plan) -> Any | None:
-    """Inputs of a part of a batch, for a pipeline; draws nothing from torch's generators."""
+    """Return example inputs of one part of a batch, for a pipeline; leaves torch's generators unchanged."""
     if plan.strategy != "pipeline":
         return None
     part = plan.batch_size // plan.pipeline_micro_batches

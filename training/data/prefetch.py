@@ -1,4 +1,4 @@
-"""Batches that are on the device before they are needed, augmented there."""
+"""Prefetching: batches are copied to the device, and augmented there, before they are needed."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -14,10 +14,10 @@ Augment = Callable[[Any], Any]
 
 
 class DevicePrefetcher:
-    """Copies the next batch to the device, and augments it there, while the current one is trained on.
+    """Copies the next batch to the device, and augments it there, during training on the current one.
 
-    ``augment(inputs)`` gets the inputs of a batch as they lie on the device and returns what to train on.
-    Without a GPU it runs in turn with the training.
+    ``augment(inputs)`` takes the inputs of a batch on the device and returns the inputs to train on.
+    Without a GPU it runs between the steps.
     """
 
     def __init__(
@@ -28,17 +28,17 @@ class DevicePrefetcher:
 
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self._loader)
-        coming = self._prepare(batches)
-        while coming is not None:
-            ready = coming[0]
+        next_batch = self._prepare(batches)
+        while next_batch is not None:
+            ready = next_batch[0]
             if self._stream is not None:
                 torch.cuda.current_stream(self._device).wait_stream(self._stream)
                 _mark_used(ready, self._device)
-            coming = self._prepare(batches)
+            next_batch = self._prepare(batches)
             yield ready
 
     def _prepare(self, batches: Iterator[Any]) -> tuple[Any] | None:
-        """The next batch in a tuple, as a batch may be anything; None at the end."""
+        """Return the next batch in a tuple, since a batch may be any object, or None at the end."""
         try:
             batch = next(batches)
         except StopIteration:
@@ -52,7 +52,7 @@ class DevicePrefetcher:
 
 
 def _mark_used(batch: Any, device: torch.device) -> None:
-    """The allocator must not give the memory away while the training's stream still reads it."""
+    """Keep the allocator from reusing the memory while the training's stream still reads it."""
     if isinstance(batch, Tensor):
         batch.record_stream(torch.cuda.current_stream(device))
     elif isinstance(batch, dict):
@@ -64,10 +64,10 @@ def _mark_used(batch: Any, device: torch.device) -> None:
 
 
 def on_device(loader: DataLoader[Any], device: torch.device) -> Iterator[Any]:
-    """The loader's batches on the GPU; copied ahead where that draws no random number too early.
+    """Iterate over the loader's batches on the GPU; prefetch only if that keeps resuming exact.
 
-    Without workers a dataset may draw from the generators that the model uses too, and what was
-    drawn ahead of a checkpoint would be drawn again after it.
+    Without workers, a dataset may use the same random generators as the model. Numbers drawn ahead of a
+    checkpoint would be drawn again after it.
     """
     if loader.num_workers or isinstance(loader.dataset, WholeBatches):
         from training.data.prefetch import DevicePrefetcher  # it needs what stands here

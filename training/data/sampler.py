@@ -1,8 +1,8 @@
-"""Which samples a rank trains on, exactly once an epoch, whatever stops and resumes in between."""
+"""The order of samples: each exactly once per epoch, across interruptions and changes of the world size."""
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -12,21 +12,31 @@ from training.rng import mix_seeds
 
 
 class DataError(Exception):
-    """The dataset cannot be used, or is not the one that the checkpoint was made with."""
+    """The dataset cannot be used, or differs from that of the checkpoint."""
+
+
+class SamplerState(TypedDict):
+    """The position in a dataset's order, as a checkpoint holds it."""
+
+    length: int
+    seed: int
+    shuffle: bool
+    epoch: int
+    position: int
 
 
 class ResumableSampler(Sampler[int]):
-    """This rank's indices of the rest of an epoch.
+    """Iterates over this rank's indices for the rest of an epoch.
 
     The order of epoch e is one permutation drawn from (seed, e), the same on all ranks.  ``position``
-    counts the samples of it that all ranks together have trained on; rank r of n takes every n-th
-    from there.  So the world size may change at any position, and every sample comes once an epoch.
-    Ranks get sizes that differ by at most one: see ``rank_count``.
+    counts the samples that all ranks together have trained on; from there, rank r of n takes every n-th.
+    So the world size may change at any position, and every sample occurs once per epoch.  Sizes of the
+    ranks differ by at most one: see ``rank_count``.
 
     Iterating does not move the position, since loaders read ahead: call ``advance`` after each step.
 
-    With ``shares`` rank r takes ``shares[r]`` of each ``sum(shares)`` samples that follow each other, so
-    that a slow rank may get fewer; they may change between epochs, on all ranks alike.
+    With ``shares``, rank r takes ``shares[r]`` of every ``sum(shares)`` consecutive samples, so that a slow
+    rank can get fewer.  Shares may change between epochs, on all ranks alike.
     """
 
     def __init__(
@@ -53,7 +63,7 @@ class ResumableSampler(Sampler[int]):
         yield from self.rest()[self.rank :: self.world_size].tolist()
 
     def rest(self) -> Tensor:
-        """What all ranks together have yet to see in this epoch, in order."""
+        """Return the remaining indices of this epoch over all ranks, in order."""
         order = epoch_order(self.length, self.seed, self.epoch) if self.shuffle else torch.arange(self.length)
         return order[self.position :]
 
@@ -62,11 +72,11 @@ class ResumableSampler(Sampler[int]):
 
     @property
     def left(self) -> int:
-        """Samples that all ranks together have yet to see in this epoch."""
+        """Remaining samples of this epoch over all ranks."""
         return self.length - self.position
 
     def rank_count(self, samples: int) -> int:
-        """How many of the next ``samples`` are this rank's."""
+        """Count this rank's part of the next ``samples``."""
         if self.shares is None:
             return len(range(self.rank, samples, self.world_size))
         rounds, rest = divmod(samples, sum(self.shares))
@@ -74,14 +84,14 @@ class ResumableSampler(Sampler[int]):
         return rounds * self.shares[self.rank] + min(max(rest - before, 0), self.shares[self.rank])
 
     def advance(self, samples: int) -> bool:
-        """All ranks together trained on ``samples`` more; True when that ended the epoch."""
+        """Record that all ranks together trained on ``samples`` more; return True if that ended the epoch."""
         self.position += samples
         if self.position < self.length:
             return False
         self.epoch, self.position = self.epoch + 1, 0
         return True
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SamplerState:
         return {
             "length": self.length,
             "seed": self.seed,
@@ -90,8 +100,8 @@ class ResumableSampler(Sampler[int]):
             "position": self.position,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where ``state`` stood; rank and world size stay as they are here.
+    def load_state_dict(self, state: SamplerState) -> None:
+        """Continue at the position of ``state``, with this process's rank and world size.
 
         Raises:
             DataError: the dataset has another length.
@@ -99,13 +109,13 @@ class ResumableSampler(Sampler[int]):
         if state["length"] != self.length:
             raise DataError(
                 f"The checkpoint was made with {state['length']} samples, the dataset has {self.length}; "
-                "resume with the same dataset, or start anew with resume=False."
+                "resume with the same dataset, or start from scratch with resume=False."
             )
         self.seed, self.shuffle = state["seed"], state["shuffle"]
         self.epoch, self.position = state["epoch"], state["position"]
 
 
 def epoch_order(length: int, seed: int, epoch: int) -> Tensor:
-    """The permutation of ``range(length)`` that (seed, epoch) stand for, on every machine alike."""
+    """Return the permutation of ``range(length)`` for (seed, epoch), the same on every machine."""
     generator = torch.Generator().manual_seed(mix_seeds(seed, epoch))
     return torch.randperm(length, generator=generator)

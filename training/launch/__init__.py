@@ -1,4 +1,4 @@
-"""Starts the ranks of a training on this machine: by torchrun, or forked from a process that has torch loaded."""
+"""Starts the ranks of a training on this machine: by torchrun, or forked from a warm process with torch loaded."""
 
 from training.launch.launcher import (
     ENTRY,

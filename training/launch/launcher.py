@@ -1,9 +1,9 @@
-"""Starts the ranks of a training on this machine: by torchrun, or forked from a process that has torch loaded.
+"""Launchers of ranks: the torchrun command, and the warm launcher.
 
-torchrun is the default and what Berth's server uses.  The warm launcher takes the seconds out of
-what starts often: cells of a benchmark, tests, retries by hand.  It keeps one process for each user
-and Python environment, which has imported torch, has never touched CUDA and runs no threads, and
-forks every rank with torchrun's environment.
+torchrun is the default, and the server uses it.  The warm launcher saves seconds for programs that start
+often: benchmark cells, tests, manual retries.  It keeps one process per user and Python environment, which
+has imported torch but not touched CUDA and has a single thread; that process forks every rank with
+torchrun's environment.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ _FAMILY = socket.AF_UNIX
 
 
 class LaunchError(Exception):
-    """Ranks could not be started; the sentence says why and what to do."""
+    """Ranks could not be started; the message says why and what to do."""
 
 
 def torchrun_command(script: Path | str, arguments: Sequence[str] = (), *, ranks: int) -> list[str]:
-    """What starts ``ranks`` processes of a script here, through our entry: see ``training.entry``."""
+    """Build the command that starts ``ranks`` processes of a script on this machine, through ``training.entry``."""
     options = ["--standalone", "--nnodes", "1", "--nproc-per-node", str(ranks), "--max-restarts", "0"]
     return [
         sys.executable, "-m", "torch.distributed.run", *options, str(ENTRY), str(script), *arguments
@@ -36,7 +36,7 @@ def torchrun_command(script: Path | str, arguments: Sequence[str] = (), *, ranks
 
 
 def rank_environment(rank: int, world_size: int, port: int) -> dict[str, str]:
-    """The variables that torchrun gives a rank on one machine."""
+    """Return the variables that torchrun sets for a rank on one machine."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -52,14 +52,14 @@ def rank_environment(rank: int, world_size: int, port: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now; somebody else may take it before it is used."""
+    """Find a free port; another process may take it before it is used."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class WarmRun:
-    """Ranks that the warm launcher started; they are killed if this process ends or calls ``kill``."""
+    """Ranks started by the warm launcher; they are killed when this process ends or calls ``kill``."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -67,10 +67,10 @@ class WarmRun:
         self.pids: list[int] = self._read()["pids"]
 
     def wait(self, timeout_s: float | None = None) -> list[int]:
-        """Exit code of each rank, negative for a signal; a rank that fails takes the others along.
+        """Return the exit code of each rank, negative for a signal; if a rank fails, the others are killed.
 
         Raises:
-            TimeoutError: some still run.
+            TimeoutError: some ranks are still running.
         """
         self._connection.settimeout(timeout_s)
         try:
@@ -87,7 +87,7 @@ class WarmRun:
         self.kill()
 
     def kill(self) -> None:
-        """End all ranks; harmless once they have ended."""
+        """Kill all ranks; does nothing once they have ended."""
         self._answers.close()
         self._connection.close()
 
@@ -102,8 +102,8 @@ class WarmRun:
 class WarmLauncher:
     """Starts ranks within milliseconds; the first call on a machine takes as long as importing torch.
 
-    The process behind it is shared by all programs of this user and environment, and ends by
-    itself when it was not used for ten minutes.
+    All programs of this user and environment share the process behind it, which exits after ten unused
+    minutes.
     """
 
     def __init__(self, *, socket_path: Path | None = None) -> None:
@@ -121,10 +121,10 @@ class WarmLauncher:
     ) -> WarmRun:
         """Run a script on ``ranks`` processes; ``env`` replaces the whole environment, as in ``subprocess``.
 
-        ``output`` takes what they print, both streams; without it they print where this process does.
+        ``output`` receives both output streams of the ranks; by default they share those of this process.
 
         Raises:
-            LaunchError: the launcher does not come up.
+            LaunchError: the launcher does not start.
         """
         request = {
             "script": str(Path(script).resolve()),
@@ -137,7 +137,7 @@ class WarmLauncher:
         streams = [1, 2] if output is None else [_number(output)] * 2
         connection = self.connect()
         try:
-            # The length first: a request with a long environment comes in several pieces.
+            # The length first: a request with a long environment arrives in several pieces.
             data = json.dumps(request).encode()
             socket.send_fds(connection, [len(data).to_bytes(8, "little")], streams)
             connection.sendall(data)
@@ -147,39 +147,39 @@ class WarmLauncher:
             raise
 
     def connect(self) -> socket.socket:
-        """A connection to the launcher's process, which is started where none answers."""
+        """Connect to the launcher's process; start it if none answers."""
         connection = self._try_to_connect()
         if connection is not None:
             return connection
         log = self._path.with_suffix(".log")
         with log.open("wb") as errors:
-            process = subprocess.Popen(  # noqa: S603 -- this module's own program
+            process = subprocess.Popen(  # noqa: S603 -- our own program
                 [sys.executable, "-m", "training.launch.warm_parent", str(self._path)],
                 cwd=Path(__file__).parents[2],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
-                # Libraries may neither start CUDA nor threads there: a forked child has none of them.
+                # Libraries must not start CUDA or threads there: neither survives a fork.
                 env={**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1"},
             )
         deadline = time.monotonic() + WARM_UP_S
         while (connection := self._try_to_connect()) is None:
             if process.poll() is not None:
-                said = log.read_text(errors="replace").strip().splitlines()
+                error_lines = log.read_text(errors="replace").strip().splitlines()
                 raise LaunchError(
-                    f"The warm launcher did not start: {said[-1] if said else 'no reason given'}"
+                    f"The warm launcher did not start: {error_lines[-1] if error_lines else 'no reason given'}"
                 )
             if time.monotonic() > deadline:
                 process.kill()
                 process.wait()
                 raise LaunchError(f"The warm launcher did not start within {WARM_UP_S:g} s; use torchrun.")
             time.sleep(0.01)
-        process.returncode = 0  # it lives on by itself: nothing is to be waited for
+        process.returncode = 0  # it outlives us; this keeps subprocess from warning about it
         return connection
 
     def stop(self) -> None:
-        """End the launcher's process, and with it all ranks that it started."""
+        """End the launcher's process and all ranks that it started."""
         connection = self._try_to_connect()
         if connection is None:
             return
@@ -202,13 +202,13 @@ def _number(stream: IO[bytes] | int) -> int:
 
 
 def _socket_path() -> Path:
-    """In a folder that only this user can enter; another environment or version has another name."""
+    """Return the socket's path, specific to user, environment and version, in a folder closed to other users."""
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"berth-warm-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise LaunchError(
-            f"{folder} belongs to somebody else or is open to others; remove it, or use torchrun."
+            f"{folder} belongs to another user or is open to others; remove it, or use torchrun."
         )
     changed = max(path.stat().st_mtime_ns for path in Path(__file__).parents[1].rglob("*.py"))
     about = f"{sys.executable}\0{sys.version}\0{Path(__file__).parents[1]}\0{changed}"

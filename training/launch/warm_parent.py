@@ -1,6 +1,6 @@
-"""The process behind the warm launcher: it has torch loaded and forks ranks; see ``training.launch``.
+"""The process behind the warm launcher, with torch loaded: it forks ranks.  See ``training.launch``.
 
-One thread, no CUDA: a child of a process with either would hang or fail.
+It has one thread and does not use CUDA: otherwise a forked child would hang or fail.
 """
 
 import array
@@ -19,13 +19,13 @@ from typing import Any, NoReturn
 from training.launch import ENTRY, rank_environment
 
 IDLE_S = 600.0
-_LOOK_EVERY_S = 1.0  # for ranks that ended while no signal woke us
+_LOOK_EVERY_S = 1.0  # for ranks whose exit raised no wake-up
 _LONGEST_REQUEST_S = 5.0
 
 
 @dataclass(slots=True)
 class _Group:
-    """The ranks of one request, while at least one of them lives."""
+    """The ranks of one request, while at least one is running."""
 
     connection: socket.socket
     pids: list[int]
@@ -34,7 +34,7 @@ class _Group:
 
 
 class WarmParent:
-    """Serves requests on a unix socket until it has been idle for long."""
+    """Serves requests on a unix socket until it has been idle for ten minutes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class WarmParent:
             if not ready and not self._groups:
                 break
             if not self._path.exists() or self._path.stat().st_ino != identity:
-                break  # another one took our place
+                break  # another process replaced us
             for key, _ in ready:
                 if key.fileobj is self._listener:
                     self._accept()
@@ -71,14 +71,14 @@ class WarmParent:
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
-        connection.settimeout(_LONGEST_REQUEST_S)  # one that sends nothing must not stop all
+        connection.settimeout(_LONGEST_REQUEST_S)  # a client that sends nothing must not block the others
         try:
             length, streams = _receive_head(connection)
             if length == 0:
                 self._end()
             request = json.loads(_receive(connection, length))
         except (OSError, ValueError):
-            connection.close()  # it broke off; nobody waits for an answer
+            connection.close()  # the client disconnected; nobody waits for an answer
             return
         group = _Group(connection, [])
         for rank in range(request["ranks"]):
@@ -100,7 +100,7 @@ class WarmParent:
                 self._listener.close()
                 _become_rank(request, rank, streams)
             finally:
-                os._exit(1)  # whatever happens, a child never goes on as the parent
+                os._exit(1)  # a child must never continue as the parent
         return pid
 
     def _reap(self) -> None:
@@ -123,11 +123,11 @@ class WarmParent:
         for group in self._groups:
             if pid in group.pids:
                 group.codes[pid] = code
-                if code != 0:  # the others would wait for it until their time-out
+                if code != 0:  # the other ranks would wait for it until their time-out
                     _kill(group)
 
     def _drop(self, group: _Group) -> None:
-        """Who asked has gone: nobody would see the end of these ranks."""
+        """Kill the ranks of a client that disconnected."""
         self._selector.unregister(group.connection)
         group.connection.close()
         _kill(group)
@@ -147,10 +147,10 @@ def _become_rank(request: dict[str, Any], rank: int, streams: list[int]) -> None
     os.chdir(request["cwd"])
     import torch
 
-    # The variable was read at import, which was long ago.
+    # torch read the variable at import, in the parent.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
     _forget_ours(Path(request["script"]).parent)
-    # By path and anew: it reads its environment when it is loaded, as in a process of its own.
+    # A fresh module loaded by path: it reads its environment on import, as in a new process.
     spec = importlib.util.spec_from_file_location("_berth_rank_entry", ENTRY)
     if spec is None or spec.loader is None:
         sys.exit(f"{ENTRY} is missing")
@@ -160,7 +160,7 @@ def _become_rank(request: dict[str, Any], rank: int, streams: list[int]) -> None
 
 
 def _forget_ours(folder: Path) -> None:
-    """A user's own module called training must win over ours, which is loaded already."""
+    """Unload our ``training`` if the script's folder has a module of that name, which must win."""
     if (folder / "training.py").exists() or (folder / "training").is_dir():
         for name in [name for name in sys.modules if name.partition(".")[0] == "training"]:
             del sys.modules[name]
@@ -168,7 +168,7 @@ def _forget_ours(folder: Path) -> None:
 
 def _kill(group: _Group) -> None:
     for pid in group.pids:
-        if pid not in group.codes:  # not reaped, so the number is still its own
+        if pid not in group.codes:  # not reaped yet, so the pid is still valid
             os.kill(pid, signal.SIGKILL)
     group.killed = True
 
@@ -181,7 +181,7 @@ def _answer(group: _Group, answer: dict[str, Any]) -> None:
 
 
 def _receive_head(connection: socket.socket) -> tuple[int, list[int]]:
-    """The length of the request that follows, and the two streams that came with it."""
+    """Receive the length of the request that follows, and the two streams sent with it."""
     space = socket.CMSG_LEN(2 * array.array("i").itemsize)
     data, ancillary, _, _ = connection.recvmsg(8, space)
     streams = array.array("i")
@@ -202,9 +202,9 @@ def _receive(connection: socket.socket, length: int) -> bytes:
 
 
 def _load() -> None:
-    """Import what every rank needs; refuse what a fork would not survive."""
+    """Import what every rank needs; exit if CUDA or threads started, which a fork would not survive."""
     import torch
-    import torch._dynamo  # the first optimizer or DDP would
+    import torch._dynamo  # saves 0.9 s in each rank: the first optimizer or DDP imports it
     import torch.distributed
 
     importlib.import_module("training.trainer")

@@ -1,1 +1,1 @@
-"""What a model is made of: its blocks, the layers that can be split, its loss and its optimizer."""
+"""What is known about a model: its blocks, the layers that ranks can share, its loss and optimizer."""

@@ -1,4 +1,4 @@
-"""Finds out whether a model is a chain of blocks, by watching one forward pass."""
+"""The repeated part of a model: wrapped, recomputed or split block by block, and whether it is a chain."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,9 +14,10 @@ _ADVICE = "Choose 'fsdp' or 'ddp', or write the model as an nn.Sequential or wit
 
 
 def find_trunk(model: nn.Module) -> tuple[str, nn.ModuleList | nn.Sequential] | None:
-    """The ModuleList or Sequential with most parameters, at least two of its children having some.
+    """Return the ModuleList or Sequential with the most parameters, and its name.
 
-    Its name is "" where the model itself is the Sequential.  None: there is none.
+    At least two of its children must have parameters.  The name is "" if the model itself is the
+    Sequential.  None if there is no such module.
     """
     best: tuple[int, str, nn.ModuleList | nn.Sequential] | None = None
     for name, module in model.named_modules():
@@ -29,7 +30,7 @@ def find_trunk(model: nn.Module) -> tuple[str, nn.ModuleList | nn.Sequential] | 
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
-    """The trunk's blocks that have parameters; without a trunk the model's children that have some."""
+    """Return the blocks of the trunk that have parameters; without a trunk, the model's children that have."""
     trunk = find_trunk(model)
     children = list(trunk[1]) if trunk else list(model.children())
     return [child for child in children if count_parameters(child)]
@@ -41,19 +42,19 @@ def count_parameters(module: nn.Module) -> int:
 
 @dataclass(slots=True)
 class Chain:
-    """A model whose trunk's blocks are called one after the other, each with what the one before gave."""
+    """A model whose blocks are called one after the other, each on the output of the one before."""
 
     model: nn.Module
     trunk_name: str  # "": the model itself is the Sequential
     blocks: list[nn.Module]
-    sizes: list[int]  # parameters of each block; those around the trunk count to its ends
+    sizes: list[int]  # parameters per block; the first and last include those around the trunk
     after: frozenset[str] = frozenset()  # names of parameters and buffers used after the last block
     extras: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)  # further arguments
     shapes: dict[str, torch.Size] = field(default_factory=dict)  # of all parameters
-    between: list[Tensor] = field(default_factory=list)  # the inputs and each block's output, without memory
+    between: list[Tensor] = field(default_factory=list)  # meta tensors: the inputs and each block's output
 
     def belongs_to(self, name: str) -> int:
-        """The number of the block beside which the parameter or buffer ``name`` is kept."""
+        """Return the number of the block that the parameter or buffer ``name`` stays with."""
         prefix = f"{self.trunk_name}." if self.trunk_name else ""
         if name.startswith(prefix):
             number, _, inside = name[len(prefix) :].partition(".")
@@ -62,7 +63,7 @@ class Chain:
         return len(self.blocks) - 1 if name in self.after else 0
 
     def resize(self, samples: int) -> None:
-        """Expect parts of so many samples, which are the first dimension of what goes between blocks."""
+        """Expect parts of ``samples`` samples, the first dimension of the tensors between blocks."""
         self.between = [each.new_empty((samples, *each.shape[1:])) for each in self.between]
 
     def _numbers(self) -> dict[str, int]:
@@ -71,15 +72,15 @@ class Chain:
 
 
 def find_chain(model: nn.Module, example: Any | None, autocast: Callable[[], Any] = nullcontext) -> Chain:
-    """Check that the model can be cut; ``example`` is a part of a batch as it will go through the stages.
+    """Check that the model can be cut into stages; ``example`` is one part of a batch.
 
     Raises:
-        ConfigError: it cannot be; the sentence says why.
+        ConfigError: the model cannot be cut; the message says why.
     """
-    found = find_trunk(model)
-    if found is None:
+    named_trunk = find_trunk(model)
+    if named_trunk is None:
         raise _uncuttable(model, "has no Sequential or ModuleList of blocks with parameters")
-    name, trunk = found
+    name, trunk = named_trunk
     chain = Chain(model, name, list(trunk), [count_parameters(block) for block in trunk])
     if not isinstance(example, Tensor):
         why = "gets inputs that are not one tensor" if example is not None else "was given no example inputs"
@@ -96,9 +97,9 @@ def find_chain(model: nn.Module, example: Any | None, autocast: Callable[[], Any
 
 
 def _watch(chain: Chain, example: Tensor) -> None:
-    """Run the model once, without training anything, and check who calls whom with what."""
+    """Run the model once in evaluation mode, and check the order and arguments of its calls."""
     calls: list[tuple[int, tuple[Any, ...], dict[str, Any], Any]] = []
-    outside: dict[str, set[int]] = {}  # module -> how many blocks had run when it was called
+    outside: dict[str, set[int]] = {}  # module -> numbers of blocks that had run when it was called
     handles = []
 
     def note_block(number: int) -> Any:
@@ -154,7 +155,7 @@ def _sort_outside(chain: Chain, outside: dict[str, set[int]]) -> None:
         if seen == {0}:
             continue
         if seen != {len(chain.blocks)}:
-            raise _uncuttable(chain.model, f"uses {name} at several places of its chain of blocks")
+            raise _uncuttable(chain.model, f"uses {name} at several places in its chain of blocks")
         module = chain.model.get_submodule(name)
         tensors = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
         after |= {f"{name}.{inner}" for inner, _ in tensors}

@@ -1,7 +1,7 @@
-"""Which layers are split by columns and which by rows, so that one all-reduce a pair is enough.
+"""Layers to split by columns and by rows, so that each pair needs a single all-reduce.
 
 Megatron-LM (Shoeybi et al., 2019, section 3): the first Linear of a pair is split by output columns,
-what is between works on each column alone, the second is split by input rows and summed.
+the layers in between work on each column separately, and the second is split by input rows and summed.
 """
 
 from collections.abc import Iterator
@@ -50,42 +50,42 @@ _COLUMNWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.ELU, nn.LeakyR
 
 @dataclass(slots=True)
 class Layers:
-    """What is split: Linear layers by name, and the modules that count heads."""
+    """The Linear layers to split, by name, and the modules with a number of heads."""
 
     splits: dict[str, Split] = field(default_factory=dict)
     heads: list[tuple[nn.Module, str]] = field(default_factory=list)
 
 
 def find_layers(model: nn.Module, tp: int) -> Layers:
-    """The pairs of Linear layers and the attention blocks that ``tp`` ranks can share.
+    """Find the pairs of Linear layers and the attention blocks that ``tp`` ranks can share.
 
     A model may name its layers itself: ``tensor_plan()`` gives ``{name: "columns" | "rows"}``.
 
     Raises:
-        ConfigError: there is none, or ``tensor_plan`` names what cannot be split.
+        ConfigError: there are none, or ``tensor_plan`` names layers that cannot be split.
     """
     if callable(own := getattr(model, "tensor_plan", None)):
         return _check_own(model, cast("dict[str, str]", own()), tp)
-    found = Layers()
+    layers = Layers()
     for prefix, module in model.named_modules():
         dot = f"{prefix}." if prefix else ""
         if isinstance(module, nn.Sequential):
-            found.splits.update(_pair_sequential(module, dot, tp))
+            layers.splits.update(_pair_sequential(module, dot, tp))
         elif (attention := _match(module, _ATTENTION)) and _heads_divide(module, tp):
-            found.splits.update(_name_splits(module, attention, dot, tp))
-            if f"{dot}{attention[1]}" in found.splits:
-                found.heads += [
+            layers.splits.update(_name_splits(module, attention, dot, tp))
+            if f"{dot}{attention[1]}" in layers.splits:
+                layers.heads += [
                     (module, name) for name in _HEADS if isinstance(getattr(module, name, None), int)
                 ]
         elif (pair := _match(module, _PAIRS)) and not _normalizes_between(module, pair):
-            found.splits.update(_name_splits(module, pair, dot, tp))
-    if not found.splits:
+            layers.splits.update(_name_splits(module, pair, dot, tp))
+    if not layers.splits:
         raise ConfigError(
             f"strategy 'tensor' found no layers in {type(model).__name__} that {tp} ranks can share: neither pairs of "
             f"Linear layers whose inner width {tp} divides, nor attention with q, k, v and out projections. Give the "
             "model a method tensor_plan() that returns {'layer name': 'columns' or 'rows'}, or choose 'fsdp'."
         )
-    return found
+    return layers
 
 
 def _check_own(model: nn.Module, named: dict[str, str], tp: int) -> Layers:
@@ -104,7 +104,7 @@ def _check_own(model: nn.Module, named: dict[str, str], tp: int) -> Layers:
 
 
 def _pair_sequential(module: nn.Sequential, dot: str, tp: int) -> Iterator[tuple[str, Split]]:
-    """Linear, element-wise layers, Linear: from the front, no layer in two pairs."""
+    """Pair each Linear with the next one after element-wise layers; no layer is in two pairs."""
     first: tuple[str, nn.Linear] | None = None
     for name, child in module.named_children():
         if not isinstance(child, nn.Linear):
@@ -120,7 +120,7 @@ def _pair_sequential(module: nn.Sequential, dot: str, tp: int) -> Iterator[tuple
 def _match(
     module: nn.Module, patterns: tuple[tuple[tuple[str, ...], str], ...]
 ) -> tuple[tuple[str, ...], str] | None:
-    """The first pattern of which the module has all layers, each a Linear."""
+    """Return the first pattern whose layers all exist in the module and are Linear."""
     children = dict(module.named_children())
     for firsts, last in patterns:
         if all(isinstance(children.get(name), nn.Linear) for name in (*firsts, last)):
@@ -131,12 +131,12 @@ def _match(
 def _name_splits(
     module: nn.Module, pattern: tuple[tuple[str, ...], str], dot: str, tp: int
 ) -> dict[str, Split]:
-    """Empty where the widths do not fit each other or the ranks."""
+    """Name the splits of a pattern; empty if the widths do not fit each other or the ranks."""
     firsts, last = pattern
     children = cast("dict[str, nn.Linear]", dict(module.named_children()))
     inner = children[last].in_features
     widths = {children[name].out_features for name in firsts}
-    # Fewer heads for keys and values than for queries are fine where the ranks divide both.
+    # Keys and values may have fewer heads than queries, if the ranks divide both.
     if inner not in widths or any(width % tp for width in widths):
         return {}
     return {**{f"{dot}{name}": "columns" for name in firsts}, f"{dot}{last}": "rows"}
@@ -148,7 +148,7 @@ def _heads_divide(module: nn.Module, tp: int) -> bool:
 
 
 def _normalizes_between(module: nn.Module, pattern: tuple[tuple[str, ...], str]) -> bool:
-    """Whether a norm over the inner width stands in the same module: it needs all columns at once."""
+    """Return whether the module has a norm over the inner width, which needs all columns at once."""
     inner = cast(nn.Linear, getattr(module, pattern[1])).in_features
     outer = cast(nn.Linear, getattr(module, pattern[0][0])).in_features
     return inner != outer and any(

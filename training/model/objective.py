@@ -1,4 +1,4 @@
-"""What a training minimises, and how: its loss, its optimizer and the learning rate."""
+"""Loss, optimizer and learning rate of a training."""
 
 from collections.abc import Callable
 from math import sqrt
@@ -14,7 +14,7 @@ from training.config import ConfigError, TrainConfig
 
 LossFn = Callable[[Any, Any], Tensor]
 MakeOptimizer = Callable[[nn.Module], Optimizer]
-_WARMUP_SHARE = 0.05  # of the run, where the rate was raised (Goyal et al., 2017, section 2.2)
+_WARMUP_SHARE = 0.05  # of the run, if the rate was raised (Goyal et al., 2017, section 2.2)
 
 
 def default_loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -26,32 +26,34 @@ def default_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 def make_optimizer(
     wanted: Optimizer | MakeOptimizer | None, model: nn.Module, config: TrainConfig, strategy: str
 ) -> Optimizer:
-    """The optimizer of the prepared model's parameters.
+    """Return the optimizer of the prepared model's parameters.
 
     Raises:
-        ConfigError: it was made before the strategy replaced the parameters.
+        ConfigError: the optimizer was made before the strategy replaced the parameters.
     """
     if wanted is None:
         return torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
     if not isinstance(wanted, Optimizer):
         return wanted(model)
-    there = {id(parameter) for parameter in model.parameters()}
-    stale = any(id(parameter) not in there for group in wanted.param_groups for parameter in group["params"])
+    current = {id(parameter) for parameter in model.parameters()}
+    stale = any(
+        id(parameter) not in current for group in wanted.param_groups for parameter in group["params"]
+    )
     if stale:
         raise ConfigError(
             f"strategy {strategy!r} replaces the model's parameters, so the optimizer must be made "
-            "afterwards: give fit() a function, as optimizer=lambda model: torch.optim.AdamW(model.parameters())."
+            "afterwards: pass fit() a function, as optimizer=lambda model: torch.optim.AdamW(model.parameters())."
         )
     return wanted
 
 
 def like(optimizer: Optimizer, model: nn.Module) -> Optimizer:
-    """An optimizer of the same class and settings for another model's parameters."""
+    """Make an optimizer of the same class and settings for another model's parameters."""
     return type(optimizer)(model.parameters(), **optimizer.defaults)
 
 
 def scale_rate(optimizer: Optimizer, config: TrainConfig, data_ranks: int) -> None:
-    """Raise the rate of every group with the effective batch; before a scheduler is made."""
+    """Scale the rate of every group with the effective batch; call this before a scheduler is made."""
     factor = {"none": 1.0, "linear": float(data_ranks), "sqrt": sqrt(data_ranks)}[config.lr_scaling]
     for group in optimizer.param_groups:
         group["lr"] *= factor
@@ -65,10 +67,10 @@ def warmup_steps(config: TrainConfig, total_steps: int, data_ranks: int) -> int:
 
 
 def add_warmup(optimizer: Optimizer, scheduler: LRScheduler | None, steps: int) -> LRScheduler | None:
-    """Raise the rate in equal steps up to what it should be; ``scheduler`` begins after that."""
+    """Add a linear warm-up of ``steps`` steps, after which ``scheduler`` starts."""
     if steps == 0:
         return scheduler
-    if scheduler is not None:  # it has set the rate of its own first step, which is not ours
+    if scheduler is not None:  # its constructor set the rate of its own first step, which comes later
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
     warmup = LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=steps)

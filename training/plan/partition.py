@@ -1,4 +1,4 @@
-"""The name that scripts use for ``training.research.partition``, also as a command."""
+"""Former name of the command ``python -m training.research.partition``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The name that scripts use for ``training.research.placement``."""
+"""Former name of ``training.research.placement``, kept for scripts."""
 
 from training.research.placement import Links, NoPlacement, Placement, place
 

@@ -1,16 +1,41 @@
-"""What the search considered, for people and for Berth.  No torch here."""
+"""The table of candidates of a search, printed for people and sent to Berth as JSON.  Imports no torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from training.config.plan import Plan
 from training.config.words import format_s, say_bytes, summarise
 
 
+class CandidateJson(TypedDict):
+    """A candidate as a job's page gets it."""
+
+    plan: Mapping[str, Any]
+    summary: str
+    memory_bytes: int
+    step_s: float
+    measured_s: float | None
+    samples_per_s: float
+    fits: bool
+    reason: str
+
+
+class TableJson(TypedDict):
+    """A table as a job's page gets it."""
+
+    devices: int
+    device: str
+    usable_bytes: int
+    chosen: CandidateJson | None
+    why: str
+    candidates: list[CandidateJson]
+    fewer: Mapping[str, Mapping[str, Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One plan with what was predicted for it; ``reason`` says why it was not taken, "" for the chosen."""
+    """A plan with its predictions; ``reason`` says why it was not chosen ("" for the chosen plan)."""
 
     plan: Plan
     memory_bytes: float
@@ -21,10 +46,10 @@ class Candidate:
 
     @property
     def sample_s(self) -> float:
-        """Seconds of a step for each sample in it: what plans with different batches compare by."""
+        """Seconds per sample, which compares plans with different batches."""
         return (self.measured_s or self.step_s) / self.plan.samples_per_step
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> CandidateJson:
         return {
             "plan": self.plan.to_json(),
             "summary": summarise(self.plan),
@@ -39,7 +64,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PlanTable:
-    """The chosen plan, why, and all candidates, the quickest that fits first."""
+    """The chosen plan, the reason, and all candidates, the fastest one that fits first."""
 
     chosen: Candidate | None
     why: str
@@ -47,9 +72,9 @@ class PlanTable:
     devices: int
     device_name: str
     usable_bytes: float
-    fewer: Mapping[int, Plan] = field(default_factory=dict)  # for fewer devices, should one be lost
+    fewer: Mapping[int, Plan] = field(default_factory=dict)  # for fewer devices, in case one is lost
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> TableJson:
         return {
             "devices": self.devices,
             "device": self.device_name,

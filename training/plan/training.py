@@ -1,4 +1,4 @@
-"""What is to be trained, before anything is known of its cost."""
+"""The training to plan."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -14,7 +14,7 @@ from training.model.objective import LossFn, MakeOptimizer, default_loss, like
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is to be trained, and on what kind of device."""
+    """The model, dataset and settings to plan for, and a device of the kind to use."""
 
     config: TrainConfig
     model: nn.Module
@@ -33,8 +33,10 @@ class Training:
         loss_fn: LossFn | None = None,
         optimizer: Optimizer | MakeOptimizer | None = None,
     ) -> Self:
-        """From the arguments of ``fit``; an optimizer that exists already stands for its class and settings."""
+        """Build from the arguments of ``fit``; an existing optimizer is replaced by a new one of its class and settings."""
         if isinstance(optimizer, Optimizer):
-            made = optimizer
-            return cls(config, model, dataset, device, loss_fn or default_loss, lambda each: like(made, each))
+            template = optimizer
+            return cls(
+                config, model, dataset, device, loss_fn or default_loss, lambda copy: like(template, copy)
+            )
         return cls(config, model, dataset, device, loss_fn or default_loss, optimizer)

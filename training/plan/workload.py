@@ -1,4 +1,4 @@
-"""What is to be trained, as the planner sees it."""
+"""The workload of a training: its traced steps, from which memory and time are predicted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from training.plan.tracing import measure_optimizer, trace_step
 
 @dataclass(slots=True)
 class Workload:
-    """A model, one sample of its dataset and how it is trained; traced once for each way, when asked for."""
+    """A model, one sample and its loss and optimizer; traced at most once for each precision and checkpointing."""
 
     model: nn.Module
     sample: Any
@@ -42,7 +42,7 @@ class Workload:
         return cls(model, sample, loss_fn, optimizer, dataset_length, {})
 
     def footprint(self, precision: PrecisionName, checkpointing: CheckpointingName) -> Footprint:
-        """Raises CannotEstimate where the model cannot be followed."""
+        """Return the traced step; raise CannotEstimate if the model cannot be traced."""
         key = (precision, checkpointing)
         if key not in self._traced:
             self._traced[key] = trace_step(
@@ -51,7 +51,7 @@ class Workload:
         return self._traced[key]
 
     def splits(self, world_size: int) -> list[str]:
-        """Strategies that divide the model itself and that it allows."""
+        """List the strategies that split the model itself and fit it."""
         allowed = []
         if isinstance(self.model, nn.Sequential) and len(self.model) >= world_size:
             allowed.append("pipeline")
@@ -59,5 +59,5 @@ class Workload:
             if world_size > 1 and find_layers(self.model, world_size).splits:
                 allowed.append("tensor")
         except ConfigError:
-            pass  # it says why nothing can be split; replication remains
+            pass  # the model has no layers to split; replication remains
         return allowed

@@ -1,7 +1,7 @@
-"""Where a layer graph can be cut in two: sets of layers that need nothing from the rest.
+"""Cuts of a layer graph: sets of layers that need nothing from the remaining layers.
 
-Such a set is kept as a bit mask over the layers.  A stage of a pipeline lies between two cuts of which
-one contains the other, so branching nets need no special case.
+A set is a bit mask over the layers.  A pipeline stage is the difference of two cuts, one containing the other,
+so branching networks need no special case.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from training.research.layer_graph import LayerGraph
 
-MOST_CUTS = 400  # of all sets; beyond, only those along a few orders of the layers are tried
+MOST_CUTS = 400  # of all sets; beyond this, only those along a few orders of the layers are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,13 @@ class Cut:
 
     mask: int
     compute_s: float
-    activation_bytes: float  # kept for the backward pass
+    activation_bytes: float  # saved for the backward pass
     parameter_bytes: float
-    crossing_bytes: float  # outputs that the rest of the layers reads
+    crossing_bytes: float  # outputs read by the remaining layers
 
 
 def find_cuts(graph: LayerGraph, most: int = MOST_CUTS) -> list[Cut]:
-    """Cuts in ascending order of compute time; the last one is the whole graph."""
+    """Return cuts in ascending order of compute time; the last one is the whole graph."""
     blocks = _join_free_layers(graph)
     cuts = _all_closed_sets(blocks, most) or _along_orders(blocks)
     del cuts[0]
@@ -33,10 +33,10 @@ def find_cuts(graph: LayerGraph, most: int = MOST_CUTS) -> list[Cut]:
 
 @dataclass(slots=True)
 class _Block:
-    """Layers that are never parted: one, and those behind it that cost nothing."""
+    """Layers that are never separated: one layer, and those after it that cost nothing."""
 
     layers: int  # mask
-    needs: int  # mask of the blocks it reads
+    needs: int  # mask of the blocks that it reads
     compute_s: float = 0
     activation_bytes: float = 0
     parameter_bytes: float = 0
@@ -46,7 +46,7 @@ class _Block:
 
 
 def _join_free_layers(graph: LayerGraph) -> list[_Block]:
-    """A layer that costs nothing joins its only input; one without inputs belongs to every cut."""
+    """Join layers that cost nothing to their only input; those without inputs belong to every cut."""
     block_of: list[int] = []
     blocks: list[_Block] = []
     free = 0
@@ -86,7 +86,7 @@ def _connect(graph: LayerGraph, blocks: list[_Block], block_of: Sequence[int]) -
 
 
 def _add(cut: Cut, inside: int, number: int, block: _Block) -> Cut:
-    """``cut``, which holds the blocks ``inside``, with one block more."""
+    """Extend ``cut``, which contains the blocks ``inside``, by one block."""
     outside = ~(inside | 1 << number)
     crossing = cut.crossing_bytes
     crossing += sum(size for readers, size in block.gives if readers & outside)
@@ -100,41 +100,41 @@ def _add(cut: Cut, inside: int, number: int, block: _Block) -> Cut:
     )
 
 
-_NOTHING = Cut(0, 0, 0, 0, 0)
+_EMPTY = Cut(0, 0, 0, 0, 0)
 
 
 def _all_closed_sets(blocks: Sequence[_Block], most: int) -> dict[int, Cut] | None:
-    """Every closed set of blocks with its cut, or None where there are more than ``most``."""
-    found, newest = {0: _NOTHING}, [0]
+    """Return every closed set of blocks with its cut, or None if there are more than ``most``."""
+    cuts, newest = {0: _EMPTY}, [0]
     while newest:
         grown = []
         for inside in newest:
             for number, block in enumerate(blocks):
                 larger = inside | 1 << number
-                if larger not in found and block.needs & ~inside == 0:
-                    found[larger] = _add(found[inside], inside, number, block)
+                if larger not in cuts and block.needs & ~inside == 0:
+                    cuts[larger] = _add(cuts[inside], inside, number, block)
                     grown.append(larger)
         newest = grown
-        if len(found) > most:
+        if len(cuts) > most:
             return None
-    return found
+    return cuts
 
 
 def _along_orders(blocks: Sequence[_Block]) -> dict[int, Cut]:
-    """The prefixes of two orders: branch after branch, and the branches from their other end."""
-    found = {0: _NOTHING}
+    """Return the prefixes of two orders: branch after branch, and the branches in reverse."""
+    cuts = {0: _EMPTY}
     for order in (range(len(blocks)), _latest_first(blocks)):
         inside = 0
         for number in order:
             larger = inside | 1 << number
-            if larger not in found:
-                found[larger] = _add(found[inside], inside, number, blocks[number])
+            if larger not in cuts:
+                cuts[larger] = _add(cuts[inside], inside, number, blocks[number])
             inside = larger
-    return found
+    return cuts
 
 
 def _latest_first(blocks: Sequence[_Block]) -> list[int]:
-    """Depth first from the outputs, the last branch before the first."""
+    """Order blocks depth first from the outputs, the last branch first."""
     order: list[int] = []
     seen = 0
     for last in reversed(range(len(blocks))):
@@ -151,7 +151,7 @@ def _latest_first(blocks: Sequence[_Block]) -> list[int]:
 
 
 def numbers(mask: int) -> Iterator[int]:
-    """The places of the ones, from the lowest."""
+    """Yield the positions of the set bits, the lowest first."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

@@ -1,4 +1,4 @@
-"""A model as a graph of measured layers, and the text format in which profiles are kept."""
+"""A model as a graph of measured layers, and the text format of profiles."""
 
 import re
 from collections import deque
@@ -8,19 +8,19 @@ from math import isfinite
 from pathlib import Path
 
 _FIELDS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
-_SHOWN = 60  # characters of a wrong line in a message
+_SHOWN = 60  # characters of a bad line in a message
 
 
 class ProfileError(ValueError):
-    """A profile cannot be read; the sentence names the file, the line and what is wrong."""
+    """A profile cannot be read; the message names the file, the line and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One node; times and sizes are those of one micro-batch."""
+    """One layer; times and sizes are per micro-batch."""
 
     name: str
-    kind: str  # what it computes, for people
+    kind: str  # its operation, for people
     forward_s: float
     backward_s: float
     activation_bytes: float  # of its output
@@ -32,19 +32,19 @@ class Layer:
 
     @property
     def is_free(self) -> bool:
-        """Takes no time and holds no parameters, so it may lie wherever its input does."""
+        """Whether the layer takes no time and has no parameters, so that it can join its input."""
         return self.compute_s == 0 and self.parameter_bytes == 0
 
 
 @dataclass(frozen=True, slots=True)
 class LayerGraph:
-    """Layers in a topological order; ``inputs[i]`` are the numbers, all below i, that layer i reads."""
+    """Layers in topological order; ``inputs[i]`` are the numbers of the layers that layer i reads, all below i."""
 
     layers: tuple[Layer, ...]
     inputs: tuple[tuple[int, ...], ...]
 
     def outputs(self) -> list[list[int]]:
-        """For each layer those that read it."""
+        """Return for each layer the layers that read it."""
         readers: list[list[int]] = [[] for _ in self.layers]
         for number, inputs in enumerate(self.inputs):
             for each in inputs:
@@ -61,10 +61,10 @@ class LayerGraph:
 
 
 def order_layers(layers: Mapping[str, Layer], edges: Iterable[tuple[str, str]]) -> LayerGraph:
-    """The graph of named layers; keeps their order where the edges leave a choice.
+    """Build the graph of named layers, in their order as far as the edges allow.
 
     Raises:
-        ValueError: the edges form a circle.
+        ValueError: the edges form a cycle.
     """
     place = {name: number for number, name in enumerate(layers)}
     readers: dict[str, list[str]] = {name: [] for name in layers}
@@ -78,11 +78,11 @@ def order_layers(layers: Mapping[str, Layer], edges: Iterable[tuple[str, str]]) 
         name = ready.popleft()
         order.append(name)
         freed = [each for each in readers[name] if not _count_down(waiting, each)]
-        # Deep before wide: an order that follows a branch to its end keeps few outputs alive.
+        # Depth first: following a branch to its end keeps few outputs alive.
         ready.extendleft(sorted(freed, key=place.__getitem__, reverse=True))
     if len(order) < len(layers):
         stuck = sorted(set(layers) - set(order), key=place.__getitem__)
-        raise ValueError(f"the edges form a circle through {stuck[0]}")
+        raise ValueError(f"the edges form a cycle through {stuck[0]}")
     number = {name: index for index, name in enumerate(order)}
     return LayerGraph(
         layers=tuple(layers[name] for name in order),
@@ -96,14 +96,14 @@ def _count_down(waiting: dict[str, int], name: str) -> int:
 
 
 def read_profile(path: Path) -> LayerGraph:
-    """The layers of a profile file, without its inputs and outputs that nobody reads.
+    """Read the layers of a profile file, without inputs and unread outputs.
 
-    A line a node, ``name -- kind -- forward_compute_time=ms, backward_compute_time=ms,
-    activation_size=bytes, parameter_size=bytes``, and a line an edge, indented,
+    The file has one line per layer, ``name -- kind -- forward_compute_time=ms, backward_compute_time=ms,
+    activation_size=bytes, parameter_size=bytes``, and one indented line per edge,
     ``name -- name``: the format published with PipeDream (Narayanan et al., SOSP 2019).
 
     Raises:
-        ProfileError: the file cannot be read, or a line of it.
+        ProfileError: the file, or a line of it, cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -112,11 +112,11 @@ def read_profile(path: Path) -> LayerGraph:
         raise ProfileError(f"{path}: cannot be read: {reason}.") from error
     layers, edges = _parse(text, path)
     if not layers:
-        raise ProfileError(f"{path}: has no layers; a profile has one line for each layer and each edge.")
+        raise ProfileError(f"{path}: has no layers; a profile has one line per layer and per edge.")
     _drop_inputs(layers, edges)
     _drop_unread_items(layers, edges)
     if not layers:
-        raise ProfileError(f"{path}: has only inputs, no layer that computes.")
+        raise ProfileError(f"{path}: contains only inputs, no layer that computes.")
     try:
         return order_layers(layers, edges)
     except ValueError as error:
@@ -132,9 +132,9 @@ def _parse(text: str, path: Path) -> tuple[dict[str, Layer], list[tuple[str, str
         parts = line.strip().split(" -- ")
         if line[0].isspace() and len(parts) == 2:
             edges.append((parts[0], parts[1], number))
-        elif not line[0].isspace() and len(parts) in (3, 4):  # the fourth is a stage somebody chose
+        elif not line[0].isspace() and len(parts) in (3, 4):  # the fourth is a manually chosen stage
             if parts[0] in layers:
-                raise ProfileError(f"{path}, line {number}: {parts[0]} is there twice.")
+                raise ProfileError(f"{path}, line {number}: {parts[0]} occurs twice.")
             layers[parts[0]] = _parse_layer(parts, path, number)
         else:
             raise ProfileError(
@@ -144,7 +144,7 @@ def _parse(text: str, path: Path) -> tuple[dict[str, Layer], list[tuple[str, str
     for source, target, number in edges:
         for name in (source, target):
             if name not in layers:
-                raise ProfileError(f"{path}, line {number}: the edge names {name!r}, which is no layer.")
+                raise ProfileError(f"{path}, line {number}: the edge names {name!r}, which is not a layer.")
     return layers, [(source, target) for source, target, _ in edges]
 
 
@@ -172,7 +172,7 @@ def _parse_layer(parts: Sequence[str], path: Path, number: int) -> Layer:
 
 
 def _drop_inputs(layers: dict[str, Layer], edges: list[tuple[str, str]]) -> None:
-    """Inputs are read by the first stage wherever it is; their measured time is that of the loader."""
+    """Drop inputs: their measured time is that of the loader, and the first stage reads them anyway."""
     targets = {target for _, target in edges}
     _drop(
         layers, edges, {n for n, each in layers.items() if n not in targets and each.kind.startswith("Input")}
@@ -180,13 +180,13 @@ def _drop_inputs(layers: dict[str, Layer], edges: list[tuple[str, str]]) -> None
 
 
 def _drop_unread_items(layers: dict[str, Layer], edges: list[tuple[str, str]]) -> None:
-    """Items of a tuple that nothing reads are an artefact of how the graph was recorded."""
+    """Drop unread items of a tuple, an artefact of recording."""
     sources = {source for source, _ in edges}
     unread = {n for n, each in layers.items() if n not in sources and each.kind.startswith("__getitem__")}
     _drop(layers, edges, unread)
 
 
-def _drop(layers: dict[str, Layer], edges: list[tuple[str, str]], gone: set[str]) -> None:
-    for name in gone:
+def _drop(layers: dict[str, Layer], edges: list[tuple[str, str]], dropped: set[str]) -> None:
+    for name in dropped:
         del layers[name]
-    edges[:] = [edge for edge in edges if gone.isdisjoint(edge)]
+    edges[:] = [edge for edge in edges if dropped.isdisjoint(edge)]

@@ -1,6 +1,6 @@
-"""Three ways to place a graph's layers one by one within memory, after Baechi (Jeon et al., SoCC 2020).
+"""Three list schedulers that place layers one by one within memory, after Baechi (Jeon et al., SoCC 2020).
 
-Each gives None where it runs into a device's memory.
+Each returns None if the layers do not fit into memory this way.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from training.research.placement_problem import Problem, Schedule
 
 
 def topo(problem: Problem) -> Schedule | None:
-    """m-TOPO: fill one device after the other, in topological order, each to an even share."""
+    """m-TOPO: fill devices one after the other, in topological order, each up to an even share."""
     devices = len(problem.capacity)
     share = sum(problem.bytes) / devices + max(problem.bytes)
     device_of, device, used = list[int](), 0, 0.0
@@ -27,17 +27,17 @@ def topo(problem: Problem) -> Schedule | None:
 
 
 def etf(problem: Problem) -> Schedule | None:
-    """m-ETF: always the layer that can start first, where it can start first."""
+    """m-ETF: place the layer that can start earliest, on the device where it can."""
     return _ListScheduler(problem, [-1] * len(problem.bytes)).run()
 
 
 def sct(problem: Problem) -> Schedule | None:
-    """m-SCT: as m-ETF, but a device waits for the favourite child of what it ran (Hanen and Munier, 1995)."""
+    """m-SCT: like m-ETF, but a device waits for the favourite child of its last layer (Hanen and Munier, 1995)."""
     return _ListScheduler(problem, favourite_children(problem)).run()
 
 
 class _ListScheduler:
-    """Earliest task first, with devices that may be kept for one layer for a while."""
+    """Earliest task first; a device may be reserved for one layer for a while."""
 
     def __init__(self, problem: Problem, favourite: Sequence[int]) -> None:
         self.problem, self.favourite = problem, favourite
@@ -46,8 +46,8 @@ class _ListScheduler:
         self.end_s = [0.0] * count
         self.free_s = [0.0] * devices
         self.room = list(problem.capacity)
-        self.kept_for = [(-1, 0.0)] * devices  # a layer, and until when
-        # For each device the layers whose inputs are all placed: still arriving, and arrived.
+        self.reserved_for = [(-1, 0.0)] * devices  # layer, end of the reservation
+        # Per device, the layers whose inputs are all placed: in transfer, and arrived.
         self.arriving: list[list[tuple[float, int]]] = [[] for _ in range(devices)]
         self.arrived: list[list[tuple[float, int]]] = [[] for _ in range(devices)]
         self.arrival_s: dict[int, list[float]] = {}
@@ -61,7 +61,7 @@ class _ListScheduler:
         while len(order) < len(waiting):
             start_s, _, device, number = min(map(self._candidate, range(len(self.room))))
             if start_s == inf:
-                return None  # what is left fits nowhere
+                return None  # no device has room for the remaining layers
             self._put(number, device, start_s)
             order.append(number)
             for each in self.problem.outputs[number]:
@@ -82,13 +82,15 @@ class _ListScheduler:
         self.arrival_s[number] = arrivals
 
     def _candidate(self, device: int) -> tuple[float, float, int, int]:
-        """(start, minus the way to the end, device, layer) of what the device would run next."""
+        """Return (start, negated time to the end, device, layer) of the device's next layer."""
         free_s, arriving, arrived = self.free_s[device], self.arriving[device], self.arrived[device]
-        kept_for, until_s = self.kept_for[device]
-        if kept_for >= 0 and self._may_run(kept_for, device) and kept_for in self.arrival_s:
-            start_s = max(free_s, self.arrival_s[kept_for][device])
-            return start_s, -inf, device, kept_for
-        earliest_s = max(free_s, until_s) if kept_for >= 0 and self.device_of[kept_for] < 0 else free_s
+        reserved_for, until_s = self.reserved_for[device]
+        if reserved_for >= 0 and self._may_run(reserved_for, device) and reserved_for in self.arrival_s:
+            start_s = max(free_s, self.arrival_s[reserved_for][device])
+            return start_s, -inf, device, reserved_for
+        earliest_s = (
+            max(free_s, until_s) if reserved_for >= 0 and self.device_of[reserved_for] < 0 else free_s
+        )
         while arriving and (arriving[0][0] <= earliest_s or not self._may_run(arriving[0][1], device)):
             number = heappop(arriving)[1]
             heappush(arrived, (-self.problem.tail_s[number], number))
@@ -108,4 +110,7 @@ class _ListScheduler:
         self.device_of[number] = device
         self.room[device] -= self.problem.bytes[number]
         self.end_s[number] = self.free_s[device] = start_s + self.problem.compute_s[number]
-        self.kept_for[device] = (self.favourite[number], self.end_s[number] + self.problem.transfer_s[number])
+        self.reserved_for[device] = (
+            self.favourite[number],
+            self.end_s[number] + self.problem.transfer_s[number],
+        )

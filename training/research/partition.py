@@ -1,6 +1,6 @@
-"""Splits a measured layer graph into the stages of a pipeline; prints them as JSON.
+"""Splits a measured layer graph into pipeline stages, and prints them as JSON.
 
-``python -m training.plan.partition PROFILE --devices 4 --bandwidth 16e9 --memory 16e9``
+``python -m training.research.partition PROFILE --devices 4 --bandwidth 16e9 --memory 16e9``
 """
 
 import argparse
@@ -21,14 +21,14 @@ MICRO_BATCHES = 32
 
 
 class NoPartition(ValueError):
-    """No split of the model fits into the devices' memory; the sentence names what is missing."""
+    """No split of the model fits into the devices' memory; the message names what is missing."""
 
 
 def partition_asynchronous(graph: LayerGraph, devices: int, model: Asynchronous) -> Partition:
-    """The quickest asynchronous pipeline over at most ``devices`` devices.
+    """Return the fastest asynchronous pipeline on at most ``devices`` devices.
 
     Raises:
-        NoPartition: none fits into memory.
+        NoPartition: no split fits into memory.
     """
     cuts, best = find_cuts(graph), None
     for count in range(devices, 0, -1):
@@ -40,20 +40,20 @@ def partition_asynchronous(graph: LayerGraph, devices: int, model: Asynchronous)
 def partition_synchronous(
     graph: LayerGraph, devices: int, model: OneForwardOneBackward
 ) -> tuple[Partition, float]:
-    """The split with the quickest step over at most ``devices`` devices, and seconds of the step.
+    """Return the split with the fastest step on at most ``devices`` devices, and its seconds.
 
-    A step of M micro-batches through S stages takes M + S - 1 turns of the slowest stage.
+    A step of M micro-batches through S stages takes M + S - 1 rounds of the slowest stage.
 
     Raises:
-        NoPartition: none fits into memory.
+        NoPartition: no split fits into memory.
     """
     cuts, best, step_s = find_cuts(graph), None, inf
     for count in range(devices, 0, -1):
         for stages in range(1, count + 1):
             turns = model.micro_batches + stages - 1
-            found = split_at(graph, cuts, model, count, stages, step_s / turns)
-            if found:
-                best, step_s = found, turns * found.slowest_s
+            candidate = split_at(graph, cuts, model, count, stages, step_s / turns)
+            if candidate:
+                best, step_s = candidate, turns * candidate.slowest_s
     return best or _refuse(graph, devices, model.memory_bytes), step_s
 
 
@@ -66,7 +66,7 @@ def _refuse(graph: LayerGraph, devices: int, memory_bytes: float) -> Partition:
 
 
 def data_parallel_s(graph: LayerGraph, devices: int, bandwidth: float) -> float:
-    """Seconds a micro-batch where every device holds the whole model, whatever its memory."""
+    """Return the seconds per micro-batch if every device holds the whole model, ignoring memory."""
     exchange_s = 4 * (devices - 1) * graph.parameter_bytes / (bandwidth * devices)
     return (graph.compute_s + exchange_s) / devices
 
@@ -74,7 +74,7 @@ def data_parallel_s(graph: LayerGraph, devices: int, bandwidth: float) -> float:
 def describe_partitions(
     graph: LayerGraph, devices: int, bandwidth: float, memory_bytes: float, micro_batches: int
 ) -> dict[str, Any]:
-    """Both pipelines as JSON; throughputs over one device, to the three decimals of the published ones."""
+    """Describe both pipelines as JSON; throughputs relative to one device, with three decimals as published."""
     began_s = time.perf_counter()
     free = partition_asynchronous(graph, devices, Asynchronous(bandwidth, memory_bytes))
     took_s = time.perf_counter() - began_s
@@ -123,26 +123,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             graph, options.devices, options.bandwidth, options.memory, options.micro_batches
         )
     except (ProfileError, NoPartition) as error:
-        print(f"{error}", file=sys.stderr)  # noqa: T201 -- a command answers where it is asked
+        print(f"{error}", file=sys.stderr)  # noqa: T201 -- the answer of the command
         return 2
-    print(json.dumps({"profile": str(options.profile), **answer}, indent=2))  # noqa: T201 -- the same
+    print(json.dumps({"profile": str(options.profile), **answer}, indent=2))  # noqa: T201 -- the answer of the command
     return 0
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m training.plan.partition",
+        prog="python -m training.research.partition",
         description="Split a profiled model into pipeline stages and predict the throughput.",
     )
-    parser.add_argument("profile", type=Path, help="profile file, as those of PipeDream")
-    parser.add_argument("--devices", type=_whole, required=True, help="how many devices there are")
-    parser.add_argument("--bandwidth", type=_positive, required=True, help="of a link, bytes a second")
-    parser.add_argument("--memory", type=_positive, required=True, help="of a device, bytes")
+    parser.add_argument("profile", type=Path, help="profile file in PipeDream's format")
+    parser.add_argument("--devices", type=_whole, required=True, help="number of devices")
+    parser.add_argument(
+        "--bandwidth", type=_positive, required=True, help="bandwidth of a link, bytes per second"
+    )
+    parser.add_argument("--memory", type=_positive, required=True, help="memory of a device, bytes")
     parser.add_argument(
         "--micro-batches",
         type=_whole,
         default=MICRO_BATCHES,
-        help=f"in a step of the synchronous pipeline (default {MICRO_BATCHES})",
+        help=f"micro-batches per step of the synchronous pipeline (default {MICRO_BATCHES})",
     )
     return parser.parse_args(arguments)
 

@@ -1,8 +1,8 @@
-"""Places the layers of a branching model on devices, never over their memory.
+"""Places the layers of a branching model on devices, within their memory.
 
-List scheduling with memory after Baechi (Jeon et al., SoCC 2020): m-TOPO, m-ETF and m-SCT; the best of
-them is improved by moving layers.  Devices are alike but for their memory.  A transfer takes
-``latency_s + bytes / bandwidth`` beside the computing, and an output is sent to a device once.
+List scheduling with memory after Baechi (Jeon et al., SoCC 2020): m-TOPO, m-ETF and m-SCT; the best result is
+improved by moving layers.  Devices differ only in memory.  A transfer takes ``latency_s + bytes / bandwidth``
+in parallel with computation, and an output is sent to a device once.
 """
 
 import random
@@ -25,20 +25,20 @@ from training.research.placement_problem import (
 
 __all__ = ["METHODS", "Links", "NoPlacement", "Placement", "layer_bytes", "place", "place_by"]
 
-# Changes tried fall with the square of the graph's size: small graphs come out optimal or nearly, and in
-# large ones single changes hardly help.
+# The number of tried changes falls with the square of the graph's size: small graphs end up nearly optimal,
+# and in large ones single changes hardly help.
 _MOST_TRIES = 4000
 _SEARCH_WORK = 8_000_000
 _PACKING_STEPS = 20_000
 
 
 class NoPlacement(ValueError):
-    """The layers do not fit; the sentence names what is missing."""
+    """The layers do not fit; the message names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A device for each layer of the graph, and when the layer starts."""
+    """The device and the start time of each layer."""
 
     device_of: list[int]
     start_s: list[float]
@@ -55,26 +55,26 @@ def place(
     bytes_of: Callable[[Layer], float] = layer_bytes,
     seed: int = 0,
 ) -> Placement:
-    """The quickest placement found on devices with ``memory_bytes`` each.
+    """Return the fastest placement found on devices with ``memory_bytes`` each.
 
     Raises:
-        NoPlacement: no placement was found that keeps within memory.
+        NoPlacement: no placement within memory was found.
     """
     problem = pose(graph, memory_bytes, links, bytes_of)
-    found: list[tuple[float, str, Schedule]] = []
+    schedules: list[tuple[float, str, Schedule]] = []
     for name, method in METHODS.items():
         if schedule := method(problem):
-            found.append((makespan_of(problem, *schedule), name, schedule))
-    if not found and (packed := _pack(problem)):
+            schedules.append((makespan_of(problem, *schedule), name, schedule))
+    if not schedules and (packed := _pack(problem)):
         schedule = packed, list(range(len(graph.layers)))
-        found.append((makespan_of(problem, *schedule), "packing", schedule))
-    if not found:
-        raise NoPlacement(_say_missing(problem))
-    better = []
-    for number, (_, name, schedule) in enumerate(sorted(found)):
+        schedules.append((makespan_of(problem, *schedule), "packing", schedule))
+    if not schedules:
+        raise NoPlacement(_explain_failure(problem))
+    improvements = []
+    for number, (_, name, schedule) in enumerate(sorted(schedules)):
         improved = _improve(problem, schedule, seed + number)
-        better.append((makespan_of(problem, *improved), name, improved))
-    _, name, best = min(better)
+        improvements.append((makespan_of(problem, *improved), name, improved))
+    _, name, best = min(improvements)
     return _describe(problem, *best, name)
 
 
@@ -86,7 +86,7 @@ def place_by(
     *,
     bytes_of: Callable[[Layer], float] = layer_bytes,
 ) -> Placement | None:
-    """What one of ``METHODS`` finds alone; None where it runs into a device's memory."""
+    """Return the result of one of ``METHODS``; None if the layers do not fit into memory this way."""
     problem = pose(graph, memory_bytes, links, bytes_of)
     schedule = METHODS[method](problem)
     return schedule and _describe(problem, *schedule, method)
@@ -96,7 +96,7 @@ METHODS: dict[str, Callable[[Problem], Schedule | None]] = {"m-TOPO": topo, "m-E
 
 
 def _pack(problem: Problem) -> list[int] | None:
-    """A device for each layer by size alone; tries, within a limit, every way."""
+    """Assign a device to each layer by size alone; tries all ways up to a limit."""
     order = sorted(range(len(problem.bytes)), key=problem.bytes.__getitem__, reverse=True)
     room, device_of, steps = list(problem.capacity), [-1] * len(order), 0
 
@@ -132,7 +132,7 @@ def _pack_first_fit(problem: Problem, order: Sequence[int]) -> list[int] | None:
 
 
 def _improve(problem: Problem, schedule: Schedule, seed: int) -> Schedule:
-    """Move and swap layers, and their turns, while that does not make it longer; now and then a step back."""
+    """Move and swap layers and their order, by simulated annealing."""
     dice = random.Random(seed)  # noqa: S311 -- the same answer every time, not a secret
     size = len(problem.bytes) + sum(map(len, problem.inputs))
     tries = min(_MOST_TRIES, _SEARCH_WORK // max(size * size, 1))
@@ -155,13 +155,13 @@ def _improve(problem: Problem, schedule: Schedule, seed: int) -> Schedule:
 
 
 def _change(problem: Problem, schedule: Schedule, dice: random.Random) -> Schedule | None:
-    """A neighbour within memory, or None where the die fell on one that is not."""
+    """Return a random neighbour, or None if it exceeds memory."""
     device_of, order = list(schedule[0]), list(schedule[1])
     number = dice.randrange(len(order))
     what = dice.random()
     if what < 0.4:
         device_of[number] = dice.randrange(len(problem.capacity))
-    elif what < 0.7:  # where memory is tight, layers can only change places
+    elif what < 0.7:  # if memory is tight, layers can only swap places
         circle = [number, *(dice.randrange(len(order)) for _ in range(dice.randint(1, 3)))]
         before = [device_of[each] for each in circle]
         for place, each in enumerate(circle):
@@ -172,7 +172,7 @@ def _change(problem: Problem, schedule: Schedule, dice: random.Random) -> Schedu
 
 
 def _move_turn(problem: Problem, order: list[int], number: int, dice: random.Random) -> None:
-    """Give a layer another place between its inputs and its readers."""
+    """Move a layer in the order, between its inputs and its readers."""
     turn = {each: place for place, each in enumerate(order)}
     first = max((turn[each] + 1 for each in problem.inputs[number]), default=0)
     last = min((turn[each] for each in problem.outputs[number]), default=len(order)) - 1
@@ -191,7 +191,7 @@ def _describe(problem: Problem, device_of: list[int], order: list[int], method: 
     )
 
 
-def _say_missing(problem: Problem) -> str:
+def _explain_failure(problem: Problem) -> str:
     largest, room = max(problem.bytes), max(problem.capacity)
     total, all_room = sum(problem.bytes), sum(problem.capacity)
     if largest > room:

@@ -1,4 +1,4 @@
-"""Layers to be placed on devices, and what a schedule of them takes."""
+"""The placement problem: layers, devices, and the cost of a schedule."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _STATES_PER_PARAMETER = 4  # the parameter, its gradient, two moments
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What it takes to bring an output to another device."""
+    """The links between devices, over which outputs are sent."""
 
     bandwidth: float  # bytes a second
     latency_s: float = 0.0
@@ -21,20 +21,22 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
+    """Layers by number, with their costs, and the capacity of each device."""
+
     compute_s: list[float]
     transfer_s: list[float]
     bytes: list[float]
     inputs: Sequence[Sequence[int]]
     outputs: Sequence[Sequence[int]]
     capacity: list[float]
-    tail_s: list[float]  # the longest way from the layer's start to the end, transfers left out
+    tail_s: list[float]  # longest path from the layer's start to the end, without transfers
 
 
-Schedule = tuple[list[int], list[int]]  # the device of each layer; the layers in the order they start
+Schedule = tuple[list[int], list[int]]  # the device of each layer; the layers in the order of their start
 
 
 def layer_bytes(layer: Layer) -> float:
-    """What a layer keeps through a training step."""
+    """Return the bytes that a layer keeps during a training step."""
     return _STATES_PER_PARAMETER * layer.parameter_bytes + layer.activation_bytes
 
 
@@ -58,7 +60,7 @@ def pose(
 
 
 def start_times(problem: Problem, device_of: Sequence[int], order: Sequence[int]) -> list[float]:
-    """When each layer starts if the devices run them in ``order``, which is a topological one."""
+    """Return the start time of each layer if the devices run them in the topological ``order``."""
     free_s = [0.0] * len(problem.capacity)
     end_s, start_s = [0.0] * len(order), [0.0] * len(order)
     transfer_s = problem.transfer_s

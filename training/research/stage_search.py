@@ -1,8 +1,8 @@
-"""The best split of a layer graph into stages: a dynamic programme over its cuts.
+"""The best split of a layer graph into stages, by dynamic programming over its cuts.
 
-As in PipeDream (Narayanan et al., SOSP 2019, section 3.1), with two models of time.  ``Asynchronous`` is
-PipeDream's own, for comparison with its published results; ``OneForwardOneBackward`` adds the bubble of
-a pipeline that ends each step together, which is how ``training`` runs one.
+Follows PipeDream (Narayanan et al., SOSP 2019, section 3.1), with two time models.  ``Asynchronous`` is
+PipeDream's own, for comparison with its published results; ``OneForwardOneBackward`` adds the bubble of a
+synchronous pipeline, such as those of ``training``.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,17 +14,17 @@ from typing import Protocol
 from training.research.cuts import Cut, find_cuts, numbers
 from training.research.layer_graph import LayerGraph
 
-# Bounds tried one after the other, over the perfect balance: a tight one leaves few cuts to look at.
+# Bounds relative to perfect balance, tried in order: a tight bound leaves few cuts to check.
 _BOUNDS = (1.03, 1.15, 1.6, 4.0, inf)
 
 
 class TimeModel(Protocol):
-    """What a stage costs."""
+    """The cost of a stage."""
 
     def stage_s(self, start: Cut, end: Cut, replicas: int, devices_after: int, stages_left: int) -> float:
-        """Seconds of a micro-batch in the stage between two cuts, infinite where it does not fit.
+        """Return the seconds per micro-batch of the stage between two cuts; infinite if it does not fit.
 
-        ``devices_after`` counts those of later stages, ``stages_left`` the stages from here on.
+        ``devices_after`` counts the devices of later stages, ``stages_left`` the stages from here on.
         """
 
 
@@ -32,8 +32,8 @@ class TimeModel(Protocol):
 class Asynchronous:
     """PipeDream's model: the slowest stage sets the pace, and replicas exchange gradients at each micro-batch.
 
-    Memory is its constraint too, kept at one micro-batch at least: outputs and parameters, once for
-    each micro-batch on its way through the later devices.
+    Memory holds outputs and parameters, once per micro-batch that is in flight in later devices, and at
+    least once.
     """
 
     bandwidth: float  # bytes a second
@@ -53,8 +53,8 @@ class Asynchronous:
 class OneForwardOneBackward:
     """A synchronous pipeline: replicas share each micro-batch and exchange gradients once a step.
 
-    A stage keeps the outputs of as many micro-batches as there are stages from it on, and parameters
-    with gradients and two moments.
+    A stage keeps outputs of one micro-batch per stage from itself on, and parameters with gradients and two
+    moments.
     """
 
     bandwidth: float
@@ -79,7 +79,7 @@ class Stage:
     layers: list[str]
     replicas: int
     compute_s: float  # of one micro-batch, on one device
-    stage_s: float  # of one micro-batch, as the time model counts it
+    stage_s: float  # of one micro-batch, by the time model
     parameter_bytes: float
     activation_bytes: float
     output_bytes: float  # sent to later stages for one micro-batch
@@ -97,11 +97,13 @@ class Partition:
         return sum(stage.replicas for stage in self.stages)
 
 
-_Choice = tuple[float, int, int]  # slowest stage from here on, the cut after this stage, its replicas
+_Choice = tuple[
+    float, int, int
+]  # seconds of the slowest stage from here on, cut after this stage, its replicas
 
 
 class _Search:
-    """Best splits of what lies after a cut, for one number of stages or for any."""
+    """Finds the best splits after each cut, for a fixed number of stages or any."""
 
     def __init__(self, cuts: Sequence[Cut], model: TimeModel, devices: int, stages: int | None) -> None:
         self.cuts = [Cut(0, 0, 0, 0, 0), *cuts]
@@ -110,7 +112,7 @@ class _Search:
         self.best: dict[tuple[int, int], dict[int, _Choice]] = {}
 
     def run(self, bound_s: float) -> list[tuple[int, int, int]] | None:
-        """``(cut before, cut after, replicas)`` of each stage where the slowest is below ``bound_s``."""
+        """Return ``(cut before, cut after, replicas)`` of each stage, if the slowest can be below ``bound_s``."""
         self.best = {}
         levels = range(1, self.stages + 1) if self.stages else range(1)
         for left in range(1, self.devices + 1):
@@ -119,7 +121,7 @@ class _Search:
         return self._follow() if 0 in self.best[self.devices, levels[-1]] else None
 
     def _window(self, left: int, bound_s: float) -> range:
-        """Cuts after which ``left`` devices can keep below the bound, and before which the others can."""
+        """Return the cuts that allow both ``left`` devices after them and the others before them to meet the bound."""
         if left == self.devices:
             return range(1)
         if bound_s == inf:
@@ -144,7 +146,7 @@ class _Search:
         return chosen
 
     def split_at(self, start: int, left: int, level: int, best: _Choice) -> _Choice:
-        """The best stage to begin with at ``start``, when others follow it."""
+        """Return the best stage that begins at ``start`` and is followed by others."""
         cuts, stage_s, here = self.cuts, self.model.stage_s, self.cuts[start]
         best_s = best[0]
         for replicas in range(1, left):
@@ -172,9 +174,9 @@ class _Search:
 def split(
     graph: LayerGraph, model: TimeModel, devices: int, *, stages: int | None = None, below_s: float = inf
 ) -> Partition | None:
-    """The split over exactly ``devices`` devices whose slowest stage is quickest, and below ``below_s``.
+    """Return the split on exactly ``devices`` devices with the fastest slowest stage, below ``below_s``.
 
-    None where there is none.  ``stages`` fixes their number.
+    None if there is none.  ``stages`` fixes their number.
     """
     return split_at(graph, find_cuts(graph), model, devices, stages, below_s)
 

@@ -1,4 +1,4 @@
-"""How gradients travel: compressed on the way, or not at all for some steps."""
+"""Cheaper exchanges between replicas: compressed gradients, or averaged weights every few steps."""
 
 import torch
 from torch import distributed, nn
@@ -8,13 +8,13 @@ from torch.nn.parallel import DistributedDataParallel
 from training.config import ConfigError
 
 POWER_SGD_RANK = 2
-POWER_SGD_FROM_STEP = 10  # earlier gradients change too fast to be told by the last step's directions
+POWER_SGD_FROM_STEP = 10  # earlier gradients change too fast to reuse the last step's directions
 
 
 def register_hook(model: DistributedDataParallel, name: str, device: torch.device) -> None:
     """Compress gradients to half their bytes ("fp16", "bf16") or to low-rank factors ("powersgd").
 
-    PowerSGD (Vogels et al., 2019) keeps what it left out for the next step.
+    PowerSGD (Vogels et al., 2019) adds its compression error to the next step.
 
     Raises:
         ConfigError: "bf16" without GPUs: gloo cannot add such numbers.
@@ -37,7 +37,7 @@ def register_hook(model: DistributedDataParallel, name: str, device: torch.devic
 class LocalSgd:
     """Averages the weights of all ranks every few steps (Stich, "Local SGD Converges Fast", 2019).
 
-    In between, ranks differ; buffers such as running statistics stay each rank's own.
+    In between, ranks differ; buffers such as running statistics are never averaged.
     """
 
     def __init__(self, model: nn.Module, every_steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Arithmetic in fewer bits, with the weights kept in fp32."""
+"""Mixed precision: autocast and gradient scaling, with weights in fp32."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,22 +16,22 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def make_autocast(
     precision: PrecisionName, device: torch.device
 ) -> Callable[[], AbstractContextManager[Any]]:
-    """What to open around each forward pass and loss."""
+    """Return the context manager for each forward pass and loss."""
     if precision == "fp32":
         return nullcontext
     return lambda: torch.autocast(device.type, _TYPES[precision])
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether "auto" should mean bf16 here; CPUs without matrix units are slower with it."""
+    """Return whether "auto" means bf16 here; CPUs without matrix units are slower with it."""
     return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 class Scaler:
-    """Keeps small fp16 gradients from becoming zero: torch's GradScaler, and nothing for other types.
+    """Keeps small fp16 gradients from becoming zero, by torch's GradScaler; does nothing for other types.
 
-    A step whose gradients are not finite is left out, and the scale halved; on all ranks alike,
-    because gradients are exchanged before they are looked at.
+    A step with gradients that are not finite is skipped, and the scale halved, on all ranks alike: gradients
+    are exchanged before this check.
     """
 
     def __init__(self, precision: PrecisionName, device: torch.device) -> None:
@@ -42,7 +42,7 @@ class Scaler:
         return self._scaler.scale(loss) if self._scaler else loss
 
     def unscale(self, optimizer: Optimizer) -> None:
-        """Give the gradients their true size, before they are clipped."""
+        """Restore the true size of the gradients, before clipping."""
         if self._scaler:
             self._scaler.unscale_(optimizer)
 

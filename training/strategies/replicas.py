@@ -1,4 +1,4 @@
-"""Models that ranks built each for itself, made equal."""
+"""Ranks that start alike: the same program, and the same weights."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from torch import Tensor, distributed, nn
 from training.config import ConfigError, TrainConfig
 from training.strategies.interface import Strategy
 
-_BUCKET_BYTES = 64 << 20  # the device may be too small for the whole model
+_BUCKET_BYTES = 64 << 20  # the whole model may not fit on the device
 
 
 def make_alike(model: nn.Module, device: torch.device) -> None:
-    """Give every rank the parameters and buffers of rank 0; they travel through ``device``."""
+    """Copy the parameters and buffers of rank 0 to every rank, through ``device``."""
     copy_from_first([*model.parameters(), *model.buffers()], device)
 
 
 @torch.no_grad()
 def copy_from_first(tensors: Sequence[Tensor], device: torch.device) -> None:
-    """Give every rank the values of rank 0."""
+    """Copy the values of rank 0 to every rank."""
     bucket: list[Tensor] = []
     for tensor in tensors:
         if bucket and (bucket[0].dtype != tensor.dtype or _size_bytes(bucket) > _BUCKET_BYTES):
@@ -45,7 +45,7 @@ def _size_bytes(tensors: list[Tensor]) -> int:
 
 
 def check_ranks_agree(strategy: Strategy, config: TrainConfig, model: nn.Module, length: int) -> None:
-    """Raises ConfigError on all ranks where one differs: it would hang the others in mid-training."""
+    """Raise ConfigError on all ranks if one runs a different program, which would make the others hang later."""
     shapes = [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
     settings = {name: value for name, value in asdict(config).items() if name != "checkpoint_dir"}
     facts = {
@@ -58,7 +58,7 @@ def check_ranks_agree(strategy: Strategy, config: TrainConfig, model: nn.Module,
     }
     of_ranks = strategy.ranks.gather(facts)
     for name in facts:
-        values = [each[name] for each in of_ranks]
+        values = [of_rank[name] for of_rank in of_ranks]
         common = max(values, key=values.count)
         if odd := [rank for rank, value in enumerate(values) if value != common]:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Layers split over ranks by columns and rows: torch's ``parallelize_module``; replicas of that over ``dp``."""
+"""Tensor parallelism by torch's ``parallelize_module``: layers split over ranks, replicated over ``dp``."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -59,7 +59,7 @@ class TensorParallel(Split):
 def split_layers(
     model: nn.Module, mesh: DeviceMesh, holds: Callable[[str], bool] = lambda name: True
 ) -> None:
-    """Replace the parameters of paired layers that ``holds`` names by DTensors over ``mesh``, in place."""
+    """Replace the parameters of paired layers that ``holds`` accepts by DTensors over ``mesh``, in place."""
     layers = find_layers(model, mesh.size())
     styles: dict[str, ParallelStyle] = {
         name: ColwiseParallel() if split == "columns" else RowwiseParallel()
@@ -67,7 +67,7 @@ def split_layers(
         if holds(f"{name}.weight")
     }
     parallelize_module(model, mesh, styles)
-    for module, name in layers.heads:  # its code reshapes to this many heads; this rank has its share
+    for module, name in layers.heads:  # the model reshapes to this number of heads; this rank has its share
         setattr(module, name, getattr(module, name) // mesh.size())
-    # The fused inference kernels of nn.Transformer know no DTensors.
+    # The fused inference kernels of nn.Transformer do not support DTensors.
     torch.backends.mha.set_fastpath_enabled(False)

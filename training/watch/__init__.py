@@ -1,1 +1,1 @@
-"""Watches a running training: ranks that hang or are slow, losses that are not finite, time spent in exchanges."""
+"""Watches over a running training: ranks that hang or are slow, losses that are not finite, communication, errors."""

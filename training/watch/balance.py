@@ -1,4 +1,4 @@
-"""Work divided by measured speed: batches between data-parallel ranks, blocks between pipeline stages."""
+"""Load balance by measured speed: batches between data-parallel ranks, blocks between pipeline stages."""
 
 import statistics
 import time
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from training.state import TrainState
     from training.strategies.interface import Strategy
 
-SLOW_FACTOR = 1.5  # of the median rank's time; closer ones are told by chance as well
-SLOW_TIMES = 10  # exchanges in a row before a rank is called slow
+SLOW_FACTOR = 1.5  # times the median rank's time; smaller differences occur by chance
+SLOW_TIMES = 10  # consecutive exchanges before a rank is reported as slow
 MEASURE_EVERY_S = 5.0
-MOST_SHARE = 1.5  # of the planned micro-batch
-_TIME_A_CUDA_STEP_OF = 16
-_NEWEST = 0.1  # share of the newest measurement in the mean
+MOST_SHARE = 1.5  # times the planned micro-batch
+_TIME_ONE_CUDA_STEP_IN = 16
+_NEWEST_WEIGHT = 0.1  # of the newest measurement in the moving mean
 
 
 class Clock(Protocol):
-    """Measures how long this rank works in a step before it waits for others."""
+    """Measures how long this rank computes in a step before it waits for others."""
 
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
 
     def take(self) -> float:
-        """Seconds of the newest step that is known."""
+        """Return the seconds of the newest measured step."""
 
 
 class HostClock:
-    """For devices that compute while the host waits."""
+    """For devices whose work blocks the host."""
 
     def __init__(self) -> None:
         self._start_s = self._busy_s = 0.0
@@ -50,7 +50,7 @@ class HostClock:
 
 
 class CudaClock:
-    """Events in the GPU's own queue, in one step of sixteen; read when they have passed, never waited for."""
+    """Uses events in the GPU's queue, in one step of sixteen; reads them once they have passed, without waiting."""
 
     def __init__(self) -> None:
         make_event: Any = torch.cuda.Event
@@ -61,7 +61,7 @@ class CudaClock:
 
     def start(self) -> None:
         self._steps += 1
-        self._measuring = self._steps % _TIME_A_CUDA_STEP_OF == 0 and not self._under_way
+        self._measuring = self._steps % _TIME_ONE_CUDA_STEP_IN == 0 and not self._under_way
         if self._measuring:
             self._from.record()
 
@@ -78,39 +78,41 @@ class CudaClock:
 
 
 def divide(total: int, busy_s: Sequence[float], shares: Sequence[int]) -> tuple[int, ...]:
-    """Whole shares of ``total`` in proportion to the speed that each rank showed with its share; at least one."""
+    """Divide ``total`` into whole shares, at least 1 each, in proportion to each rank's measured speed."""
     speeds = [share / max(each_s, 1e-9) for share, each_s in zip(shares, busy_s, strict=True)]
-    wished = [max(1.0, total * speed / sum(speeds)) for speed in speeds]
-    given = [int(wish) for wish in wished]
-    by_remainder = sorted(range(len(wished)), key=lambda rank: given[rank] - wished[rank])
-    while sum(given) < total:
-        given[by_remainder[(sum(given) - total) % len(given)]] += 1
-    while sum(given) > total:
-        given[given.index(max(given))] -= 1
-    return tuple(given)
+    ideal = [max(1.0, total * speed / sum(speeds)) for speed in speeds]
+    whole = [int(share) for share in ideal]
+    by_remainder = sorted(range(len(ideal)), key=lambda rank: whole[rank] - ideal[rank])
+    while sum(whole) < total:
+        whole[by_remainder[(sum(whole) - total) % len(whole)]] += 1
+    while sum(whole) > total:
+        whole[whole.index(max(whole))] -= 1
+    return tuple(whole)
 
 
 class Balance:
-    """Watches how long each rank works, tells of slow ones, and divides the work anew between epochs."""
+    """Measures each rank's time, reports slow ranks, and redistributes the work between epochs."""
 
     def __init__(self, strategy: "Strategy", reporter: Reporter, *, divides: bool) -> None:
         self.clock: Clock = CudaClock() if strategy.device.type == "cuda" else HostClock()
         self._strategy = strategy
         self._reporter = reporter
         self._divides = divides
-        self._busy_s: list[float] = []  # of each rank, a mean that forgets
+        self._busy_s: list[float] = []  # moving mean per rank
         self._slow_times = 0
-        self._told: int | None = None  # the rank that was called slow last
+        self._reported: int | None = None  # the rank last reported as slow
         self._measured_s = time.monotonic()
 
     def note(self, step: int, busy_s: list[float]) -> None:
-        """Take what the ranks told each other; the same on all of them."""
+        """Take the times that the ranks exchanged; they are the same on all ranks."""
         if not busy_s:
             return
         if not self._busy_s:
             self._busy_s = busy_s
-        self._busy_s = [old + _NEWEST * (new - old) for old, new in zip(self._busy_s, busy_s, strict=True)]
-        self._look_for_slow(step)
+        self._busy_s = [
+            old + _NEWEST_WEIGHT * (new - old) for old, new in zip(self._busy_s, busy_s, strict=True)
+        ]
+        self._report_slow_rank(step)
         now_s = time.monotonic()
         if now_s - self._measured_s >= MEASURE_EVERY_S:
             self._measured_s = now_s
@@ -119,7 +121,7 @@ class Balance:
                 self._reporter.report(step, comm_percent=round(100 * share, 2))
 
     def after_epoch(self, state: "TrainState") -> None:
-        """All ranks call it at the same step."""
+        """Redistribute the work; all ranks must call this at the same step."""
         if not self._divides:
             return
         if self._strategy.staged:
@@ -127,14 +129,14 @@ class Balance:
         elif self._busy_s and min(self._busy_s) > 0:
             self._balance_batches(state)
 
-    def _look_for_slow(self, step: int) -> None:
-        median_s = statistics.median_low(self._busy_s)  # of two ranks the faster one
+    def _report_slow_rank(self, step: int) -> None:
+        median_s = statistics.median_low(self._busy_s)  # of two ranks, the faster one
         slowest = max(range(len(self._busy_s)), key=self._busy_s.__getitem__)
         is_slow = self._busy_s[slowest] > SLOW_FACTOR * median_s
         self._slow_times = self._slow_times + 1 if is_slow else 0
-        if self._slow_times < SLOW_TIMES or self._told == slowest:
+        if self._slow_times < SLOW_TIMES or self._reported == slowest:
             return
-        self._told = slowest
+        self._reported = slowest
         self._reporter.event(
             events.SLOW_RANK_EVENT,
             step=step,
@@ -147,7 +149,7 @@ class Balance:
         plan, ranks = self._strategy.plan, self._strategy.data_ranks
         before = state.sampler.shares or (plan.batch_size,) * ranks
         shares = divide(plan.batch_size * ranks, self._busy_s, before)
-        most = int(plan.batch_size * MOST_SHARE)  # what the largest micro-batch may need of memory
+        most = int(plan.batch_size * MOST_SHARE)  # limits the memory of the largest micro-batch
         if shares == before or max(shares) > max(most, plan.batch_size):
             return
         state.sampler.shares = shares

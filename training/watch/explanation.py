@@ -1,13 +1,13 @@
-"""What an error of a training means and what to do about it, in a sentence or two.  No torch here."""
+"""Explanations of training errors: what happened and what to do.  Imports no torch."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-_NEXT = "It is not an error that Berth knows; the last lines of the traceback tell where it happened."
+_NEXT = "Berth has no explanation for this error; the last lines of the traceback show where it happened."
 
-# The first that matches counts: what is special stands before what is general.
-_KNOWN: tuple[tuple[str, str], ...] = (
+# The first match counts, so special cases stand before general ones.
+_EXPLANATIONS: tuple[tuple[str, str], ...] = (
     (
         r"cuda out of memory|outofmemoryerror|hip out of memory",
         "The GPU's memory is full. Take a smaller batch_size with more gradient_accumulation_steps (the losses "
@@ -16,7 +16,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (
         r"can't allocate memory|^memoryerror|unable to allocate|cannot allocate memory",
-        "The main memory is full. Take fewer num_workers, keep less of the dataset in memory, or take a smaller "
+        "The main memory is full. Take fewer num_workers, cache less of the dataset in memory, or take a smaller "
         "batch_size.",
     ),
     (
@@ -26,37 +26,37 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (
         r"no space left on device|errno 28|disk quota exceeded",
-        "The disk is full. Remove what is not needed, keep fewer checkpoints (keep_last), or write elsewhere.",
+        "The disk is full. Delete files, keep fewer checkpoints (keep_last), or write to another disk.",
     ),
     (
         r"watchdog caught collective operation timeout|timed out waiting|"
         r"wait timeout after|collective.*timeout|timeout.*(allreduce|allgather|broadcast)",
-        "A rank waited in vain for the others: one of them is slow, stuck, or has left. Look at the logs of the "
-        "other ranks; all must call the same collectives in the same order, also where one has less data.",
+        "A rank timed out waiting for the others: one of them is slow, stuck, or has ended. Look at the logs of "
+        "the other ranks; all must call the same collectives in the same order, even with unequal data.",
     ),
     (
         r"connection (closed|reset) by peer|broken pipe|peer closed|connectionreseterror",
-        "Another rank ended while this one waited for it. Its log tells why; this error only follows from it.",
+        "Another rank ended while this one waited for it. Its log shows why; this error is only a consequence.",
     ),
     (
         r"address already in use|eaddrinuse",
-        "The port of the rendezvous is taken by another program. Start with torchrun --standalone, which chooses a "
-        "free one, or give another --master-port.",
+        "The rendezvous port is used by another program. Start with torchrun --standalone, which chooses a free "
+        "port, or set another --master-port.",
     ),
     (
         r"device-side assert triggered|index out of (range|bounds)|target .* is out of bounds",
-        "An index lies outside of what it indexes; often a label is not below the number of classes, or a token "
-        "not below the size of the vocabulary. On the CPU, or with CUDA_LAUNCH_BLOCKING=1, the line is exact.",
+        "An index is out of range; often a label is not below the number of classes, or a token not below the "
+        "vocabulary size. On the CPU, or with CUDA_LAUNCH_BLOCKING=1, the traceback names the exact line.",
     ),
     (
         r"error\(s\) in loading state_dict|missing key\(s\) in state_dict|another model",
-        "The checkpoint was made with another model. Resume with the model of that run, or start anew with "
-        "resume=False.",
+        "The checkpoint was made with another model. Resume with the model of that run, or start from scratch "
+        "with resume=False.",
     ),
     (
         r"mat1 and mat2 shapes cannot be multiplied|size mismatch|shapes? .*(mismatch|not match|cannot be "
         r"multiplied)|the size of tensor a .* must match|expected input.*to have \d+ channels",
-        "Two tensors have shapes that do not fit together; the message shows both. Compare the layer's sizes with "
+        "Two tensors have incompatible shapes; the message shows both. Compare the layer's sizes with "
         "the shape of one sample of the dataset.",
     ),
     (
@@ -76,8 +76,8 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (
         r"modified by an inplace operation|trying to backward through the graph a second time",
-        "The graph of this step was changed or used before backward. Avoid in-place operations (x += y) on what a "
-        "gradient needs, and detach() what is carried from step to step.",
+        "The graph of this step was changed or used before backward. Avoid in-place operations (x += y) on tensors "
+        "that a gradient needs, and detach() tensors that carry over from step to step.",
     ),
     (
         r"nan or infinity|not finite|returned nan values",
@@ -86,12 +86,12 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (
         r"no cuda gpus are available|torch not compiled with cuda|invalid device ordinal|found no nvidia driver",
-        "The GPU that is asked for is not there. Ask for no more ranks than GPUs are visible (CUDA_VISIBLE_DEVICES), "
-        "and install a torch build that has CUDA.",
+        "The requested GPU does not exist. Start no more ranks than there are visible GPUs "
+        "(CUDA_VISIBLE_DEVICES), and install a torch build with CUDA.",
     ),
     (
         r"nccl.*(unhandled|system error|internal error)|nccl error",
-        "The GPUs cannot talk to each other. NCCL_DEBUG=WARN shows why; in a container more shared memory "
+        "The GPUs cannot communicate. NCCL_DEBUG=WARN shows why; in a container more shared memory "
         "(--shm-size) often helps.",
     ),
     (
@@ -107,25 +107,25 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 
 
 def explain(error: BaseException) -> str:
-    """What happened, and what to do; for errors of a training, whoever raised them.
+    """Explain an error of a training in a sentence or two: what happened, and what to do.
 
-    Looks through what caused the error.  One that is not known is repeated as it is.
+    Also looks at the causes of the error.  An unknown error is returned as text.
     """
     for cause in _chain(error):
         text = f"{type(cause).__name__}: {cause}"
         if isinstance(cause, ModuleNotFoundError):
             return _explain_missing(cause)
         if isinstance(cause, FileNotFoundError) and cause.filename is not None:
-            return f"{cause.filename} is not there. Relative paths start in {Path.cwd()}; give a full path."
-        for pattern, sentence in _KNOWN:
+            return f"{cause.filename} does not exist. Relative paths start in {Path.cwd()}; use a full path."
+        for pattern, sentence in _EXPLANATIONS:
             if re.search(pattern, text, re.IGNORECASE):
                 return sentence
-    shown = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {shown or 'no message'}. {_NEXT}"
+    message = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {message or 'no message'}. {_NEXT}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what lies under it, the outermost first."""
+    """Yield the error and its causes, the outermost first."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

@@ -1,8 +1,8 @@
-"""Finds the rank that stands still, names it and ends it, so that nobody waits half an hour for a time-out.
+"""Finds the rank that hangs, names it and ends it, instead of waiting half an hour for a time-out.
 
-Each rank has a thread that writes into memory shared by the ranks of this machine when its training
-last got on.  A rank waiting in a collective stands still as well, but it stands further on than
-the one it waits for.
+A thread of each rank records in memory shared by the ranks of this machine when its training last made
+progress.  A rank that waits in a collective makes no progress either, but it is further than the rank
+that it waits for.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ from training import events
 from training.report import Reporter, default_reporter
 
 LEAST_S = 60.0
-FACTOR = 10  # times the median time between two signs of life
-STOPPED_AFTER_S = 5.0  # a rank whose thread does not run either was stopped as a whole
+FACTOR = 10  # times the median time between two heartbeats
+STOPPED_AFTER_S = 5.0  # if even its thread does not run, the whole process was stopped
 EXIT_HANG = 70
 _SLOT = struct.Struct("<qqdd?7x")
 _STACKS_S = 0.5  # for every rank to write its stacks
@@ -35,19 +35,19 @@ _STACKS_S = 0.5  # for every rank to write its stacks
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a rank tells of itself; times are of the clock that all processes of a machine share."""
+    """Progress of a rank; times are monotonic, a clock that all processes of a machine share."""
 
-    pid: int  # 0: it has not said anything yet
-    count: int  # how often its training got on
-    moved_s: float  # when it last did
-    alive_s: float  # when its thread last ran
-    waits: bool = False  # whether its training is inside torch's exchange between ranks
+    pid: int  # 0: the rank has not started
+    count: int  # heartbeats of its training
+    moved_s: float  # time of the newest heartbeat
+    alive_s: float  # when its watching thread last ran
+    waits: bool = False  # whether its training is inside a collective or a backward pass
 
 
 class Beats:
     """The newest beat of each rank on this machine, in shared memory.
 
-    The ranks find it by a file, which is gone as soon as all have: nothing is left of ranks that are killed.
+    The ranks meet through a file that is removed once all have opened it, so killed ranks leave nothing.
     """
 
     def __init__(self, rank: int, world_size: int) -> None:
@@ -55,10 +55,10 @@ class Beats:
         self._size = world_size
         self._path = _shared_path() if world_size > 1 else None
         self._memory, self._inode = _map(self._path, world_size * _SLOT.size)
-        self.tell(Beat(os.getpid(), 0, 0.0, 0.0))
+        self.write(Beat(os.getpid(), 0, 0.0, 0.0))
         self.read()
 
-    def tell(self, beat: Beat) -> None:
+    def write(self, beat: Beat) -> None:
         offset = self._rank * _SLOT.size
         _SLOT.pack_into(self._memory, offset, beat.pid, beat.count, beat.moved_s, beat.alive_s, beat.waits)
 
@@ -73,7 +73,7 @@ class Beats:
         self._remove()
 
     def _remove(self) -> None:
-        """Not the file of a later training, whose ranks meet under the same name."""
+        """Remove our file, but not that of a later training with the same name."""
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 if self._path.stat().st_ino == self._inode:
@@ -82,9 +82,10 @@ class Beats:
 
 
 def find_stuck(beats: Sequence[Beat], limit_s: float, now_s: float) -> list[int] | None:
-    """The ranks that hold up the others, empty where all stand at the same place; None while one gets on.
+    """Return the ranks that hold up the others; None while one makes progress.
 
-    A rank that has not begun is not waited for: it may be compiling.
+    Empty if all ranks stopped at the same place.  A rank without a first heartbeat may still be compiling,
+    so there is no hang before it.
     """
     if any(beat.pid == 0 or beat.count == 0 or now_s - beat.moved_s < limit_s for beat in beats):
         return None
@@ -97,11 +98,11 @@ def find_stuck(beats: Sequence[Beat], limit_s: float, now_s: float) -> list[int]
 
 
 class HangWatch:
-    """Watches this rank and its siblings from a thread; ``Reporter.heartbeat`` is the sign of life.
+    """Watches this rank and its siblings from a thread, by calls of ``Reporter.heartbeat``.
 
-    When no rank has got on for ``max(least_s, 10 x the median time between two signs)``, every rank
-    writes its stacks, and the lowest that still runs ends those that are stuck with SIGKILL.  Where
-    all stand at the same place it ends itself.
+    When no rank has made progress for ``max(least_s, 10 x the median time between heartbeats)``, every
+    rank dumps its stacks, and the lowest running rank kills the stuck ones with SIGKILL.  If all ranks
+    stopped at the same place, it ends itself.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class HangWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """The training is over: what follows may take as long as it likes."""
+        """Stop watching: the training is over."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -140,13 +141,13 @@ class HangWatch:
         return max(self._least_s, FACTOR * statistics.median(self._gaps_s)) if self._gaps_s else self._least_s
 
     def look(self, now_s: float) -> None:
-        """Tell how this rank is, and end a hang of all."""
+        """Record this rank's progress, and end a hang."""
         count = self._reporter.beats - self._before
         if count != self._count:
             if self._count:
                 self._gaps_s.append((now_s - self._moved_s) / (count - self._count))
             self._count, self._moved_s = count, now_s
-        self._beats.tell(Beat(os.getpid(), count, self._moved_s, now_s, _main_thread_waits()))
+        self._beats.write(Beat(os.getpid(), count, self._moved_s, now_s, _main_thread_waits()))
         beats = self._beats.read()
         stuck = find_stuck(beats, self.limit_s, now_s)
         if stuck is not None:
@@ -164,7 +165,9 @@ class HangWatch:
             default=self._rank,
         )
         if self._rank != acting:
-            self._stopping.wait(10 * _STACKS_S)  # what is stuck is ended; if not, the next look ends it
+            self._stopping.wait(
+                10 * _STACKS_S
+            )  # the acting rank kills the stuck ones; if it fails, the next look does
             return
         sys.stderr.write(f"{sentence}\n")
         sys.stderr.flush()
@@ -182,7 +185,7 @@ class HangWatch:
 
 @contextlib.contextmanager
 def watch_hangs(reporter: Reporter) -> Iterator[None]:
-    """Around a training; a person's own single process, perhaps in a debugger, is left alone."""
+    """Watch during a training; a single process outside Berth, perhaps in a debugger, is not watched."""
     if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) == 1 and "BERTH_ATTEMPT_FOLDER" not in os.environ:
         yield
         return
@@ -195,19 +198,21 @@ def watch_hangs(reporter: Reporter) -> Iterator[None]:
 
 
 def describe_hang(beats: Sequence[Beat], stuck: Sequence[int], now_s: float) -> str:
-    """Who stands still since when, and what to look at."""
+    """Say which ranks hang, for how long, and where to look."""
     still_s = now_s - max(beat.moved_s for beat in beats)
     if not stuck:
-        return f"No rank has got on for {still_s:.0f} s, and all stand at the same place. Their stacks are in their logs."
-    who = f"Rank {stuck[0]} stands" if len(stuck) == 1 else f"Ranks {', '.join(map(str, stuck))} stand"
+        return f"No rank has made progress for {still_s:.0f} s, and all are at the same place. Their stacks are in their logs."
+    who = f"Rank {stuck[0]} has" if len(stuck) == 1 else f"Ranks {', '.join(map(str, stuck))} have"
     waiting = len(beats) - len(stuck)
     others = f", and {waiting} other{'s wait' if waiting > 1 else ' waits'}" if waiting else ""
     why = " The process was stopped." if now_s - beats[stuck[0]].alive_s > STOPPED_AFTER_S else ""
-    return f"{who} still for {still_s:.0f} s{others}.{why} The stacks are in the logs of the ranks."
+    return (
+        f"{who} made no progress for {still_s:.0f} s{others}.{why} The stacks are in the logs of the ranks."
+    )
 
 
 def _main_thread_waits() -> bool:
-    """Whether its stack leads into a collective, or into a backward pass, which exchanges gradients."""
+    """Return whether the main thread is in a collective, or in a backward pass, which exchanges gradients."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
         path = frame.f_code.co_filename
@@ -218,7 +223,7 @@ def _main_thread_waits() -> bool:
 
 
 def _record(rank: int, sentence: str) -> None:
-    """For Berth's exit record, in torchrun's format; a rank that is killed can write none itself."""
+    """Write the error record for a killed rank, which cannot write its own, in torchrun's format."""
     folder = os.environ.get("BERTH_ATTEMPT_FOLDER")
     if folder is None:
         return
@@ -230,21 +235,21 @@ def _record(rank: int, sentence: str) -> None:
 
 
 def _shared_path() -> Path:
-    """The same for all ranks that one launcher started together, and for nobody else."""
-    port, again = (os.environ.get(name, "0") for name in ("MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"))
-    return Path(tempfile.gettempdir()) / f"berth-beats-{os.getuid()}-{port}-{again}-{os.getppid()}"
+    """Return the path shared by exactly the ranks that one launcher started together."""
+    port, restart = (os.environ.get(name, "0") for name in ("MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"))
+    return Path(tempfile.gettempdir()) / f"berth-beats-{os.getuid()}-{port}-{restart}-{os.getppid()}"
 
 
 def _map(path: Path | None, size: int) -> tuple[mmap.mmap, int]:
-    """The memory, and the inode of the file behind it."""
+    """Map the shared memory; return it with the inode of its file."""
     if path is None:
         return mmap.mmap(-1, size), 0
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         status = os.fstat(descriptor)
         if status.st_uid != os.getuid():
-            raise PermissionError(f"{path} belongs to somebody else; remove it.")
-        os.ftruncate(descriptor, size)  # new bytes are zero: those ranks have not begun
+            raise PermissionError(f"{path} belongs to another user; remove it.")
+        os.ftruncate(descriptor, size)  # new bytes are zero: those ranks have not started
         return mmap.mmap(descriptor, size), status.st_ino
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Losses that are no numbers: noticed in the step they appear in, told once, and stopped at where wished."""
+"""Losses that are not finite: noticed in their step, reported once, and optionally fatal."""
 
 import math
 import time
@@ -20,24 +20,24 @@ class BadLoss(RuntimeError):
 
 
 class LossWatch:
-    """Looks at every loss of this rank without making the training wait.
+    """Checks every loss of this rank without blocking the training.
 
-    On a GPU losses are read together, by a copy that is looked at when it has arrived.
+    On a GPU, losses are read in groups, by an asynchronous copy.
     """
 
     def __init__(self, reporter: Reporter, device: torch.device, rank: int, *, stops: bool) -> None:
-        self.stops = False  # whether to end the run: a bad loss was seen, and that is wished
+        self.stops = False  # whether a bad loss was seen and ``stop_on_nan`` is set
         self._reporter = reporter
         self._on_host = device.type == "cpu"
         self._rank = rank
         self._may_stop = stops
-        self._bad: tuple[int, float] | None = None  # step and loss of the first
+        self._bad: tuple[int, float] | None = None  # step and loss of the first bad one
         self._waiting: deque[tuple[int, Tensor]] = deque()
-        self._coming: tuple[list[int], Tensor, Any] | None = None
+        self._copying: tuple[list[int], Tensor, Any] | None = None
         self._read_s = 0.0
 
     def look(self, step: int, loss: Tensor) -> float | Tensor:
-        """What to report: the number, where reading it costs nothing."""
+        """Check a loss; return what to report: the number, if reading it does not block."""
         if self._on_host:
             value = loss.item()
             if not math.isfinite(value):
@@ -52,7 +52,7 @@ class LossWatch:
         return loss
 
     def finish(self) -> None:
-        """Look at those that are still on their way; waits for them."""
+        """Check the remaining losses; waits for their copies."""
         if not self._on_host:
             torch.cuda.current_stream().synchronize()
             self._receive()
@@ -61,13 +61,13 @@ class LossWatch:
             self._receive()
 
     def end(self, ranks: Ranks) -> None:
-        """Raises BadLoss on all ranks, which all call it, with the steps and ranks it was seen on."""
-        seen = [(rank, *bad) for rank, bad in enumerate(ranks.gather(self._bad)) if bad]
-        step = min(step for _, step, _ in seen)
-        who = ", ".join(f"rank {rank} ({loss} at step {step})" for rank, step, loss in seen)
+        """Raise BadLoss with the steps and ranks of the bad losses; all ranks must call this."""
+        bad_losses = [(rank, *bad) for rank, bad in enumerate(ranks.gather(self._bad)) if bad]
+        step = min(step for _, step, _ in bad_losses)
+        who = ", ".join(f"rank {rank} ({loss} at step {step})" for rank, step, loss in bad_losses)
         raise BadLoss(
             f"The loss is not finite since step {step}: {who} of {ranks.size}. Lower learning_rate, set "
-            "max_grad_norm, check the samples of that step, or let it go on with stop_on_nan=False."
+            "max_grad_norm, check the samples of that step, or continue anyway with stop_on_nan=False."
         )
 
     def _note(self, step: int, loss: float) -> None:
@@ -80,7 +80,7 @@ class LossWatch:
         )
 
     def _send(self) -> None:
-        if not self._waiting or self._coming is not None:
+        if not self._waiting or self._copying is not None:
             return
         steps = [step for step, _ in self._waiting]
         losses = torch.stack([loss.float() for _, loss in self._waiting])
@@ -88,13 +88,13 @@ class LossWatch:
         on_host = torch.empty(losses.shape, dtype=losses.dtype, pin_memory=True)
         on_host.copy_(losses, non_blocking=True)
         arrived = torch.cuda.current_stream().record_event()
-        self._coming = (steps, on_host, arrived)
+        self._copying = (steps, on_host, arrived)
 
     def _receive(self) -> None:
-        if self._coming is None or not self._coming[2].query():
+        if self._copying is None or not self._copying[2].query():
             return
-        steps, losses, _ = self._coming
-        self._coming = None
+        steps, losses, _ = self._copying
+        self._copying = None
         for step, loss in zip(steps, losses.tolist(), strict=True):
             if not math.isfinite(loss):
                 self._note(step, loss)

@@ -143,5 +143,5 @@ class LooksAtValues(nn.Module):
 
 
 def test_a_model_that_looks_at_values_cannot_be_estimated_and_says_so():
-    with pytest.raises(CannotEstimate, match="could not be followed without data"):
+    with pytest.raises(CannotEstimate, match="could not be traced without data"):
         trace_step(LooksAtValues(), (torch.zeros(8), 1), nn.functional.cross_entropy)

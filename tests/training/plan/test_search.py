@@ -77,9 +77,7 @@ def test_parameters_that_get_no_gradient_in_the_traced_step_are_expected_and_nam
 
     assert table.chosen is not None
     assert table.chosen.plan.find_unused_parameters
-    assert table.why.endswith(
-        "No gradient comes for never.weight, never.bias, so find_unused_parameters is on."
-    )
+    assert table.why.endswith("never.weight, never.bias get no gradient, so find_unused_parameters is on.")
     assert Plan.from_json(table.chosen.plan.to_json()) == table.chosen.plan
 
 
@@ -125,7 +123,7 @@ def test_a_lost_device_has_its_plan_already():
 
 
 def test_what_fits_under_no_plan_is_a_table_with_the_nearest_miss():
-    with pytest.raises(DoesNotFit, match=r"fits into 2 x 1\.0 MiB under no plan: the nearest") as caught:
+    with pytest.raises(DoesNotFit, match=r"No plan fits the model into 2 x 1\.0 MiB: the smallest") as caught:
         search(workload("gpt"), TrainConfig(batch_size=4), hardware(1, count=2))
 
     table = caught.value.table

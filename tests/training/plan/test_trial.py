@@ -122,7 +122,7 @@ def test_ranks_try_the_best_plans_where_they_may_and_meet_again_for_each_call(tm
 
     said = output.read_text()
     assert codes == [0, 0], said
-    assert "measured" in said.split("the quickest of")[0]  # the table says it before the training starts
+    assert "measured" in said.split("the fastest of")[0]  # the table says it before the training starts
     assert said.count("reached 4") == 2
     assert said.count("evaluated True (64, 2)") == 2  # the ranks meet again for each call
 
