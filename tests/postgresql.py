@@ -107,7 +107,7 @@ def main() -> int:
     if programs is None:
         sys.stderr.write("PostgreSQL is not installed here (apt install postgresql).\n")
         return 0 if os.environ.get("BERTH_CI") != "1" else 1
-    chosen = sys.argv[1:] or ["-n", "2", "--dist", "worksteal", "-q", *SUITE]
+    chosen = sys.argv[1:] or ["-n", "2", "--dist", "loadfile", "-q", *SUITE]
     with running(programs) as url:
         environment = {**os.environ, "DATABASE_URL": url, "PATH": f"{programs}:{os.environ['PATH']}"}
         return subprocess.run(

@@ -18,7 +18,7 @@ import typer
 import yaml
 
 from berth.cli.app import app
-from tests.system.server import Server, prepare_home
+from tests.system.server import Prepared, Server
 from tests.waiting import PATIENCE_S
 from training.config import TrainConfig
 
@@ -60,9 +60,8 @@ def words(command: str) -> tuple[dict[str, str], list[str]]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
-    home = tmp_path_factory.mktemp("docs") / "berth"
-    return Server(home, prepare_home(home), "cpu:2")
+def server(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    return Server.copy_of(prepared, tmp_path_factory.mktemp("docs") / "berth", "cpu:2")
 
 
 @pytest.mark.slow
