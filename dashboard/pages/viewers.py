@@ -14,8 +14,15 @@ from orchestrator.people import rights
 # Names of addresses; a page that is not here is closed to them.
 THEIR_OWN = frozenset(
     {
-        *("login", "logout", "theme", "token-create", "token-revoke"),
-        *("secret-keep", "secret-forget", "notice-add", "notice-remove"),
+        "login",
+        "logout",
+        "theme",
+        "token-create",
+        "token-revoke",
+        "secret-keep",
+        "secret-forget",
+        "notice-add",
+        "notice-remove",
     }
 )
 

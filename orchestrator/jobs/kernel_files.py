@@ -8,10 +8,33 @@ from pathlib import Path
 # By their names in /proc/self/mountinfo (proc(5)). Those that hold what somebody wrote are not among them.
 KERNEL_TYPES = frozenset(
     [
-        *("proc", "sysfs", "cgroup", "cgroup2", "cpuset", "resctrl"),
-        *("devtmpfs", "devpts", "mqueue", "binfmt_misc", "nsfs", "sockfs", "pipefs"),
-        *("debugfs", "tracefs", "securityfs", "selinuxfs", "smackfs", "configfs", "bpf"),
-        *("pstore", "efivarfs", "fusectl", "rpc_pipefs", "nfsd", "xenfs", "ocfs2_dlmfs"),
+        "proc",
+        "sysfs",
+        "cgroup",
+        "cgroup2",
+        "cpuset",
+        "resctrl",
+        "devtmpfs",
+        "devpts",
+        "mqueue",
+        "binfmt_misc",
+        "nsfs",
+        "sockfs",
+        "pipefs",
+        "debugfs",
+        "tracefs",
+        "securityfs",
+        "selinuxfs",
+        "smackfs",
+        "configfs",
+        "bpf",
+        "pstore",
+        "efivarfs",
+        "fusectl",
+        "rpc_pipefs",
+        "nfsd",
+        "xenfs",
+        "ocfs2_dlmfs",
     ]
 )
 _MOUNTS = Path("/proc/self/mountinfo")

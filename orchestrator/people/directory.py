@@ -38,8 +38,11 @@ ANSWERS_WITHIN_S = 5
 LONGEST_NAME = 150  # as Django keeps it
 # What a directory answers to a name that is none of its people, or to a wrong password.
 _REFUSED = (
-    *(LDAPInvalidCredentialsResult, LDAPNoSuchObjectResult, LDAPUnwillingToPerformResult),
-    *(LDAPInvalidDnError, LDAPInvalidDNSyntaxResult),
+    LDAPInvalidCredentialsResult,
+    LDAPNoSuchObjectResult,
+    LDAPUnwillingToPerformResult,
+    LDAPInvalidDnError,
+    LDAPInvalidDNSyntaxResult,
 )
 
 

@@ -111,8 +111,12 @@ def week_gpu_s(user_ids: Collection[int], now: datetime | None = None) -> dict[t
         Lease.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), attempt__job__owner__in=user_ids)
         .select_related("device", "attempt__job")
         .only(
-            *("memory_bytes", "started_at", "ended_at", "device__memory_bytes"),
-            *("attempt__job__owner", "attempt__job__pool"),
+            "memory_bytes",
+            "started_at",
+            "ended_at",
+            "device__memory_bytes",
+            "attempt__job__owner",
+            "attempt__job__pool",
         )
     )
     for lease in leases:

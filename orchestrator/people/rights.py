@@ -21,8 +21,16 @@ from orchestrator.models import Job, Person, Pool, PoolRight, Right, Role, Scope
 # What a job does, as opposed to where, when and with how much of the machine.
 WHAT_RUNS = frozenset(
     [
-        *("kind", "entrypoint", "args", "resume_args", "env", "secrets", "datasets"),
-        *("python", "launcher", "checkpoint_glob"),
+        "kind",
+        "entrypoint",
+        "args",
+        "resume_args",
+        "env",
+        "secrets",
+        "datasets",
+        "python",
+        "launcher",
+        "checkpoint_glob",
     ]
 )
 Someone = AbstractBaseUser | AnonymousUser
