@@ -82,7 +82,7 @@ def run(trace: Path, pool: Path, knowledge: Knowledge, schedule: Path, policy: P
         (each.end_s - each.start_s) * len(each.device_ids) * milli[each.job_id] / 1000
         for each in outcome.segments
     )
-    held = [promise.held for promise in outcome.promises]
+    held = [estimate.held for estimate in outcome.estimates]
     return Run(
         jct_s=found["mean_jct"],
         jct_x_lb=found["mean_jct"] / found["bounds"]["mean_jct"],

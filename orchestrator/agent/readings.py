@@ -1,4 +1,4 @@
-"""Reads all devices twice a second, in a thread of its own: a driver that hangs stops nothing else."""
+"""Reads all devices twice a second in a separate thread, so that a driver that hangs stops nothing else."""
 
 import logging
 import secrets
@@ -37,7 +37,7 @@ CLEAN_EVERY_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A rank on a device, as the wall shows it."""
+    """A rank on a device, as the device wall shows it."""
 
     job: str
     name: str
@@ -55,7 +55,7 @@ class ReadingsThread(threading.Thread):
         self.devices = devices
         self.stopping = stopping
         self.stream = secrets.token_hex(8)
-        self.seq = live.read_now().seq  # goes on rising over restarts
+        self.seq = live.read_now().seq  # keeps increasing over restarts of the agent
         self.history = DeviceHistory(settings.HOME.device_history)
         self.cleaned_at = 0.0
         self.lost = LostDevices()
@@ -76,13 +76,13 @@ class ReadingsThread(threading.Thread):
             except DatabaseError as error:
                 close_old_connections()
                 logger.warning("Readings wait for the database: %s", error)
-            except Exception:  # the thread must outlive anything a driver does; the error is logged whole
+            except Exception:  # the thread must survive any error of a driver; the log gets the traceback
                 logger.exception("Reading the devices failed")
             next_at = max(next_at + TICK_S, time.monotonic())
             self.stopping.wait(next_at - time.monotonic())
 
     def tick(self) -> None:
-        """One reading of everything."""
+        """Read all devices once and pass the readings on."""
         leases = list(
             Lease.objects.active().select_related("attempt__job__owner", "attempt__job__pool", "device")
         )
@@ -112,15 +112,15 @@ class ReadingsThread(threading.Thread):
         act_on_xids(readings, leases)
         self.slow.note(readings, leases, time.monotonic())
         self.spans.note(readings, leases, timezone.now(), time.monotonic())
-        for each in readings:
-            if not each.stale:
+        for reading in readings:
+            if not reading.stale:
                 self.history.append(
-                    each.device_id,
-                    each.taken_at,
-                    memory_used_bytes=each.used_bytes,
-                    utilization_percent=each.utilization_percent,
-                    temperature_c=each.temperature_c,
-                    power_w=each.power_w,
+                    reading.device_id,
+                    reading.taken_at,
+                    memory_used_bytes=reading.used_bytes,
+                    utilization_percent=reading.utilization_percent,
+                    temperature_c=reading.temperature_c,
+                    power_w=reading.power_w,
                 )
         if now - self.cleaned_at > CLEAN_EVERY_S:
             self.cleaned_at = now
@@ -131,7 +131,7 @@ class ReadingsThread(threading.Thread):
             if self.present is None:
                 self._take_inventory()
             readings = self.devices.read(holders)
-        except OrchestratorError as error:  # no driver: say so, keep trying (F79)
+        except OrchestratorError as error:  # no driver: report that and keep trying
             self.problem, self.present = str(error), None
             return []
         self.problem = None
@@ -141,14 +141,14 @@ class ReadingsThread(threading.Thread):
         return readings
 
     def _take_inventory(self) -> None:
-        found = self.devices.inventory()
-        record_inventory(found)
+        inventory = self.devices.inventory()
+        record_inventory(inventory)
         self.labels = {row.id: row for row in Device.objects.all()}
-        self.present = MissingDevices({info.id for info in found})
+        self.present = MissingDevices({info.id for info in inventory})
 
 
 def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, list[Held]]]:
-    """Who holds what, for the driver (pids) and for the wall (names)."""
+    """The holders of all devices, for the driver (pids) and for the device wall (names)."""
     holders, held = [], defaultdict(list)
     for lease in leases:
         attempt = lease.attempt

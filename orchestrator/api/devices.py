@@ -121,7 +121,7 @@ def show_device(
     device: Device, now: readings.NowReadings, reader: availability.AvailabilityReader
 ) -> dict[str, Any]:
     holders = _holders(device.leases.all())
-    standing = reader.standing(device, held=bool(holders), entry=now.device(device.pk))
+    standing = reader.judge(device, held=bool(holders), entry=now.device(device.pk))
     return {
         "id": device.pk,
         "index": device.index,

@@ -1,4 +1,4 @@
-"""One file for each noun; import them from here."""
+"""The rows of the database, one file per noun; import them from here."""
 
 from orchestrator.models.attempts import Attempt, AttemptState, Checkpoint, ExitKind, Lease
 from orchestrator.models.audit import AppendOnly, AuditEntry

@@ -13,11 +13,11 @@ class Scope(models.TextChoices):
 
 
 class Token(models.Model):
-    """A token of a person: shown once, kept as a hash."""
+    """A person's API token: shown once, stored as a hash."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=80)
-    prefix = models.CharField(max_length=12)  # tells tokens apart; no secret
+    prefix = models.CharField(max_length=12)  # distinguishes tokens; not secret
     digest = models.CharField(max_length=64, unique=True)
     scope = models.CharField(max_length=8, choices=Scope, default=Scope.WRITE)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -33,7 +33,7 @@ class Token(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """The answer to a request, so that the same request again gets the same answer (kept 24 h)."""
+    """The answer to a request, so that repeating the request gets the same answer; stored for 24 h."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     endpoint = models.CharField(max_length=64)
@@ -53,11 +53,11 @@ class IdempotencyKey(models.Model):
 
 
 class JobSecret(models.Model):
-    """A value that a person's jobs get as an environment variable; kept encrypted, never shown again."""
+    """A value that a person's jobs get as an environment variable; stored encrypted, never shown again."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="job_secrets")
     name = models.CharField(max_length=128)
-    sealed = models.BinaryField()  # by orchestrator.people.secrets; the key lies in a file of its own
+    sealed = models.BinaryField()  # by orchestrator.people.secrets; the key is in a separate file
     created_at = models.DateTimeField(auto_now_add=True)
     changed_at = models.DateTimeField(auto_now=True)
     last_used_at = models.DateTimeField(null=True)

@@ -46,7 +46,7 @@ class StopReason(models.TextChoices):
 
 class JobQuerySet(models.QuerySet["Job"]):
     def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
-        """The jobs whose code, logs and numbers this person may see: their own, and those of pools they operate."""
+        """The jobs whose code, logs and metrics this person may see: their own, and those of pools they operate."""
         if not user.is_authenticated:
             return self.none()
         pools = operated_pools(user)

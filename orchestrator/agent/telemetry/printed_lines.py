@@ -1,7 +1,7 @@
 """Values in what training scripts print, from stdout alone.
 
-A line is split into its shape and its numbers (tokens.py); what a shape means is worked out once (shapes.py,
-bars.py, tables.py); what a line then says depends on the lines before it (progress.py, tables.py, muting.py).
+A line is split into its shape and its numbers (tokens.py).  The meaning of a shape is worked out once (shapes.py,
+bars.py, tables.py).  The meaning of a line also depends on the lines before it (progress.py, tables.py, muting.py).
 """
 
 import math
@@ -25,22 +25,22 @@ from orchestrator.agent.telemetry.vocabulary import HINTS
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 STEPS_PER_S = "steps_per_s"
 MOST_TOTAL = 10**18
-SHAPES = 1024  # remembered, of all runs together
+SHAPES = 1024  # cached, over all runs
 
 
 class LineValues(NamedTuple):
-    """What one line says; ``values`` may be empty where it only tells the progress."""
+    """The content of one line; ``values`` is empty if the line only reports progress."""
 
     step: int | None = None
     total_steps: int | None = None
     epoch: float | None = None
     total_epochs: int | None = None
     values: Mapping[str, float] = NO_VALUES
-    unit: str = STEP  # what the step counts: "step", "sample" or "epoch"
+    unit: str = STEP  # of the step: "step", "sample" or "epoch"
 
 
 _DIGIT = re.compile(r"\d")
-# What tells something without a number: the header of a table, its borders, a traceback.
+# Lines that matter without a number: a table's header, its borders, a traceback.
 _STRUCTURE = re.compile(
     r"\s{0,20}(?:epoch|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
 )
@@ -48,7 +48,7 @@ _STRUCTURE = re.compile(
 
 @lru_cache(maxsize=SHAPES)
 def layout_of(texts: tuple[str, ...]) -> Layout | None:
-    """What lines of a shape mean; None for nothing."""
+    """The meaning of lines of this shape; None if they mean nothing."""
     whole = NUMBER.join(texts)
     if BAR in whole:
         layout = read_bar(texts)
@@ -61,7 +61,7 @@ def layout_of(texts: tuple[str, ...]) -> Layout | None:
 
 
 class LineParser:
-    """Reads the lines of one rank in order; a step or epoch carries over to the lines that name none."""
+    """Reads the lines of one rank in order; a step or epoch carries over to lines that name none."""
 
     def __init__(self) -> None:
         self.standing = Progress()
@@ -70,7 +70,7 @@ class LineParser:
 
     @property
     def carried(self) -> dict[str, Any]:
-        """What carries over from line to line, for ``carry_on`` after a restart; JSON-able."""
+        """The state that carries over from line to line, as JSON, for ``carry_on`` after a restart."""
         return {
             "standing": asdict(self.standing),
             "tables": asdict(self.tables),
@@ -78,7 +78,7 @@ class LineParser:
         }
 
     def carry_on(self, carried: object) -> None:
-        """Go on where another parser of the same lines stood, also one of another version."""
+        """Continue from the state of another parser of the same lines, possibly of another version."""
         if not isinstance(carried, dict):
             return
         for name in ("standing", "tables", "muting"):
@@ -108,7 +108,7 @@ class LineParser:
         return self._structure(layout.kind, line)
 
     def _may_tell(self, line: str) -> bool:
-        """Whether a line is worth a closer look; what most lines of most logs are is told by its words alone."""
+        """Whether a line is worth parsing; a quick check that rejects most lines of most logs."""
         if _DIGIT.search(line):
             low = line.lower()
             for hint in HINTS:
@@ -150,7 +150,7 @@ class LineParser:
     def _note_epoch(
         self, slot: Slot, layout: Layout, numbers: list[str], values: Mapping[str, float]
     ) -> bool:
-        """Take the epoch of a line; False where it is a setting rather than an epoch."""
+        """Take the epoch of a line; False if it is a setting rather than an epoch."""
         epoch = to_float(numbers[slot.at])
         if not math.isfinite(epoch):
             return layout.step is not None
@@ -202,7 +202,7 @@ class LineParser:
         return LineValues(*moved, standing.epoch, standing.total_epochs, values, standing.unit)
 
     def _epoch_bar(self, slot: Slot | None, numbers: list[str]) -> LineValues | None:
-        """A bar that counts epochs: it is the progress where nothing else is."""
+        """Read a bar that counts epochs: it is the progress if no other line is."""
         if slot is None:
             return None
         standing = self.standing
@@ -218,7 +218,7 @@ class LineParser:
             return None  # evaluate() and predict() draw the same bar
         standing.announced = at < total
         _, whole = standing.move_within(at, total, sure=True, unit=SAMPLE if layout.samples else STEP)
-        # While an epoch goes on, the bar shows running means.
+        # During an epoch the bar shows running means.
         return LineValues(standing.step, whole, standing.epoch, standing.total_epochs, values, standing.unit)
 
     def _row_bar(self, layout: Layout, numbers: list[str], row: TableRow) -> LineValues:
@@ -231,7 +231,7 @@ class LineParser:
         return self._line(whole, {**row.values, **_values_of(layout.fields, numbers)})
 
     def _structure(self, kind: Kind, line: str) -> LineValues | None:
-        """Lines that mean something together with others."""
+        """Read a line whose meaning depends on other lines."""
         match kind:
             case Kind.HEADER:
                 self.tables.open(line)
@@ -262,7 +262,7 @@ class LineParser:
 
 
 def _belongs(layout: Layout) -> bool:
-    """Whether a line names its epoch beside a count with an end: "Epoch [3/10], Step [100/600]"."""
+    """Whether a line names its epoch and a count with a total: "Epoch [3/10], Step [100/600]"."""
     return layout.epoch is not None and layout.step is not None and layout.step.of is not None
 
 
@@ -287,12 +287,12 @@ def _values_of(fields: tuple[Field, ...], numbers: list[str]) -> dict[str, float
 
 
 def _is_part(text: str, following: str) -> bool:
-    """Whether two numbers may be one whose thousands are set apart by spaces."""
+    """Whether two numbers may be one number with spaces between thousands."""
     return text.strip().isdigit() and len(following) == 3 and following.isdigit()
 
 
 def _count(slot: Slot | None, numbers: list[str]) -> int | None:
-    """A whole number that 64 bits hold."""
+    """An integer that fits into 64 bits."""
     if slot is None:
         return None
     return _whole(numbers[slot.at], INT64_LAST)

@@ -1,4 +1,4 @@
-"""Where a training stands: one step over all epochs from what counts anew in each of them."""
+"""A training's progress: one step over all epochs, from counters that restart in each epoch."""
 
 import math
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ STEP, SAMPLE, EPOCH = "step", "sample", "epoch"
 
 @dataclass(slots=True)
 class Progress:
-    """The counters of one attempt, as far as its lines have told them; every field is plain JSON."""
+    """The counters of one attempt as its lines reported them; every field is plain JSON."""
 
     step: int | None = None
     unit: str = STEP  # what ``step`` counts
     epoch: float | None = None
     total_epochs: int | None = None
     first_epoch: int = 1  # 0 once an epoch 0 was seen
-    announced: bool = False  # the epoch by a line of its own: what follows belongs to it
+    announced: bool = False  # a line named only the epoch: the next lines belong to it
     lines: int = 0
-    # A counter that starts again in each epoch.
+    # A counter that restarts in each epoch.
     length: int | None = None  # counts in an epoch
     position: int | None = None
     position_epoch: float | None = None
     stride: int = 1
-    restarts: bool | None = None  # whether it starts again; None: nothing has shown it yet
-    # The training's bar, if it has no epoch beside it.
+    restarts: bool | None = None  # whether it restarts; None: unknown so far
+    # The training's bar, if no epoch is next to it.
     bar_total: int | None = None
     bar_at: int = 0
     bar_rounds: int = 0
@@ -46,7 +46,7 @@ class Progress:
             self.total_epochs = total + 1 - self.first_epoch if last else total
 
     def count_epoch(self) -> int | None:
-        """The step of scripts that print once an epoch and name no other; a fraction is none."""
+        """The step for scripts that print once per epoch and name no step; a fractional epoch does not count."""
         if self.epoch is None or not self.epoch.is_integer() or abs(self.epoch) > INT64_LAST:
             return self.step
         if self.step is None or self.unit == EPOCH:
@@ -54,7 +54,7 @@ class Progress:
         return self.step
 
     def count_line(self) -> int:
-        """The step of values where no step was ever named: the lines themselves are counted."""
+        """The step for values without any step so far: the number of the line."""
         self.lines += 1
         return self.lines
 
@@ -66,11 +66,11 @@ class Progress:
     def move_within(
         self, count: int, total: int | None, *, sure: bool, unit: str = STEP
     ) -> tuple[int, int | None]:
-        """Take a step of a line or bar that belongs to an epoch; returns it over all epochs, and their total.
+        """Take a step of a line or bar within an epoch; returns the step over all epochs, and their total.
 
         Args:
-            sure: by how it is written it counts within the epoch; else it is taken for one that does until an epoch
-                begins at which it goes on.
+            sure: by its format, the step counts within the epoch; otherwise that is assumed until the counter
+                continues into a new epoch.
         """
         epoch = self.epoch
         if epoch is None or not epoch.is_integer() or (total is not None and not 0 <= count <= total):
@@ -89,7 +89,7 @@ class Progress:
         return self.move(before * self.length + count, whole, unit)
 
     def _compare(self, count: int, epoch: float, *, sure: bool) -> None:
-        """At a new epoch: does the counter start again?"""
+        """At a new epoch, learn whether the counter restarts."""
         if self.position is None or self.position_epoch is None or epoch <= self.position_epoch:
             return
         if count <= self.position:
@@ -107,7 +107,7 @@ class Progress:
             self.length = max(self.length or 0, self.position + self.stride)
 
     def move_bar(self, at: int, total: int, *, has_values: bool) -> tuple[int, int | None] | None:
-        """Take a bar that names no epoch; None where it is not the training's but another beside it."""
+        """Take a bar without an epoch; None if it is not the training's bar."""
         if self.bar_total is None or self._is_better(total, has_values):
             self.bar_total, self.bar_at, self.bar_rounds, self.bar_has_values = total, 0, 0, has_values
         elif total != self.bar_total:
@@ -123,7 +123,7 @@ class Progress:
         return self.move(rounds * total + at, whole)
 
     def _is_better(self, total: int, has_values: bool) -> bool:
-        """Whether another bar than the one before is the training's: it has values, or is longer and comes after."""
+        """Whether a new bar is the training's: it has values, or it is longer and came after the previous one ended."""
         if total == self.bar_total or self.bar_has_values or self.bar_total is None:
             return False
         return has_values or (self.bar_at >= self.bar_total and total > self.bar_total)
@@ -131,7 +131,7 @@ class Progress:
     def move_bar_of_epoch(
         self, at: int, total: int, epoch: float, epochs: int | None, *, last: bool
     ) -> tuple[int, int | None] | None:
-        """Take a bar with its epoch beside it; None where a shorter one follows the training's: an evaluation."""
+        """Take a bar with an epoch; None if it is shorter than the training's bar: an evaluation."""
         if (
             epoch == self.epoch
             and self.length is not None
@@ -144,5 +144,5 @@ class Progress:
         return self.move_within(at, total, sure=True)
 
     def note_values(self) -> None:
-        """Values came while a bar stood: it is the training's."""
+        """Values came while a bar was shown: it is the training's bar."""
         self.bar_has_values = self.bar_total is not None

@@ -1,4 +1,4 @@
-"""When and where a job would run if it were submitted now; nothing is kept."""
+"""When and where a job would run if it were submitted now; saves nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,16 +15,16 @@ from orchestrator.scheduler import core, passes
 from orchestrator.scheduler.forecast import device_counts, whatif
 from orchestrator.spec.job_spec import JobSpec
 
-FORESEEN = 5000  # waiting jobs of a pool that a range is worked out for, when somebody asks
-_FORESEEING = replace(passes.POLICY, predicted_jobs=FORESEEN)
+ESTIMATED = 5000  # waiting jobs of a pool that get a start estimate on request
+_ESTIMATING = replace(passes.POLICY, predicted_jobs=ESTIMATED)
 TrainingPlanner = Callable[[AbstractBaseUser, JobSpec, Job], dict[str, Any] | None]
 _training_planners: list[TrainingPlanner] = []
 
 
 def register_training_planner(planner: TrainingPlanner) -> None:
-    """Have a plan say how the job would train: strategies, memory, step time; None where it has no opinion.
+    """Add a planner that says how a job would train: strategies, memory, step time; None if it does not know.
 
-    Called with who asks, what they ask for, and the unsaved job; the first answer that is not None is shown.
+    It is called with the user, the spec and the unsaved job; the first answer that is not None is used.
     """
     if planner not in _training_planners:
         _training_planners.append(planner)
@@ -32,21 +32,21 @@ def register_training_planner(planner: TrainingPlanner) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SubmitPreview:
-    """What a submit would lead to."""
+    """What submitting a job would lead to."""
 
     job: Job  # unsaved
-    made_at: datetime  # what the sentence counts from, and every other range has to
+    made_at: datetime  # the time that the sentence and all ranges count from
     starts_now: bool
-    code: str  # why it waits; empty where it starts
+    code: str  # why it waits; empty if it starts
     sentence: str
-    devices: tuple[tuple[Device, int | None], ...]  # by rank, with the bytes claimed; empty: not known yet
+    devices: tuple[tuple[Device, int | None], ...]  # by rank, with the claimed bytes; empty: unknown
     stops: tuple[str, ...]  # ids of jobs that would be stopped for it
     blocked_by: tuple[str, ...]
     ahead: int
     start_earliest: datetime | None
     start_latest: datetime | None
     memory: memory_claims.MemoryClaim
-    search: whatif.Search  # for what would start it now
+    search: whatif.Search  # for changes that would start it now
     training: dict[str, Any] | None
     outcomes: tuple[device_counts.DeviceCountOption, ...]  # first with the requested number of devices
 
@@ -59,7 +59,7 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> SubmitPreview:
     """Ask the scheduler as if the job were there.
 
     Raises:
-        Impossible, Forbidden, TooMany: a submit of it would be refused.
+        Impossible, Forbidden, TooMany: submitting this would be refused.
     """
     job = intake.draft(user, spec)
     passes.fit_to_pools([job])
@@ -67,7 +67,7 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> SubmitPreview:
     state = passes.look(now, drafts=[job])
     rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
     among = replace(state, queued=rivals)
-    decisions = core.decide(among, _FORESEEING)
+    decisions = core.decide(among, _ESTIMATING)
     starts_now = any(each.job_id == str(job.pk) for each in decisions.start)
     return _plan(
         job,
@@ -75,23 +75,23 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> SubmitPreview:
         now,
         search=whatif.Search() if starts_now else whatif.search(state, job, user),
         training=next((said for ask in _training_planners if (said := ask(user, spec, job))), None),
-        outcomes=device_counts.outcomes(job, among, decisions, _FORESEEING),
+        outcomes=device_counts.outcomes(job, among, decisions, _ESTIMATING),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What lies ahead of a job that waits; of one that does not, nothing."""
+    """The expected start of a waiting job; empty for other jobs."""
 
     start_earliest: datetime | None = None
     start_latest: datetime | None = None
-    search: whatif.Search = field(default_factory=whatif.Search)  # for what would start it now
+    search: whatif.Search = field(default_factory=whatif.Search)  # for changes that would start it now
 
 
 def look_ahead(job: Job, viewer: AbstractBaseUser) -> Outlook:
-    """The start range of a queued job however far back it is, where its row has none, and what would start it now.
+    """The start estimate of a queued job and the changes that would start it now.
 
-    Passes work ranges out for the first few only.
+    Passes estimate the starts of the first few jobs only; for others the estimate is made here.
     """
     if job.state != JobState.QUEUED:
         return Outlook()
@@ -100,7 +100,7 @@ def look_ahead(job: Job, viewer: AbstractBaseUser) -> Outlook:
     if job.start_latest is not None:
         return Outlook(search=search)
     rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
-    decisions = core.decide(replace(state, queued=rivals), _FORESEEING)
+    decisions = core.decide(replace(state, queued=rivals), _ESTIMATING)
     found = next((each for each in decisions.wait if each.job_id == str(job.pk)), None)
     if found is None:
         return Outlook(search=search)
@@ -139,7 +139,7 @@ def _plan(
 
 
 def _devices(job: Job, decisions: core.Decisions) -> tuple[tuple[Device, int | None], ...]:
-    """Where it would start, or what would be kept for it."""
+    """The devices where the job would start, or that would be reserved for it."""
     job_id = str(job.pk)
     starts = [share for each in decisions.start if each.job_id == job_id for share in each.devices]
     kept = [id_ for each in decisions.reserve if each.job_id == job_id for id_ in each.device_ids]

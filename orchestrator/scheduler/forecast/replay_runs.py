@@ -1,6 +1,6 @@
-"""Replays in processes of their own: thousands of jobs take a minute, and no page may wait for that.
+"""Replays in their own processes: thousands of jobs take a minute, too long for a page.
 
-A question and its answer are files named by the question's key, so that equal questions are answered once.
+A question and its answer are files named by the question's key, so equal questions are answered once.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from orchestrator.scheduler.forecast.replays import Question, answer
 from orchestrator.store.durable import write_durably
 
 STARTS_WITHIN_S = 30.0
-_children: list[subprocess.Popen[bytes]] = []  # kept until they have ended, so that none stays a zombie
+_children: list[subprocess.Popen[bytes]] = []  # until they end, so that none stays a zombie
 
 
 class ReplayState(StrEnum):
@@ -34,12 +34,12 @@ def folder() -> Path:
 
 
 def ask(question: Question) -> str:
-    """Begin a replay unless its answer is there or on its way; returns the key of the answer."""
+    """Start a replay unless its answer exists or is being made; return the key of the answer."""
     folder().mkdir(exist_ok=True)
     key = question.key
     if state_of(key) in {ReplayState.RUNNING, ReplayState.DONE}:
         return key
-    _lock_file(key).unlink(missing_ok=True)  # of one that died: its age says nothing of the new one
+    _lock_file(key).unlink(missing_ok=True)  # left by a replay that died; its age would be misleading
     write_durably(_question_file(key), json.dumps(asdict(question)).encode())
     _children[:] = [child for child in _children if child.poll() is None]
     with (folder() / "whatif.log").open("ab") as log:
@@ -57,20 +57,20 @@ def ask(question: Question) -> str:
 
 
 def work_on(key: str) -> None:
-    """Answer a question that was asked; only the process made for it calls this, one at a time works."""
+    """Answer a question; called only by the process started for it.  Replays run one at a time."""
     with _lock_file(key).open("w") as own, (folder() / "turn.lock").open("w") as turn:
         fcntl.flock(own, fcntl.LOCK_EX)
         fcntl.flock(turn, fcntl.LOCK_EX)
         question = Question.read(json.loads(_question_file(key).read_bytes()))
         try:
-            found: dict[str, Any] = {"answer": answer(question)}
+            result: dict[str, Any] = {"answer": answer(question)}
         except (Impossible, Malformed) as error:
-            found = {"problem": str(error)}
-        write_durably(_answer_file(key), json.dumps(found).encode())
+            result = {"problem": str(error)}
+        write_durably(_answer_file(key), json.dumps(result).encode())
 
 
 def state_of(key: str) -> ReplayState | None:
-    """How far a replay is; None: nobody asked."""
+    """The state of a replay; None if it was never asked for."""
     if _answer_file(key).exists():
         return ReplayState.DONE
     if not _question_file(key).exists():
@@ -91,9 +91,9 @@ def read_question(key: str) -> Question:
 
 
 def read_answer(key: str) -> dict[str, Any]:
-    """``answer`` as the function of that name gives it, or ``problem``, a sentence."""
-    found: dict[str, Any] = json.loads(_answer_file(key).read_bytes())
-    return found
+    """``answer`` as returned by the function of that name, or ``problem``, a sentence."""
+    stored: dict[str, Any] = json.loads(_answer_file(key).read_bytes())
+    return stored
 
 
 def _question_file(key: str) -> Path:

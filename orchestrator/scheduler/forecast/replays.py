@@ -1,4 +1,4 @@
-"""What if: the recorded weeks of this server, replayed under another policy or pool, beside what happened."""
+"""What if: recorded weeks of this server replayed under another policy or pool, compared with what happened."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ AS_IS = Variant(name="as it is now")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which weeks of which pool are replayed, under which variants besides the pool as it is."""
+    """Which days of which pool to replay, and under which variants in addition to the pool as it is."""
 
     pool: str
     days: int
@@ -40,7 +40,7 @@ class Question:
 
     @property
     def key(self) -> str:
-        """Equal questions have one answer."""
+        """The same for equal questions."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
 
     @classmethod
@@ -50,12 +50,12 @@ class Question:
 
 
 def _check(variant: Variant, devices: int) -> None:
-    left = devices + variant.more_devices
+    total = devices + variant.more_devices
     if not -devices < variant.more_devices <= LARGEST_CHANGE:
         text = f"give a number from {1 - devices} to {LARGEST_CHANGE}; the pool has {devices}"
         raise Malformed(f"The pool cannot change by {variant.more_devices} devices.", fields={"more": [text]})
-    if not 0 <= variant.split_devices <= left:
-        text = f"give a number from 0 to {left}"
+    if not 0 <= variant.split_devices <= total:
+        text = f"give a number from 0 to {total}"
         raise Malformed(f"{variant.split_devices} devices cannot be cut.", fields={"split": [text]})
     if not 2 <= variant.slices <= MOST_SLICES:
         text = f"give a number from 2 to {MOST_SLICES}"
@@ -64,7 +64,7 @@ def _check(variant: Variant, devices: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a pool did in a time: its jobs, and how it was for them."""
+    """The jobs of a pool in a period, and how long they waited and ran."""
 
     jobs: list[RecordedJob]
     courses: list[Course]
@@ -75,7 +75,7 @@ def answer(question: Question) -> dict[str, Any]:
     """Replay all variants; may take minutes.
 
     Raises:
-        Impossible: nothing was recorded, or the pool has no device.
+        Impossible: no jobs were recorded, or the pool has no devices.
     """
     devices = pool_devices(question.pool)
     recorded = record(question.pool, question.days, question.until_s)
@@ -86,8 +86,8 @@ def answer(question: Question) -> dict[str, Any]:
     happened = summarise(recorded.courses, needs_s, len(devices), restarts=recorded.restarts)
     rows = [_row("what happened", happened, 0)]
     for variant in [AS_IS, *question.variants]:
-        found = run(recorded.jobs, devices, variant)
-        rows.append(_row(variant.name, found.summary, found.left_out))
+        replayed = run(recorded.jobs, devices, variant)
+        rows.append(_row(variant.name, replayed.summary, replayed.left_out))
     return {"jobs": len(recorded.jobs), "devices": len(devices), "rows": rows}
 
 
@@ -96,7 +96,7 @@ def _row(name: str, summary: Summary | None, left_out: int) -> dict[str, Any]:
 
 
 def pool_devices(pool: str) -> tuple[PoolDevice, ...]:
-    """The devices of a pool, all of them in order and unused."""
+    """The devices of a pool as if all of them worked and were unused."""
     rows = [row for row in Device.objects.filter(pool=pool) if row.memory_bytes]
     facts = (device_facts(row, None) for row in rows)
     return tuple(
@@ -116,7 +116,7 @@ def pool_devices(pool: str) -> tuple[PoolDevice, ...]:
 
 
 def record(pool: str, days: int, until_s: float) -> Recorded:
-    """The jobs of a pool that ended in the days before a moment, the newest first if there are too many."""
+    """The jobs of a pool that ended in the days before a moment; if there are too many, only the newest."""
     until = datetime.fromtimestamp(until_s).astimezone()
     jobs = (
         Job.objects.filter(pool=pool, state__in=FINAL_STATES, seconds_run__gt=0)
@@ -126,12 +126,12 @@ def record(pool: str, days: int, until_s: float) -> Recorded:
         .filter(started__isnull=False)
         .order_by("-submitted_at")[:MOST_JOBS]
     )
-    found = list(jobs)
-    parts = _parts(found)
-    origin = min((job.submitted_at.timestamp() for job in found), default=0.0)
+    rows = list(jobs)
+    parts = _parts(rows)
+    origin = min((job.submitted_at.timestamp() for job in rows), default=0.0)
     recorded, courses = [], []
-    for job in reversed(found):
-        facts = vars(job)  # what the query has added
+    for job in reversed(rows):
+        facts = vars(job)  # with the columns that the query added
         milli = parts.get(job.pk, 1000)
         arrival = max(job.submitted_at, job.not_before or job.submitted_at).timestamp() - origin
         trace = TraceJob(
@@ -150,7 +150,7 @@ def record(pool: str, days: int, until_s: float) -> Recorded:
         ended = (job.ended_at or facts["started"]).timestamp() - origin
         gpu_s = job.seconds_run * job.gpus * milli / 1000
         courses.append(Course(trace.user, arrival, max(arrival, ended), job.seconds_run, gpu_s))
-    return Recorded(recorded, courses, sum(max(0, job.attempt_count - 1) for job in found))
+    return Recorded(recorded, courses, sum(max(0, job.attempt_count - 1) for job in rows))
 
 
 def _parts(jobs: Sequence[Job]) -> dict[Any, int]:

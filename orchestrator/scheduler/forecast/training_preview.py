@@ -1,7 +1,7 @@
-"""How a model would train, asked before it is submitted: a short-lived planner process in the sandbox of a job.
+"""How a model would train, before its submit: a short-lived planner process in a job's sandbox.
 
-The web processes load no torch, and the user's code runs there as little as anywhere else.  Answers are
-kept by what they depend on: code, arguments, devices and memory.
+Web processes never load torch or run users' code.  Answers are cached by what they depend on: code, arguments,
+devices and memory.
 """
 
 import hashlib
@@ -37,31 +37,31 @@ _POLL_S = 0.02
 _MEMORY_BYTES = 8 << 30
 _LOG_BYTES = 1 << 20
 _ANSWER_BYTES = 1 << 20
-_KEPT = 500  # answers
+_MOST_ANSWERS = 500
 
 
 def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] | None:
-    """The candidates for each number of devices up to the job's; None for scripts and code not yet known."""
+    """The candidates for each number of devices up to the job's; None for scripts and for code not uploaded yet."""
     if spec.kind != "model" or not job.bundle:
         return None
     counts = _counts(spec.gpus)
     memory_bytes = _device_memory(job)
-    data = {each.name: datasets.checked_path(each) for each in map(datasets.resolve, spec.datasets)}
+    data = {dataset.name: datasets.checked_path(dataset) for dataset in map(datasets.resolve, spec.datasets)}
     asked = [job.bundle, spec.entrypoint, spec.args, counts, memory_bytes, sorted(map(str, data.values()))]
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
     folder = settings.HOME.root / "plans"
-    kept = folder / f"{key}.json"
-    answer = read_record(kept)
+    cached = folder / f"{key}.json"
+    answer = read_record(cached)
     if answer is None:
         answer = _run(folder / f"{key}.{secrets.token_hex(4)}", spec, job, counts, memory_bytes, data)
         if "tables" in answer:
-            write_record(kept, answer)
+            write_record(cached, answer)
             _forget_old(folder)
     return _show(answer, counts)
 
 
 def _counts(gpus: int) -> list[int]:
-    """The number asked for, and powers of two below it."""
+    """The requested number of devices, and the powers of two below it."""
     counts, count = [], 1
     while count < gpus:
         counts.append(count)
@@ -70,7 +70,7 @@ def _counts(gpus: int) -> list[int]:
 
 
 def _device_memory(job: Job) -> int | None:
-    """What the job claims of each device, else the least that a device of the pool has."""
+    """The memory that the job claims on each device, otherwise that of the pool's smallest device."""
     if job.claimed_bytes is not None:
         return job.claimed_bytes
     sizes = Device.objects.filter(pool=job.pool_id).exclude(kind="cpu").values_list("memory_bytes", flat=True)
@@ -80,7 +80,7 @@ def _device_memory(job: Job) -> int | None:
 def _run(
     root: Path, spec: JobSpec, job: Job, counts: list[int], memory_bytes: int | None, data: dict[str, Path]
 ) -> dict[str, Any]:
-    """The planner's answer, or ``{"error": sentence}``; nothing is left of it."""
+    """The planner's answer, or ``{"error": sentence}``; removes the planner's folder."""
     folder = AttemptFolder(root)
     try:
         _prepare(folder, spec, job, counts, memory_bytes, data)
@@ -153,7 +153,7 @@ def _prepare(
 
 
 def _place_code(work: Path, spec: JobSpec, job: Job) -> None:
-    """A script that came with the question is written as it is; other code is on the server already."""
+    """Write the script that came with the question; other code is on the server already."""
     if spec.source is not None and spec.source.text is not None:
         path = work / spec.entrypoint
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,13 +174,13 @@ def _wait(folder: AttemptFolder) -> dict[str, Any]:
         time.sleep(_POLL_S)
     path = _answer(folder)
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _ANSWER_BYTES:
-        said = (read_record(folder.exit) or {}).get("detail")
-        return {"error": f"The planner gave no answer. {said or ''}".strip()}
+        detail = (read_record(folder.exit) or {}).get("detail")
+        return {"error": f"The planner gave no answer. {detail or ''}".strip()}
     return read_record(path) or {"error": "The planner's answer cannot be read."}
 
 
 def _end(folder: AttemptFolder) -> None:
-    """Stop what may still run, then remove the folder."""
+    """Stop the planner if it still runs, then remove its folder."""
     if folder.supervisor.exists() and read_record(folder.exit) is None:
         order_stop(folder, "timeout", 0)
         deadline_s = time.monotonic() + 5
@@ -190,7 +190,7 @@ def _end(folder: AttemptFolder) -> None:
 
 
 def _show(answer: dict[str, Any], counts: list[int]) -> dict[str, Any]:
-    """By number of devices what was chosen and considered; a run's code wrote it, so all of it is checked."""
+    """The chosen and considered plans by number of devices; user code wrote them, so every value is checked."""
     tables = answer.get("tables")
     if not isinstance(tables, dict):
         return {"error": str(answer.get("error", ""))[:1000], "devices": []}
@@ -216,6 +216,6 @@ def _show_table(count: int, table: object) -> dict[str, Any]:
 
 
 def _forget_old(folder: Path) -> None:
-    kept = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    for path in kept[:-_KEPT]:
+    answers = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for path in answers[:-_MOST_ANSWERS]:
         path.unlink(missing_ok=True)

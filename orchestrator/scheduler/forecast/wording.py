@@ -1,4 +1,4 @@
-"""When a planned job would be done, with as many devices as asked for and with others, in words."""
+"""Sentences about when a planned job would be done, with the requested and other numbers of devices."""
 
 from datetime import datetime
 
@@ -11,35 +11,35 @@ from orchestrator.scheduler.forecast.planning import SubmitPreview
 WORTH_TELLING = 1.1  # times as long
 
 
-def tell_outcomes(found: SubmitPreview) -> list[tuple[DeviceCountOption, str]]:
-    """Each number of devices with what is said of it; the one that was asked for first, where it may ever start."""
-    now = found.made_at
-    asked = found.as_asked
+def tell_outcomes(preview: SubmitPreview) -> list[tuple[DeviceCountOption, str]]:
+    """Each option with its sentence; the requested number of devices first if the job could ever start with it."""
+    now = preview.made_at
+    asked = preview.as_asked
     return [
-        (each, _tell_end(each, found.job, now) if each is asked else _tell_other(each, asked, now))
-        for each in found.outcomes
+        (option, _tell_end(option, preview.job, now) if option is asked else _tell_other(option, asked, now))
+        for option in preview.outcomes
     ]
 
 
 def _tell_end(asked: DeviceCountOption, job: Job, now: datetime) -> str:
-    """When it would be done, and how that is known."""
+    """When the job would be done, and where that estimate comes from."""
     if asked.lasts is None:
         return f"When it would be done is not known: no run like it on {_devices(asked)} has succeeded yet."
     return f"{_end(asked, asked.lasts, now).capitalize()}, {_by(asked.lasts, job)}."
 
 
 def _tell_other(other: DeviceCountOption, asked: DeviceCountOption | None, now: datetime) -> str:
-    """When it would start with another number of devices, and where that is known when it would be done."""
-    said = f"{_devices(other)}: {_start(other, now)}"
+    """When the job would start with another number of devices and, if known, when it would be done."""
+    text = f"{_devices(other)}: {_start(other, now)}"
     if other.lasts is None:
-        return f"{said}, how long it runs is not known" if asked and asked.lasts else said
-    said = f"{said}, {_end(other, other.lasts, now)}"
+        return f"{text}, how long it runs is not known" if asked and asked.lasts else text
+    text = f"{text}, {_end(other, other.lasts, now)}"
     if asked is None or asked.lasts is None:
-        return said
+        return text
     times = _middle(other.lasts) / _middle(asked.lasts)
     if times > WORTH_TELLING:
-        return f"{said}, runs {times:.1f} times as long"
-    return f"{said}, runs {1 / times:.1f} times as fast" if 1 / times > WORTH_TELLING else said
+        return f"{text}, runs {times:.1f} times as long"
+    return f"{text}, runs {1 / times:.1f} times as fast" if 1 / times > WORTH_TELLING else text
 
 
 def _devices(outcome: DeviceCountOption) -> str:

@@ -17,7 +17,7 @@ _NEEDED = ("job_id", "arrival_s", "gpus", "duration_s")
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One line of a trace; ``duration_s`` is the truth that no policy may see."""
+    """One line of a trace; ``duration_s`` is the true run time, which no policy may see."""
 
     id: str
     arrival_s: float
@@ -34,7 +34,7 @@ def read_trace(path: Path) -> list[TraceJob]:
     """The jobs in the order in which they arrive.
 
     Raises:
-        ValueError: it is no such trace; the sentence says where.
+        ValueError: the file is not a trace; the sentence says where.
     """
     with path.open(newline="") as file:
         rows = csv.DictReader(file)
@@ -89,7 +89,7 @@ def read_pool(path: Path) -> tuple[Device, ...]:
     """The devices of a pool; their ids are "node:index", as the checker writes them.
 
     Raises:
-        ValueError: it is no such pool; the sentence says where.
+        ValueError: the file does not describe a pool; the sentence says where.
     """
     try:
         nodes = json.loads(path.read_text())["nodes"]
@@ -122,7 +122,7 @@ def _devices(node: Mapping[str, Any]) -> Iterator[Device]:
 
 
 def claim_bytes(job: TraceJob, device_bytes: int) -> int | None:
-    """The memory that stands for a part of a GPU: compute is shared in the same proportion."""
+    """The memory claim that stands for a share of a GPU: compute is shared in the same proportion."""
     if job.gpu_milli >= 1000:
         return None
     claim = job.gpu_milli * device_bytes // 1000
