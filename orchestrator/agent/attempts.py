@@ -1,4 +1,4 @@
-"""Turns what an attempt's folder shows into transitions of its job."""
+"""Turns the state of an attempt's folder into transitions of its job."""
 
 import logging
 import time
@@ -40,7 +40,7 @@ LOST_TEXT = "Its processes ended without a word: the supervisor was killed, or t
 
 
 class AttemptWatch:
-    """Follows one attempt until it ended: its life, its telemetry, its checkpoints."""
+    """Follows one attempt until its end: its liveness, telemetry and checkpoints."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -50,7 +50,7 @@ class AttemptWatch:
         self.followed_at = 0.0  # monotonic
         self.dying_since: float | None = None  # monotonic
         self.silent_since: datetime | None = None
-        self.unstarted_since: float | None = None  # monotonic: the clock on the wall may jump
+        self.unstarted_since: float | None = None  # monotonic: the wall clock may jump
 
     def close(self) -> None:
         self.keeper.stop()
@@ -59,13 +59,13 @@ class AttemptWatch:
             self.follower = None
 
     def check(self, attempt: Attempt, now: datetime) -> None:
-        """Look at the folder and act on what changed; ``attempt`` is the row as it is now, with its job."""
+        """Check the folder and act on changes; ``attempt`` is the current row, with its job."""
         self.attempt = attempt
         if attempt.state == AttemptState.CREATED:
-            return  # nobody launched it yet; the errands' sweep does
+            return  # not launched yet; the sweep of the outbox does that
         match liveness(self.folder):
             case Liveness.ENDED:
-                # The turn may have begun before this attempt did.
+                # This turn may have begun before the attempt did.
                 seen_at = max(now, attempt.started_at or now)
                 self._end(_ending(read_record(self.folder.exit) or {}, seen_at))
             case Liveness.ALIVE:
@@ -80,7 +80,7 @@ class AttemptWatch:
                 self._give_up_late_launch(now)
 
     def follow(self, *, at_end: bool = False) -> bool:
-        """Take in what the run wrote since; True when there may be more at once."""
+        """Read what the run wrote since the last call; True if more may be waiting already."""
         if self.attempt.state == AttemptState.CREATED:
             return False
         if self.follower is None:
@@ -98,7 +98,7 @@ class AttemptWatch:
             self._note_silence(self.attempt.job)
 
     def _note_silence(self, job: Job) -> None:
-        """Tell it once, also when the agent was started again meanwhile."""
+        """Record the silence once, even if the agent has restarted since."""
         if self.silent_since == job.last_report_at:
             return
         self.silent_since = job.last_report_at
@@ -107,7 +107,7 @@ class AttemptWatch:
             lifecycle.remark(job, text, actor="agent")
 
     def _end_leftovers(self) -> None:
-        """SIGKILL what a dead supervisor left; what does not end keeps its devices, and that is told (S14)."""
+        """SIGKILL what a dead supervisor left behind; a process that does not end keeps its devices and is reported."""
         end_leftovers(self.folder)
         if self.dying_since is None:
             self.dying_since = time.monotonic()
@@ -133,7 +133,7 @@ class AttemptWatch:
                 self._end(Ending(kind=ExitKind.INFRA, detail=detail, at=now))
 
     def _run_s(self) -> float:
-        """From its supervisor's first record to its last sign of life: a day without power is not charged (F67)."""
+        """Seconds from the supervisor's first record to its last heartbeat: a day without power is not charged."""
         try:
             last_s = self.folder.heartbeat.stat().st_mtime
             return max(0.0, last_s - self.folder.supervisor.stat().st_mtime)
@@ -141,12 +141,12 @@ class AttemptWatch:
             return 0.0
 
     def _end(self, ending: Ending) -> None:
-        """Take in the last lines and checkpoints, then close the attempt; may need several turns."""
+        """Read the last lines and checkpoints, then close the attempt; may need several turns."""
         until_s = time.monotonic() + REST_A_TURN_S
         while self.follow(at_end=True):
             if time.monotonic() > until_s:
                 return
-        # A script that saved because it was stopped closed its files itself, whatever its attempt is called.
+        # A script that was stopped and saved closed its files itself, whatever the kind of the ending.
         saved = bool(ending.ranks) and all(rank.get("finished") for rank in ending.ranks)
         clean = saved or ending.kind == ExitKind.OK
         progressed = self.keeper.finish(clean=clean, run_s=ending.run_s)
@@ -179,16 +179,16 @@ def _ending(record: Mapping[str, Any], now: datetime) -> Ending:
         ranks=_storable(record.get("ranks") or []),
         first_failure=_storable(record.get("first_failure")),
         peak_memory_bytes=record.get("peak_memory_bytes"),
-        dropped_log_bytes=sum(int(each) for each in dropped.values()),
+        dropped_log_bytes=sum(int(size) for size in dropped.values()),
     )
 
 
 def _storable(value: Any) -> Any:
-    """A part of a record that any database can keep: exceptions' messages are the run's own text."""
+    """Make a part of a record storable in any database: messages of exceptions are the run's own text."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, list):
-        return [_storable(each) for each in value]
+        return [_storable(item) for item in value]
     if isinstance(value, dict):
-        return {storable_text(str(name)): _storable(each) for name, each in value.items()}
+        return {storable_text(str(name)): _storable(item) for name, item in value.items()}
     return value

@@ -1,7 +1,7 @@
-"""Takes in what a run writes: metric lines, numbers printed on stdout, growth of its logs.
+"""Reads what a run writes: metric lines, numbers printed on stdout, growth of its logs.
 
-Every line counts once, whatever is killed: the columns are made durable first, then the offset up to which
-the file was read is committed together with everything derived from it (docs/protocol.md, rule 11).
+Every line counts exactly once, whichever process is killed: the columns are made durable first, then the offset up to
+which the file was read is committed together with everything derived from it (docs/protocol.md, rule 11).
 """
 
 import math
@@ -43,16 +43,16 @@ from training.events import (
 )
 
 MOST_BYTES_A_POLL = 1 << 20
-MOST_AT_END_BYTES = 1 << 30  # waiting when the run is over; of more the newest are read
+MOST_AT_END_BYTES = 1 << 30  # unread when the run is over; above this only the newest are read
 READ_AT_END_BYTES = 256 << 20
-MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log at a time
+MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log per poll
 MOST_LAST_VALUES = 200
 RATE_WINDOW_S = 30.0
 RATE_EVERY_S = 1.0
 
 
 class Follower:
-    """Reads one attempt's files from where the last commit stands; one at a time for each attempt."""
+    """Reads one attempt's files from the last committed offsets; an attempt has one follower at a time."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -63,7 +63,7 @@ class Follower:
         state = self.committed
         self.metrics_offset: int = state.get("metrics", 0)
         self.stdout_offset: int = state.get("stdout", 0)
-        # Then stdout's patterns are off: what the training library prints is for people.
+        # If the metrics file speaks, stdout is not parsed: the training library prints for people.
         self.file_speaks: bool = state.get("file_speaks", attempt.job.spec_fields.get("kind") == "model")
         self.parser = LineParser()
         if "parser" in state:
@@ -71,9 +71,9 @@ class Follower:
         self.columns = job_folder.metrics
         self.since_s = (attempt.launched_at or attempt.created_at).timestamp()
         self.writer = MetricWriter(self.columns, attempt.number, self.since_s, state.get("columns"))
-        self.printed: bool = state.get("printed", False)  # some of the points are of printed lines
+        self.printed: bool = state.get("printed", False)  # some points come from printed lines
         self.events = EventFiles(job_folder, self.since_s, state.get("event_files"))
-        self.events_speak: bool = state.get("events_speak", False)  # likewise
+        self.events_speak: bool = state.get("events_speak", False)  # some points come from event files
         self.last_step: int | None = state.get("last_step")
         self.stepped: bool = state.get("stepped", self.last_step is not None)
         self.log_sizes: dict[int, int] = {}
@@ -85,10 +85,10 @@ class Follower:
         self.writer.close()
 
     def poll(self, *, at_end: bool = False) -> bool:
-        """Take in what is new; True when more is waiting.
+        """Read what is new; True if more is waiting.
 
         Args:
-            at_end: the run is over, so a last line without its newline is whole.
+            at_end: the run is over, so a last line without a newline is complete.
         """
         more_logs = self._follow_logs()
         if self.merged is not None:
@@ -119,10 +119,10 @@ class Follower:
         return more
 
     def _forget_printed(self) -> None:
-        """Drop the points of printed lines: now the run itself says what its metrics are.
+        """Drop the points of printed lines, because the run now reports its metrics itself.
 
-        What has just been read is left for the next poll.  The state is committed first: a follower that opens the
-        columns with it cuts them itself.
+        What was just read is left for the next poll.  The state is committed first: a follower that opens the columns
+        with this state truncates them itself.
         """
         seq = seq_before(self.columns, self.attempt.number)
         earlier = last_values(self.columns, until_seq=seq)
@@ -146,7 +146,7 @@ class Follower:
         self.writer = MetricWriter(self.columns, self.attempt.number, self.since_s, None)
 
     def _pass_over_too_much(self) -> None:
-        """A run that is over must not hold its devices for hours because of lines that nobody has read."""
+        """Skip unread lines if there are too many: a run that is over must not hold its devices for hours."""
         try:
             size = self.folder.metrics.stat(follow_symlinks=False).st_size
         except OSError:
@@ -158,7 +158,7 @@ class Follower:
             lifecycle.remark(self.attempt.job, text, actor="agent")
 
     def _read_stdout(self, batch: ParsedBatch, now: float, *, at_end: bool) -> tuple[int, bool]:
-        """Numbers that rank 0 prints: how many bytes were read, and whether more is waiting."""
+        """Read numbers that rank 0 prints; returns how many bytes were read and whether more is waiting."""
         limit = MOST_LOG_BYTES_AT_END if at_end else MOST_LOG_BYTES
         chunk = read_log(self.folder.log(0), self.stdout_offset, limit)
         lines, carry = split_lines(chunk.data, at_returns=True)
@@ -171,22 +171,22 @@ class Follower:
             self._read_printed(batch, line, now)
         read = chunk.next_offset - chunk.offset - len(carry)
         self.stdout_offset = chunk.offset + read
-        # A chunk ends within a line, so the bytes that were read say nothing about the rest.
+        # A chunk ends within a line, so the number of bytes read does not tell whether more is waiting.
         return read, waiting
 
     def _read_printed(self, batch: ParsedBatch, line: bytes, now: float) -> None:
-        found = self.parser.feed(line.decode(errors="replace"))
-        if found is None:
+        parsed = self.parser.feed(line.decode(errors="replace"))
+        if parsed is None:
             return
-        batch.total_steps = found.total_steps or batch.total_steps
-        if found.step is None:
+        batch.total_steps = parsed.total_steps or batch.total_steps
+        if parsed.step is None:
             return
-        batch.last_step = found.step
-        self.printed = self.printed or bool(found.values)
-        for name, value in found.values.items():
+        batch.last_step = parsed.step
+        self.printed = self.printed or bool(parsed.values)
+        for name, value in parsed.values.items():
             if not math.isfinite(value) and is_loss(name):
-                batch.first_nonfinite = batch.first_nonfinite or (name, found.step)
-            batch.points.append(Point(name, found.step, now, value))
+                batch.first_nonfinite = batch.first_nonfinite or (name, parsed.step)
+            batch.points.append(Point(name, parsed.step, now, value))
 
     def _commit(self, batch: ParsedBatch) -> None:
         if batch.last_step is not None:
@@ -221,11 +221,11 @@ class Follower:
         self.committed = {**state, "event_files": dict(self.events.offsets)}
 
     def _unit(self) -> str:
-        """What the steps count."""
+        """The unit of the steps."""
         return STEP if self.file_speaks or self.events_speak else self.parser.standing.unit
 
     def _changes(self, batch: ParsedBatch, rate: float | None, seq: int) -> dict[str, Any]:
-        """The job's columns that follow from a batch."""
+        """The values of the job's columns after a batch."""
         job = Job.objects.only("last_values", "diverged_step", "spec_fields").get(pk=self.job_id)
         changes: dict[str, Any] = {"metric_seq": seq, "last_report_at": timezone.now()}
         if self.last_step is not None:
@@ -246,7 +246,7 @@ class Follower:
         return changes
 
     def _remark(self, batch: ParsedBatch) -> None:
-        """What the run says of itself that belongs into the job's history."""
+        """Record the run's events that belong to the job's history."""
         for event in batch.events[:20]:
             kind = event.get(EVENT)
             less = kind == LESS_MEMORY_EVENT
@@ -271,9 +271,9 @@ class Follower:
                 lifecycle.remark(self.attempt.job, text, actor="agent")
 
     def _follow_logs(self) -> bool:
-        """Index logs that grew, and wake their viewers; True when more is waiting to be indexed."""
+        """Index logs that grew and wake their viewers; True if more is waiting to be indexed."""
         more = False
-        for rank in range(self.attempt.job.gpus):  # its folder is the run's: other names there are its own
+        for rank in range(self.attempt.job.gpus):  # other files in the folder belong to the run
             try:
                 size = self.folder.log(rank).stat(follow_symlinks=False).st_size
             except OSError:
@@ -295,39 +295,41 @@ class Follower:
 
 
 class StepRate:
-    """Steps a second over the last half minute, from the steps seen."""
+    """Steps per second over the last half minute."""
 
     def __init__(self) -> None:
-        self.seen: deque[tuple[float, int]] = deque()
-        self.told_at = 0.0
+        self.steps: deque[tuple[float, int]] = deque()
+        self.reported_at = 0.0
 
     def note(self, step: int | None, now: float, points: list[Point], unit: str = STEP) -> float | None:
-        """Take the newest step; adds a point once a second unless the run reports a throughput itself."""
+        """Take the newest step; add a point once a second unless the run reports a throughput itself."""
         if step is None:
             return None
-        if self.seen and step < self.seen[-1][1]:  # went back after a resume
-            self.seen.clear()
-        if not self.seen or step > self.seen[-1][1]:
-            self.seen.append((now, step))
-        while len(self.seen) > 2 and now - self.seen[0][0] > RATE_WINDOW_S:
-            self.seen.popleft()
-        (first_at, first), (last_at, last) = self.seen[0], self.seen[-1]
+        if self.steps and step < self.steps[-1][1]:  # the run went back after a resume
+            self.steps.clear()
+        if not self.steps or step > self.steps[-1][1]:
+            self.steps.append((now, step))
+        while len(self.steps) > 2 and now - self.steps[0][0] > RATE_WINDOW_S:
+            self.steps.popleft()
+        (first_at, first), (last_at, last) = self.steps[0], self.steps[-1]
         if last_at - first_at < 0.2:
             return None
         rate = (last - first) / (last_at - first_at)
-        if now - self.told_at >= RATE_EVERY_S and not any(point.name.endswith("_per_s") for point in points):
-            self.told_at = now
+        if now - self.reported_at >= RATE_EVERY_S and not any(
+            point.name.endswith("_per_s") for point in points
+        ):
+            self.reported_at = now
             points.append(Point(f"{unit}s_per_s", step, now, rate))
         return rate
 
 
 def storable_text(text: str) -> str:
-    """Text of a run as every database can keep it: no NUL, no half of a surrogate pair."""
+    """Text of a run as every database can store it: without NUL and lone surrogates."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def storable(value: float) -> float | str:
-    """A number as the database keeps it; JSON has no word for NaN and infinities, so they become text (B47)."""
+    """A number as the database can store it: JSON has no NaN and no infinities, so they become text."""
     if math.isfinite(value):
         return value
     return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
@@ -363,7 +365,7 @@ def remark_of(event: dict[str, Any]) -> str:
 
 
 def _read_plain(path: Path, offset: int, limit_bytes: int) -> bytes:
-    """Bytes of a regular file; a run that put something else in its place is not followed."""
+    """Bytes of a regular file; empty if the run replaced the file by something else."""
     try:
         fd = open_plain(path)
     except OSError:

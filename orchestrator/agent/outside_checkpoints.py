@@ -1,4 +1,4 @@
-"""What to do with checkpoints that a script writes outside its checkpoint folder: keep them, or point them out."""
+"""Checkpoints that a script writes outside its checkpoint folder: keep them, or point them out to the owner."""
 
 from django.conf import settings
 
@@ -8,7 +8,7 @@ from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.outside_checkpoints import Beside, BesideWatch, is_named, write_unkept
 from orchestrator.store.watcher import Watcher
 
-TOLD_AFTER_TIMES = 2  # a file that is written once may be a result, or a model that was fetched
+REPORTED_AFTER_TIMES = 2  # a file written once may be a result or a downloaded model
 KEPT_TEXT = "{path} looks like a checkpoint and is kept, though it lies outside the checkpoint folder."
 UNKEPT_TEXT = (
     "{path} was written {times} times outside the checkpoint folder and is not kept; keep it from now on with "
@@ -17,7 +17,7 @@ UNKEPT_TEXT = (
 
 
 class OutsideKeeper:
-    """Keeps them where the job names no files and uses no checkpoint folder; else tells its owner once."""
+    """Keeps them if the job names no files and does not use its checkpoint folder; otherwise tells the owner once."""
 
     def __init__(self, attempt: Attempt, watcher: Watcher) -> None:
         self.attempt = attempt
@@ -42,7 +42,7 @@ class OutsideKeeper:
         self._point_out([each for each in known if each.paths.isdisjoint(self.kept)])
 
     def _kept_before(self) -> set[str]:
-        """What an earlier attempt, or an agent before this one, has kept of the working folder."""
+        """Files of the working folder that an earlier attempt or an earlier agent kept."""
         if self.glob is not None:
             return set()
         paths = set()
@@ -54,7 +54,7 @@ class OutsideKeeper:
         return paths
 
     def _uses_its_folder(self) -> bool:
-        """Whether the script saves where it was told to."""
+        """Whether the script saves into its checkpoint folder."""
         return any(
             generation.source == "library"
             or any(file.path.startswith("checkpoints/") for file in generation.files)
@@ -62,8 +62,8 @@ class OutsideKeeper:
         )
 
     def _is_trained(self, beside: Beside) -> bool:
-        """Whether it was written by the training, and not fetched for it to begin with."""
-        if beside.times >= TOLD_AFTER_TIMES:
+        """Whether the training wrote the file, rather than downloading it at the start."""
+        if beside.times >= REPORTED_AFTER_TIMES:
             return True
         if self.trained_since_ns is None:
             at = Attempt.objects.values_list("first_step_at", flat=True).get(pk=self.attempt.pk)
@@ -80,8 +80,8 @@ class OutsideKeeper:
             self._tell(KEPT_TEXT.format(path=beside.path), beginning=KEPT_TEXT.format(path=beside.path)[:200])
 
     def _point_out(self, unkept: list[Beside]) -> None:
-        """Tell once for each pattern; the job's page and the command line show the newest count."""
-        often = [each for each in unkept if each.times >= TOLD_AFTER_TIMES]
+        """Tell the owner once per pattern; the job's page and the command line show the newest count."""
+        often = [each for each in unkept if each.times >= REPORTED_AFTER_TIMES]
         shown = [(each.glob, each.times) for each in often]
         if shown == self.shown:
             return

@@ -17,7 +17,7 @@ from django.utils import timezone
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
 from orchestrator.agent.spans import SpanKeeper
 from orchestrator.agent.stopping import Stopping
-from orchestrator.agent.watches.devices import FreedDevices, SlowDevices, act_on_xids
+from orchestrator.agent.watches.devices import ReleasedDevices, SlowDevices, act_on_xids
 from orchestrator.agent.watches.idle import IdleWatch
 from orchestrator.agent.watches.memory import ClaimWatch
 from orchestrator.devices import read_host
@@ -63,7 +63,7 @@ class ReadingsThread(threading.Thread):
         self.idle = IdleWatch()
         self.spans = SpanKeeper()
         self.slow = SlowDevices()
-        self.freed = FreedDevices()
+        self.freed = ReleasedDevices()
         self.problem: str | None = None
         self.labels: dict[str, Device] = {}
         self.present: MissingDevices | None = None

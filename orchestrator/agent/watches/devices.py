@@ -1,4 +1,4 @@
-"""Watches over devices: they become free, they are slowed down, their driver reports errors."""
+"""Watches over devices: driver errors, slowed devices, and devices that become free."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -13,13 +13,13 @@ logger = logging.getLogger(__name__)
 
 
 def act_on_xids(readings: Iterable[Reading], leases: Sequence[Lease]) -> None:
-    """Take in one round of readings; each error is in one of them only."""
+    """Tell the jobs about each driver error in a round of readings, and take a device with a grave one out of use."""
     for reading in readings:
         for number in dict.fromkeys(reading.xids):
             _act(
                 reading.device_id,
                 explain(number),
-                [each for each in leases if each.device_id == reading.device_id],
+                [lease for lease in leases if lease.device_id == reading.device_id],
             )
 
 
@@ -40,33 +40,35 @@ def _act(device_id: str, xid: Xid, leases: Sequence[Lease]) -> None:
             lifecycle.remark(lease.attempt.job, said, actor="health")
 
 
-SETTLED_S = 30.0  # clocks dip for moments, and nobody needs to know
+SETTLED_S = 30.0  # shorter dips of the clocks are not reported
 
 
 class SlowDevices:
-    """Call ``note`` with every round of readings; nothing is stopped for being slow (F85)."""
+    """Tells jobs about devices slowed down by heat or a fault; nothing is stopped for being slow."""
 
     def __init__(self) -> None:
         self._since_s: dict[str, float] = {}  # by device
-        self._told: set[int] = set()  # leases
+        self._reported: set[int] = set()  # leases
 
     def note(self, readings: Iterable[Reading], leases: Sequence[Lease], now_s: float) -> None:
-        """Take in one round; ``now_s`` is of a clock that only goes forward."""
-        slowed = {each.device_id: each.slowed for each in readings if each.slowed and not each.stale}
+        """Take one round of readings; ``now_s`` is of a monotonic clock."""
+        slowed = {
+            reading.device_id: reading.slowed for reading in readings if reading.slowed and not reading.stale
+        }
         self._since_s = {id_: self._since_s.get(id_, now_s) for id_ in slowed}
-        self._told &= {lease.pk for lease in leases}
+        self._reported &= {lease.pk for lease in leases}
         for lease in leases:
             since_s = self._since_s.get(lease.device_id)
-            if since_s is None or now_s - since_s < SETTLED_S or lease.pk in self._told:
+            if since_s is None or now_s - since_s < SETTLED_S or lease.pk in self._reported:
                 continue
-            self._told.add(lease.pk)
+            self._reported.add(lease.pk)
             text = f"{lease.device.label} is slowed down by {slowed[lease.device_id]}"
             others = "; all ranks wait for the slowest" if lease.attempt.job.gpus > 1 else ""
             lifecycle.remark(lease.attempt.job, f"{text}{others}.", actor="health")
 
 
-class FreedDevices:
-    """Asks for a pass when a lease has ended or a process of nobody's is gone, and the device is empty of such."""
+class ReleasedDevices:
+    """Requests a scheduling pass once a GPU is free again: its lease ended, or an external process exited."""
 
     def __init__(self) -> None:
         self._held: set[tuple[str, int]] = set()  # device, attempt
@@ -76,9 +78,11 @@ class FreedDevices:
         """``leases`` are those that the readings were taken with."""
         held = {(lease.device_id, lease.attempt_id) for lease in leases if lease.device.kind == "gpu"}
         used = {
-            each.device_id for each in readings if any(process.attempt is None for process in each.processes)
+            reading.device_id
+            for reading in readings
+            if any(process.attempt is None for process in reading.processes)
         }
-        left = self._used | {device for device, _ in self._held - held}
+        released = self._used | {device for device, _ in self._held - held}
         self._held, self._used = held, used
-        if left - used:
+        if released - used:
             wakeups.schedule()

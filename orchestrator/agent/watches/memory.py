@@ -17,14 +17,14 @@ from orchestrator.models import Attempt, ExitKind, Lease
 logger = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 5.0
-WORTH_WRITING = 1.01  # a peak that grew by less can wait for the end
-SLACK = 0.02  # the driver's own buffers come and go
+WORTH_WRITING = 1.01  # a peak that grew by less is written at the end
+SLACK = 0.02  # for the driver's own buffers
 LEAST_SLACK_BYTES = 64 * 2**20
-READINGS_IN_A_ROW = 2  # one odd reading stops nobody
+READINGS_IN_A_ROW = 2  # one odd reading stops no job
 
 
 class ClaimWatch:
-    """Keeps the peak of every lease, and stops the job that holds more than it claimed (F86)."""
+    """Records the peak of every lease, and stops jobs that hold more than they claimed."""
 
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
@@ -34,21 +34,21 @@ class ClaimWatch:
         self._written_at = time.monotonic()
 
     def note(self, readings: Iterable[Reading], leases: Sequence[Lease]) -> None:
-        """Take in one round of readings; ``leases`` are all that are active, with attempt, job and device."""
+        """Take one round of readings; ``leases`` are all active ones, with attempt, job and device."""
         held = _held_bytes(readings)
         gone = self._leases.keys() - {lease.pk for lease in leases}
         for lease in leases:
             self._leases[lease.pk] = lease
             used = held.get((lease.device_id, f"{lease.attempt.job_id}:{lease.attempt.number}"))
-            if used is None:  # not read, or nothing there yet
+            if used is None:  # not read, or no memory held yet
                 continue
             self._peaks[lease.pk] = max(used, self._peaks.get(lease.pk, lease.peak_bytes or 0))
             self._check(lease, used)
         if gone or time.monotonic() - self._written_at >= WRITE_EVERY_S:
             self._write(last=gone)
         for pk in gone:
-            for known in (self._leases, self._peaks, self._written, self._over):
-                known.pop(pk, None)
+            for by_lease in (self._leases, self._peaks, self._written, self._over):
+                by_lease.pop(pk, None)
 
     def _check(self, lease: Lease, used_bytes: int) -> None:
         claim = lease.memory_bytes
@@ -57,7 +57,7 @@ class ClaimWatch:
             return
         self._over[lease.pk] += 1
         if self._over[lease.pk] == READINGS_IN_A_ROW:
-            self._write()  # what comes next is measured by this peak
+            self._write()  # limit_memory sizes the next claim by this peak
             lifecycle.limit_memory(
                 lease.attempt.job,
                 text=f"Rank {lease.rank} held {words.size(used_bytes)} on {lease.device.label}, more than the "
@@ -80,7 +80,7 @@ class ClaimWatch:
 
 
 def _held_bytes(readings: Iterable[Reading]) -> dict[tuple[str, str], int]:
-    """By device and attempt, what the attempt's processes hold there."""
+    """Memory that each attempt's processes hold, by device and attempt."""
     held: Counter[tuple[str, str]] = Counter()
     for reading in readings:
         if reading.stale or reading.lost:
@@ -91,13 +91,13 @@ def _held_bytes(readings: Iterable[Reading]) -> dict[tuple[str, str], int]:
     return dict(held)
 
 
-WORTH_BLAMING = 0.02  # of the device; less than this hardly decides
+WORTH_BLAMING = 0.02  # of the device; less hardly matters
 
 
 def blame_others(attempt: Attempt, ending: Ending) -> Ending:
-    """An end by lack of GPU memory, with the strangers named that held what the job had claimed.
+    """Name the external processes in an out-of-memory ending if they held memory that the job had claimed.
 
-    Call it while the attempt's leases are active and the newest reading is of its last moments.
+    Call it while the attempt's leases are active and the newest reading shows its last moments.
     """
     if ending.kind != ExitKind.OOM_GPU or attempt.job.stop_wanted:
         return ending
