@@ -15,14 +15,12 @@ from training.rng import RngState, mix_seeds, restore_rng, seed_rng
 from training.strategies.interface import Strategy, Weights
 from training.strategies.precision import Scaler
 
-_NumpyState = tuple[str, "np.typing.NDArray[np.uint32]", int, int, float]
-
 
 class SavedState(Weights):
     """A training in a checkpoint."""
 
     step: int
-    scheduler: Mapping[str, Any] | None
+    scheduler: dict[str, Any] | None
     sampler: SamplerState
     scaler: Mapping[str, Any] | None  # missing in checkpoints of earlier versions
     rng: list[RngState]  # of each rank

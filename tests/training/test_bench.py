@@ -83,7 +83,7 @@ def test_of_two_within_the_spread_the_simpler_is_advised() -> None:
 
     assert first.startswith("Take single on 1 GPU ")
     assert first.endswith(
-        "fsdp on 1 GPU with batch size 64 makes 1 % more, which is within the spread, and takes more effort."
+        "fsdp on 1 GPU with batch size 64 makes 1 % more, which is within the spread, at more effort."
     )
 
 
@@ -94,7 +94,7 @@ def test_more_devices_that_do_not_pay_are_told() -> None:
 
 
 def test_nothing_measured_is_said() -> None:
-    assert advise(GRID[3:]) == ["Nothing could be measured; the table tells why."]
+    assert advise(GRID[3:]) == ["Nothing could be measured; the table shows why."]
 
 
 def test_results_survive_their_file() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from training.data import DataError, ResumableSampler, make_loader, measure_length, start_epoch
-from training.data.sampler import epoch_order
+from training.data.sampler import SamplerState, epoch_order
 
 
-def samplers(length: int, world_size: int, state: dict[str, Any] | None = None) -> list[ResumableSampler]:
+def samplers(length: int, world_size: int, state: SamplerState | None = None) -> list[ResumableSampler]:
     made = [ResumableSampler(length, seed=3, rank=rank, world_size=world_size) for rank in range(world_size)]
     for sampler in made:
         if state:

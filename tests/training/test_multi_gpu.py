@@ -151,7 +151,7 @@ def test_waiting_times_may_be_seconds_or_a_timedelta(given: dict[str, Any], seco
     [
         (
             {"reduce_bucket_size": 65_536},
-            "reduce_bucket_size is 65536, which is too many MiB and too few bytes",
+            "reduce_bucket_size is 65536, too large for MiB and too small for bytes",
         ),
         (
             {"reduce_bucket_size": 2**20, "bucket_cap_mb": 25},
@@ -165,7 +165,7 @@ def test_waiting_times_may_be_seconds_or_a_timedelta(given: dict[str, Any], seco
         ({"recovery_timeout": timedelta(0)}, "^recovery_timeout is 0.0; it must be finite and above 0"),
         (
             {"timeout": 1, "recovery_timeout": 2},
-            "timeout is 1 and recovery_timeout is 2; .* Give one of them",
+            "timeout is 1 and recovery_timeout is 2; .* Set one of them",
         ),
         ({"use_mixed_precision": "no"}, "^use_mixed_precision is 'no'; it can be True or False"),
         ({"use_gradient_as_bucket_view": 1}, "^use_gradient_as_bucket_view is 1; it can be True or False"),
@@ -216,7 +216,7 @@ def test_devices_that_are_not_there_are_a_clear_error() -> None:
     else:
         config = MultiGPUConfig(device_ids=[0, 1])
 
-    with pytest.raises(ConfigError, match=r"device_ids names GPU .*leave device_ids out"):
+    with pytest.raises(ConfigError, match=r"device_ids names GPU .*remove device_ids"):
         MultiGPUTrainingManager(config).setup_training(nn.Linear(4, 1), make_data())
 
 

@@ -33,7 +33,7 @@ def _shape(value: Any) -> list[int] | str:
     return [*value.shape] if hasattr(value, "shape") else type(value).__name__
 
 
-def explain_other_model(saved: dict[str, Any], model: nn.Module) -> CheckpointError | None:
+def explain_other_model(saved: Mapping[str, Any], model: nn.Module) -> CheckpointError | None:
     """Return the error to raise if a checkpoint is of another model, else None."""
     differences = describe_differences(saved, model.state_dict())
     if not differences:

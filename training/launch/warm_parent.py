@@ -12,15 +12,27 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypedDict
 
 from training.launch import ENTRY, rank_environment
 
 IDLE_S = 600.0
 _LOOK_EVERY_S = 1.0  # for ranks whose exit raised no wake-up
 _LONGEST_REQUEST_S = 5.0
+
+
+class _Request(TypedDict):
+    """What ``WarmLauncher.start`` sends."""
+
+    script: str
+    arguments: list[str]
+    ranks: int
+    env: dict[str, str]
+    cwd: str
+    port: int
 
 
 @dataclass(slots=True)
@@ -89,7 +101,7 @@ class WarmParent:
         self._selector.register(connection, selectors.EVENT_READ, group)
         _answer(group, {"pids": group.pids})
 
-    def _fork(self, request: dict[str, Any], rank: int, streams: list[int]) -> int:
+    def _fork(self, request: _Request, rank: int, streams: list[int]) -> int:
         pid = os.fork()
         if pid == 0:
             try:
@@ -139,7 +151,7 @@ class WarmParent:
         os._exit(0)
 
 
-def _become_rank(request: dict[str, Any], rank: int, streams: list[int]) -> None:
+def _become_rank(request: _Request, rank: int, streams: list[int]) -> None:
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
     os.environ.clear()
@@ -173,7 +185,7 @@ def _kill(group: _Group) -> None:
     group.killed = True
 
 
-def _answer(group: _Group, answer: dict[str, Any]) -> None:
+def _answer(group: _Group, answer: Mapping[str, list[int]]) -> None:
     try:
         group.connection.sendall(json.dumps(answer).encode() + b"\n")
     except OSError:

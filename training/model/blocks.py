@@ -1,9 +1,9 @@
 """The repeated part of a model: wrapped, recomputed or split block by block, and whether it is a chain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,15 @@ def count_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+class _Call(NamedTuple):
+    """A call of a block."""
+
+    number: int
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    output: Any
+
+
 @dataclass(slots=True)
 class Chain:
     """A model whose blocks are called one after the other, each on the output of the one before."""
@@ -49,7 +58,7 @@ class Chain:
     blocks: list[nn.Module]
     sizes: list[int]  # parameters per block; the first and last include those around the trunk
     after: frozenset[str] = frozenset()  # names of parameters and buffers used after the last block
-    extras: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)  # further arguments
+    extras: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = field(default_factory=list)  # further arguments
     shapes: dict[str, torch.Size] = field(default_factory=dict)  # of all parameters
     between: list[Tensor] = field(default_factory=list)  # meta tensors: the inputs and each block's output
 
@@ -98,12 +107,12 @@ def find_chain(model: nn.Module, example: Any | None, autocast: Callable[[], Any
 
 def _watch(chain: Chain, example: Tensor) -> None:
     """Run the model once in evaluation mode, and check the order and arguments of its calls."""
-    calls: list[tuple[int, tuple[Any, ...], dict[str, Any], Any]] = []
+    calls: list[_Call] = []
     outside: dict[str, set[int]] = {}  # module -> numbers of blocks that had run when it was called
     handles = []
 
     def note_block(number: int) -> Any:
-        return lambda module, args, kwargs, output: calls.append((number, args, kwargs, output))
+        return lambda module, args, kwargs, output: calls.append(_Call(number, args, kwargs, output))
 
     def note_outside(name: str) -> Any:
         return lambda module, args: outside.setdefault(name, set()).add(len(calls))
@@ -126,12 +135,12 @@ def _watch(chain: Chain, example: Tensor) -> None:
             module.training = training
     _check_calls(chain, calls)
     chain.between = [
-        torch.empty_like(each, device="meta") for each in (example, *(call[3] for call in calls))
+        torch.empty_like(each, device="meta") for each in (example, *(call.output for call in calls))
     ]
     _sort_outside(chain, outside)
 
 
-def _check_calls(chain: Chain, calls: list[tuple[int, tuple[Any, ...], dict[str, Any], Any]]) -> None:
+def _check_calls(chain: Chain, calls: list[_Call]) -> None:
     if [number for number, *_ in calls] != list(range(len(chain.blocks))):
         raise _uncuttable(chain.model, f"does not call each block of {chain.trunk_name} once, in order")
     before: Any = None

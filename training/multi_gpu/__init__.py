@@ -1,6 +1,6 @@
-"""The names of this system's first design, over the same loop: old programs run with another import line.
+"""The names of this system's first design, on the same loop: old programs only change their import.
 
-New programs should use ``Trainer``.  torchrun's environment wins over ``rank`` and ``world_size``.
+New programs should use ``Trainer``.  torchrun's environment takes precedence over ``rank`` and ``world_size``.
 """
 
 from training.multi_gpu.performance import MetricsCollector, PerformanceMonitor

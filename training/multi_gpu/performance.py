@@ -1,4 +1,4 @@
-"""What a training shows of itself to its own program: throughput, memory, losses, communication."""
+"""Metrics of a training for its own program: throughput, memory, losses, communication."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ class _Running(Protocol):
 
 
 class MetricsCollector:
-    """Named values over a training: throughput, memory, loss, communication; their mean and newest."""
+    """Records named values over a training; summarises their mean, maximum and newest value."""
 
     def __init__(self) -> None:
         self.history: dict[str, list[float]] = {}
@@ -29,7 +29,7 @@ class MetricsCollector:
             self.history.setdefault(name, []).append(float(value))
 
     def collect(self, trainer: _Running) -> dict[str, float]:
-        """What can be read now: memory, and the share of a step spent in collectives where it is known."""
+        """Record memory, and the share of a step spent in collectives if it is known."""
         now: dict[str, float] = {"memory_gib": _memory_bytes(trainer.run.strategy.device) / 2**30}
         share = trainer.run.strategy.measure_communication()
         if share is not None:
@@ -45,19 +45,19 @@ class MetricsCollector:
 
 
 class PerformanceMonitor:
-    """Throughput and memory from batch to batch."""
+    """Records throughput and memory of each batch."""
 
     def __init__(self) -> None:
-        self._before_s = 0.0
+        self._last_s = 0.0
         self._rows: list[dict[str, float]] = []
 
     def start_monitoring(self) -> None:
-        self._rows, self._before_s = [], time.perf_counter()
+        self._rows, self._last_s = [], time.perf_counter()
 
     def record_metrics(self, loss: float | Tensor, batch_size: int, num_gpus: int = 1) -> None:
-        """After each batch; ``batch_size`` is that of one device."""
+        """Record a batch; ``batch_size`` is that of one device."""
         now_s = time.perf_counter()
-        took_s, self._before_s = now_s - self._before_s, now_s
+        took_s, self._last_s = now_s - self._last_s, now_s
         self._rows.append(
             {
                 "loss": float(loss),
@@ -67,7 +67,7 @@ class PerformanceMonitor:
         )
 
     def get_summary(self) -> dict[str, float]:
-        """Samples a second, GiB, losses; empty before the first batch."""
+        """Return samples per second, GiB and losses; empty before the first batch."""
         if not self._rows:
             return {}
         return {
@@ -79,10 +79,10 @@ class PerformanceMonitor:
         }
 
     def plot_metrics(self, path: Path | str) -> Path:
-        """Write loss, throughput and memory by batch as .png, .pdf, .svg or .html; returns where.
+        """Write loss, throughput and memory by batch as .png, .pdf, .svg or .html; return the path.
 
         Raises:
-            ConfigError: the name ends otherwise, or the format needs a package that is not installed.
+            ConfigError: the name has another ending, or the format needs a package that is not installed.
         """
         target = Path(path)
         names = ("loss", "throughput", "memory_gib")
@@ -91,7 +91,7 @@ class PerformanceMonitor:
 
 
 def _memory_bytes(device: torch.device | None) -> int:
-    """The most that was in use: of the GPU where there is one, else of this process."""
+    """Return the peak memory of the GPU, or of this process if there is no GPU."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated(device)
     for line in Path("/proc/self/status").read_text().splitlines():

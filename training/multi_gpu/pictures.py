@@ -1,4 +1,4 @@
-"""Curves as a picture: one panel above the other, written in the format that the file's name ends in.  No torch here."""
+"""Pictures of curves, one panel above the other, in the format of the file's ending.  Imports no torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ class _Panel:
 
 
 def write_curves(curves: Mapping[str, Sequence[float]], path: Path) -> None:
-    """Each curve over its number of values, from 1 on; values that are not finite are left out.
+    """Plot each curve over the index of its values, from 1; skip values that are not finite.
 
     Raises:
-        ConfigError: nothing here writes files whose name ends so; the sentence says which there are.
+        ConfigError: the file's ending is unknown; the message lists the known ones.
     """
     write = _FORMATS.get(path.suffix.lower())
     if write is None:
         raise ConfigError(
-            f"{path.name!r} does not say which picture to write; its name can end in {', '.join(_FORMATS)}."
+            f"{path.name!r} has no known picture format; the name can end in {', '.join(_FORMATS)}."
         )
     write(curves, path)
 
@@ -84,13 +84,13 @@ def _write_pixels(curves: Mapping[str, Sequence[float]], path: Path) -> None:
             draw.line([*panel.points], fill=_LINE, width=2)
         for x, y, text in panel.texts:
             draw.text((x, y), text, fill=_INK)
-    image.save(path)  # as its name ends
+    image.save(path)  # in the format of the ending
 
 
 def _missing(path: Path, package: str) -> ConfigError:
     return ConfigError(
         f"{path.name!r} needs {package}, which is not installed here: python -m pip install {package}, "
-        "or give a name that ends in .svg."
+        "or use a name that ends in .svg."
     )
 
 

@@ -1,4 +1,4 @@
-"""The settings of this system's first design, in ``TrainConfig``'s terms."""
+"""The settings of this system's first design, translated to ``TrainConfig``."""
 
 import os
 import re
@@ -29,10 +29,10 @@ class TrainingMode(Enum):
 
 @dataclass(kw_only=True)
 class MultiGPUConfig:
-    """One training run; names that ``TrainConfig`` has too mean the same there."""
+    """Settings of a training run; names shared with ``TrainConfig`` have the same meaning."""
 
     training_mode: TrainingMode = TrainingMode.DISTRIBUTED_DATA_PARALLEL
-    device_ids: list[int] | None = None  # None: all that are visible
+    device_ids: list[int] | None = None  # None: all visible ones
     batch_size: int = 32
     learning_rate: float = 1e-3
     num_epochs: int = 1
@@ -49,8 +49,8 @@ class MultiGPUConfig:
     world_size: int | None = None
     rank: int | None = None
     local_rank: int | None = None
-    backend: str | None = None  # what is used follows from the devices: nccl on GPUs, else gloo
-    timeout: float | timedelta | None = None  # seconds that a rank waits for the others; None: 600
+    backend: str | None = None  # checked only; the devices decide: nccl on GPUs, else gloo
+    timeout: float | timedelta | None = None  # seconds a rank waits for the others; None: 600
     recovery_timeout: float | timedelta | None = None  # the same
     sync_bn: bool = False
     find_unused_parameters: bool = False
@@ -68,19 +68,21 @@ class MultiGPUConfig:
     resume: bool | str = "auto"
 
     def to_train_config(self) -> TrainConfig:
-        """Raises ConfigError: a value is out of range, or asks for devices that are not there."""
+        """Translate; raise ConfigError if a value is out of range or names devices that do not exist."""
         _check_devices(self)
         _check_switches(self)
         data_parallel = TrainingMode(self.training_mode) is TrainingMode.DATA_PARALLEL
-        alone = int(os.environ.get("WORLD_SIZE", self.world_size or 1)) == 1 and "RANK" not in os.environ
+        single_rank = (
+            int(os.environ.get("WORLD_SIZE", self.world_size or 1)) == 1 and "RANK" not in os.environ
+        )
         compresses = self.use_fp16_allreduce or self.fp16_compression
         if data_parallel:
             _refuse_with_data_parallel(self)
-        if self.sync_bn and not alone and not torch.cuda.is_available():
-            raise ConfigError("sync_bn is True, which needs GPUs; leave it out on CPUs.")
+        if self.sync_bn and not single_rank and not torch.cuda.is_available():
+            raise ConfigError("sync_bn is True, which needs GPUs; remove it on CPUs.")
         try:
             return TrainConfig(
-                strategy="dp" if data_parallel else "single" if alone else "ddp",
+                strategy="dp" if data_parallel else "single" if single_rank else "ddp",
                 precision="auto" if self.use_mixed_precision else "fp32",
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
@@ -88,9 +90,9 @@ class MultiGPUConfig:
                 gradient_accumulation_steps=self.gradient_accumulation_steps,
                 max_grad_norm=self.max_grad_norm,
                 activation_checkpointing="full" if self.use_gradient_checkpointing else "none",
-                # One process has nothing to exchange: what speeds an exchange up has no effect.
-                comm_hook="fp16" if compresses and not alone else "none",
-                sync_batchnorm=self.sync_bn and not alone,
+                # A single process exchanges nothing, so compression has no effect.
+                comm_hook="fp16" if compresses and not single_rank else "none",
+                sync_batchnorm=self.sync_bn and not single_rank,
                 find_unused_parameters=self.find_unused_parameters,
                 broadcast_buffers=self.broadcast_buffers,
                 static_graph=self.static_graph,
@@ -123,32 +125,34 @@ def _timeout_s(config: MultiGPUConfig) -> float:
         if (value := getattr(config, name)) is not None
     }
     if len({*given.values()}) > 1:
-        said = " and ".join(f"{name} is {value}" for name, value in given.items())
-        raise ConfigError(f"{said}; both are the seconds that a rank waits for the others. Give one of them.")
+        values = " and ".join(f"{name} is {value}" for name, value in given.items())
+        raise ConfigError(
+            f"{values}; both are the seconds that a rank waits for the others. Set one of them."
+        )
     return next(iter(given.values()), _TIMEOUT_S)
 
 
 def _bucket_mib(config: MultiGPUConfig) -> int:
-    """In ``reduce_bucket_size`` programs give bytes (25 * 1024 * 1024) or, as here before, MiB."""
+    """Return the bucket size; ``reduce_bucket_size`` may be bytes (25 * 1024 * 1024) or MiB, as in old programs."""
     size, given_mib = config.reduce_bucket_size, config.bucket_cap_mb
     size_mib = size
     if isinstance(size, int) and size >= _MIB:
         size_mib = round(size / _MIB)
     elif isinstance(size, int) and size > _MOST_MIB:
         raise ConfigError(
-            f"reduce_bucket_size is {size}, which is too many MiB and too few bytes. Give bytes (25 * 1024 * 1024), "
+            f"reduce_bucket_size is {size}, too large for MiB and too small for bytes. Use bytes (25 * 1024 * 1024), "
             "or bucket_cap_mb=25."
         )
     if size_mib is not None and given_mib is not None and size_mib != given_mib:
         raise ConfigError(
             f"reduce_bucket_size is {size} ({size_mib} MiB), but bucket_cap_mb is {given_mib}; both are the size of a "
-            "bucket of gradients. Give one of them."
+            "bucket of gradients. Set one of them."
         )
     return next((value for value in (given_mib, size_mib) if value is not None), _BUCKET_MIB)
 
 
 def _check_switches(config: MultiGPUConfig) -> None:
-    """Those that ``TrainConfig`` does not see as they were given."""
+    """Check the values that ``TrainConfig`` does not get unchanged."""
     if config.training_mode not in (*TrainingMode, *(mode.value for mode in TrainingMode)):
         allowed = ", ".join(f"TrainingMode.{mode.name}" for mode in TrainingMode)
         raise ConfigError(f"training_mode is {config.training_mode!r}; it can be {allowed}.")
@@ -162,38 +166,38 @@ def _refuse_with_data_parallel(config: MultiGPUConfig) -> None:
     for name in ("use_fp16_allreduce", "fp16_compression", "sync_bn"):
         if getattr(config, name):
             raise ConfigError(
-                f"{name} is True, but TrainingMode.DATA_PARALLEL has no exchange between processes; leave it out, "
+                f"{name} is True, but TrainingMode.DATA_PARALLEL has no exchange between processes; remove it, "
                 "or use TrainingMode.DISTRIBUTED_DATA_PARALLEL."
             )
 
 
-def _in_own_names(sentence: str, config: MultiGPUConfig) -> str:
-    """A sentence about ``TrainConfig`` in the names that the user wrote."""
+def _in_own_names(message: str, config: MultiGPUConfig) -> str:
+    """Replace the names of ``TrainConfig`` in a message by those that the user wrote."""
     names = {
         **_OWN_NAMES,
         "bucket_cap_mb": "reduce_bucket_size" if config.bucket_cap_mb is None else "bucket_cap_mb",
         "recovery_timeout": "timeout" if config.recovery_timeout is None else "recovery_timeout",
     }
-    return re.sub(r"\b\w+\b", lambda word: names.get(word[0], word[0]), sentence)
+    return re.sub(r"\b\w+\b", lambda word: names.get(word[0], word[0]), message)
 
 
 def _check_devices(config: MultiGPUConfig) -> None:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     missing = [index for index in config.device_ids or () if index >= count]
     if missing:
-        there = f"there are {count}" if count else "there is none"
+        available = f"there are {count}" if count else "there is none"
         raise ConfigError(
-            f"device_ids names GPU {', '.join(map(str, missing))}, but {there} here; leave device_ids out to use "
-            "what there is."
+            f"device_ids names GPU {', '.join(map(str, missing))}, but {available} here; remove device_ids to use "
+            "all GPUs."
         )
     if config.backend not in (None, "nccl", "gloo"):
-        raise ConfigError(f"backend is {config.backend!r}; it can be 'nccl' or 'gloo', or be left out.")
+        raise ConfigError(f"backend is {config.backend!r}; it can be 'nccl', 'gloo' or None.")
     if config.backend == "nccl" and not count:
-        raise ConfigError("backend is 'nccl', which needs GPUs; leave it out, or choose 'gloo'.")
+        raise ConfigError("backend is 'nccl', which needs GPUs; remove it, or choose 'gloo'.")
 
 
 def become_rank(config: MultiGPUConfig) -> None:
-    """Without torchrun, a rank that the config numbers itself."""
+    """Set torchrun's variables if the config numbers the ranks itself."""
     if "RANK" in os.environ or (config.world_size or 1) == 1:
         return
     if config.rank is None:

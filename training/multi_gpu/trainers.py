@@ -1,7 +1,4 @@
-"""The names of this system's first design, over the same loop: old programs run with another import line.
-
-New programs should use ``Trainer``.  torchrun's environment wins over ``rank`` and ``world_size``.
-"""
+"""The trainers and the manager of the first design, on today's loop."""
 
 import os
 import time
@@ -34,7 +31,7 @@ from training.watch.explanation import explain
 
 
 class MultiGPUTrainer(ABC):
-    """A model spread over devices; ``train_step`` takes one batch at a time."""
+    """A model distributed over devices; ``train_step`` takes one batch at a time."""
 
     def __init__(
         self,
@@ -52,8 +49,8 @@ class MultiGPUTrainer(ABC):
         self.model = prepare_model(model, strategy, compiled=False)
         state = trainer._make_state(model, measure_length(dataset), strategy, None, None)
         checkpointer = trainer._make_checkpointer(strategy)
-        if found := trainer._find_checkpoint(checkpointer):
-            state.load_state_dict(found.state)
+        if checkpoint := trainer._find_checkpoint(checkpointer):
+            state.load_state_dict(checkpoint.state)
         self.run = trainer._make_run(
             self.model, state, dataset, val_dataset, None, checkpointer, StopRequest()
         )
@@ -62,14 +59,14 @@ class MultiGPUTrainer(ABC):
     @property
     @abstractmethod
     def mode(self) -> TrainingMode:
-        """How it spreads the model."""
+        """How the model is distributed."""
 
     @property
     def device(self) -> torch.device:
         return self.run.strategy.device
 
     def train_step(self, batch: Any) -> dict[str, float]:
-        """One optimizer update on a pair of inputs and targets; waits for the loss."""
+        """Make one optimizer update on a pair of inputs and targets; waits for the loss."""
         inputs, targets = move_to(tuple(batch), self.device)
         self.model.train()
         loss = forward_backward(self.run, inputs, targets, 1.0, last=True)
@@ -78,7 +75,7 @@ class MultiGPUTrainer(ABC):
         return {"loss": float(loss)}
 
     def train_epoch(self, loader: DataLoader[Any]) -> float:
-        """The mean loss of this rank over the rest of the epoch, each sample once over all ranks."""
+        """Train the rest of the epoch, each sample once over all ranks; return this rank's mean loss."""
         run, sampler = self.run, self.run.state.sampler
         in_step = run.strategy.plan.samples_per_step
         start_epoch(loader, sampler)
@@ -115,23 +112,23 @@ class DistributedDataParallelTrainer(MultiGPUTrainer):
 
 @dataclass
 class FaultToleranceManager:
-    """What to do about an error, in words; whether the training may go on."""
+    """Explains errors, and decides whether the training may continue."""
 
     config: MultiGPUConfig
     errors: list[str] = field(default_factory=list)
 
     def handle_error(self, error: BaseException) -> bool:
-        """Note what it means; True where another step may be tried: memory was short and has been given back."""
+        """Record the explanation; return True if another step may be tried, after freeing memory."""
         self.errors.append(explain(error))
-        ends_all = isinstance(error, OutOfMemoryInStep)  # other ranks wait for this one, or are gone
-        if ends_all or not (self.config.enable_fault_tolerance and is_out_of_memory(error)):
+        is_fatal = isinstance(error, OutOfMemoryInStep)  # other ranks wait for this one, or have ended
+        if is_fatal or not (self.config.enable_fault_tolerance and is_out_of_memory(error)):
             return False
         clear_memory()
         return True
 
 
 class MultiGPUTrainingManager:
-    """Sets a training up and runs it epoch by epoch."""
+    """Sets up a training and runs it epoch by epoch."""
 
     def __init__(self, config: MultiGPUConfig) -> None:
         self.config = config
@@ -149,10 +146,10 @@ class MultiGPUTrainingManager:
     def setup_training(
         self, model: nn.Module, dataset: SizedDataset, val_dataset: SizedDataset | None = None
     ) -> tuple[nn.Module, DataLoader[Any], DataLoader[Any] | None]:
-        """The model on its devices, and loaders of this rank's samples.
+        """Return the model on its devices, and loaders of this rank's samples.
 
         Raises:
-            ConfigError, DataError: what was asked for cannot be done; the sentence says what can.
+            ConfigError, DataError: a setting or dataset cannot be used; the message says what to change.
         """
         become_rank(self.config)
         kinds: dict[TrainingMode, type[MultiGPUTrainer]] = {
@@ -171,7 +168,7 @@ class MultiGPUTrainingManager:
         return self._trainer.model, train_loader, val_loader
 
     def train_epoch(self, loader: DataLoader[Any], epoch: int) -> dict[str, float]:
-        """Train an epoch; ``loss`` is the mean, ``throughput`` in samples a second of all ranks."""
+        """Train an epoch; ``loss`` is the mean, ``throughput`` the samples per second of all ranks."""
         start_s, samples = time.perf_counter(), self.trainer.run.state.sampler.left
         loss = self.trainer.train_epoch(loader)
         took_s = time.perf_counter() - start_s
@@ -181,18 +178,18 @@ class MultiGPUTrainingManager:
         return result
 
     def validate_epoch(self, loader: DataLoader[Any]) -> dict[str, float]:
-        """The mean loss over the dataset behind ``loader``, each sample once over all ranks."""
+        """Return the mean loss over the loader's dataset, each sample once over all ranks."""
         dataset: Any = loader.dataset
         return {"loss": validate(self.trainer.run, dataset)}
 
     def cleanup(self) -> None:
-        """Save and leave; harmless before ``setup_training``."""
+        """Save, and leave the process group; does nothing before ``setup_training``."""
         if self._trainer is not None:
             self._trainer.close()
             self._trainer = None
 
     def _generate_comparison_report(self, results: Mapping[str, Mapping[str, float]]) -> str:
-        """A table of runs by name, the one with most throughput first."""
+        """Make a table of runs, the one with the highest throughput first."""
         ordered = sorted(results.items(), key=lambda item: -item[1].get("throughput", 0.0))
         names = list(dict.fromkeys(name for _, values in ordered for name in values))
         lines = [" | ".join(["run", *names])]

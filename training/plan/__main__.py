@@ -9,12 +9,34 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Never, TypedDict
 
 if TYPE_CHECKING:
+    from training.plan.table import TableJson
     from training.plan.training import Training
 
 MOST_DEVICES = 4096
+
+
+class NoTableJson(TypedDict):
+    """The answer for a number of devices without a plan."""
+
+    devices: int
+    chosen: None
+    why: str
+    candidates: list[Never]
+
+
+class TablesJson(TypedDict):
+    """The tables, by number of devices."""
+
+    tables: "dict[str, TableJson | NoTableJson]"
+
+
+class ErrorJson(TypedDict):
+    """The reason why the file or its settings cannot be used."""
+
+    error: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def plan_file(options: Sequence[str], devices: Sequence[int], memory_bytes: int | None) -> dict[str, Any]:
+def plan_file(
+    options: Sequence[str], devices: Sequence[int], memory_bytes: int | None
+) -> "TablesJson | ErrorJson":
     """Plan the file's model: ``{"tables": {devices: table}}``, or ``{"error": ...}`` if file or settings are wrong."""
     from training.config import ConfigError, TrainConfig
     from training.config.model_file import choose_data, load_model_file, parse_options
@@ -60,7 +84,7 @@ def plan_file(options: Sequence[str], devices: Sequence[int], memory_bytes: int 
     return {"tables": {str(count): _table(training, count, memory_bytes) for count in devices}}
 
 
-def _table(training: "Training", devices: int, memory_bytes: int | None) -> dict[str, Any]:
+def _table(training: "Training", devices: int, memory_bytes: int | None) -> "TableJson | NoTableJson":
     from training.config import ConfigError
     from training.plan.choose import make_table
     from training.plan.search import DoesNotFit

@@ -79,7 +79,7 @@ class PlanTable:
             "devices": self.devices,
             "device": self.device_name,
             "usable_bytes": round(self.usable_bytes),
-            "chosen": self.chosen and self.chosen.to_json(),
+            "chosen": None if self.chosen is None else self.chosen.to_json(),
             "why": self.why,
             "candidates": [each.to_json() for each in self.candidates],
             "fewer": {str(count): plan.to_json() for count, plan in self.fewer.items()},

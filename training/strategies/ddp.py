@@ -144,7 +144,7 @@ class Ddp(Single):
         super().close()
 
 
-def _buffers(broadcast: bool) -> dict[str, bool]:
+def _buffers(broadcast: bool) -> dict[str, Any]:
     """Return the option under its name in this version of torch; empty for the default."""
     if broadcast:
         return {}

@@ -1,6 +1,6 @@
 """The interface of strategies."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, TypedDict
 
@@ -15,8 +15,8 @@ from training.strategies.ranks import Ranks
 class Weights(TypedDict, total=False):
     """State of a model and its optimizer; empty on ranks that do not have it."""
 
-    model: Mapping[str, Any]  # tensors by name
-    optimizer: Mapping[str, Any]  # as of ``Optimizer.state_dict``
+    model: dict[str, Any]  # tensors by name
+    optimizer: dict[str, Any]  # as of ``Optimizer.state_dict``
 
 
 class Strategy(Protocol):

@@ -1,6 +1,6 @@
 """Mixed precision: autocast and gradient scaling, with weights in fp32."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -53,9 +53,9 @@ class Scaler:
         else:
             optimizer.step()
 
-    def state_dict(self) -> dict[str, Any] | None:
+    def state_dict(self) -> Mapping[str, Any] | None:
         return self._scaler.state_dict() if self._scaler else None
 
-    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         if self._scaler and state:
-            self._scaler.load_state_dict(state)
+            self._scaler.load_state_dict(dict(state))
