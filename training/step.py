@@ -102,8 +102,8 @@ def run_passes_carefully(run: Run, batches: Iterator[Any] | None, samples: int) 
 def run_passes(run: Run, batches: Iterator[Any], samples: int, *, exchange: bool = True) -> Tensor:
     """Run the forward and backward passes of a step; without ``exchange`` gradients stay on each rank.
 
-    Each micro-batch is weighted by its number of samples, so that the gradient is that of the mean over
-    all samples, however they are split.  The loss stays on the device: reading it would block.
+    Each micro-batch is weighted by its number of samples, so that the gradient equals the gradient of the
+    mean over all samples, however they are split.  The loss stays on the device: reading it would block.
     """
     strategy, sampler = run.strategy, run.state.sampler
     in_micro_batch = strategy.plan.batch_size * strategy.data_ranks

@@ -34,7 +34,7 @@ from training.config.plan import Plan
         ),
     ],
 )
-def test_b37_a_setting_that_cannot_work_is_refused(setting: dict[str, Any], sentence: str) -> None:
+def test_b37_invalid_setting_is_refused(setting: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         TrainConfig.from_mapping(setting)
 
@@ -48,7 +48,7 @@ def test_an_interval_is_steps_or_seconds() -> None:
     assert (by_clock.checkpoint_every_steps, by_clock.checkpoint_every_s) == (None, 1.5)
 
 
-def test_the_ranks_that_there_are_choose_the_strategy() -> None:
+def test_number_of_ranks_decides_the_automatic_strategy() -> None:
     assert fixed_plan(TrainConfig(), 1).strategy == "single"
     assert fixed_plan(TrainConfig(), 2).strategy == "ddp"
     with pytest.raises(ConfigError, match="torchrun started 2 ranks"):
@@ -133,7 +133,7 @@ def test_a_plan_survives_json_and_fields_of_a_newer_version() -> None:
     assert read.samples_per_step == 16
 
 
-def test_a_run_resumes_by_itself_only_where_berth_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_resumes_automatically_only_under_berth(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not TrainConfig().resumes
     assert TrainConfig(resume=True).resumes
     monkeypatch.setenv("BERTH_CHECKPOINT_DIR", "/somewhere")

@@ -33,7 +33,7 @@ from training.watch.explanation import explain
         (FileNotFoundError(2, "No such file", "data.csv"), "data.csv is not there"),
     ],
 )  # fmt: skip
-def test_what_people_meet_has_a_way_out(error: Exception, expected: str) -> None:
+def test_common_errors_are_explained_with_a_remedy(error: Exception, expected: str) -> None:
     assert expected in explain(error)
 
 
@@ -45,7 +45,7 @@ def raised_by(act: object) -> Exception:
     raise AssertionError("nothing was raised")
 
 
-def test_what_torch_raises_here_and_now_is_known() -> None:
+def test_errors_of_the_installed_torch_are_explained() -> None:
     shapes = raised_by(lambda: nn.Linear(3, 2)(torch.ones(1, 4)))
     labels = raised_by(lambda: nn.functional.cross_entropy(torch.ones(1, 3), torch.tensor([5])))
     types = raised_by(lambda: nn.Linear(3, 2)(torch.ones(1, 3, dtype=torch.float64)))
@@ -57,14 +57,14 @@ def test_what_torch_raises_here_and_now_is_known() -> None:
     assert "another model" in explain(other)
 
 
-def test_what_lies_under_an_error_counts() -> None:
+def test_causes_of_an_error_are_explained() -> None:
     error = ValueError("the step failed")
     error.__cause__ = torch.OutOfMemoryError("CUDA out of memory")
 
     assert "memory is full" in explain(error)
 
 
-def test_what_is_not_known_is_repeated() -> None:
+def test_unknown_errors_are_returned_as_text() -> None:
     assert explain(KeyError("weight")).startswith(
         "KeyError: 'weight'. Berth has no explanation for this error"
     )

@@ -37,13 +37,13 @@ def beat(count: int, moved_s: float, alive_s: float = 100.0) -> Beat:
         ([beat(9, 20), Beat(0, 0, 0, 0)], None),
     ],
 )
-def test_f20_f21_the_rank_that_the_others_wait_for_is_found(
+def test_f20_f21_rank_that_the_others_wait_for_is_found(
     beats: list[Beat], expected: list[int] | None
 ) -> None:
     assert find_stuck(beats, limit_s=60, now_s=100.0) == expected
 
 
-def test_the_limit_follows_the_training(reporter: Reporter) -> None:
+def test_hang_limit_adapts_to_the_training(reporter: Reporter) -> None:
     watch = HangWatch(reporter, end=lambda code: None, world_size=1, rank=0)
     for number in range(10):
         reporter.heartbeat()
@@ -54,7 +54,7 @@ def test_the_limit_follows_the_training(reporter: Reporter) -> None:
     watch.stop()
 
 
-def test_a_training_alone_that_stands_still_is_ended(
+def test_hanging_single_rank_is_ended(
     reporter: Reporter, lines: Lines, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ended: list[int] = []
@@ -72,7 +72,7 @@ def test_a_training_alone_that_stands_still_is_ended(
     watch.stop()
 
 
-def test_the_sentence_names_who_waits() -> None:
+def test_hang_message_names_stuck_and_waiting_ranks() -> None:
     beats = [beat(9, 38), beat(9, 30), beat(8, 10)]
 
     assert describe_hang(beats, [2], 100.0) == (
@@ -92,7 +92,7 @@ time.sleep(600)
 """
 
 
-def test_f20_nothing_is_left_in_the_temporary_folder_where_ranks_are_killed(
+def test_f20_killed_ranks_leave_no_temporary_files(
     start_python: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "temporary"
@@ -111,7 +111,7 @@ def test_f20_nothing_is_left_in_the_temporary_folder_where_ranks_are_killed(
     assert list(folder.iterdir()) == []
 
 
-def test_a_training_that_ends_leaves_the_file_of_the_next_alone(
+def test_ending_training_keeps_the_next_trainings_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -157,7 +157,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmLauncher]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "skip"])
-def test_f20_f21_a_rank_that_stops_or_leaves_the_others_waiting_is_named_and_killed(
+def test_f20_f21_stopped_or_stuck_rank_is_named_and_killed(
     how: str, launcher: WarmLauncher, tmp_path: Path
 ) -> None:
     (tmp_path / "stuck.py").write_text(STUCK)

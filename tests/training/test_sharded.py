@@ -52,7 +52,7 @@ def run(launcher: WarmLauncher, tmp_path: Path) -> Run:
 
 
 @pytest.mark.slow
-def test_two_ranks_become_one_and_two_again_and_no_bit_changes(run: Run, tmp_path: Path) -> None:
+def test_sharded_checkpoint_survives_changes_of_the_world_size_bit_for_bit(run: Run, tmp_path: Path) -> None:
     saved = run(2, "fsdp", "save", 10)
 
     assert run(1, "fsdp", "load", 10) == saved
@@ -66,7 +66,7 @@ def test_two_ranks_become_one_and_two_again_and_no_bit_changes(run: Run, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_whole_checkpoint_is_split_and_a_split_one_made_whole(run: Run, tmp_path: Path) -> None:
+def test_checkpoints_convert_between_whole_and_sharded(run: Run, tmp_path: Path) -> None:
     saved = run(2, "ddp", "save", 10)
 
     assert run(2, "fsdp", "load", 10) == saved
@@ -99,7 +99,7 @@ def checkpoint(kept: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_one_process_without_a_group_reads_it_whole(checkpoint: Path) -> None:
+def test_single_process_reads_a_sharded_checkpoint_whole(checkpoint: Path) -> None:
     found = Checkpointer(checkpoint.parent).load_latest()
 
     assert found is not None
@@ -139,7 +139,7 @@ def test_an_index_cannot_name_files_that_the_manifest_does_not(
 
 
 @pytest.mark.slow
-def test_both_indexes_say_the_same(checkpoint: Path) -> None:
+def test_both_indexes_are_equal(checkpoint: Path) -> None:
     plain = index.read(checkpoint)
     take_names(checkpoint, index.PLAIN)
     pickled = index.read(checkpoint)
@@ -155,7 +155,7 @@ def written_elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(shutil.copytree(WRITTEN / request.param, tmp_path / "checkpoints" / "1-4"))
 
 
-def test_a_checkpoint_is_read_whichever_python_wrote_it(written_elsewhere: Path) -> None:
+def test_checkpoint_of_any_python_version_is_read(written_elsewhere: Path) -> None:
     found = Checkpointer(written_elsewhere.parent).load_latest()
 
     assert found is not None
@@ -197,7 +197,7 @@ def call(function: object, *arguments: object) -> bytes:
         (b"cut short", "cannot be read"),
     ],
 )
-def test_b60_code_in_the_index_of_the_parts_is_not_run_and_the_checkpoint_refused(
+def test_b60_checkpoint_with_code_in_its_index_is_refused_without_running_it(
     written_elsewhere: Path, tmp_path: Path, crafted: bytes, reason: str
 ) -> None:
     replace_index(written_elsewhere, crafted)
@@ -244,7 +244,7 @@ for step, limit_bytes in ((1, resource.RLIM_INFINITY), (2, 100_000), (3, resourc
 
 
 @pytest.mark.slow
-def test_f50_a_part_that_cannot_be_written_leaves_the_old_checkpoint_and_the_training_goes_on(
+def test_f50_failed_shard_write_keeps_the_old_checkpoint_and_the_training_continues(
     tmp_path: Path, start_python: StartPython
 ) -> None:
     process = start_python(SAVE_UNTIL_FULL, BERTH_METRICS_FILE="m")

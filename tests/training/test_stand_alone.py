@@ -53,7 +53,7 @@ def test_the_program_runs_on_one_device_and_on_two_and_resumes(
     assert "step" not in (tmp_path / "output1").read_text()  # nothing was left to do
 
 
-def test_every_name_on_the_page_is_there() -> None:
+def test_every_name_on_the_page_exists() -> None:
     names = re.findall(r"`?(training\.[a-z_.]+[A-Za-z_]*)", PAGE.read_text())
 
     assert len(names) >= 8

@@ -45,7 +45,7 @@ class RankResult(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The result of a cell: ``step_s``, or the reason why there is none."""
+    """The result of a cell: ``step_s``, or the reason why it is empty."""
 
     cell: Cell
     samples_per_step: int = 0

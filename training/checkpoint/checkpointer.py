@@ -146,7 +146,7 @@ class Checkpointer:
     def load_latest(
         self, own: Mapping[str, object] | None = None, *, begin_anew: bool | None = None
     ) -> Checkpoint | None:
-        """Load the newest checkpoint that verifies: that of ``BERTH_RESUME_FROM`` first, then those of the folder.
+        """Load the newest checkpoint that verifies, from ``BERTH_RESUME_FROM`` or else from the folder.
 
         Each damaged checkpoint that is skipped is reported as a ``fallback`` event.  Returns None if there
         are no checkpoints, or if all are damaged and ``begin_anew`` allows starting at step 0; the default
@@ -191,35 +191,35 @@ class Checkpointer:
         )
         if not together:
             return self._find(candidates, own, begin_anew)
-        found, failure = None, None
+        checkpoint, failure = None, None
         if self._rank == 0:
             try:
-                found = self._find(candidates, own, begin_anew)
+                checkpoint = self._find(candidates, own, begin_anew)
             except CheckpointError as error:
                 failure = error
-        answer: list[Any] = [str(found.folder) if found else None, failure]
+        answer: list[Any] = [str(checkpoint.folder) if checkpoint else None, failure]
         distributed.broadcast_object_list(answer, src=0)
         if answer[1] is not None:  # otherwise the other ranks would wait for rank 0
             raise answer[1]
         if self._rank == 0 or answer[0] is None:
-            return found
+            return checkpoint
         return _read(Path(answer[0]), own)
 
     def _find(
         self, candidates: list[Path], own: Mapping[str, object] | None, begin_anew: bool
     ) -> Checkpoint | None:
         skipped: list[tuple[Path, str]] = []
-        found = None
+        checkpoint = None
         for folder in candidates:
             try:
                 store.verify(folder)
-                found = _read(folder, own)
+                checkpoint = _read(folder, own)
                 break
             except CheckpointRefused:
                 raise
             except CheckpointError as error:
                 skipped.append((folder, str(error)))
-        if found is None and not begin_anew:
+        if checkpoint is None and not begin_anew:
             _refuse_damaged(skipped)
         for folder, reason in skipped:
             self._reporter.event(
@@ -227,11 +227,12 @@ class Checkpointer:
                 skipped=folder.name,
                 reason=reason,
                 from_step=_step_of(folder),
-                to_step=found.step if found else None,
+                to_step=checkpoint.step if checkpoint else None,
             )
-        if found:
-            self._reporter.event(events.RESUMED_EVENT, step=found.step, checkpoint=found.folder.name)
-        return found
+        if checkpoint:
+            folder_name = checkpoint.folder.name
+            self._reporter.event(events.RESUMED_EVENT, step=checkpoint.step, checkpoint=folder_name)
+        return checkpoint
 
     def _candidates(self) -> list[Path]:
         folders = [place.folder for place in store.list_places(self.folder)]

@@ -45,7 +45,7 @@ class TrainConfig:
     compile: bool = False
     plan_trials: bool = False  # time five real steps of the three best plans before choosing
     comm_hook: CommHook = "none"  # how gradients travel between ranks of ddp and zero1
-    local_sgd_steps: int | None = None  # average weights every so many steps instead of exchanging gradients
+    local_sgd_steps: int | None = None  # average weights at this interval instead of exchanging gradients
     sync_batchnorm: bool = False
     find_unused_parameters: bool = False
     broadcast_buffers: bool = True
@@ -98,14 +98,14 @@ class TrainConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Build a config from untyped values, such as those of a file or a form.
+        """Build a config from untyped values of a file or a form.
 
         Raises:
             ConfigError: a name is unknown (the message lists the known names), or as for ``TrainConfig``.
         """
-        known = [field.name for field in fields(cls)]
-        if unknown := sorted(set(values) - set(known)):
-            raise ConfigError(f"unknown setting {', '.join(unknown)}; there are {', '.join(known)}.")
+        names = [field.name for field in fields(cls)]
+        if unknown := sorted(set(values) - set(names)):
+            raise ConfigError(f"unknown setting {', '.join(unknown)}; there are {', '.join(names)}.")
         return cls(**values)
 
     @cached_property

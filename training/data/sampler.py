@@ -12,7 +12,7 @@ from training.rng import mix_seeds
 
 
 class DataError(Exception):
-    """The dataset cannot be used, or differs from that of the checkpoint."""
+    """The dataset cannot be used, or differs from the checkpoint's."""
 
 
 class SamplerState(TypedDict):

@@ -121,7 +121,7 @@ class WarmLauncher:
     ) -> WarmRun:
         """Run a script on ``ranks`` processes; ``env`` replaces the whole environment, as in ``subprocess``.
 
-        ``output`` receives both output streams of the ranks; by default they share those of this process.
+        ``output`` receives both output streams of the ranks; by default they write to this process's streams.
 
         Raises:
             LaunchError: the launcher does not start.

@@ -162,6 +162,6 @@ def pretended_bytes() -> int | None:
 
 
 def pretended_memory(held: Iterable[Tensor] = ()) -> AbstractContextManager[Any]:
-    """Make allocations of a training on the CPU fail like those of the pretended device, if there is one."""
+    """Limit allocations of a training on the CPU to the memory of the pretended device, if there is one."""
     size = pretended_bytes()
     return nullcontext() if size is None else HostMeter(size, held)

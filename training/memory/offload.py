@@ -17,8 +17,8 @@ def offload_activations(device: torch.device) -> AbstractContextManager[Any]:
 class OffloadedOptimizer(Optimizer):
     """Steps on the host, on copies of the parameters, and copies the result back.
 
-    ``optimizer`` must be new; its state lives on the host.  Results equal those of ``optimizer`` itself
-    in the same arithmetic.
+    ``optimizer`` must be new; its state lives on the host.  ``optimizer`` itself would
+    give the same results in the same arithmetic.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:

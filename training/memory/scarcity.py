@@ -20,7 +20,7 @@ class Scarcity:
     """
 
     def __init__(self, device: torch.device, *, ranks: int, repeats: bool, deterministic: bool) -> None:
-        """``repeats`` is that of the strategy; without it, ranks are never careful."""
+        """Without the strategy's ``repeats``, ranks are never careful."""
         pretended = PRETEND_VARIABLE in os.environ
         self._watched = repeats and device.type == "cuda" and ranks > 1
         self._device = device

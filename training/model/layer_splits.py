@@ -62,7 +62,7 @@ def find_layers(model: nn.Module, tp: int) -> Layers:
     A model may name its layers itself: ``tensor_plan()`` gives ``{name: "columns" | "rows"}``.
 
     Raises:
-        ConfigError: there are none, or ``tensor_plan`` names layers that cannot be split.
+        ConfigError: no layer can be split, or ``tensor_plan`` names layers that cannot be split.
     """
     if callable(own := getattr(model, "tensor_plan", None)):
         return _check_own(model, cast("dict[str, str]", own()), tp)

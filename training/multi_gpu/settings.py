@@ -119,17 +119,17 @@ def _checkpoint_every(config: MultiGPUConfig) -> int | str | None:
 
 
 def _timeout_s(config: MultiGPUConfig) -> float:
-    given = {
+    timeouts = {
         name: value.total_seconds() if isinstance(value, timedelta) else value
         for name in ("timeout", "recovery_timeout")
         if (value := getattr(config, name)) is not None
     }
-    if len({*given.values()}) > 1:
-        values = " and ".join(f"{name} is {value}" for name, value in given.items())
+    if len({*timeouts.values()}) > 1:
+        values = " and ".join(f"{name} is {value}" for name, value in timeouts.items())
         raise ConfigError(
             f"{values}; both are the seconds that a rank waits for the others. Set one of them."
         )
-    return next(iter(given.values()), _TIMEOUT_S)
+    return next(iter(timeouts.values()), _TIMEOUT_S)
 
 
 def _bucket_mib(config: MultiGPUConfig) -> int:

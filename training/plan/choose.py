@@ -40,9 +40,9 @@ def choose_plan(training: Training, reporter: Reporter | None = None) -> Plan:
         ConfigError: the config contradicts the ranks, or no plan fits; the same on all ranks.
     """
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if given := given_plan(world_size):
-        _report(reporter, rank, given, None, os.environ.get(WHY_VARIABLE, "Chosen by Berth."))
-        return given
+    if plan := given_plan(world_size):
+        _report(reporter, rank, plan, None, os.environ.get(WHY_VARIABLE, "Chosen by Berth."))
+        return plan
     if not leaves_choice(training.config) or _has_one_answer(training):
         plan = _fixed(training, world_size)
         if METRICS_FILE_VARIABLE in os.environ:  # only a job's page shows it

@@ -54,13 +54,13 @@ def peak_bytes(footprint: Footprint, plan: Plan, optimizer: OptimizerCost) -> fl
     shares = _shares(plan)
     trainable = footprint.trainable_bytes / shares.model
     states = 0.0 if plan.cpu_offload in ("optimizer", "parameters") else optimizer.states
-    kept = footprint.parameter_bytes / shares.parameters / shares.model
-    kept += footprint.buffer_bytes + footprint.sample_bytes * plan.batch_size
-    kept += states * trainable / shares.optimizer
+    persistent = footprint.parameter_bytes / shares.parameters / shares.model
+    persistent += footprint.buffer_bytes + footprint.sample_bytes * plan.batch_size
+    persistent += states * trainable / shares.optimizer
     if plan.strategy in ("fsdp", "zero2") and shares.parameters > 1:
-        kept += 2 * max(footprint.block_parameter_bytes, default=footprint.parameter_bytes)
+        persistent += 2 * max(footprint.block_parameter_bytes, default=footprint.parameter_bytes)
     if plan.cpu_offload == "parameters":
-        kept -= footprint.parameter_bytes / shares.parameters
+        persistent -= footprint.parameter_bytes / shares.parameters
     gradients = trainable / shares.gradients
     if _keeps_gradients(plan):
         working = _working_bytes(footprint, plan, 0.0) + gradients
@@ -69,7 +69,7 @@ def peak_bytes(footprint: Footprint, plan: Plan, optimizer: OptimizerCost) -> fl
     scratch = optimizer.scratch_all * trainable + optimizer.scratch_largest * min(
         footprint.largest_parameter_bytes, trainable
     )
-    return kept + max(working, gradients + scratch / shares.optimizer)
+    return persistent + max(working, gradients + scratch / shares.optimizer)
 
 
 def saved_copy_bytes(footprint: Footprint, plan: Plan, optimizer: OptimizerCost) -> float:

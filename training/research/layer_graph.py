@@ -172,7 +172,7 @@ def _parse_layer(parts: Sequence[str], path: Path, number: int) -> Layer:
 
 
 def _drop_inputs(layers: dict[str, Layer], edges: list[tuple[str, str]]) -> None:
-    """Drop inputs: their measured time is that of the loader, and the first stage reads them anyway."""
+    """Drop inputs: their measured time belongs to the loader, and the first stage reads them anyway."""
     targets = {target for _, target in edges}
     _drop(
         layers, edges, {n for n, each in layers.items() if n not in targets and each.kind.startswith("Input")}

@@ -2,7 +2,7 @@
 
 Follows PipeDream (Narayanan et al., SOSP 2019, section 3.1), with two time models.  ``Asynchronous`` is
 PipeDream's own, for comparison with its published results; ``OneForwardOneBackward`` adds the bubble of a
-synchronous pipeline, such as those of ``training``.
+synchronous pipeline, as ``training`` runs it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -176,7 +176,7 @@ def split(
 ) -> Partition | None:
     """Return the split on exactly ``devices`` devices with the fastest slowest stage, below ``below_s``.
 
-    None if there is none.  ``stages`` fixes their number.
+    None if no split meets it.  ``stages`` fixes their number.
     """
     return split_at(graph, find_cuts(graph), model, devices, stages, below_s)
 
@@ -192,20 +192,20 @@ def split_at(
     search = _Search(cuts, model, devices, stages)
     perfect_s = graph.compute_s / devices
     for factor in _BOUNDS:
-        found = search.run(min(factor * perfect_s if perfect_s else inf, below_s))
-        if found:
-            return _describe(graph, search.cuts, model, found)
+        spans = search.run(min(factor * perfect_s if perfect_s else inf, below_s))
+        if spans:
+            return _describe(graph, search.cuts, model, spans)
         if factor * perfect_s >= below_s:
             break
     return None
 
 
 def _describe(
-    graph: LayerGraph, cuts: Sequence[Cut], model: TimeModel, found: Sequence[tuple[int, int, int]]
+    graph: LayerGraph, cuts: Sequence[Cut], model: TimeModel, spans: Sequence[tuple[int, int, int]]
 ) -> Partition:
     stages = []
-    devices_after = sum(replicas for _, _, replicas in found)
-    for place, (first, last, replicas) in enumerate(found):
+    devices_after = sum(replicas for _, _, replicas in spans)
+    for place, (first, last, replicas) in enumerate(spans):
         start, end = cuts[first], cuts[last]
         devices_after -= replicas
         stages.append(
@@ -213,7 +213,7 @@ def _describe(
                 layers=[graph.layers[each].name for each in numbers(end.mask & ~start.mask)],
                 replicas=replicas,
                 compute_s=end.compute_s - start.compute_s,
-                stage_s=model.stage_s(start, end, replicas, devices_after, len(found) - place),
+                stage_s=model.stage_s(start, end, replicas, devices_after, len(spans) - place),
                 parameter_bytes=end.parameter_bytes - start.parameter_bytes,
                 activation_bytes=end.activation_bytes - start.activation_bytes,
                 output_bytes=end.crossing_bytes,
