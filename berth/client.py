@@ -137,6 +137,7 @@ class Attempt(Record):
     devices: list[dict[str, Any]]  # id, index, label, kind, rank, memory_bytes
     exit_kind: str | None
     exit_detail: str
+    ending: dict[str, Any] | None  # code and facts that exit_detail is made of
     ranks: list[dict[str, Any]]  # rank, code, signal, finished
     first_failure: dict[str, Any] | None  # rank, code, signal, exception, message
     log_tail: str
@@ -188,6 +189,8 @@ class Event(Record):
     to: str
     actor: str
     reason: str
+    code: str  # what happened
+    facts: dict[str, Any]  # what reason is made of
 
 
 class CheckpointFile(Record):
@@ -414,6 +417,7 @@ class Job(Record):
     kind: str
     state: str
     reason: str
+    why: dict[str, Any] | None  # code and facts that reason is made of
     stop_reason: str | None
     parent: str | None
     pool: str
@@ -450,6 +454,7 @@ class Job(Record):
     diverged_step: int | None
     exit_kind: str | None
     exit_detail: str
+    ending: dict[str, Any] | None  # code and facts that exit_detail is made of
     explanation: Explanation | None  # None unless it waits
     warnings: list[str]  # about the code; in the answer to run() only
     links: dict[str, str]

@@ -213,6 +213,7 @@ class DatasetAdmin(_Audited, ModelAdmin[Dataset]):
 class AttemptInline(_ReadOnly, TabularInline[Attempt, Job]):
     model = Attempt
     fields = ["number", "state", "kind", "exit_detail", "created_at", "ended_at", "run_s"]
+    readonly_fields = ["exit_detail"]
     ordering = ["number"]
     show_change_link = True
 
@@ -220,6 +221,7 @@ class AttemptInline(_ReadOnly, TabularInline[Attempt, Job]):
 class EventInline(_ReadOnly, TabularInline[JobEvent, Job]):
     model = JobEvent
     fields = ["number", "at", "from_state", "to_state", "actor", "reason"]
+    readonly_fields = ["reason"]
     ordering = ["number"]
 
 

@@ -197,7 +197,7 @@ def make_attempt(make_job, make_device) -> Callable[..., Attempt]:
         now = timezone.now()
         devices = devices or [make_device(Device.objects.count())]
         shares = [(device, memory_bytes) for device in devices]
-        attempt = lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason="Starts.", now=now)
+        attempt = lifecycle.start(job, shares, nonce=secrets.token_hex(16), now=now)
         if state != JobState.STARTING:
             lifecycle.claim_launch(attempt, now)
             lifecycle.run(attempt, started_at=now)

@@ -23,6 +23,7 @@ from dashboard.parts import remedies, rows, wall
 from dashboard.parts.comparison import device_s_of
 from orchestrator.api.downloads import list_files
 from orchestrator.exceptions import Conflict, OrchestratorError
+from orchestrator.facts.record import Fact
 from orchestrator.jobs import checkpoints, steering, training_plans
 from orchestrator.jobs.submission import intake
 from orchestrator.models import (
@@ -230,7 +231,7 @@ def answer(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
     return {
         "title": EXIT_WORDS[ended.kind],
         "kind": ended.kind,
-        "detail": "" if job.reason.startswith(ended.exit_detail) else ended.exit_detail,
+        "detail": "" if Fact.read(job.why).tells(Fact.read(ended.ending)) else ended.exit_detail,
         "rank": first.get("rank"),
         "attempt": ended.number,
         "tail": logs.COLOUR.sub("", logs.display_text(ended.log_tail.encode())) if ended.log_tail else "",

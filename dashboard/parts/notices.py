@@ -7,6 +7,8 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
 from orchestrator.models import FINAL_STATES, JobEvent, JobState
 from orchestrator.people.notices.events import WATCHERS
 
@@ -23,7 +25,6 @@ SAID = {
     JobState.BACKOFF: "failed and is tried again",
     JobState.UNKNOWN: "cannot be seen any more",
 }
-SAID_ALREADY = ("Finished.", "Attempt 1 runs.")  # reasons that add nothing to "finished" and "started"
 
 
 def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
@@ -35,10 +36,18 @@ def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[di
             "said": "look at it"
             if event.from_state == event.to_state
             else SAID.get(JobState(event.to_state), event.to_state),
-            "why": "" if event.reason in SAID_ALREADY else event.reason,
+            "why": "" if adds_nothing(event) else event.reason,
         }
         for event in _events(user, now - KEPT).select_related("job").order_by("-at")[:MOST]
     ]
+
+
+def adds_nothing(event: JobEvent) -> bool:
+    """Whether "finished" or "started" say it all."""
+    first_run = (
+        event.kind == Happened.RUNS and event.data.keys() == {"attempt"} and event.data["attempt"] == 1
+    )
+    return event.kind == Ended.FINISHED or first_run
 
 
 def count_unseen(request: HttpRequest, now: datetime) -> int:

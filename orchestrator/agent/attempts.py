@@ -13,11 +13,15 @@ from django.utils import timezone
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.follow import Follower, storable_text
 from orchestrator.agent.watches.memory import blame_others
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.silence import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
+from orchestrator.sentences.words import say
 from orchestrator.store.logs import display_text, read_tail
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness, end_leftovers, liveness
 from orchestrator.supervisor.records import read_record
@@ -27,16 +31,6 @@ logger = logging.getLogger(__name__)
 LAUNCH_DEADLINE_S = 15.0
 REST_A_TURN_S = 0.3
 TAIL_LINES = 20
-SILENT_TEXT = (
-    "Its supervisor has given no sign of life for 30 s; its devices are kept until it answers or is gone."
-)
-UNDYING_TEXT = (
-    "It was killed, but {who} does not end: it waits in the kernel, mostly for a driver or a network disk. Its devices "
-    "are kept until it is gone; if that does not come, restart the machine."
-)
-SILENCE_TEXT = "It has reported nothing for 10 min or longer"
-SILENCE_HINT = "Its log and the use of its devices may say why."
-LOST_TEXT = "Its processes ended without a word: the supervisor was killed, or the server went down."
 
 
 class AttemptWatch:
@@ -71,11 +65,11 @@ class AttemptWatch:
             case Liveness.ALIVE:
                 self._note_alive()
             case Liveness.UNKNOWN if attempt.job.state != JobState.UNKNOWN:
-                lifecycle.lose_sight(attempt, reason=self._why_silent())
+                lifecycle.lose_sight(attempt, why=self._why_silent())
             case Liveness.DYING:
                 self._end_leftovers()
             case Liveness.LOST:
-                self._end(Ending(kind=ExitKind.LOST, detail=LOST_TEXT, at=now, run_s=self._run_s()))
+                self._end(Ending(kind=ExitKind.LOST, how=fact(Ended.LOST), at=now, run_s=self._run_s()))
             case Liveness.NEVER_STARTED:
                 self._give_up_late_launch(now)
 
@@ -102,9 +96,8 @@ class AttemptWatch:
         if self.silent_since == job.last_report_at:
             return
         self.silent_since = job.last_report_at
-        text = f"{SILENCE_TEXT} (the last step was {job.step:,}). {SILENCE_HINT}"
-        if not job.events.filter(at__gte=job.last_report_at, reason__startswith=SILENCE_TEXT).exists():
-            lifecycle.remark(job, text, actor="agent")
+        if not job.events.of(Happened.SILENT).filter(at__gte=job.last_report_at).exists():
+            lifecycle.remark(job, fact(Happened.SILENT, step=job.step), actor="agent")
 
     def _end_leftovers(self) -> None:
         """SIGKILL what a dead supervisor left behind; a process that does not end keeps its devices and is reported."""
@@ -115,22 +108,23 @@ class AttemptWatch:
             time.monotonic() - self.dying_since > STALE_HEARTBEAT_S
             and self.attempt.job.state != JobState.UNKNOWN
         ):
-            lifecycle.lose_sight(self.attempt, reason=UNDYING_TEXT.format(who="a process that it left"))
+            lifecycle.lose_sight(self.attempt, why=fact(Happened.PROCESS_UNDYING))
 
-    def _why_silent(self) -> str:
+    def _why_silent(self) -> Fact:
         left = (read_record(self.folder.undying) or {}).get("processes")
         if not isinstance(left, list) or not left:
-            return SILENT_TEXT
+            return fact(Happened.SUPERVISOR_SILENT, for_s=STALE_HEARTBEAT_S)
         last = left[-1]  # parents come first
-        return UNDYING_TEXT.format(who=f"process {last.get('pid')} ({storable_text(str(last.get('name')))})")
+        name = storable_text(str(last.get("name")))
+        return fact(Happened.PROCESS_UNDYING, pid=last.get("pid"), name=name)
 
     def _give_up_late_launch(self, now: datetime) -> None:
         if self.unstarted_since is None or launcher.is_preparing(self.attempt):
             self.unstarted_since = time.monotonic()
         if time.monotonic() - self.unstarted_since > LAUNCH_DEADLINE_S:
-            detail = f"The supervisor did not start within {LAUNCH_DEADLINE_S:.0f} s."
-            if launcher.forestall(self.attempt, detail):
-                self._end(Ending(kind=ExitKind.INFRA, detail=detail, at=now))
+            how = fact(Ended.NOT_STARTED_IN_TIME, deadline_s=LAUNCH_DEADLINE_S)
+            if launcher.forestall(self.attempt, how):
+                self._end(Ending(kind=ExitKind.INFRA, how=how, at=now))
 
     def _run_s(self) -> float:
         """Seconds from the supervisor's first record to its last heartbeat: a day without power is not charged."""
@@ -173,7 +167,7 @@ def _ending(record: Mapping[str, Any], now: datetime) -> Ending:
     dropped = record.get("dropped_bytes") or {}
     return Ending(
         kind=ExitKind(kind) if kind in ExitKind.values else ExitKind.INFRA,
-        detail=storable_text(str(record.get("detail") or "")),
+        how=_how(record),
         at=now,
         run_s=float(record.get("run_s") or 0.0),
         ranks=_storable(record.get("ranks") or []),
@@ -181,6 +175,20 @@ def _ending(record: Mapping[str, Any], now: datetime) -> Ending:
         peak_memory_bytes=record.get("peak_memory_bytes"),
         dropped_log_bytes=sum(int(size) for size in dropped.values()),
     )
+
+
+def _how(record: Mapping[str, Any]) -> Fact:
+    """How a run ended; the sentence alone where a supervisor of another version wrote no facts that are known here."""
+    how = Fact.read(_storable(dict(record)))
+    detail = storable_text(str(record.get("detail") or ""))
+    if not how:
+        return sentence_only(detail)
+    try:
+        say(how)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        logger.warning("An exit record has facts that this version cannot tell: %s", how.code)
+        return sentence_only(detail)
+    return how
 
 
 def _storable(value: Any) -> Any:

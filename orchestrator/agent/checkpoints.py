@@ -15,6 +15,8 @@ from django.db.models import Max
 
 from orchestrator.agent.outside_checkpoints import OutsideKeeper
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Checkpoint, Job
@@ -173,8 +175,8 @@ class CheckpointKeeper:
     def _tell(self, look: Look, *, last: bool, clean: bool) -> None:
         """Record in the job's history which files are not kept, so that nobody is surprised later."""
         for path in look.left_out:
-            text = f"{_shown(path)} is open for writing whenever a checkpoint is kept, so it is left out of them."
-            lifecycle.remark(self.attempt.job, text, actor="agent")
+            what = fact(Happened.FILE_LEFT_OUT, path=_shown(path))
+            lifecycle.remark(self.attempt.job, what, actor="agent")
         if last and look.refused:
             newest = next(iter(self.store.list()), None)
             for save in look.refused[-MOST_REPORTED:]:
@@ -229,16 +231,15 @@ def _shown(path: str) -> str:
     return path.removeprefix("work/").removeprefix("checkpoints/")
 
 
-def _refusal(save: Save, newest: Generation | None, *, clean: bool) -> str:
+def _refusal(save: Save, newest: Generation | None, *, clean: bool) -> Fact:
     """Why a checkpoint does not count, and which one does."""
-    name = _shown(save.path if save.kind == "folder" else save.resume)
-    if newest is None:
-        instead = "There is no other"
-    else:
-        at = newest.name if newest.step is None else f"that of step {newest.step:,}"
-        instead = f"The newest that counts is {at}"
-    why = "its writer was killed soon after, and nothing proves that it was written whole"
-    return f"The checkpoint {name} was passed over: {'it is not whole' if clean else why}. {instead}."
+    return fact(
+        Happened.CHECKPOINT_PASSED_OVER,
+        path=_shown(save.path if save.kind == "folder" else save.resume),
+        writer_ended_itself=clean,
+        newest=newest.name if newest else None,
+        newest_step=newest.step if newest else None,
+    )
 
 
 def _row(attempt: Attempt, generation: Generation) -> Checkpoint:

@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from orchestrator.agent.follow_events import EventFiles
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.agent.telemetry.printed_lines import LineParser
 from orchestrator.agent.telemetry.progress import STEP
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import NOTHING, Fact, fact
 from orchestrator.jobs import lifecycle, plan_changes, restarts
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Job
@@ -154,8 +157,8 @@ class Follower:
         passed = size - READ_AT_END_BYTES - self.metrics_offset
         if passed > MOST_AT_END_BYTES:
             self.metrics_offset += passed
-            text = f"{passed / 2**30:,.1f} GiB of its metric lines were passed over: more than can be read at its end."
-            lifecycle.remark(self.attempt.job, text, actor="agent")
+            what = fact(Happened.LINES_PASSED_OVER, size_bytes=passed)
+            lifecycle.remark(self.attempt.job, what, actor="agent")
 
     def _read_stdout(self, batch: ParsedBatch, now: float, *, at_end: bool) -> tuple[int, bool]:
         """Read numbers that rank 0 prints; returns how many bytes were read and whether more is waiting."""
@@ -250,10 +253,9 @@ class Follower:
         for event in batch.events[:20]:
             kind = event.get(EVENT)
             less = kind == LESS_MEMORY_EVENT
-            text = plan_changes.note_less_memory(self.attempt, event) if less else remark_of(event)
-            if text:
-                actor = f"attempt {self.attempt.number}"
-                lifecycle.remark(self.attempt.job, storable_text(text), actor=actor)
+            what = plan_changes.note_less_memory(self.attempt, event) if less else fact_of(event)
+            if what:
+                lifecycle.remark(self.attempt.job, what, actor=f"attempt {self.attempt.number}")
             if kind == PLAN_EVENT:
                 plan_changes.keep_plan(self.attempt, event)
             elif kind == BALANCED_EVENT:
@@ -265,10 +267,10 @@ class Follower:
         if batch.first_nonfinite and is_loss(batch.first_nonfinite[0]):
             name, step = batch.first_nonfinite
             changed = Job.objects.filter(pk=self.job_id, diverged_step=step).exists()
-            said = self.attempt.job.events.filter(reason__startswith=f"{name} became").exists()
+            said = self.attempt.job.events.of(Happened.DIVERGED, name=name).exists()
             if changed and not said:
-                text = f"{name} became NaN or infinite at step {step:,}: the training diverged."
-                lifecycle.remark(self.attempt.job, text, actor="agent")
+                what = fact(Happened.DIVERGED, name=name, step=step)
+                lifecycle.remark(self.attempt.job, what, actor="agent")
 
     def _follow_logs(self) -> bool:
         """Index logs that grew and wake their viewers; True if more is waiting to be indexed."""
@@ -335,33 +337,35 @@ def storable(value: float) -> float | str:
     return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
 
 
-def remark_of(event: dict[str, Any]) -> str:
-    """The sentence for an event of the run; empty for those that need none."""
+_TOLD_BY_RUNS: Mapping[
+    str, tuple[Happened, Mapping[str, str]]
+] = {  # by kind: its facts, as the event calls them
+    FALLBACK_EVENT: (
+        Happened.RUN_FELL_BACK,
+        {"from_step": "from_step", "to_step": "to_step", "why": "reason"},
+    ),
+    RESUMED_EVENT: (Happened.RUN_RESUMED, {"step": "step"}),
+    CHECKPOINT_FAILED_EVENT: (Happened.RUN_CHECKPOINT_FAILED, {"step": "step", "why": "reason"}),
+    PAUSED_EVENT: (Happened.RUN_PAUSED, {"step": "step", "failures": "failures", "why": "reason"}),
+    WENT_ON_EVENT: (Happened.RUN_WENT_ON, {"step": "step", "paused_s": "paused_s"}),
+    UNUSED_EVENT: (Happened.RUN_UNUSED_PARAMETERS, {"step": "step", "parameters": "parameters"}),
+}
+
+
+def fact_of(event: Mapping[str, Any]) -> Fact:
+    """What an event of the run tells people; NOTHING for those that tell them nothing."""
     kind = event.get(EVENT)
-    if kind == FALLBACK_EVENT:
-        to_step = event.get("to_step")
-        to = "the beginning" if to_step is None else f"step {to_step}"
-        return f"Fell back from checkpoint step {event.get('from_step')} to {to}: {event.get('reason')}"
-    if kind == RESUMED_EVENT:
-        return f"Resumed from step {event.get('step')}."
-    if kind == CHECKPOINT_FAILED_EVENT:
-        return (
-            f"The checkpoint of step {event.get('step')} could not be written ({event.get('reason')}); "
-            "the older ones stay."
-        )
-    if kind == PAUSED_EVENT:
-        return (
-            f"Paused at step {event.get('step')}: {event.get('failures')} checkpoints in a row could not be written "
-            f"({event.get('reason')}). It goes on as soon as one can; make room, or cancel."
-        )
-    if kind == WENT_ON_EVENT:
-        return f"Goes on from step {event.get('step')}: a checkpoint could be written after {event.get('paused_s')} s."
-    if kind == UNUSED_EVENT:
-        return (
-            f"No gradient came for {event.get('parameters')} in step {event.get('step')}; "
-            "find_unused_parameters is on from there. Set it to expect this from the start."
-        )
-    return ""
+    if not isinstance(kind, str) or kind not in _TOLD_BY_RUNS:
+        return NOTHING
+    code, names = _TOLD_BY_RUNS[kind]
+    return fact(code, **{name: _of_run(event.get(theirs)) for name, theirs in names.items()})
+
+
+def _of_run(value: object) -> int | float | str | None:
+    """A value that a run wrote, as every database can keep it."""
+    if value is None or (isinstance(value, int | float) and math.isfinite(value)):
+        return value
+    return storable_text(str(value))
 
 
 def _read_plain(path: Path, offset: int, limit_bytes: int) -> bytes:

@@ -6,6 +6,8 @@ import time
 from django.db import transaction
 
 from orchestrator.devices.types import DeviceInfo, Reading
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import Device, Health, Lease, Pool
@@ -77,8 +79,8 @@ class LostDevices:
             for lease in (
                 Lease.objects.active().filter(device=device_id).select_related("attempt__job", "device")
             ):
-                text = f"{lease.device} is faulty: {reason}"
-                lifecycle.lose_device(lease.attempt.job, text=text)
+                why = fact(Happened.DEVICE_FAULTY, device=str(lease.device), error=reason)
+                lifecycle.lose_device(lease.attempt.job, why=why)
         for device_id in self.lost - now_lost.keys():
             if any(reading.device_id == device_id for reading in readings):
                 Device.objects.filter(pk=device_id, health=Health.FAULTY).update(

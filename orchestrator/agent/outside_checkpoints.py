@@ -2,6 +2,8 @@
 
 from django.conf import settings
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt
 from orchestrator.store.checkpoints import GenerationStore
@@ -9,11 +11,6 @@ from orchestrator.store.outside_checkpoints import Beside, BesideWatch, is_named
 from orchestrator.store.watcher import Watcher
 
 REPORTED_AFTER_TIMES = 2  # a file written once may be a result or a downloaded model
-KEPT_TEXT = "{path} looks like a checkpoint and is kept, though it lies outside the checkpoint folder."
-UNKEPT_TEXT = (
-    "{path} was written {times} times outside the checkpoint folder and is not kept; keep it from now on with "
-    "--checkpoint-glob '{glob}', or with one click on the job's page."
-)
 
 
 class OutsideKeeper:
@@ -77,7 +74,7 @@ class OutsideKeeper:
         self.kept |= beside.paths
         self.watcher.watch_also(self.kept)
         if is_first:
-            self._tell(KEPT_TEXT.format(path=beside.path), beginning=KEPT_TEXT.format(path=beside.path)[:200])
+            self._tell(fact(Happened.OUTSIDE_KEPT, path=beside.path), once_for="path")
 
     def _point_out(self, unkept: list[Beside]) -> None:
         """Tell the owner once per pattern; the job's page and the command line show the newest count."""
@@ -90,11 +87,10 @@ class OutsideKeeper:
         write_unkept(self.folder, often)
         for each in often:
             if each.glob in new:
-                text = UNKEPT_TEXT.format(path=each.path, times=each.times, glob=each.glob)
-                self._tell(text, beginning="", containing=f"--checkpoint-glob '{each.glob}'")
+                what = fact(Happened.OUTSIDE_NOT_KEPT, path=each.path, times=each.times, glob=each.glob)
+                self._tell(what, once_for="glob")
 
-    def _tell(self, text: str, *, beginning: str, containing: str = "") -> None:
-        """Write it into the history, unless it stands there already."""
-        events = self.attempt.job.events.filter(actor="agent")
-        if not events.filter(reason__startswith=beginning, reason__contains=containing).exists():
-            lifecycle.remark(self.attempt.job, text, actor="agent")
+    def _tell(self, what: Fact, *, once_for: str) -> None:
+        """Write it into the history, unless the same was told of this path or pattern."""
+        if not self.attempt.job.events.of(what.code, **{once_for: what.facts[once_for]}).exists():
+            lifecycle.remark(self.attempt.job, what, actor="agent")

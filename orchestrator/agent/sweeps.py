@@ -10,6 +10,9 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle, retention
 from orchestrator.jobs.elapsed import supervised_s
 from orchestrator.jobs.launch import launcher
@@ -123,9 +126,9 @@ class Sweeper:
                 or job.seconds_run + (supervised_s(attempt) or 0.0) < job.time_limit_s
             ):
                 continue
-            text = f"Reached its time limit of {job.time_limit_s:g} s."
+            why = fact(Happened.TIME_LIMIT_REACHED, limit_s=job.time_limit_s)
             try:
-                lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", text=text)
+                lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", why=why)
             except (StaleJob, IllegalTransition):
                 continue
 
@@ -149,7 +152,7 @@ class Sweeper:
         at = job.stop_wanted_at or job.queued_at
         if attempt.state == AttemptState.CREATED and lifecycle.claim_launch(attempt, at):
             # The launch was claimed before any worker did it, so nothing runs.
-            ending = Ending(kind=ExitKind.CANCELLED, detail="Stopped before it began.", at=at)
+            ending = Ending(kind=ExitKind.CANCELLED, how=fact(Ended.STOPPED_BEFORE_START), at=at)
             lifecycle.end(attempt, ending)
             return
         grace_s = job.spec_fields.get("grace_period_s", 30.0)
@@ -207,8 +210,8 @@ class Sweeper:
             Outbox.objects.filter(pk=errand.pk).update(done_at=now)
         elif attempt.state == AttemptState.CREATED and not self._is_launching(attempt):
             if errand.deliveries >= MOST_DELIVERIES:  # it kills every process that handles it
-                detail = f"Launching failed {errand.deliveries} times without an answer."
-                lifecycle.end(attempt, Ending(kind=ExitKind.INFRA, detail=detail, at=now, retriable=False))
+                how = fact(Ended.LAUNCH_UNANSWERED, times=errand.deliveries)
+                lifecycle.end(attempt, Ending(kind=ExitKind.INFRA, how=how, at=now, retriable=False))
                 return
             self.left_alone_at = time.monotonic()
             Outbox.objects.filter(pk=errand.pk).update(deliveries=F("deliveries") + 1)

@@ -101,6 +101,7 @@ def show_attempt(attempt: Attempt) -> dict[str, Any]:
         "devices": [_show_lease(lease) for lease in attempt.leases.all()],
         "exit_kind": attempt.kind or None,
         "exit_detail": attempt.exit_detail,
+        "ending": attempt.ending or None,
         "ranks": attempt.ranks,
         "first_failure": attempt.first_failure,
         "log_tail": attempt.log_tail,
@@ -149,6 +150,8 @@ def show_event(event: JobEvent) -> dict[str, Any]:
         "to": event.to_state,
         "actor": event.actor,
         "reason": event.reason,
+        "code": event.kind,
+        "facts": event.data,
     }
 
 
@@ -215,6 +218,7 @@ def _identity(job: Job) -> dict[str, Any]:
         "owner": job.owner.username,
         "state": job.state,
         "reason": job.reason,
+        "why": job.why or None,
         "stop_reason": job.stop_reason or None,
         "parent": job.parent_id,
         "resume_job": job.resume_job_id,
@@ -259,6 +263,7 @@ def _outcome(job: Job) -> dict[str, Any]:
         "diverged_step": job.diverged_step,
         "exit_kind": job.exit_kind or None,
         "exit_detail": job.exit_detail,
+        "ending": job.ending or None,
     }
 
 

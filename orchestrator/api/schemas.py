@@ -80,12 +80,20 @@ class SandboxOut(BaseModel):
     walls: list[WallOut] = Field(description="what it is made of; empty for attempts of older servers")
 
 
+class FactOut(BaseModel):
+    """What a sentence was made of: decide by these, never by the sentence."""
+
+    code: str = Field(description="what happened; 'told' where only a sentence is known")
+    facts: dict[str, Any] = Field(description="by name; times in seconds, sizes in bytes, as the names say")
+
+
 class AttemptOut(BaseModel):
     number: int
     state: str
     devices: list[LeaseOut]
     exit_kind: str | None
     exit_detail: str
+    ending: FactOut | None = Field(None, description="what exit_detail is made of")
     ranks: list[RankOut]
     first_failure: dict[str, Any] | None
     log_tail: str
@@ -193,6 +201,7 @@ class JobOut(BaseModel):
     owner: str
     state: str
     reason: str = Field(description="why it is in this state, for people")
+    why: FactOut | None = Field(None, description="what reason is made of")
     stop_reason: str | None
     parent: UUID | None
     resume_job: UUID | None
@@ -245,6 +254,7 @@ class JobOut(BaseModel):
     diverged_step: int | None
     exit_kind: str | None
     exit_detail: str
+    ending: FactOut | None = Field(None, description="what exit_detail is made of")
     explanation: ExplanationOut | None = Field(description="null unless the job waits")
     plan: TrainingPlanOut | None = Field(None, description="of the newest attempt; null for scripts")
     warnings: list[str] = Field(
@@ -275,6 +285,8 @@ class EventOut(BaseModel):
     to: str
     actor: str
     reason: str
+    code: str = Field("", description="what happened, for machines")
+    facts: dict[str, Any] = Field(default_factory=dict, description="what reason is made of")
 
 
 class EventsOut(Page[EventOut]):

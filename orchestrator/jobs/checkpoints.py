@@ -6,6 +6,8 @@ from pathlib import Path
 from django.conf import settings
 
 from orchestrator.exceptions import Conflict, NotFound
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.live import wakeups
@@ -26,7 +28,7 @@ def order(job: Job, *, by: str) -> Job:
     if job.state != JobState.RUNNING or not folder.root.is_dir():
         raise IllegalTransition(f"The job is {job.state}; only a running job can save a checkpoint.")
     order_checkpoint(folder)
-    lifecycle.remark(job, "A checkpoint was asked for.", actor=by)
+    lifecycle.remark(job, fact(Happened.CHECKPOINT_ASKED), actor=by)
     return job
 
 
@@ -99,6 +101,6 @@ def remove(job: Job, checkpoint: Checkpoint, *, by: str) -> None:
     with suppress(NotFound, FileNotFoundError):  # gone already; the row goes too
         GenerationStore(settings.HOME.job(job.pk)).remove(on_disk(checkpoint))
     checkpoint.delete()
-    what = checkpoint.name if checkpoint.step is None else f"{checkpoint.name} (step {checkpoint.step:,})"
-    lifecycle.remark(job, f"Deleted {what}.", actor=by)
+    deleted = fact(Happened.CHECKPOINT_DELETED, name=checkpoint.name, step=checkpoint.step)
+    lifecycle.remark(job, deleted, actor=by)
     wakeups.publish(f"job:{job.pk}")

@@ -4,10 +4,13 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import NOTHING, Fact, fact
 from orchestrator.jobs import training_plans
 from orchestrator.models import Attempt, ExitKind, Job
 from training.config.plan import Plan
 from training.config.words import summarise
+from training.events import BALANCED_EVENT
 
 MOST_CHANGES = 20
 _LARGEST = 2**31
@@ -23,21 +26,22 @@ def keep_plan(attempt: Attempt, event: dict[str, Any]) -> None:
         Attempt.objects.filter(pk=attempt.pk).update(plan=told)
 
 
-def note_less_memory(attempt: Attempt, event: dict[str, Any]) -> str:
-    """Take in that a step was repeated with smaller micro-batches; the sentence for the history, "" for nonsense.
+def note_less_memory(attempt: Attempt, event: dict[str, Any]) -> Fact:
+    """Take in that a step was repeated with smaller micro-batches; NOTHING where the event is nonsense.
 
     The next attempt begins with what fitted.
     """
     before, after, step = (_number(event.get(name)) for name in ("from_batch_size", "to_batch_size", "step"))
     if before is None or after is None or step is None or before % after:
-        return ""
+        return NOTHING
     rank = _number(event.get("rank"), least=0)
     who = f"rank {rank}" if rank is not None else "a rank"
     why = f"{who} ran out of memory, and the step was repeated"
     kept = Attempt.objects.values_list("plan", flat=True).get(pk=attempt.pk)
     plan = training_plans.parse_plan(kept.get("plan")) if kept else None
     if plan is None or plan.batch_size != before:
-        return f"Micro-batch {before} -> {after}, the effective batch stays: in step {step:,} {why}."
+        what = f"micro-batch {before} -> {after}, the effective batch stays"
+        return fact(Happened.RUN_LESS_MEMORY, step=step, change=what, why=why)
     times = plan.gradient_accumulation_steps * before // after
     smaller = replace(plan, batch_size=after, gradient_accumulation_steps=times)
     what = describe(plan, smaller)
@@ -45,7 +49,7 @@ def note_less_memory(attempt: Attempt, event: dict[str, Any]) -> str:
     kept = {**kept, "plan": smaller.to_json(), "summary": summarise(smaller), "changes": changes}
     Attempt.objects.filter(pk=attempt.pk).update(plan=kept)
     Job.objects.filter(pk=attempt.job_id).update(next_plan=smaller.to_json())
-    return f"{what[0].upper()}{what[1:]}: in step {step:,} {why}."
+    return fact(Happened.RUN_LESS_MEMORY, step=step, change=what, why=why)
 
 
 def note_balanced(attempt: Attempt, event: dict[str, Any]) -> None:
@@ -59,9 +63,10 @@ def note_balanced(attempt: Attempt, event: dict[str, Any]) -> None:
     if not kept:
         return
     changes = kept.get("changes", [])
-    if changes and changes[-1]["why"] == _BALANCE:
+    if changes and changes[-1].get("code") == BALANCED_EVENT:
         changes = changes[:-1]
-    changes = [*changes, {"step": step, "what": what, "why": _BALANCE}][-MOST_CHANGES:]
+    newest = {"code": BALANCED_EVENT, "step": step, "what": what, "why": _BALANCE}
+    changes = [*changes, newest][-MOST_CHANGES:]
     Attempt.objects.filter(pk=attempt.pk).update(plan={**kept, "changes": changes})
 
 

@@ -16,8 +16,11 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q, QuerySet
 
 from orchestrator.exceptions import TooMany
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import FINAL_STATES, Checkpoint, Job
+from orchestrator.sentences.words import say
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.durable import discard_folder
 from orchestrator.store.trees import walk
@@ -34,7 +37,7 @@ class Removal:
 
     job: Job
     size_bytes: int
-    reason: str
+    why: Fact
 
 
 def plan(now: datetime, *, keep_days: int, user_disk_gib: int) -> list[Removal]:
@@ -42,7 +45,11 @@ def plan(now: datetime, *, keep_days: int, user_disk_gib: int) -> list[Removal]:
     ended = list(_ended_with_files())
     limit = now - timedelta(days=keep_days)
     removals = [
-        Removal(job, folder_bytes(settings.HOME.job(job.pk).root), f"kept for {keep_days} days after the end")
+        Removal(
+            job,
+            folder_bytes(settings.HOME.job(job.pk).root),
+            fact(Happened.FILES_REMOVED_AFTER_DAYS, days=keep_days),
+        )
         for job in ended
         if keep_days and job.ended_at is not None and job.ended_at < limit
     ]
@@ -68,8 +75,9 @@ def _beyond_quota(ended: Iterable[Job], user_disk_gib: int) -> Iterator[Removal]
         if sizes[job.owner_id] > user_disk_gib * GIB:
             size_bytes = folder_bytes(settings.HOME.job(job.pk).root)
             sizes[job.owner_id] -= size_bytes
-            reason = f"{job.owner.get_username()} had more than {user_disk_gib} GiB of files"
-            yield Removal(job, size_bytes, reason)
+            owner = job.owner.get_username()
+            why = fact(Happened.FILES_REMOVED_OVER_SHARE, owner=owner, share_gib=user_disk_gib)
+            yield Removal(job, size_bytes, why)
 
 
 def usage_bytes(jobs: QuerySet[Job] | None = None) -> dict[int, int]:
@@ -109,9 +117,9 @@ def apply(removals: Iterable[Removal]) -> None:
         trash = root.with_name(f".{root.name}.trash")
         root.rename(trash)  # in one step, so that nobody meets half of it
         Checkpoint.objects.filter(job=each.job).delete()
-        lifecycle.remark(each.job, f"Files removed: {each.reason}.", actor="retention")
+        lifecycle.remark(each.job, each.why, actor="retention")
         discard_folder(trash)
-        logger.info("Removed %.1f MiB of %s: %s.", each.size_bytes / 2**20, each.job, each.reason)
+        logger.info("Removed %.1f MiB of %s: %s", each.size_bytes / 2**20, each.job, say(each.why))
 
 
 def sweep(now: datetime) -> None:

@@ -4,8 +4,10 @@ from typing import ClassVar, Self
 
 from django.db import models
 
+from orchestrator.facts.record import Fact
 from orchestrator.models.jobs import Job
 from orchestrator.models.pools import Device
+from orchestrator.sentences.words import say
 
 
 class AttemptState(models.TextChoices):
@@ -43,7 +45,7 @@ class Attempt(models.Model):
     nonce = models.CharField(max_length=32)
     state = models.CharField(max_length=16, choices=AttemptState, default=AttemptState.CREATED)
     kind = models.CharField(max_length=16, choices=ExitKind, blank=True)
-    exit_detail = models.CharField(max_length=1000, blank=True)
+    ending = models.JSONField(default=dict)  # how it ended: a fact, as ``Fact.as_json`` writes it
     ranks = models.JSONField(default=list)  # as in exit.json: rank, code, signal, finished
     first_failure = models.JSONField(null=True)
     log_tail = models.TextField(blank=True)  # the failing rank's last lines
@@ -81,6 +83,11 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job_id}:{self.number}"
+
+    @property
+    def exit_detail(self) -> str:
+        """How it ended, in a sentence for people; nothing decides by it."""
+        return say(Fact.read(self.ending))
 
 
 class LeaseQuerySet(models.QuerySet["Lease"]):

@@ -8,8 +8,10 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import models
 
+from orchestrator.facts.record import Fact
 from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
+from orchestrator.sentences.words import say
 from orchestrator.spec.job_spec import JobSpec
 
 SHORT_ID_LENGTH = 8
@@ -108,7 +110,7 @@ class Job(models.Model):
     state = models.CharField(max_length=16, choices=JobState, default=JobState.QUEUED)
     version = models.PositiveIntegerField(default=0)  # rises with every transition; the race's referee
     event_count = models.PositiveIntegerField(default=0)
-    reason = models.CharField(max_length=500, blank=True)  # why it is in this state, for people
+    why = models.JSONField(default=dict)  # it is in this state: a fact, as ``Fact.as_json`` writes it
     stop_wanted = models.BooleanField(default=False)
     stop_reason = models.CharField(max_length=16, choices=StopReason, blank=True)
     stop_wanted_at = models.DateTimeField(null=True)
@@ -153,7 +155,7 @@ class Job(models.Model):
     metric_seq = models.BigIntegerField(default=0)  # points stored, over all attempts
     diverged_step = models.BigIntegerField(null=True)  # first step whose loss was NaN or infinite
     exit_kind = models.CharField(max_length=16, blank=True)
-    exit_detail = models.CharField(max_length=1000, blank=True)
+    ending = models.JSONField(default=dict)  # how its last attempt ended: a fact, as above
 
     objects = JobQuerySet.as_manager()
 
@@ -178,6 +180,16 @@ class Job(models.Model):
     @property
     def spec(self) -> JobSpec:
         return JobSpec.model_validate(self.spec_fields)
+
+    @property
+    def reason(self) -> str:
+        """Why it is in this state, in a sentence for people; nothing decides by it."""
+        return say(Fact.read(self.why))
+
+    @property
+    def exit_detail(self) -> str:
+        """How its last attempt ended, in a sentence for people."""
+        return say(Fact.read(self.ending))
 
     @property
     def claimed_bytes(self) -> int | None:

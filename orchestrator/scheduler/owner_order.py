@@ -6,11 +6,14 @@ from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
 from orchestrator.exceptions import Conflict, Impossible
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.steering import note
 from orchestrator.models import Errand, Job, JobState
 from orchestrator.people import rights
 from orchestrator.scheduler.passes.terms import turn
+from orchestrator.sentences.words import say
 
 LINE = ("wait_ahead", "-priority", Coalesce("own_place", 0), "queued_at", "pk")  # as waiting jobs are served
 
@@ -32,10 +35,10 @@ def move(user: AbstractBaseUser, job: Job, other: Job, *, behind: bool, address:
         if job.pk not in ids or other.pk not in ids:
             raise Conflict("One of the two jobs waits no more, so their order stays.")
         _write(line, _moved(line, ids.index(job.pk), ids.index(other.pk), behind=behind))
-        text = f"Moved {'behind' if behind else 'before'} {other}."
-        lifecycle.remark(job, text, actor=user.get_username())
+        moved = fact(Happened.MOVED, job=str(other), behind=behind)
+        lifecycle.remark(job, moved, actor=user.get_username())
         lifecycle.queue_errand(job, Errand.SCHEDULE)
-    note(user, job, "job.moved", text, address=address)
+    note(user, job, "job.moved", say(moved), address=address)
     job.refresh_from_db()
     return job
 

@@ -5,6 +5,9 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
+
 _EACH_S = 5.0
 _AT_LEAST_EACH_S = 60.0
 _LITTLE_BYTES = 1 << 20
@@ -21,8 +24,8 @@ class DiskWatch:
         self._free_then_bytes = 0
         self._used_bytes = 0
 
-    def check(self, now_s: float) -> str | None:
-        """A sentence if the attempt is over its limit."""
+    def check(self, now_s: float) -> Fact | None:
+        """How much was written, if that is over the attempt's limit."""
         if self._limit_bytes is None or now_s < self._next_look_s:
             return None
         self._next_look_s = now_s + _EACH_S
@@ -31,10 +34,7 @@ class DiskWatch:
             self._counted_s, self._free_then_bytes = now_s, _free_bytes(self._folders)
         if self._used_bytes <= self._limit_bytes:
             return None
-        return (
-            f"The run filled {self._used_bytes / 2**30:.1f} GiB of disk, more than its limit of "
-            f"{self._limit_bytes / 2**30:.1f} GiB. Keep fewer checkpoints and outputs, or ask for a higher limit."
-        )
+        return fact(Ended.OVER_DISK, used_bytes=self._used_bytes, limit_bytes=self._limit_bytes)
 
     def _must_count(self, now_s: float) -> bool:
         """Walking a million files takes seconds: needed only once the disk lost what is left of the limit."""

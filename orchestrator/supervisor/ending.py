@@ -1,5 +1,8 @@
 """What was seen of an attempt's end, by rank."""
 
+from collections.abc import Mapping
+
+from orchestrator.facts.record import Fact
 from orchestrator.supervisor.rank_reports import RankError
 
 
@@ -19,11 +22,11 @@ class Ending:
         stop_heard: bool = False,
         stop_outlasted_s: float | None = None,
         infra: str | None = None,
-        over_memory: str | None = None,
-        over_limit: str | None = None,
-        at_limit: str | None = None,
-        hang: str | None = None,
-        unreaped: str | None = None,
+        over_memory: Fact | None = None,
+        over_limit: Fact | None = None,
+        at_limit: Mapping[str, object] | None = None,
+        hang: Fact | None = None,
+        unreaped: Fact | None = None,
         oom_killed: bool = False,
         disk_full: bool = False,
         started_ranks: int | None = None,
@@ -41,7 +44,7 @@ class Ending:
         self.stop_outlasted_s = stop_outlasted_s  # the grace after which it had to be killed
         self.infra = infra
         self.over_memory = over_memory
-        self.over_limit = over_limit  # ended by us because of the limit that this sentence names
+        self.over_limit = over_limit  # ended by us because of the limit that this names
         self.at_limit = at_limit  # a limit that it met and that may be why it failed
         self.hang = hang
         self.unreaped = unreaped  # ended by us because nobody noticed ends any more

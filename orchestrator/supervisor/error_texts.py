@@ -4,7 +4,6 @@ import re
 
 from orchestrator.supervisor.rank_reports import RankError
 
-GPU_MEMORY_ADVICE = "A smaller micro-batch, activation checkpointing or FSDP needs less."
 _GPU_MEMORY = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|NVML_ERROR_MEMORY"
 )
@@ -55,10 +54,7 @@ def kind_of_text(text: str) -> str | None:
     return "oom_cpu" if _CPU_MEMORY.search(text) else None
 
 
-def short_of(rank: int, message: str, raised: str) -> str:
-    """The sentence for a rank that ran out of GPU memory, with amounts where the message has them."""
+def amounts_of(message: str) -> dict[str, str]:
+    """What torch's allocator needed, and how much the device has and had free; empty where it does not say."""
     found = _GPU_MEMORY_SHORT.search(message)
-    if found is None:
-        return f"Rank {rank} ran out of GPU memory ({raised})."
-    needed, total, free = found.groups()
-    return f"Rank {rank} ran out of GPU memory: it needed {needed} more, and {free} of the device's {total} were free."
+    return dict(zip(("needed", "total", "free"), found.groups(), strict=True)) if found else {}

@@ -1,4 +1,4 @@
-"""How an attempt ended: from what was seen to one kind, the first failure and a sentence for people.
+"""How an attempt ended: from what was seen to one kind, the first failure and the facts for people.
 
 Pure; the rules stand in their order of precedence in ``_RULES``.
 """
@@ -6,14 +6,10 @@ Pure; the rules stand in their order of precedence in ``_RULES``.
 import signal
 from collections.abc import Callable
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
 from orchestrator.supervisor.ending import Ending, rank_rows
-from orchestrator.supervisor.error_texts import (
-    GPU_MEMORY_ADVICE,
-    kind_of_text,
-    lacked_room,
-    peer_lost,
-    short_of,
-)
+from orchestrator.supervisor.error_texts import amounts_of, kind_of_text, lacked_room, peer_lost
 
 KIND_OF_STOP = {
     "cancel": "cancelled",
@@ -24,24 +20,18 @@ KIND_OF_STOP = {
     "memory": "oom_gpu",
     "gpu_fault": "gpu_fault",
 }
-_STOP_SENTENCES = {
-    "cancel": "Cancelled on request.",
-    "timeout": "Stopped at its time limit.",
-    "preempt": "Stopped before its end; it is queued again and will be resumed.",
-    "shutdown": "Stopped because the server shuts down; it will be resumed.",
-    "policy": "Stopped by a rule of the pool.",
-    "memory": "Stopped because it used more GPU memory than it had claimed.",
-    "gpu_fault": "Stopped because its GPU reported a fault.",
-}
 
 
 class Verdict:
-    """A kind, a sentence, and which rank failed first."""
+    """A kind, the facts, and which rank failed first."""
 
-    def __init__(self, kind: str, detail: str, first_rank: int | None = None) -> None:
+    def __init__(self, kind: str, how: Fact, first_rank: int | None = None) -> None:
         self.kind = kind
-        self.detail = detail
+        self.how = how
         self.first_rank = first_rank
+
+    def add(self, **facts: object) -> None:
+        self.how = fact(self.how.code, **self.how.facts, **facts)
 
 
 def classify(ending: Ending) -> Verdict:
@@ -49,11 +39,12 @@ def classify(ending: Ending) -> Verdict:
         verdict = rule(ending)
         if verdict is not None:
             if ending.at_limit and verdict.kind in _MAY_BE_LIMITS:
-                verdict.detail = f"{verdict.detail} {ending.at_limit}"
+                verdict.add(met=ending.at_limit)
             if verdict.kind == "user_error" and _lacked_room(ending):
-                return Verdict("infra", f"{verdict.detail} The disk was full.", verdict.first_rank)
+                verdict.kind = "infra"
+                verdict.add(disk_full=True)
             return verdict
-    return Verdict("infra", "The run ended and left no trace of why; its logs may tell.")
+    return Verdict("infra", fact(Ended.NO_TRACE))
 
 
 def _lacked_room(ending: Ending) -> bool:
@@ -78,7 +69,7 @@ def first_failure(ending: Ending, verdict: Verdict) -> dict[str, object] | None:
 
 
 def _infra(ending: Ending) -> Verdict | None:
-    return Verdict("infra", ending.infra) if ending.infra else None
+    return Verdict("infra", fact(Ended.SUPERVISOR_FAILED, error=ending.infra)) if ending.infra else None
 
 
 def _finished(ending: Ending) -> Verdict | None:
@@ -89,29 +80,28 @@ def _finished(ending: Ending) -> Verdict | None:
     if ending.stop_heard:
         return None
     if len(ending.finished) == ending.ranks and not any(ending.finished.values()):
-        return Verdict("ok", "Finished." + _abort_note(ending))
+        return Verdict("ok", _finished_how(ending))
     if ending.top == 0 and not ending.stop_reason and not any(ending.finished.values()):
-        return Verdict("ok", "Finished.")
+        return Verdict("ok", fact(Ended.FINISHED))
     return None
 
 
-def _abort_note(ending: Ending) -> str:
+def _finished_how(ending: Ending) -> Fact:
+    """What went wrong after the script had returned does not touch its result."""
     if ending.unreaped:
-        return f" {ending.unreaped} The script had returned before; the result is not touched."
+        return fact(Ended.FINISHED_UNNOTICED, unnoticed=ending.unreaped)
     aborted = [rank for rank, code in ending.codes.items() if code < 0]
     if not aborted and (ending.top is None or ending.top >= 0):
-        return ""
+        return fact(Ended.FINISHED)
     number = -ending.codes[aborted[0]] if aborted else -(ending.top or 0)
-    return f" After the script had returned, a process was ended by {_signal_name(number)}; the result is not touched."
+    return fact(Ended.FINISHED_THEN_ABORTED, signal=number)
 
 
 def _stopped(ending: Ending) -> Verdict | None:
     if ending.stop_reason is None:
         return None
-    sentence = _STOP_SENTENCES[ending.stop_reason]
-    if ending.stop_outlasted_s is not None:
-        sentence += f" It did not end within {round(ending.stop_outlasted_s, 1):g} s and was killed."
-    return Verdict(KIND_OF_STOP[ending.stop_reason], sentence)
+    how = fact(Ended.STOPPED, reason=ending.stop_reason, outlasted_s=ending.stop_outlasted_s)
+    return Verdict(KIND_OF_STOP[ending.stop_reason], how)
 
 
 def _over_memory(ending: Ending) -> Verdict | None:
@@ -126,10 +116,10 @@ def _hung(ending: Ending) -> Verdict | None:
     if not ending.hang:
         return None
     left = sorted(ending.finished)
-    if not left or len(left) == ending.ranks:
-        return Verdict("hang", ending.hang)
-    who = f"Rank {left[0]} had" if len(left) == 1 else f"Ranks {', '.join(map(str, left))} had"
-    return Verdict("hang", f"{ending.hang} {who} left before the others.")
+    verdict = Verdict("hang", ending.hang)
+    if left and len(left) < ending.ranks:
+        verdict.add(left=left)
+    return verdict
 
 
 def _raised(ending: Ending) -> Verdict | None:
@@ -147,16 +137,17 @@ def _raised(ending: Ending) -> Verdict | None:
     if error.exception == "MemoryError":
         kind = "oom_cpu"
     if error.exception == "RankHangs":  # the training library found it and ended it
-        return Verdict("hang", short, rank)
+        return Verdict("hang", fact(Ended.HANG_REPORTED, message=short), rank)
     if error.exception.rpartition(".")[2] == "OutOfMemoryInStep":  # as above
-        return Verdict("oom_gpu", short, rank)
+        return Verdict("oom_gpu", fact(Ended.GPU_MEMORY_REPORTED, message=short), rank)
     if kind == "oom_gpu":
-        return Verdict(kind, f"{short_of(rank, error.message, raised)} {GPU_MEMORY_ADVICE}", rank)
+        how = fact(Ended.GPU_MEMORY, rank=rank, error=raised, **amounts_of(error.message))
+        return Verdict(kind, how, rank)
     if kind == "oom_cpu":
-        return Verdict(kind, f"Rank {rank} ran out of main memory ({raised}).", rank)
+        return Verdict(kind, fact(Ended.MAIN_MEMORY, rank=rank, error=raised), rank)
     if kind == "gpu_fault":
-        return Verdict(kind, f"The GPU of rank {rank} reported a fault ({raised}).", rank)
-    return Verdict("user_error", f"The script raised {raised} on rank {rank}.", rank)
+        return Verdict(kind, fact(Ended.GPU_FAULT, rank=rank, error=raised), rank)
+    return Verdict("user_error", fact(Ended.RAISED, error=raised, rank=rank), rank)
 
 
 def _unreaped(ending: Ending) -> Verdict | None:
@@ -174,19 +165,16 @@ def _killed(ending: Ending) -> Verdict | None:
     if rank is None:
         return None
     number = -_codes(ending)[rank]
-    name = _signal_name(number)
     kind = kind_of_text(ending.tails.get(rank, "")) if number == signal.SIGABRT else None
     if kind == "oom_gpu":
-        return Verdict(kind, f"Rank {rank} ran out of GPU memory and aborted. {GPU_MEMORY_ADVICE}", rank)
+        return Verdict(kind, fact(Ended.GPU_MEMORY_ABORTED, rank=rank), rank)
     if kind is not None:
-        return Verdict(kind, f"Rank {rank} aborted; the end of its log tells why.", rank)
+        return Verdict(kind, fact(Ended.ABORTED, rank=rank), rank)
     if number == signal.SIGKILL and ending.oom_killed:
-        return Verdict(
-            "oom_cpu", f"The kernel killed rank {rank} because the machine was out of main memory.", rank
-        )
+        return Verdict("oom_cpu", fact(Ended.KERNEL_KILLED, rank=rank), rank)
     if number == signal.SIGKILL:
-        return Verdict("signal", f"Rank {rank} was killed by SIGKILL from outside of Berth.", rank)
-    return Verdict("signal", f"Rank {rank} was ended by {name}{_SIGNAL_HINTS.get(number, '')}.", rank)
+        return Verdict("signal", fact(Ended.KILLED, rank=rank), rank)
+    return Verdict("signal", fact(Ended.SIGNALLED, rank=rank, signal=number), rank)
 
 
 def _launcher_failed(ending: Ending) -> Verdict | None:
@@ -195,10 +183,8 @@ def _launcher_failed(ending: Ending) -> Verdict | None:
         return None
     last = _last_line(ending.launcher_tail)
     if ending.top < 0:
-        return Verdict(
-            "signal", f"The run was ended by {_signal_name(-ending.top)} before the script started."
-        )
-    return Verdict("infra", f"The run could not be started: {last or f'exit code {ending.top}, no message'}.")
+        return Verdict("signal", fact(Ended.SIGNALLED_BEFORE_START, signal=-ending.top))
+    return Verdict("infra", fact(Ended.NOT_STARTED, exit_code=ending.top, message=last))
 
 
 def _exited(ending: Ending) -> Verdict | None:
@@ -206,19 +192,16 @@ def _exited(ending: Ending) -> Verdict | None:
     if rank is None:
         return None
     code = _codes(ending)[rank]
-    return Verdict("user_error", f"The script ended with exit code {code} on rank {rank}.", rank)
+    return Verdict("user_error", fact(Ended.EXITED, rank=rank, exit_code=code), rank)
 
 
 def _top_died(ending: Ending) -> Verdict | None:
     if ending.top is None or ending.top == 0:
         return None
     if ending.top < 0:
-        return Verdict(
-            "signal", f"The process that starts the ranks was ended by {_signal_name(-ending.top)}."
-        )
-    return Verdict(
-        "infra", f"The ranks' starter ended with exit code {ending.top}: {_last_line(ending.launcher_tail)}"
-    )
+        return Verdict("signal", fact(Ended.STARTER_SIGNALLED, signal=-ending.top))
+    message = _last_line(ending.launcher_tail)
+    return Verdict("infra", fact(Ended.STARTER_EXITED, exit_code=ending.top, message=message))
 
 
 _RULES = (
@@ -236,11 +219,6 @@ _RULES = (
     _top_died,
 )
 _MAY_BE_LIMITS = ("user_error", "signal", "infra")
-_SIGNAL_HINTS: dict[int, str] = {
-    signal.SIGSEGV: " (a crash in native code)",
-    signal.SIGBUS: " (often /dev/shm is full: use fewer data-loader workers)",
-    signal.SIGILL: " (a library built for another processor)",
-}
 
 
 def _codes(ending: Ending) -> dict[int, int]:
@@ -259,13 +237,6 @@ def _first(ending: Ending, matches: Callable[[int], bool]) -> int | None:
 
 def _is_cause(code: int) -> bool:
     return code < 0 and -code != signal.SIGTERM
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _last_line(text: str) -> str:

@@ -2,6 +2,8 @@
 
 import time
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
 from orchestrator.supervisor.launch import Launch
 from orchestrator.supervisor.memory import MemoryWatch
 from orchestrator.supervisor.run import Run
@@ -23,11 +25,11 @@ class LimitsWatch:
         self._next_look_s = 0.0
         self._last = Usage()
         self._most_threads = 0
-        self.over_memory: str | None = None
-        self.over_limit: str | None = None
+        self.over_memory: Fact | None = None
+        self.over_limit: Fact | None = None
 
     def check(self, run: Run, now_s: float) -> None:
-        """Look, where it is time to; sets a sentence where the run is over a limit."""
+        """Look, where it is time to; sets a fact where the run is over a limit."""
         if now_s < self._next_look_s:
             return
         began_s = time.monotonic()
@@ -42,20 +44,19 @@ class LimitsWatch:
         self._next_look_s = now_s + max(pause_s, (time.monotonic() - began_s) / _LARGEST_SHARE)
         self._last, self._most_threads = usage, max(self._most_threads, usage.threads)
 
-    def met_processes(self, run: Run | None, words: str) -> str | None:
-        """A sentence if the run probably failed because no further process or thread could be started.
+    def met_processes(self, run: Run | None, words: str) -> dict[str, object] | None:
+        """The limit, if the run probably failed because no further process or thread could be started.
 
         Args:
             words: what its ranks said last.
         """
         if run is None or self._pids is None:
             return None
-        limit = f"its limit of {self._pids:,} processes and threads."
         refused = run.group is not None and run.group.refused_forks() > 0
         if refused or (run.holds_processes and self._most_threads >= _NEAR * self._pids):
-            return f"It had met {limit}"
+            return {"processes": self._pids, "certain": True}
         if run.holds_processes and any(each in words for each in _WORDS_OF_REFUSED_FORKS):
-            return f"It may have met {limit}"
+            return {"processes": self._pids, "certain": False}
         return None
 
     def _grows(self, usage: Usage) -> bool:
@@ -63,11 +64,11 @@ class LimitsWatch:
             self._last.threads, usage.threads, self._pids
         )
 
-    def _too_many(self, threads: int) -> str | None:
+    def _too_many(self, threads: int) -> Fact | None:
         """A bomb of processes, where the kernel does not stop it at once."""
         if self._pids is None or threads <= self._pids:
             return None
-        return f"The run had {threads:,} processes and threads, more than its limit of {self._pids:,}."
+        return fact(Ended.TOO_MANY_PROCESSES, threads=threads, limit=self._pids)
 
 
 def _grew(before: int, now: int, limit: int | None) -> bool:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
 from orchestrator.supervisor.cgroup import Group
 from orchestrator.supervisor.usage import Usage, proportional
 
@@ -38,8 +40,8 @@ class MemoryWatch:
 
     def check(
         self, members: Sequence[int], usage: Usage, files_bytes: int, now_s: float, group: Group | None = None
-    ) -> str | None:
-        """Take in one look; a sentence if the attempt is over its limit.
+    ) -> Fact | None:
+        """Take in one look; how much it used if the attempt is over its limit.
 
         A control group counts shared pages once.  Without one they are counted exactly only where the quick sum, in
         which each process has them, is over the limit.
@@ -58,7 +60,7 @@ class MemoryWatch:
         self._look_for_oom_kills(now_s)
         if not self._is_over(used_bytes):
             return self.killed_at_limit(group)  # version 1 kills one process and lets the others go on
-        return self._over(f"used {used_bytes / 2**30:.2f} GiB of main memory, more than its limit of")
+        return fact(Ended.OVER_MEMORY, used_bytes=used_bytes, limit_bytes=self._limit_bytes)
 
     def _is_over(self, used_bytes: int) -> bool:
         return self._limit_bytes is not None and used_bytes > self._limit_bytes
@@ -70,16 +72,12 @@ class MemoryWatch:
         self._next_exact_bytes = sum_bytes + (self._limit_bytes or 0) // 8  # it grows: look at once
         return used_bytes
 
-    def killed_at_limit(self, group: Group | None) -> str | None:
-        """A sentence if the kernel held the attempt to its limit, faster than we can look (F75)."""
+    def killed_at_limit(self, group: Group | None) -> Fact | None:
+        """The limit, if the kernel held the attempt to its limit, faster than we can look (F75)."""
         if group is None or self._limit_bytes is None or not group.oom_kills():
             return None
         self._held_to_limit = True
-        return self._over("needed more main memory than its limit of")
-
-    def _over(self, what: str) -> str:
-        limit_gib = (self._limit_bytes or 0) / 2**30
-        return f"The run {what} {limit_gib:.2f} GiB. Ask for more, or use fewer data-loader workers."
+        return fact(Ended.KILLED_AT_MEMORY_LIMIT, limit_bytes=self._limit_bytes)
 
     def kernel_was_killing(self, now_s: float, group: Group | None = None) -> bool:
         """Whether the out-of-memory killer took a process of the run; without a group: was at work just now.

@@ -4,6 +4,8 @@ The sandbox ends because bubblewrap's pid 1 reaps the run's first process; ranks
 caretaker that was stopped, from the inside or the outside, would keep its devices for ever.
 """
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
 from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.processes import ProcessId, from_record, is_alive, is_over, is_stopped
 from orchestrator.supervisor.records import read_record
@@ -20,19 +22,16 @@ class ReapingWatch:
         self._stopped_looks: dict[str, int] = {}
         self._over_looks = 0
 
-    def check(self, run: Run) -> str | None:
-        """A sentence if a caretaker is stopped, or does not notice an end; call it once a second."""
+    def check(self, run: Run) -> Fact | None:
+        """What happened, if a caretaker is stopped, or does not notice an end; call it once a second."""
         for name, process in run.caretakers().items():
             looks = self._stopped_looks.get(name, 0) + 1 if is_stopped(process) else 0
             self._stopped_looks[name] = looks
             if looks >= STOPPED_LOOKS:
-                return (
-                    f"Something stopped {name} (SIGSTOP or a debugger), which must notice when the run's processes "
-                    "end, so the run was ended."
-                )
+                return fact(Ended.CARETAKER_STOPPED, name=name)
         self._over_looks = self._over_looks + 1 if _is_unnoticed(run.init, run.top()) else 0
         if self._over_looks >= OVER_LOOKS:
-            return "The run's first process had ended, but the sandbox's pid 1 did not notice, so the run was ended."
+            return fact(Ended.END_UNNOTICED)
         return None
 
 

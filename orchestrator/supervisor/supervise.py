@@ -10,6 +10,9 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
+from orchestrator.facts.record import Fact
+from orchestrator.sentences import endings as _words  # registers them  # noqa: F401
+from orchestrator.sentences.table import say
 from orchestrator.supervisor import orders, rank_reports
 from orchestrator.supervisor.child import IGNORED_BY_SUPERVISOR
 from orchestrator.supervisor.disk import DiskWatch, is_full
@@ -76,9 +79,9 @@ class Supervision:
         self._cut_short = False  # torchrun had nothing left to do, so we ended it
         self._stopping: Stopping | None = None
         self._stop_row: dict[str, object] | None = None
-        self._over_disk: str | None = None
-        self._hang: str | None = None
-        self._unreaped: str | None = None
+        self._over_disk: Fact | None = None
+        self._hang: Fact | None = None
+        self._unreaped: Fact | None = None
         self._reaping_watch = ReapingWatch()
         self._kill_at_s: float | None = None
         self._started_at, self._started_s = time.time(), time.monotonic()
@@ -264,7 +267,8 @@ class Supervision:
             "number": named.get("number"),
             "nonce": named.get("nonce"),
             "kind": verdict.kind,
-            "detail": verdict.detail,
+            **verdict.how.as_json(),
+            "detail": say(verdict.how),  # for who reads the record, and for an older server
             "ranks": rank_rows(ending),
             "first_failure": first_failure(ending, verdict),
             "stop": self._stop_row,

@@ -12,8 +12,8 @@ from orchestrator.supervisor.sandbox import needed
 _QUOTED = re.compile(r"'(/[^']+)'")
 
 
-def explain_unseen(launch: Launch, errors: Iterable[RankError]) -> str | None:
-    """What to do about a path that no job sees.
+def explain_unseen(launch: Launch, errors: Iterable[RankError]) -> dict[str, object] | None:
+    """The home that no job sees, where a script looked for a file in it.
 
     Whether something is there is not looked up: who may not read that home may not ask it either.
     """
@@ -26,8 +26,5 @@ def explain_unseen(launch: Launch, errors: Iterable[RankError]) -> str | None:
             continue
         for path in _QUOTED.findall(error.message):
             if Path(path).is_relative_to(home) and not any(Path(path).is_relative_to(each) for each in shown):
-                return (
-                    f"Jobs do not see {home}, the home of the user that runs Berth; "
-                    "register the data as a dataset (berth data add) and name it in the job."
-                )
+                return {"hidden_home": str(home)}
     return None

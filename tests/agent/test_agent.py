@@ -25,6 +25,8 @@ from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.lock import AgentRunning
 from orchestrator.agent.loop import Loop
 from orchestrator.agent.sweeps import Sweeper, clean
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending
@@ -378,7 +380,7 @@ def test_a_checkpoint_that_nothing_proves_whole_is_passed_over_and_told(make_att
     check_until(watch_of(attempt), ended)
 
     assert Checkpoint.objects.count() == 0
-    told = attempt.job.events.filter(reason__contains="passed over").values_list("reason", flat=True)
+    told = [event.reason for event in attempt.job.events.of(Happened.CHECKPOINT_PASSED_OVER)]
     assert [text.partition(":")[0] for text in told] == ["The checkpoint step_30.dat was passed over"]
 
 
@@ -484,7 +486,7 @@ def test_f76_a_job_on_a_lost_device_is_stopped_to_go_on_elsewhere(make_attempt):
 
     assert (job.state, job.stop_reason) == (JobState.STOPPING, StopReason.GPU_FAULT)
     assert (
-        lifecycle.end(attempt, Ending(ExitKind.USER_ERROR, "CUDA error", timezone.now())).state
+        lifecycle.end(attempt, Ending(ExitKind.USER_ERROR, sentence_only("CUDA error"), timezone.now())).state
         == JobState.BACKOFF
     )
 
@@ -589,9 +591,9 @@ def test_f38_a_wake_up_that_comes_five_times_at_once_launches_once(placed, home)
 def test_f39_a_wake_up_of_an_old_attempt_finds_nothing(make_attempt):
     old = make_attempt()
     device = old.leases.get().device
-    lifecycle.end(old, Ending(ExitKind.INFRA, "No.", timezone.now()))
+    lifecycle.end(old, Ending(ExitKind.INFRA, sentence_only("No."), timezone.now()))
     job = Job.objects.get()
-    lifecycle.start(job, [(device, None)], nonce="n", reason="Starts.", now=timezone.now())
+    lifecycle.start(job, [(device, None)], nonce="n", now=timezone.now())
 
     tasks.launch(str(job.pk), 1)
 

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from orchestrator.agent.watches.memory import ClaimWatch
 from orchestrator.devices.types import DeviceProcess, Reading
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.memory_claims import claim_of, memory_key
@@ -49,7 +50,9 @@ def outgrow(watch: ClaimWatch, attempt: Attempt, gib: float, times: int = 2) -> 
 
 
 def end(attempt: Attempt, kind: ExitKind = ExitKind.OOM_GPU, **fields) -> Job:
-    return lifecycle.end(attempt, Ending(kind=kind, detail="Out of memory.", at=timezone.now(), **fields))
+    return lifecycle.end(
+        attempt, Ending(kind=kind, how=sentence_only("Out of memory."), at=timezone.now(), **fields)
+    )
 
 
 def test_the_peak_of_each_rank_is_kept_with_its_lease(make_attempt, make_device):

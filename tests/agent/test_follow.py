@@ -13,6 +13,8 @@ from django.db import transaction
 from orchestrator.agent import follow
 from orchestrator.agent.follow import Follower
 from orchestrator.agent.telemetry.event_files import masked_crc
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, ExitKind, Job, JobState
 from orchestrator.store.log_lines import read_index
@@ -61,7 +63,7 @@ def test_parameters_without_a_gradient_are_named_in_the_history(run):
 
     poll(run)
 
-    assert [each.reason for each in run.job.events.filter(reason__contains="gradient")] == [
+    assert [each.reason for each in run.job.events.of(Happened.RUN_UNUSED_PARAMETERS)] == [
         "No gradient came for head.weight, head.bias in step 7; find_unused_parameters is on from there. "
         "Set it to expect this from the start."
     ]
@@ -217,7 +219,7 @@ def test_printed_series_go_when_the_run_reports_by_itself(run, home, make_attemp
     write(run, {"step": 1, "loss": 4.0})
     poll(run)
     device = run.leases.get().device
-    lifecycle.end(run, lifecycle.Ending(ExitKind.PREEMPTED, "", run.created_at))
+    lifecycle.end(run, lifecycle.Ending(ExitKind.PREEMPTED, sentence_only(""), run.created_at))
     second = make_attempt(Job.objects.get(), state=JobState.RUNNING, devices=[device])
     make_folder(second).log(0).write_text("epoch 9 step 32 crash: 0.0 ballast: 5\n")
     assert poll(second).step == 32
@@ -309,7 +311,7 @@ def test_b47_a_loss_that_is_no_number_is_kept_as_text_and_said_once(run):
 
     assert job.last_values["loss"] == "nan"
     assert job.diverged_step == 7
-    said = job.events.filter(reason__contains="diverged").values_list("reason", flat=True)
+    said = [event.reason for event in job.events.of(Happened.DIVERGED)]
     assert list(said) == ["loss became NaN or infinite at step 7: the training diverged."]
     json.loads(json.dumps(job.last_values, allow_nan=False))
 
@@ -367,7 +369,7 @@ def test_i16_a_second_attempt_begins_its_own_columns(run, home, make_attempt):
     write(run, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0})
     poll(run)
     device = run.leases.get().device
-    lifecycle.end(run, lifecycle.Ending(ExitKind.PREEMPTED, "", run.created_at))
+    lifecycle.end(run, lifecycle.Ending(ExitKind.PREEMPTED, sentence_only(""), run.created_at))
     second = make_attempt(Job.objects.get(), state=JobState.RUNNING, devices=[device])
     make_folder(second)
     write(second, {"step": 2, "loss": 0.9})

@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.agent.watches.memory import blame_others
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.live import readings as live
@@ -33,7 +34,7 @@ def show(home):
 
 
 def out_of_memory(kind: ExitKind = ExitKind.OOM_GPU) -> Ending:
-    return Ending(kind=kind, detail="Rank 0 ran out of GPU memory.", at=timezone.now())
+    return Ending(kind=kind, how=sentence_only("Rank 0 ran out of GPU memory."), at=timezone.now())
 
 
 def test_f84_a_stranger_that_grew_is_named_and_the_job_is_tried_again(make_attempt, show):

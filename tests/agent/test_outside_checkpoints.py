@@ -52,7 +52,7 @@ def look(keeper):
 
 
 def said(attempt):
-    return [text for text in attempt.job.events.values_list("reason", flat=True) if "checkpoint" in text]
+    return [event.reason for event in attempt.job.events.all() if "checkpoint" in event.reason]
 
 
 def test_a_job_that_names_no_files_has_its_checkpoints_kept_wherever_it_writes_them(running):

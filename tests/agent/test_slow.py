@@ -23,7 +23,7 @@ def look(watch: SlowDevices, slowed: str | None, now_s: float) -> None:
 
 
 def said(attempt) -> list[str]:
-    return list(attempt.job.events.filter(actor="health").values_list("reason", flat=True))
+    return [event.reason for event in attempt.job.events.filter(actor="health")]
 
 
 def test_f85_one_slow_gpu_of_a_gang_is_told_once_and_nothing_is_stopped(attempt):

@@ -16,6 +16,7 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
+from orchestrator.facts.record import sentence_only  # noqa: E402
 from orchestrator.jobs import lifecycle  # noqa: E402
 from orchestrator.models import Attempt, DatasetRoot, Device, ExitKind, Job, Pool  # noqa: E402
 from orchestrator.people import tokens  # noqa: E402
@@ -120,7 +121,7 @@ def make_ended(owner: User, devices: list[Device]) -> Job:
 def launch(job: Job, devices: list[Device]) -> Attempt:
     now = timezone.now()
     shares = [(device, None) for device in devices]
-    attempt = lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason="Starts.", now=now)
+    attempt = lifecycle.start(job, shares, nonce=secrets.token_hex(16), now=now)
     lifecycle.claim_launch(attempt, now)
     lifecycle.run(attempt, started_at=now)
     return Attempt.objects.get(pk=attempt.pk)
@@ -128,7 +129,9 @@ def launch(job: Job, devices: list[Device]) -> Attempt:
 
 def end(job: Job, devices: list[Device], kind: ExitKind, detail: str, **facts: Any) -> None:
     attempt = launch(job, devices)
-    lifecycle.end(attempt, lifecycle.Ending(kind, detail, at=timezone.now(), retriable=False, **facts))
+    lifecycle.end(
+        attempt, lifecycle.Ending(kind, sentence_only(detail), at=timezone.now(), retriable=False, **facts)
+    )
 
 
 if __name__ == "__main__":

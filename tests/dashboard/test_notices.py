@@ -16,7 +16,14 @@ def tell(make_job):
         job = make_job(**fields)
         at = timezone.now() - timedelta(seconds=age_s)
         JobEvent.objects.create(
-            job=job, number=2, at=at, from_state="running", to_state=to, actor=actor, reason="It ran out."
+            job=job,
+            number=2,
+            at=at,
+            from_state="running",
+            to_state=to,
+            actor=actor,
+            kind="told",
+            data={"sentence": "It ran out."},
         )
         return job
 

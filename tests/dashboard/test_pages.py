@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices import open_devices
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Checkpoint, ExitKind, Job, JobState
@@ -114,7 +115,7 @@ def test_the_queue_shows_others_jobs_without_link_arguments_or_numbers(reader, b
         spec={"args": ["--password", "hunter2"], "env": {"KEY": "sesame"}},
         wait_sentence="Needs 1 GPU, 0 are free.",
         last_values={"loss": 0.12345},
-        reason="private words",
+        why=sentence_only("private words").as_json(),
     )
 
     html = html_of(reader(bob).get(reverse("queue")))
@@ -248,11 +249,12 @@ def test_b47_a_loss_that_is_no_number_is_said_and_the_page_stays_whole(reader, a
 
 def test_a_failed_job_answers_why(reader, ada, make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
-    attempt.state, attempt.kind, attempt.exit_detail = "ended", "oom_gpu", "Ran out of GPU memory on rank 1."
+    attempt.state, attempt.kind = "ended", "oom_gpu"
+    attempt.ending = sentence_only("Ran out of GPU memory on rank 1.").as_json()
     attempt.ended_at, attempt.first_failure, attempt.log_tail = attempt.started_at, {"rank": 1}, "boom <b>\n"
     attempt.save()
     job = attempt.job
-    job.state, job.reason = JobState.FAILED, "Not retried."
+    job.state, job.why = JobState.FAILED, sentence_only("Not retried.").as_json()
     job.save()
 
     html = html_of(reader(ada).get(reverse("job", args=[job.pk])))
@@ -452,7 +454,7 @@ def test_a_job_page_tells_what_it_took_of_the_devices(home, reader, ada, make_jo
 
 def test_devices_are_counted_by_the_attempt_that_had_them(reader, ada, make_attempt, make_device):
     attempt = make_attempt(state=JobState.RUNNING, devices=[make_device(0), make_device(1)], gpus=2)
-    ending = Ending(kind=ExitKind.PREEMPTED, detail="", at=timezone.now(), run_s=7_200)
+    ending = Ending(kind=ExitKind.PREEMPTED, how=sentence_only(""), at=timezone.now(), run_s=7_200)
     lifecycle.end(attempt, ending)
     Job.objects.update(gpus=1)  # it goes on with fewer
 

@@ -4,6 +4,7 @@ import pytest
 from django.urls import reverse
 
 from dashboard.parts.report import draw_curves, ticks
+from orchestrator.facts.record import sentence_only
 from orchestrator.models import Job, JobState
 from orchestrator.store.metrics import MetricWriter, Point
 from tests.dashboard.markup import html_of
@@ -19,7 +20,9 @@ def reported(home, make_attempt, make_job):
     losses = [Point("loss", step, 1000.0 + step, 5.0 / (step + 1)) for step in range(500)]
     losses[100] = Point("loss", 100, 1100.0, float("nan"))
     writer.append([*losses, Point(HOSTILE, 1, 1001.0, 1.0)])
-    Job.objects.filter(pk=attempt.job_id).update(metric_seq=writer.flush()["seq"], reason="It went well.")
+    Job.objects.filter(pk=attempt.job_id).update(
+        metric_seq=writer.flush()["seq"], why=sentence_only("It went well.").as_json()
+    )
     writer.close()
     return Job.objects.get(pk=attempt.job_id)
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import datasets, lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.launch import record as launch_record
@@ -49,9 +50,11 @@ def prepare(attempt: Attempt) -> dict[str, Any]:
 def again(attempt: Attempt) -> Attempt:
     """The next attempt of the same job on the same device."""
     device = attempt.leases.get().device
-    lifecycle.end(attempt, lifecycle.Ending(kind=ExitKind.PREEMPTED, detail="", at=attempt.created_at))
+    lifecycle.end(
+        attempt, lifecycle.Ending(kind=ExitKind.PREEMPTED, how=sentence_only(""), at=attempt.created_at)
+    )
     job = Job.objects.get(pk=attempt.job_id)
-    return lifecycle.start(job, [(device, None)], nonce="n", reason="Starts.", now=attempt.created_at)
+    return lifecycle.start(job, [(device, None)], nonce="n", now=attempt.created_at)
 
 
 def wait_for_exit(home: Home, attempt: Attempt) -> Any:
@@ -75,9 +78,8 @@ def capture(folder: JobFolder, path: Path, step: int) -> Path:
 
 
 def remarks(attempt: Attempt) -> list[str]:
-    return list(
-        Job.objects.get(pk=attempt.job_id).events.filter(actor="launcher").values_list("reason", flat=True)
-    )
+    events = Job.objects.get(pk=attempt.job_id).events.filter(actor="launcher")
+    return [event.reason for event in events]
 
 
 def test_the_record_says_what_to_run_and_where(placed, home):
@@ -216,7 +218,10 @@ def test_f53_a_launch_that_finds_no_room_is_tried_until_there_is_some(placed):
     waits_s = []
     for _ in range(6):  # twice what a job has for launches that fail otherwise
         full = lifecycle.Ending(
-            kind=ExitKind.INFRA, detail="No space left on device.", at=attempt.created_at, no_room=True
+            kind=ExitKind.INFRA,
+            how=sentence_only("No space left on device."),
+            at=attempt.created_at,
+            no_room=True,
         )
         job = lifecycle.end(attempt, full)
         assert job.state == JobState.BACKOFF, job.reason
@@ -224,7 +229,7 @@ def test_f53_a_launch_that_finds_no_room_is_tried_until_there_is_some(placed):
         waits_s.append((job.next_try_at - attempt.created_at).total_seconds())
         lifecycle.back_to_queue(job, now=attempt.created_at)
         attempt = lifecycle.start(
-            Job.objects.get(pk=job.pk), [(device, None)], nonce="n", reason="Starts.", now=attempt.created_at
+            Job.objects.get(pk=job.pk), [(device, None)], nonce="n", now=attempt.created_at
         )
 
     launcher.start(attempt)
@@ -282,7 +287,7 @@ def test_a_supervisor_that_comes_after_its_attempt_was_given_up_leaves(placed, h
     prepare(attempt)
     folder = launcher.folder_of(attempt)
 
-    assert launcher.forestall(attempt, "Too late.")
+    assert launcher.forestall(attempt, sentence_only("Too late."))
 
     with suppress(SpawnFailed):  # it may also say so
         spawn(folder, python=sys.executable, secrets={})
@@ -297,7 +302,7 @@ def test_a_living_supervisor_cannot_be_forestalled(placed):
     with folder.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
-        assert not launcher.forestall(attempt, "Too late.")
+        assert not launcher.forestall(attempt, sentence_only("Too late."))
 
     assert not folder.exit.exists()
 

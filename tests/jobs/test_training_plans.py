@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from orchestrator.agent.follow import Follower
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle, training_plans
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, Lease
@@ -60,7 +61,7 @@ def model_attempt(make_attempt, make_device):
 
 
 def out_of_memory(kind: ExitKind = ExitKind.OOM_GPU) -> Ending:
-    return Ending(kind=kind, detail="Rank 1 ran out of GPU memory.", at=timezone.now(), run_s=5)
+    return Ending(kind=kind, how=sentence_only("Rank 1 ran out of GPU memory."), at=timezone.now(), run_s=5)
 
 
 def test_a_model_that_ran_out_of_memory_is_tried_again_with_less(model_attempt):

@@ -11,6 +11,8 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.exceptions import Malformed
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.models import JobState, Notice, NoticeTarget
 from orchestrator.people.notices import delivery, events, targets
@@ -175,7 +177,7 @@ def test_a_test_arrives(target, inbox):
 
 def test_the_end_of_a_job_is_told_once_however_often_it_is_read(target, inbox, make_job):
     job = make_job()
-    lifecycle.fail_waiting(job, reason="Pool default can never fit it.")
+    lifecycle.fail_waiting(job, why=sentence_only("Pool default can never fit it."))
     now = timezone.now()
 
     for _ in range(3):
@@ -199,14 +201,14 @@ def test_ones_own_cancel_is_no_news_and_anothers_is(target, make_job, bob):
 
 def test_only_what_was_chosen_is_told(inbox, ada, make_job):
     targets.add(ada, f"json://127.0.0.1:{inbox.server_port}/", ["finished"])
-    lifecycle.fail_waiting(make_job(), reason="No.")
+    lifecycle.fail_waiting(make_job(), why=sentence_only("No."))
     now = timezone.now()
 
     assert events.collect(now, now - timedelta(minutes=1)) == 0
 
 
 def test_nobody_is_told_about_anothers_job(target, make_job, bob):
-    lifecycle.fail_waiting(make_job(owner=bob), reason="No.")
+    lifecycle.fail_waiting(make_job(owner=bob), why=sentence_only("No."))
     now = timezone.now()
 
     assert events.collect(now, now - timedelta(minutes=1)) == 0
@@ -215,7 +217,7 @@ def test_nobody_is_told_about_anothers_job(target, make_job, bob):
 @pytest.mark.slow
 def test_what_does_not_arrive_is_tried_again_and_then_given_up(target, inbox, make_job):
     inbox.answers = [500] * 9
-    lifecycle.fail_waiting(make_job(), reason="No.")
+    lifecycle.fail_waiting(make_job(), why=sentence_only("No."))
     now = timezone.now()
     events.collect(now, now - timedelta(minutes=1))
 
@@ -232,8 +234,8 @@ def test_what_does_not_arrive_is_tried_again_and_then_given_up(target, inbox, ma
 
 def test_a_remark_of_a_watcher_is_a_warning_and_one_of_a_person_is_not(target, make_job):
     job = make_job(state=JobState.RUNNING)
-    lifecycle.remark(job, "loss is not a number since step 8.", actor="agent")
-    lifecycle.remark(job, "Priority is 60.", actor="ada")
+    lifecycle.remark(job, fact(Happened.DIVERGED, name="loss", step=8), actor="agent")
+    lifecycle.remark(job, fact(Happened.CHANGED, changes={"priority": 60}), actor="ada")
     now = timezone.now()
 
     events.collect(now, now - timedelta(minutes=1))

@@ -5,6 +5,7 @@ import json
 import pytest
 from django.utils import timezone
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle, plan_changes, training_plans
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, Device, ExitKind, Health, Job, JobState
@@ -32,7 +33,7 @@ def lose(device: Device) -> None:
 
 
 def history(job: Job) -> list[str]:
-    return list(job.events.order_by("number").values_list("reason", flat=True))
+    return [event.reason for event in job.events.order_by("number")]
 
 
 def test_f76_a_model_that_lost_a_gpu_goes_on_with_the_plan_kept_for_the_rest(make_attempt, make_job, devices):
@@ -40,8 +41,10 @@ def test_f76_a_model_that_lost_a_gpu_goes_on_with_the_plan_kept_for_the_rest(mak
     event = {"plan": json.dumps(TWO.to_json()), "table": json.dumps({"fewer": {"1": ONE.to_json()}})}
     plan_changes.keep_plan(first, event)
     lose(devices[1])
-    job = lifecycle.lose_device(first.job, text="GPU 1 fell off the bus.")
-    lifecycle.end(first, Ending(kind=ExitKind.SIGNAL, detail="", at=timezone.now(), progressed=True))
+    job = lifecycle.lose_device(first.job, why=sentence_only("GPU 1 fell off the bus."))
+    lifecycle.end(
+        first, Ending(kind=ExitKind.SIGNAL, how=sentence_only(""), at=timezone.now(), progressed=True)
+    )
 
     assert passes.run_pass() == 1
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, ExitKind, Job, JobState, Lease
@@ -25,7 +26,9 @@ def end(attempt: Attempt, kind: ExitKind = ExitKind.SIGNAL, **fields: Any) -> Jo
         "run_s": 4000.0,
         **fields,
     }
-    return lifecycle.end(attempt, Ending(kind=kind, detail="It ended.", at=timezone.now(), **facts))
+    return lifecycle.end(
+        attempt, Ending(kind=kind, how=sentence_only("It ended."), at=timezone.now(), **facts)
+    )
 
 
 def devices_of(job: Job) -> list[str]:

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle, restarts
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, SchedulerNotes, SchedulerTerm, StartPromise
@@ -63,7 +64,7 @@ def test_a_range_is_promised_once_and_checked_at_the_start(make_attempt, make_jo
     promise = StartPromise.objects.get()
     passes.run_pass()
     assert StartPromise.objects.count() == 1
-    lifecycle.end(attempt, Ending(kind=ExitKind.OK, detail="", at=timezone.now(), run_s=1))
+    lifecycle.end(attempt, Ending(kind=ExitKind.OK, how=sentence_only(""), at=timezone.now(), run_s=1))
 
     passes.run_pass()
 

@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.agent.sweeps import Sweeper
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import (
@@ -63,7 +64,7 @@ def test_f12_f88_passes_that_race_with_ends_keep_what_is_true(make_job, make_dev
         attempt = Attempt.objects.live().order_by("pk").first()
         if attempt is not None:
             kind = ExitKind.PREEMPTED if attempt.job.stop_wanted else ExitKind.OK
-            lifecycle.end(attempt, Ending(kind=kind, detail="", at=timezone.now(), run_s=1))
+            lifecycle.end(attempt, Ending(kind=kind, how=sentence_only(""), at=timezone.now(), run_s=1))
 
     raised = race(lambda _: placement.run_pass(), lambda _: placement.run_pass(), end_one, count=15)
 
@@ -93,7 +94,9 @@ def test_f10_a_scheduler_that_dies_between_stopping_and_keeping_loses_nothing(
 
     assert SchedulerTerm.objects.get().reservations[0]["job"] == str(high.pk)
     now = timezone.now()
-    lifecycle.end(Attempt.objects.live().get(), Ending(kind=ExitKind.PREEMPTED, detail="", at=now, run_s=1))
+    lifecycle.end(
+        Attempt.objects.live().get(), Ending(kind=ExitKind.PREEMPTED, how=sentence_only(""), at=now, run_s=1)
+    )
     assert placement.run_pass() == 1
     high.refresh_from_db()
     assert high.state == JobState.STARTING

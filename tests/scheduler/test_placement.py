@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.agent.tasks import schedule
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.live import readings
@@ -285,7 +286,7 @@ def test_f27_a_gpu_is_not_idle_until_a_reading_shows_none_of_the_ended_attempts_
     attempt = make_attempt(devices=[gpu], state=JobState.RUNNING)
     process = {"pid": 7, "used_bytes": 30 * GIB, "job": str(attempt.job_id), "attempt": attempt.number}
     read(reading("GPU-a") | {"used_bytes": 30 * GIB, "processes": [process]})
-    lifecycle.end(attempt, Ending(kind=ExitKind.OK, detail="Ended.", at=timezone.now(), run_s=1))
+    lifecycle.end(attempt, Ending(kind=ExitKind.OK, how=sentence_only("Ended."), at=timezone.now(), run_s=1))
     whole, part = make_job(), make_job(spec={"gpu_memory_gib": 60})
 
     assert passes.run_pass() == 0

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle, restarts
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import (
@@ -42,14 +43,17 @@ def runs(make_attempt):
 
 
 def reasons(job: Job) -> list[str]:
-    return list(job.events.order_by("number").values_list("reason", flat=True))
+    return [event.reason for event in job.events.order_by("number")]
 
 
 def end_stop(job: Job, **fields) -> None:
     attempt = Attempt.objects.live().get(job=job)
     now = timezone.now()
     lifecycle.end(
-        attempt, Ending(kind=ExitKind.PREEMPTED, detail="Stopped before its end.", at=now, run_s=9, **fields)
+        attempt,
+        Ending(
+            kind=ExitKind.PREEMPTED, how=sentence_only("Stopped before its end."), at=now, run_s=9, **fields
+        ),
     )
 
 
@@ -160,7 +164,7 @@ def test_f88_a_job_that_finished_while_it_was_stopped_has_succeeded(runs, make_j
     passes.run_pass()
     lifecycle.end(
         Attempt.objects.live().get(job=low),
-        Ending(kind=ExitKind.OK, detail="Finished.", at=timezone.now(), run_s=9),
+        Ending(kind=ExitKind.OK, how=sentence_only("Finished."), at=timezone.now(), run_s=9),
     )
 
     passes.run_pass()
@@ -173,7 +177,7 @@ def test_f88_a_job_that_finished_while_it_was_stopped_has_succeeded(runs, make_j
 
 def test_a_job_nobody_can_reach_is_not_asked_to_leave(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
-    lifecycle.lose_sight(Attempt.objects.get(job=low), reason="Silent.")
+    lifecycle.lose_sight(Attempt.objects.get(job=low), why=sentence_only("Silent."))
     make_job(owner=bob, priority=60)
 
     passes.run_pass()
@@ -200,7 +204,7 @@ def test_what_was_used_is_counted_by_memory(make_device, make_attempt, ada):
     half = make_attempt(state=JobState.RUNNING, devices=[make_device(0)], memory_bytes=40 * 2**30)
     now = timezone.now()
 
-    lifecycle.end(half, Ending(kind=ExitKind.OK, detail="", at=now, run_s=100))
+    lifecycle.end(half, Ending(kind=ExitKind.OK, how=sentence_only(""), at=now, run_s=100))
 
     half.job.refresh_from_db()
     assert half.job.attained_gpu_s == 50

@@ -14,6 +14,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.models import (
     Attempt,
@@ -82,7 +84,7 @@ def test_what_cannot_be_repaired_ends_with_a_status(sound_job):
 def test_a_device_that_nobody_holds_any_more_is_freed(sound_job, make_attempt):
     attempt = make_attempt(sound_job(), state=JobState.RUNNING)
     write_exit(attempt)
-    ending = lifecycle.Ending(kind=ExitKind.OK, detail="", at=timezone.now())
+    ending = lifecycle.Ending(kind=ExitKind.OK, how=sentence_only(""), at=timezone.now())
     lifecycle.end(attempt, ending)
     Lease.objects.filter(attempt=attempt).update(ended_at=None)
     assert numbers() == ["I5"]
@@ -399,7 +401,8 @@ def test_i10_an_attempt_that_went_back_further_than_its_newest_checkpoint_is_fou
     job = _resumed(sound_job, make_attempt, begun_at)
 
     assert numbers_of("I10") == found
-    lifecycle.remark(job, "Fell back from step 20 to step 10: truncated.", actor="launcher")
+    fallback = fact(Happened.FELL_BACK, checkpoint="step 20", step=20, why="truncated")
+    lifecycle.remark(job, fallback, actor="launcher")
     assert numbers_of("I10") == []
 
 
@@ -418,9 +421,9 @@ def _resumed(sound_job, make_attempt, begun_at: int | None) -> Job:
             size_bytes=1,
             created_at=now,
         )
-    lifecycle.end(first, lifecycle.Ending(kind=ExitKind.PREEMPTED, detail="", at=now))
+    lifecycle.end(first, lifecycle.Ending(kind=ExitKind.PREEMPTED, how=sentence_only(""), at=now))
     second = lifecycle.start(
-        Job.objects.get(pk=job.pk), [(first.leases.get().device, None)], nonce="n", reason="Starts.", now=now
+        Job.objects.get(pk=job.pk), [(first.leases.get().device, None)], nonce="n", now=now
     )
     Attempt.objects.filter(pk=second.pk).update(started_at=now, resumed_from_step=begun_at)
     return Job.objects.get(pk=job.pk)
@@ -434,7 +437,9 @@ def test_i17_a_log_that_lacks_more_than_was_counted_is_found(sound_job, make_att
         log.write(b"head\n" * 4096)
         log.seek(1 << 16, os.SEEK_CUR)
         log.write(b"tail\n")
-    ending = lifecycle.Ending(kind=ExitKind.OK, detail="", at=timezone.now(), dropped_log_bytes=counted)
+    ending = lifecycle.Ending(
+        kind=ExitKind.OK, how=sentence_only(""), at=timezone.now(), dropped_log_bytes=counted
+    )
     lifecycle.end(attempt, ending)
 
     assert numbers_of("I17") == found
@@ -444,7 +449,7 @@ def test_i17_a_log_that_lacks_more_than_was_counted_is_found(sound_job, make_att
 def test_i17_what_a_job_put_in_the_place_of_its_log_holds_up_nobody(sound_job, make_attempt, replace):
     attempt = make_attempt(sound_job(), state=JobState.RUNNING)
     replace(make_folder(attempt).logs / "rank0.log")
-    lifecycle.end(attempt, lifecycle.Ending(kind=ExitKind.OK, detail="", at=timezone.now()))
+    lifecycle.end(attempt, lifecycle.Ending(kind=ExitKind.OK, how=sentence_only(""), at=timezone.now()))
 
     assert numbers_of("I17") == []
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.sentences.words import say
 from orchestrator.supervisor import liveness as liveness_of
 from orchestrator.supervisor import processes
 from orchestrator.supervisor.environment import rank_environment
@@ -220,10 +221,11 @@ def test_a_run_hangs_only_when_nothing_at_all_grows(tmp_path: Path) -> None:
     assert watch.check(112) is None
     assert watch.check(121.9) is None
 
-    sentence = watch.check(122)
+    hang = watch.check(122)
 
-    assert sentence is not None
-    assert "rank 0 for 17 s, rank 1 for 22 s" in sentence
+    assert hang is not None
+    assert hang.facts == {"timeout_s": 10, "silent_s": [17, 22]}
+    assert "rank 0 for 17 s, rank 1 for 22 s" in say(hang)
 
 
 ALIVE = Evidence(

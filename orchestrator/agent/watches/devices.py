@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.devices.types import Reading
 from orchestrator.devices.xids import Bucket, Xid, explain
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import Device, Health, Lease
@@ -33,11 +35,11 @@ def _act(device_id: str, xid: Xid, leases: Sequence[Lease]) -> None:
         wakeups.publish("devices")
         wakeups.schedule()
     for lease in leases:
-        said = f"{lease.device.label} reported {xid.sentence}"
+        what = fact(Happened.DEVICE_ERROR, device=lease.device.label, xid=xid.number, meaning=xid.sentence)
         if grave or xid.bucket == Bucket.RESTART:
-            lifecycle.lose_device(lease.attempt.job, text=said)
+            lifecycle.lose_device(lease.attempt.job, why=what)
         else:
-            lifecycle.remark(lease.attempt.job, said, actor="health")
+            lifecycle.remark(lease.attempt.job, what, actor="health")
 
 
 SETTLED_S = 30.0  # shorter dips of the clocks are not reported
@@ -62,9 +64,9 @@ class SlowDevices:
             if since_s is None or now_s - since_s < SETTLED_S or lease.pk in self._reported:
                 continue
             self._reported.add(lease.pk)
-            text = f"{lease.device.label} is slowed down by {slowed[lease.device_id]}"
-            others = "; all ranks wait for the slowest" if lease.attempt.job.gpus > 1 else ""
-            lifecycle.remark(lease.attempt.job, f"{text}{others}.", actor="health")
+            job, by = lease.attempt.job, slowed[lease.device_id]
+            what = fact(Happened.SLOWED_DOWN, device=lease.device.label, by=by, ranks=job.gpus)
+            lifecycle.remark(job, what, actor="health")
 
 
 class ReleasedDevices:

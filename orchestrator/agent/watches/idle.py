@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from django.db.models import F
 
-from berth import words
 from orchestrator.devices.types import Reading
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Job, JobState, Lease
 
@@ -83,18 +84,13 @@ class IdleWatch:
         lasted_s = min(now_s - one.since_s for one in quiet if one is not None)
         pool = job.pool
         if pool.idle_stop_after_s and lasted_s >= pool.idle_stop_after_s:
-            lifecycle.stop_by_policy(
-                job,
-                text=f"Its devices did nothing for {words.duration(lasted_s)}; pool {pool} stops such jobs.",
-            )
+            lifecycle.stop_by_policy(job, why=fact(Happened.IDLE_STOPPED, idle_s=lasted_s, pool=str(pool)))
         elif pool.idle_after_s and lasted_s >= pool.idle_after_s and attempt_id not in self._warned:
             self._warned.add(attempt_id)
             if job.idle_since is None:
                 self._warn(job, lasted_s, now)
 
     def _warn(self, job: Job, lasted_s: float, now: datetime) -> None:
-        stop_s = job.pool.idle_stop_after_s
-        then = f" It is stopped after {words.duration(stop_s)} of that." if stop_s else ""
-        text = f"Holds its devices and has not used them for {words.duration(lasted_s)}.{then}"
+        what = fact(Happened.IDLE, idle_s=lasted_s, stop_after_s=job.pool.idle_stop_after_s)
         Job.objects.filter(pk=job.pk).update(idle_since=now - timedelta(seconds=lasted_s))
-        lifecycle.remark(job, text, actor="idle watch", now=now)
+        lifecycle.remark(job, what, actor="idle watch", now=now)

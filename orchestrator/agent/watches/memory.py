@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from berth import words
 from orchestrator.devices.types import Reading
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.memory_claims import LEAST_MARGIN, memory_key
@@ -60,8 +62,13 @@ class ClaimWatch:
             self._write()  # limit_memory sizes the next claim by this peak
             lifecycle.limit_memory(
                 lease.attempt.job,
-                text=f"Rank {lease.rank} held {words.size(used_bytes)} on {lease.device.label}, more than the "
-                f"{words.size(claim)} it had claimed.",
+                why=fact(
+                    Happened.CLAIM_OUTGROWN,
+                    rank=lease.rank,
+                    held_bytes=used_bytes,
+                    device=lease.device.label,
+                    claimed_bytes=claim,
+                ),
             )
 
     def _write(self, last: Collection[int] = ()) -> None:
@@ -112,10 +119,12 @@ def blame_others(attempt: Attempt, ending: Ending) -> Ending:
         strangers = {
             each.get("user") or "somebody" for each in entry.get("processes", []) if not each.get("job")
         }
-        who = " and ".join(sorted(strangers)[:3])
-        said = (
-            f"{lease.device.label} also held {words.size(foreign)} of {who}, not of Berth's jobs; "
-            "without that the job would have had what it claimed."
+        how = fact(
+            Ended.CROWDED_OUT,
+            ending=ending.how,
+            device=lease.device.label,
+            foreign_bytes=foreign,
+            by=sorted(strangers)[:3],
         )
-        return replace(ending, detail=f"{ending.detail} {said}".strip(), crowded_out=True)
+        return replace(ending, how=how, crowded_out=True)
     return ending

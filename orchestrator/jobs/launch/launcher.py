@@ -15,6 +15,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import isolation
 from orchestrator.jobs.launch import record as launch_record
@@ -22,6 +24,7 @@ from orchestrator.jobs.launch import resume as resuming
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job
 from orchestrator.people import secrets as job_secrets
+from orchestrator.sentences.words import say
 from orchestrator.store import bundles
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.folder import AttemptFolder
@@ -46,7 +49,7 @@ def start(attempt: Attempt) -> None:
                 prepare(job, attempt)
                 job.refresh_from_db(fields=["stop_wanted"])
             if job.stop_wanted:  # nothing runs, so nothing must be stopped
-                _give_up(attempt, ExitKind.CANCELLED, "Stopped before it began.", retriable=False)
+                _give_up(attempt, ExitKind.CANCELLED, fact(Ended.STOPPED_BEFORE_START), retriable=False)
                 return
             secrets = job_secrets.reveal(job.owner, job.spec.secrets)
             spawn(folder_of(attempt), python=sys.executable, secrets=secrets)
@@ -55,12 +58,13 @@ def start(attempt: Attempt) -> None:
         logger.warning("%s", error)
         return
     except OrchestratorError as error:
-        _give_up(attempt, ExitKind.INFRA, f"Could not start: {error}", retriable=False)
+        how = fact(Ended.COULD_NOT_START, error=str(error))
+        _give_up(attempt, ExitKind.INFRA, how, retriable=False)
         return
     except OSError as error:
         logger.exception("Launching attempt %s failed", attempt)
-        text = f"Could not prepare the job's folder: {error.strerror or error}."
-        _give_up(attempt, ExitKind.INFRA, text, retriable=True, no_room=error.errno in NO_ROOM)
+        how = fact(Ended.COULD_NOT_PREPARE, error=error.strerror or str(error))
+        _give_up(attempt, ExitKind.INFRA, how, retriable=True, no_room=error.errno in NO_ROOM)
         return
     # From here on the supervisor lives: nothing that fails may free its devices.
     lifecycle.run(attempt, started_at=timezone.now())
@@ -99,7 +103,7 @@ def is_preparing(attempt: Attempt) -> bool:
     return False
 
 
-def forestall(attempt: Attempt, detail: str) -> bool:
+def forestall(attempt: Attempt, how: Fact) -> bool:
     """Make sure that no supervisor can come any more; False when one is there.
 
     Whoever takes the lock later finds an exit record, and leaves.
@@ -113,8 +117,8 @@ def forestall(attempt: Attempt, detail: str) -> bool:
     except BlockingIOError:
         return False
     else:
-        record = {"number": attempt.number, "nonce": attempt.nonce, "kind": ExitKind.INFRA, "detail": detail}
-        write_record(folder.exit, record)
+        names = {"number": attempt.number, "nonce": attempt.nonce, "kind": ExitKind.INFRA}
+        write_record(folder.exit, {**names, **how.as_json(), "detail": say(how)})
         return True
     finally:
         os.close(fd)
@@ -133,10 +137,8 @@ def preparing(folder: AttemptFolder) -> Iterator[None]:
         yield
 
 
-def _give_up(
-    attempt: Attempt, kind: ExitKind, detail: str, *, retriable: bool, no_room: bool = False
-) -> None:
-    ending = Ending(kind=kind, detail=detail, at=timezone.now(), retriable=retriable, no_room=no_room)
+def _give_up(attempt: Attempt, kind: ExitKind, how: Fact, *, retriable: bool, no_room: bool = False) -> None:
+    ending = Ending(kind=kind, how=how, at=timezone.now(), retriable=retriable, no_room=no_room)
     lifecycle.end(attempt, ending)
 
 

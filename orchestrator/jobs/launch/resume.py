@@ -7,8 +7,9 @@ from pathlib import Path
 from django.conf import settings
 
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
-from orchestrator.jobs.lifecycle import FELL_TO_THE_BEGINNING
 from orchestrator.models import Job
 from orchestrator.store.checkpoints import GenerationStore, Skip
 from orchestrator.store.durable import discard_folder
@@ -54,7 +55,7 @@ def choose_checkpoint(job: Job, folder: JobFolder) -> Resume | None:
     passed_over: list[Skip] = []
     generation = store.newest_verified(passed_over)
     for each in passed_over:
-        lifecycle.remark(job, _fallback_text(each, generation), actor="launcher")
+        lifecycle.remark(job, _fall_back(each, generation), actor="launcher")
     if passed_over and generation is None and not job.spec_fields.get("begin_anew", True):
         raise NoSoundCheckpoint("none of its checkpoints can be trusted, and it asked not to begin anew.")
     if generation is not None:
@@ -67,12 +68,15 @@ def choose_checkpoint(job: Job, folder: JobFolder) -> Resume | None:
     return Resume(generation, store.resume_path(generation))
 
 
-def _fallback_text(passed_over: Skip, generation: Generation | None) -> str:
-    name = passed_over.name if passed_over.step is None else f"step {passed_over.step}"
-    if generation is None:
-        return f"Fell back from {name}{FELL_TO_THE_BEGINNING}{passed_over.reason}."
-    to = generation.name if generation.step is None else f"step {generation.step}"
-    return f"Fell back from {name} to {to}: {passed_over.reason}."
+def _fall_back(passed_over: Skip, generation: Generation | None) -> Fact:
+    return fact(
+        Happened.FELL_BACK,
+        checkpoint=passed_over.name,
+        step=passed_over.step,
+        why=passed_over.reason,
+        to_checkpoint=generation.name if generation else None,
+        to_step=generation.step if generation else None,
+    )
 
 
 def _set_torn_folders_aside(
@@ -87,8 +91,7 @@ def _set_torn_folders_aside(
             path = folder.root / save.path
             discard_folder(path.with_name(f"{path.name}.torn"))
             path.rename(path.with_name(f"{path.name}.torn"))
-            text = f"{path.name} was not finished when its writer was killed; renamed to {path.name}.torn."
-            lifecycle.remark(job, text, actor="launcher")
+            lifecycle.remark(job, fact(Happened.UNFINISHED_FOLDER, name=path.name), actor="launcher")
 
 
 def _is_proven(save: Save, folder: JobFolder) -> bool:
@@ -104,7 +107,7 @@ def _set_torn_files_aside(job: Job, watcher: Watcher, store: GenerationStore) ->
     """A script that finds half a checkpoint, perhaps newer than ours, would fail on it."""
     for path in store.torn(watcher.files()):
         path.rename(path.with_name(f"{path.name}.torn"))
-        lifecycle.remark(job, f"{path.name} was cut short while it was written; set aside.", actor="launcher")
+        lifecycle.remark(job, fact(Happened.CUT_SHORT_FILE, name=path.name), actor="launcher")
 
 
 def _copy_checkpoints(source: JobFolder, into: JobFolder) -> None:

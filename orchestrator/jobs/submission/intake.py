@@ -15,14 +15,16 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
-from berth import words
 from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle, memory_claims
 from orchestrator.jobs.submission import checks, repeated_requests
 from orchestrator.jobs.submission.code import Upload, store_code
 from orchestrator.models import Errand, Job, JobArray, JobEvent, JobState
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.people import quotas, rights
+from orchestrator.sentences.events import ended_as
 from orchestrator.spec.arrays import ArraySpec
 from orchestrator.spec.job_spec import JobSpec, say_problem
 from orchestrator.spec.plain_text import refuse_unwritable
@@ -184,7 +186,7 @@ def _create(
         jobs = [Job(**columns)]
     Job.objects.bulk_create(jobs)
     said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": user.get_username()}
-    JobEvent.objects.bulk_create(JobEvent(job=job, reason="Submitted.", **said) for job in jobs)
+    JobEvent.objects.bulk_create(JobEvent(job=job, kind=Happened.SUBMITTED, **said) for job in jobs)
     lifecycle.announce(jobs[0])
     lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)
     return jobs[0]
@@ -305,9 +307,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
         # The row as it is now, locked: two changes at once must not undo each other.
         job = Job.objects.select_for_update().get(pk=job.pk)
         if job.is_final and set(changes) - {"name", "tags"}:
-            raise Conflict(
-                f"The job has {lifecycle.ended_words(job.state)}; only its name and tags can still change."
-            )
+            raise Conflict(f"The job has {ended_as(job.state)}; only its name and tags can still change.")
         spec = parse_spec({**job.spec_fields, **changes})
         if "priority" in changes:
             rights.check_priority(user, job.pool_id, spec.priority)
@@ -317,17 +317,9 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
             raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
         kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
         Job.objects.filter(pk=job.pk).update(spec_fields=kept, **columns)
-        said = ", ".join(_say_change(name, value) for name, value in values.items())
-        lifecycle.remark(job, f"{said[:1].upper()}{said[1:]}.", actor=user.get_username())
+        changed = {name: kept[name] for name in values}
+        lifecycle.remark(job, fact(Happened.CHANGED, changes=changed), actor=user.get_username())
         if not job.is_final:
             lifecycle.queue_errand(job, Errand.SCHEDULE)
     job.refresh_from_db()
     return job
-
-
-def _say_change(name: str, value: Any) -> str:
-    what = name.removesuffix("_s").replace("_", " ")
-    if value is None or value == []:
-        return f"removed the {what}"
-    shown = ", ".join(value) if name == "tags" else words.duration(value) if name.endswith("_s") else value
-    return f"changed the {what} to {shown}"

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
 from orchestrator.jobs import retention
+from orchestrator.sentences.words import say
 
 
 class Command(BaseCommand):
@@ -23,7 +24,7 @@ class Command(BaseCommand):
             timezone.now(), keep_days=options["keep_days"], user_disk_gib=options["user_disk_gib"]
         )
         for each in removals:
-            self.stdout.write(f"{each.job}  {each.size_bytes / 2**20:.1f} MiB  {each.reason}")
+            self.stdout.write(f"{each.job}  {each.size_bytes / 2**20:.1f} MiB  {say(each.why)}")
         if not options["dry_run"]:
             retention.apply(removals)
         total_mib = sum(each.size_bytes for each in removals) / 2**20

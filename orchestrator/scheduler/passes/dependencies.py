@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from orchestrator.jobs import lifecycle
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.models import FINAL_STATES, Job, JobState
 from orchestrator.scheduler.passes.waits import fail
 
@@ -53,4 +54,4 @@ def fail_without_dependency() -> None:
     for job, found in depending:
         ended = next((lost[id_] for id_ in found if id_ in lost), None)
         if ended is not None:
-            fail(job, f"Depends on {ended}, which has {lifecycle.ended_words(ended.state)}.")
+            fail(job, fact(Happened.NEEDED_JOB_ENDED, job=str(ended), state=ended.state))

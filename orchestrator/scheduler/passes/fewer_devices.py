@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import AdminState, Device, Health, Job, JobState
 
@@ -30,10 +32,10 @@ def _ask_for(job: Job, count: int) -> None:
     wanted, job.gpus = job.spec_fields["gpus"], count
     if not Job.objects.filter(pk=job.pk, state=JobState.QUEUED).update(gpus=count):
         return  # a draft, or it moved on
-    text = f"All {wanted} devices that it asks for work again in pool {job.pool_id}."
+    what = fact(Happened.ALL_DEVICES, asked=wanted, pool=job.pool_id)
     if count < wanted:
-        text = f"Takes {count} of the {wanted} devices that it asks for: pool {job.pool_id} has no more that work."
-    lifecycle.remark(job, text, actor="scheduler")
+        what = fact(Happened.FEWER_DEVICES, devices=count, asked=wanted, pool=job.pool_id)
+    lifecycle.remark(job, what, actor="scheduler")
 
 
 def _working_devices(pools: set[str]) -> dict[str, Nodes]:

@@ -6,6 +6,8 @@ from datetime import datetime
 
 from django.db import IntegrityError, transaction
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.models import Device, Job, Lease
@@ -31,8 +33,8 @@ def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
             shares = [(rows[share.device_id], share.memory_bytes) for share in decision.devices]
             if not all(_fits(device, share) for device, share in shares):
                 return False
-            where = ", ".join(device.label for device, _ in shares)
-            lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason=f"Starts on {where}.", now=now)
+            why = fact(Happened.STARTS, devices=[device.label for device, _ in shares])
+            lifecycle.start(job, shares, nonce=secrets.token_hex(16), why=why, now=now)
             check_estimate(job, now)
     except (StaleJob, IllegalTransition, IntegrityError, OldTerm, KeyError):
         logger.info("Job %s was not started: something changed since the pass began.", job.pk)
@@ -57,9 +59,10 @@ def preempt(term: int, job: Job, other: Job) -> bool:
     try:
         with transaction.atomic():
             check_term(term)
-            text = f"Makes room for {other} of {other.owner}."
-            lifecycle.preempt(job, by="scheduler", reason=text, for_job=other)
-            lifecycle.remark(other, f"{job} of {job.owner} is stopped to make room.", actor="scheduler")
+            why = fact(Happened.MAKES_ROOM, job=str(other), owner=str(other.owner))
+            lifecycle.preempt(job, by="scheduler", why=why, for_job=other)
+            room = fact(Happened.GETS_ROOM, job=str(job), owner=str(job.owner))
+            lifecycle.remark(other, room, actor="scheduler")
     except (IllegalTransition, OldTerm):
         logger.info("Job %s was not preempted: it is %s.", job.pk, job.state)
         return False
@@ -72,7 +75,8 @@ def vacate(term: int, job: Job, booking: str) -> bool:
     try:
         with transaction.atomic():
             check_term(term)
-            lifecycle.preempt(job, by="scheduler", reason=f"Makes room for {booking}, as the calendar says.")
+            why = fact(Happened.MAKES_ROOM_FOR_BOOKING, booking=booking)
+            lifecycle.preempt(job, by="scheduler", why=why)
     except (IllegalTransition, OldTerm):
         return False
     return True

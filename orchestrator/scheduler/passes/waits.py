@@ -8,6 +8,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Field
 
+from orchestrator.facts.record import Fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.live import wakeups
@@ -28,7 +29,7 @@ def write_waits(decisions: core.Decisions, jobs: dict[str, Job], now: datetime) 
     promises = []
     for wait in decisions.wait:
         job = jobs[wait.job_id]
-        if wait.code == core.WaitCode.IMPOSSIBLE and fail(job, wait.sentence):
+        if wait.code == core.WaitCode.IMPOSSIBLE and fail(job, sentence_only(wait.sentence)):
             continue
         columns: dict[str, Any] = {
             "wait_code": wait.code,
@@ -100,9 +101,9 @@ def _progress(job: Job) -> str:
     return f" at step {job.step:,}" + (f" of {job.total_steps:,}" if job.total_steps else "")
 
 
-def fail(job: Job, sentence: str) -> bool:
+def fail(job: Job, why: Fact) -> bool:
     try:
-        lifecycle.fail_waiting(job, reason=sentence)
+        lifecycle.fail_waiting(job, why=why)
     except (StaleJob, IllegalTransition):
         return False
     return True

@@ -10,6 +10,9 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import LEASED_STATES, Attempt, AttemptState, ExitKind, Job, JobState, Lease
@@ -55,7 +58,7 @@ def _ended_but_open(job: Job, attempt: Attempt) -> Finding:
 
 
 def _close(attempt: Attempt) -> None:
-    ending = Ending(kind=ExitKind.LOST, detail="Closed by doctor: nothing of it runs.", at=timezone.now())
+    ending = Ending(kind=ExitKind.LOST, how=fact(Ended.CLOSED_BY_DOCTOR), at=timezone.now())
     lifecycle.end(attempt, ending)
 
 
@@ -63,9 +66,9 @@ def _queue_again(job_id: UUID) -> None:
     job = Job.objects.get(pk=job_id)
     if job.state in LEASED_STATES and not Attempt.objects.live().filter(job=job).exists():
         now = timezone.now()
-        reason = "Its last attempt is gone; doctor queued it again."
+        why = fact(Happened.QUEUED_BY_DOCTOR)
         with transaction.atomic():
-            lifecycle.move(job, JobState.BACKOFF, actor="doctor", reason=reason, now=now, next_try_at=now)
+            lifecycle.move(job, JobState.BACKOFF, actor="doctor", why=why, now=now, next_try_at=now)
             lifecycle.back_to_queue(job, now=now)
 
 

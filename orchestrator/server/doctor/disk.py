@@ -11,6 +11,9 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, AttemptState, Checkpoint, ExitKind, Job
@@ -24,7 +27,6 @@ from orchestrator.store.manifest import Generation, NotVerified
 from orchestrator.supervisor.records import read_record
 
 LEAST_FREE_PERCENT = 5.0
-NOT_IN_BACKUP = "It ran after the backup that the database was restored from."
 
 
 def check_shut_folders() -> Iterator[Finding]:
@@ -99,7 +101,7 @@ def _count_as_lost(job_id: UUID, last: int) -> None:
         if number:
             end_attempt(job_id, number)
     for attempt in Attempt.objects.live().filter(job=job):  # a later one began, so this one is over
-        lifecycle.end(attempt, Ending(kind=ExitKind.LOST, detail=NOT_IN_BACKUP, at=now))
+        lifecycle.end(attempt, Ending(kind=ExitKind.LOST, how=fact(Ended.NOT_IN_BACKUP), at=now))
     with transaction.atomic():
         job.refresh_from_db()
         for number in range(job.attempt_count + 1, last + 1):
@@ -111,12 +113,12 @@ def _count_as_lost(job_id: UUID, last: int) -> None:
                 nonce=str(nonce or "")[:32],
                 state=AttemptState.ENDED,
                 kind=ExitKind.LOST,
-                exit_detail=NOT_IN_BACKUP,
+                ending=fact(Ended.NOT_IN_BACKUP).as_json(),
                 created_at=now,
                 ended_at=now,
             )
         Job.objects.filter(pk=job_id).update(attempt_count=last)
-        lifecycle.remark(job, f"Attempts up to {last} were found on disk and counted.", actor="doctor")
+        lifecycle.remark(job, fact(Happened.ATTEMPTS_COUNTED, last=last), actor="doctor")
 
 
 def check_missing_bundles() -> Iterator[Finding]:
@@ -185,8 +187,8 @@ def _put_generation_aside(job_name: str, generation: Generation) -> None:
     job = Job.objects.filter(pk=job_id).first() if (job_id := _uuid(job_name)) else None
     if job is not None:
         Checkpoint.objects.filter(job=job, name=generation.name).delete()
-        text = f"{generation.name.capitalize()} was damaged; doctor moved it to quarantine/."
-        lifecycle.remark(job, text, actor="doctor")
+        what = fact(Happened.CHECKPOINT_QUARANTINED, name=generation.name)
+        lifecycle.remark(job, what, actor="doctor")
 
 
 def check_metrics() -> Iterator[Finding]:

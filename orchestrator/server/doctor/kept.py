@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 
+from orchestrator.facts.events import Happened
 from orchestrator.jobs import retention
 from orchestrator.models import Attempt, AttemptState, Checkpoint, JobEvent
 from orchestrator.server.doctor.finding import Finding
@@ -40,9 +41,8 @@ def check_resumes() -> Iterator[Finding]:
     newest: dict[UUID, list[tuple[int, int]]] = defaultdict(list)
     for job_id, number, step in kept.values_list("job_id", "attempt_number", "step"):
         newest[job_id].append((number, step or 0))
-    fell_back = set(
-        JobEvent.objects.filter(reason__startswith="Fell back from ").values_list("job_id", flat=True)
-    )
+    fallbacks = JobEvent.objects.filter(kind__in=[Happened.FELL_BACK, Happened.RUN_FELL_BACK])
+    fell_back = set(fallbacks.values_list("job_id", flat=True))
     for attempt in begun:
         before = [step for number, step in newest.get(attempt.job_id, ()) if number < attempt.number]
         if before and (attempt.resumed_from_step or 0) < before[-1] and attempt.job_id not in fell_back:
