@@ -154,6 +154,8 @@ class Explanation(Record):
 
     sentence: str
     reason: str
+    code: str  # the same as reason
+    facts: dict[str, Any]  # what the sentence is made of
     start_earliest: str | None
     start_latest: str | None
     blocked_by: list[str]

@@ -1,7 +1,6 @@
 """How sizes, times and counts are written for people; the same rules as in ``static/js/words.js``."""
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -11,7 +10,6 @@ GIB = 1024**3
 TIB = 1024**4
 MIB = 1024**2
 NOT_FINITE = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}  # by what the API calls them
-_FORETOLD = re.compile(r" Expected (?:in|within) (?:a minute|(?:about )?\d[\w ]*)\.$")
 
 
 def size(count: float) -> str:
@@ -97,15 +95,6 @@ def _rounded(seconds: float, direction: Callable[[float], int]) -> int:
     """To whole minutes, from a day on to whole hours."""
     unit = 60 if seconds < 86_400 else 3_600
     return direction(seconds / unit) * unit
-
-
-def expecting(sentence: str, when: str) -> str:
-    """Why something waits, with ``when`` it starts in place of what the scheduler's last pass foretold.
-
-    That pass may be a while ago; a ``start_range`` beside the sentence would name other minutes.
-    """
-    why = _FORETOLD.sub("", sentence)
-    return f"{why} Expected {when}." if when else why
 
 
 def room(states: Sequence[str], noun: str) -> str:

@@ -14,7 +14,7 @@ from berth.cli.tables import job_line, on_devices
 from berth.client import FINAL_STATES, Berth, BerthError, Job, Spec
 
 SETTLE_S = 1.5
-NOT_LOOKED_AT = "Waits for the scheduler."
+NOT_LOOKED_AT = "scheduler"  # the code of a job that no pass has seen yet
 
 
 def submit(berth: Berth, code: str, spec: Spec) -> Job:
@@ -133,7 +133,7 @@ def settle(job: Job) -> None:
     """Give the scheduler a moment, so that the first answer says more than that the job is queued."""
     deadline = time.monotonic() + SETTLE_S
     while job.state == "queued" and time.monotonic() < deadline:
-        if job.explanation is not None and job.explanation.sentence != NOT_LOOKED_AT:
+        if job.explanation is not None and job.explanation.reason != NOT_LOOKED_AT:
             return
         time.sleep(0.1)
         job.refresh()

@@ -17,6 +17,7 @@ from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Le
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.scheduler import owner_order, waiting
 from orchestrator.scheduler.core import line
+from orchestrator.sentences.waits import NOT_SEEN
 
 RECENT = timedelta(minutes=10)
 MOST_ROWS = 500
@@ -53,7 +54,7 @@ def read_board(now: datetime) -> list[Entry]:
 
 SERVED = {JobState.QUEUED: 0, JobState.BACKOFF: 2, JobState.HELD: 3}
 ASIDE = 1  # queued, but for something else than devices: its time, another job, a limit
-IN_LINE = ("", *line.IN_LINE)  # no code: no pass has seen it yet
+IN_LINE = ("", NOT_SEEN, *line.IN_LINE)  # the first two: no pass has seen it yet
 SERVED_TURN = [
     When(state=JobState.QUEUED, wait_code__in=IN_LINE, then=SERVED[JobState.QUEUED]),
     When(state=JobState.QUEUED, then=ASIDE),

@@ -27,6 +27,7 @@ from orchestrator.models import (
 )
 from orchestrator.people import rights
 from orchestrator.scheduler import waiting
+from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.manifest import Generation
 
@@ -127,9 +128,12 @@ def show_explanation(job: Job, *, now: datetime | None = None) -> dict[str, Any]
     waits = job.state in WAITING_STATES
     queued = job.state == JobState.QUEUED
     when = words.start_range(job.start_earliest, job.start_latest, now)
+    code = (job.wait_code or NOT_SEEN) if queued else job.state if waits else ""
     return {
         "sentence": waiting.sentence(job, now, when) if queued else _state_sentence(job),
-        "reason": (job.wait_code or "scheduler") if queued else job.state if waits else "",
+        "reason": code,
+        "code": code,
+        "facts": job.wait_facts if queued else {},
         "start_earliest": _still_ahead(job.start_earliest, now) if waits else None,
         "start_latest": _still_ahead(job.start_latest, now) if waits else None,
         "blocked_by": job.wait_blocked_by if waits else [],

@@ -60,6 +60,10 @@ class PlanOut(BaseModel):
     starts_now: bool
     sentence: str
     reason: str = Field(description="a code for machines; empty where it would start at once")
+    code: str = Field("", description="the same as reason")
+    facts: dict[str, Any] = Field(
+        default_factory=dict, description="what the sentence is made of, while it waits"
+    )
     devices: list[PlannedDeviceOut] = Field(description="by rank; empty where they are not known yet")
     stops: list[str] = Field(description="ids of jobs that would be stopped for it, and resume later")
     start_earliest: datetime | None
@@ -105,6 +109,8 @@ def _show(found: SubmitPreview) -> dict[str, Any]:
         "starts_now": found.starts_now,
         "sentence": found.sentence,
         "reason": found.code,
+        "code": found.code,
+        "facts": found.facts,
         "devices": [
             {
                 "id": device.id,

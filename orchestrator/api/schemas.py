@@ -128,6 +128,8 @@ class ExplanationOut(BaseModel):
 
     sentence: str
     reason: str = Field(description="a code for machines; empty where the job does not wait")
+    code: str = Field("", description="the same as reason")
+    facts: dict[str, Any] = Field(default_factory=dict, description="what the sentence is made of")
     start_earliest: datetime | None
     start_latest: datetime | None
     blocked_by: list[str] = Field(description="ids of jobs that hold what this one needs")

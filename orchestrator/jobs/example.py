@@ -6,11 +6,13 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
+from django.utils import timezone
 
 from orchestrator.exceptions import Impossible
 from orchestrator.jobs import datasets
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Dataset, DatasetRoot, Device, Job, JobState
+from orchestrator.sentences.waits import say_wait
 from orchestrator.spec.job_spec import JobSpec
 
 MOST_RANKS = 2
@@ -44,8 +46,9 @@ class ExampleJob:
 
     def _tell_progress(self, job: Job) -> None:
         parts = [job.state]
-        if job.state == JobState.QUEUED and job.wait_sentence:
-            parts.append(job.wait_sentence)
+        if job.state == JobState.QUEUED:
+            now_s = timezone.now().timestamp()
+            parts.append(say_wait(job.wait_code, job.wait_facts, now_s=now_s, ahead=job.wait_ahead))
         if job.progress is not None and job.step is not None:
             parts.append(f"step {job.step:,} of {job.total_steps:,} ({job.progress:.0%})")
         if isinstance(loss := job.last_values.get("loss"), int | float):

@@ -1,4 +1,4 @@
-"""Histories, reasons and endings become facts: a code with named values, of which sentences are made when read.
+"""Histories, reasons, endings and waits become facts: a code with named values, of which sentences are made when read.
 
 A row whose sentence tells its facts is turned into them, above all where something is decided by it later: fallbacks,
 losses that are no number, silence, checkpoints outside their folder.  Other rows keep the sentence itself, as the code
@@ -120,6 +120,10 @@ def to_facts(apps, schema_editor):
 
     def job(row):
         row.why, row.ending = as_fact(row.reason), as_fact(row.exit_detail)
+        if row.wait_sentence == "Waits for the scheduler.":
+            row.wait_code = "scheduler"
+        elif row.wait_sentence:  # until the next pass, some seconds
+            row.wait_facts = {"sentence": row.wait_sentence}
         # A reason began with the ending that brought it about; pages tell that once.
         if row.ending and row.why.get("code") == "told" and row.reason.startswith(row.exit_detail):
             row.why["facts"]["ending"] = row.ending
@@ -127,7 +131,10 @@ def to_facts(apps, schema_editor):
     _in_portions(apps.get_model("orchestrator", "JobEvent"), ["kind", "data"], event, ["reason"])
     _in_portions(apps.get_model("orchestrator", "Attempt"), ["ending"], attempt, ["exit_detail"])
     _in_portions(
-        apps.get_model("orchestrator", "Job"), ["why", "ending"], job, ["reason", "exit_detail"]
+        apps.get_model("orchestrator", "Job"),
+        ["why", "ending", "wait_code", "wait_facts"],
+        job,
+        ["reason", "exit_detail", "wait_code", "wait_sentence"],
     )
 
 
@@ -160,9 +167,11 @@ class Migration(migrations.Migration):
         migrations.AddField("attempt", "ending", models.JSONField(default=dict)),
         migrations.AddField("job", "why", models.JSONField(default=dict)),
         migrations.AddField("job", "ending", models.JSONField(default=dict)),
+        migrations.AddField("job", "wait_facts", models.JSONField(default=dict)),
         migrations.RunPython(to_facts, to_sentences),
         migrations.RemoveField("jobevent", "reason"),
         migrations.RemoveField("attempt", "exit_detail"),
         migrations.RemoveField("job", "reason"),
         migrations.RemoveField("job", "exit_detail"),
+        migrations.RemoveField("job", "wait_sentence"),
     ]

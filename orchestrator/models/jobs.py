@@ -140,7 +140,7 @@ class Job(models.Model):
     resume_job = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
 
     wait_code = models.CharField(max_length=32, blank=True)
-    wait_sentence = models.CharField(max_length=500, blank=True)
+    wait_facts = models.JSONField(default=dict)  # why it waits, beside the code
     wait_blocked_by = models.JSONField(default=list)
     wait_ahead = models.PositiveIntegerField(default=0)
     start_earliest = models.DateTimeField(null=True)

@@ -6,8 +6,7 @@ from datetime import datetime
 from berth import words
 from orchestrator.models import Job, JobState
 from orchestrator.scheduler import core
-
-NOT_SEEN = "Waits for the scheduler."  # submitted or requeued since the last pass
+from orchestrator.sentences.waits import say_wait
 
 
 def asked_start(job: Job, now: datetime) -> datetime | None:
@@ -34,7 +33,7 @@ def sentence(job: Job, now: datetime, when: str) -> str:
     """
     if (at := asked_start(job, now)) is not None:
         return f"Starts in {_minutes(at, now)} at the earliest, as asked."
-    return words.expecting(job.wait_sentence or NOT_SEEN, when)
+    return say_wait(job.wait_code, job.wait_facts, now_s=now.timestamp(), ahead=job.wait_ahead, when=when)
 
 
 def _minutes(at: datetime, now: datetime) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from berth import words
 from orchestrator.facts.events import Happened
 from orchestrator.sentences.table import say_json, says
+from orchestrator.sentences.waits import say_wait
 
 Json = Mapping[str, Any]
 
@@ -83,6 +84,11 @@ def _makes_room_for_booking(booking: str) -> str:
 @says(Happened.GETS_ROOM)
 def _gets_room(job: str, owner: str) -> str:
     return f"{job} of {owner} is stopped to make room."
+
+
+@says(Happened.NEVER_FITS)
+def _never_fits(wait: Json) -> str:
+    return say_wait("impossible", wait, now_s=0.0)
 
 
 @says(Happened.NEEDED_JOB_ENDED)

@@ -411,7 +411,7 @@ def test_a_waiting_job_says_why_and_what_would_start_it_now(
         gpus=4,
         spec={"gpus": 4},
         wait_code="devices",
-        wait_sentence="Needs 4 devices; 1 is free.",
+        wait_facts={"sentence": "Needs 4 devices; 1 is free."},
         wait_ahead=0,
         start_earliest=timezone.now() + timedelta(minutes=5),
     )

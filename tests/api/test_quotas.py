@@ -8,6 +8,7 @@ from django.utils import timezone
 from orchestrator.models import AuditEntry, Job, JobState, Lease, Quota
 from orchestrator.people.quotas import week_gpu_s
 from orchestrator.scheduler import passes
+from tests.sentences import wait_sentence
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_a_limit_in_one_pool_leaves_the_others(limit, make_pool, make_device, cl
     passes.run_pass()
 
     assert sorted(Job.objects.filter(state="starting").values_list("pool_id", flat=True)) == ["a", "b"]
-    assert Job.objects.get(state="queued").wait_sentence.startswith("Limit of ada in pool a: 1 of 1")
+    assert wait_sentence(Job.objects.get(state="queued")).startswith("Limit of ada in pool a: 1 of 1")
 
 
 def test_hours_of_the_last_week_are_counted_and_hold_back(
@@ -70,7 +71,7 @@ def test_hours_of_the_last_week_are_counted_and_hold_back(
     passes.run_pass(now)
 
     waiting.refresh_from_db()
-    assert waiting.wait_sentence == "Limit of ada: 12.0 of 12 GPU-hours used in the last 7 days."
+    assert wait_sentence(waiting) == "Limit of ada: 12.0 of 12 GPU-hours used in the last 7 days."
 
 
 def test_t23_who_has_enough_waiting_is_told_to_come_back(limit, submit, client_of, ada):

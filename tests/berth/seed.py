@@ -49,7 +49,12 @@ def main() -> None:
         "failed": make_failed(ada, devices[1:2]),
         "running": make_running(ada, devices[:2]),
         "waiting": make_job(
-            ada, "vit-s", gpus=3, wait_sentence="Waits for 3 devices; 2 are free.", wait_ahead=1
+            ada,
+            "vit-s",
+            gpus=3,
+            wait_code="devices",
+            wait_facts={"sentence": "Waits for 3 devices; 2 are free."},
+            wait_ahead=1,
         ),
         "evil": make_job(bob, "evil"),
     }

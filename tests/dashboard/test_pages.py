@@ -113,7 +113,8 @@ def test_the_queue_shows_others_jobs_without_link_arguments_or_numbers(reader, b
     job = make_job(
         name="ada-job",
         spec={"args": ["--password", "hunter2"], "env": {"KEY": "sesame"}},
-        wait_sentence="Needs 1 GPU, 0 are free.",
+        wait_code="devices",
+        wait_facts={"sentence": "Needs 1 GPU, 0 are free."},
         last_values={"loss": 0.12345},
         why=sentence_only("private words").as_json(),
     )

@@ -13,6 +13,7 @@ from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Job, JobArray, JobState
 from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import fill_placeholders
+from tests.sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +98,7 @@ def test_no_more_members_run_than_may_at_once(ada):
     waiting = Job.objects.queued().first()
     assert waiting is not None
     assert waiting.wait_code == "array"
-    assert waiting.wait_sentence == "Waits for its array: 1 of at most 1 of its jobs run."
+    assert wait_sentence(waiting) == "Waits for its array: 1 of at most 1 of its jobs run."
     lifecycle.cancel(Job.objects.get(pk=first.pk), by="ada")
     passes.run_pass()
     assert states().count("queued") == 2
@@ -138,7 +139,7 @@ def test_a_job_put_off_starts_when_its_time_comes(ada):
     passes.run_pass()
     job = Job.objects.get()
     assert (job.state, job.wait_code) == (JobState.QUEUED, "not_before")
-    assert job.wait_sentence == "Starts in 2 h at the earliest, as asked."
+    assert wait_sentence(job) == "Starts in 2 h at the earliest, as asked."
 
     sweeper.sweep(timezone.now())
     sweeper.pass_when_due(start - timedelta(seconds=1))
@@ -155,7 +156,7 @@ def test_a_job_waits_for_success_or_for_any_end(ada, when, expected):
     passes.run_pass()
     waiting = Job.objects.exclude(pk=first.pk).get()
     verb = "succeed" if when == "success" else "end"
-    assert waiting.wait_sentence.endswith(f"to {verb}.")
+    assert wait_sentence(waiting).endswith(f"to {verb}.")
 
     lifecycle.cancel(Job.objects.get(pk=first.pk), by="ada")
     passes.run_pass()

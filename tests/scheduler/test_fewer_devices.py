@@ -4,6 +4,7 @@ import json
 
 import pytest
 from django.utils import timezone
+from tests.read_sentences import wait_sentence
 
 from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle, plan_changes, training_plans
@@ -74,7 +75,7 @@ def test_a_job_that_does_not_allow_it_waits_for_all_its_devices(make_job, device
 
     job.refresh_from_db()
     assert job.gpus == 2
-    assert "1 of 2 can be used now" in job.wait_sentence
+    assert "1 of 2 can be used now" in wait_sentence(job)
 
 
 def test_it_waits_for_devices_that_others_hold_rather_than_take_fewer(make_attempt, make_job, devices):

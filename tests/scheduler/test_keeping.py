@@ -14,6 +14,7 @@ from orchestrator.models import AdminState, Attempt, ExitKind, Job, JobState, Le
 from orchestrator.scheduler import passes
 from orchestrator.scheduler.passes.restrictions import read_restrictions
 from tests.jobs.invariants import check_invariants
+from tests.sentences import wait_sentence
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
 KILLED = {"rank": 0, "code": -9, "signal": int(signal.SIGKILL), "exception": None, "message": None}
@@ -64,7 +65,7 @@ def test_a_killed_job_in_its_back_off_keeps_its_device_until_it_starts(
     job = end(attempt)
     passes.run_pass()
     newcomer.refresh_from_db()
-    said = newcomer.wait_sentence
+    said = wait_sentence(newcomer)
     lifecycle.back_to_queue(job, now=timezone.now())
     passes.run_pass()
 
@@ -104,8 +105,8 @@ def test_a_device_that_is_drained_meanwhile_is_not_kept_and_the_job_says_so(
     passes.run_pass()
 
     job.refresh_from_db()
-    assert job.wait_sentence.startswith("Its devices are not kept for its retry: ")
-    assert "is draining" in job.wait_sentence
+    assert wait_sentence(job).startswith("Its devices are not kept for its retry: ")
+    assert "is draining" in wait_sentence(job)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from tests.jobs.folders import write_identity
 from tests.jobs.invariants import check_invariants
 from tests.jobs.races import race
+from tests.sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +155,7 @@ def test_f60_f61_a_clock_that_jumps_stops_no_trial_and_loses_no_job(make_attempt
     young.refresh_from_db()
     waiting.refresh_from_db()
     assert waiting.state == JobState.QUEUED
-    assert waiting.wait_sentence.startswith("Waits for 1 simulated GPU;")
+    assert wait_sentence(waiting).startswith("Waits for 1 simulated GPU;")
     assert young.state == JobState.RUNNING
     check_invariants()
 

@@ -26,6 +26,7 @@ from orchestrator.models import (
 from orchestrator.scheduler import core, passes
 from orchestrator.spec.job_spec import GIB
 from tests.jobs.invariants import check_invariants
+from tests.sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ def test_i14_a_job_that_waits_has_a_sentence(make_job, make_attempt):
 
     job.refresh_from_db()
     assert job.wait_code == "devices"
-    assert job.wait_sentence.startswith("Waits for 1 simulated GPU; none is free.")
+    assert wait_sentence(job).startswith("Waits for 1 simulated GPU; none is free.")
 
 
 def test_one_pass_answers_a_burst_of_submits(make_job, make_device):
@@ -102,12 +103,12 @@ def test_a_second_pass_writes_nothing_that_did_not_change(
         make_job()
     now = timezone.now()
     passes.run_pass(now)
-    before = list(Job.objects.values_list("wait_sentence", "version"))
+    before = list(Job.objects.values_list("wait_code", "wait_facts", "version"))
 
     with django_assert_max_num_queries(26) as queries:
         passes.run_pass(now)
 
-    assert list(Job.objects.values_list("wait_sentence", "version")) == before
+    assert list(Job.objects.values_list("wait_code", "wait_facts", "version")) == before
     assert not [each for each in queries if "UPDATE" in each["sql"] and "orchestrator_job" in each["sql"]]
 
 
@@ -186,7 +187,7 @@ def test_f83_a_gpu_that_somebody_else_uses_is_not_given_away(make_job, make_devi
     assert passes.run_pass() == 0
 
     job.refresh_from_db()
-    assert "GPU 0 is in use outside Berth, 20 GiB" in job.wait_sentence
+    assert "GPU 0 is in use outside Berth, 20 GiB" in wait_sentence(job)
     read(reading("GPU-a"))
     assert passes.run_pass() == 1
 
@@ -199,7 +200,7 @@ def test_f79_while_the_driver_does_not_answer_gpu_jobs_wait_and_say_so(make_job,
     assert passes.run_pass() == 0
 
     job.refresh_from_db()
-    assert job.wait_sentence.startswith("Waits for the driver: The NVIDIA driver does not answer.")
+    assert wait_sentence(job).startswith("Waits for the driver: The NVIDIA driver does not answer.")
     assert job.state == JobState.QUEUED
 
 
@@ -213,7 +214,7 @@ def test_gpus_are_not_given_away_on_readings_of_another_time(make_job, make_devi
     assert passes.run_pass() == 0
 
     job.refresh_from_db()
-    assert "does the agent run?" in job.wait_sentence
+    assert "does the agent run?" in wait_sentence(job)
 
 
 def test_a_job_waits_for_those_it_depends_on(make_job, make_device):
@@ -292,7 +293,7 @@ def test_f27_a_gpu_is_not_idle_until_a_reading_shows_none_of_the_ended_attempts_
     assert passes.run_pass() == 0
 
     whole.refresh_from_db()
-    assert "GPU 0 still holds 30 GiB of a job that has ended" in whole.wait_sentence
+    assert "GPU 0 still holds 30 GiB of a job that has ended" in wait_sentence(whole)
     read(reading("GPU-a"))
     assert passes.run_pass() == 1
     part.refresh_from_db()
@@ -311,4 +312,4 @@ def test_f27_a_job_that_runs_is_no_residue_to_its_neighbour(make_job, make_devic
     started = passes.run_pass()
 
     job.refresh_from_db()
-    assert started == 1, job.wait_sentence
+    assert started == 1, wait_sentence(job)

@@ -21,6 +21,7 @@ from orchestrator.models import (
 from orchestrator.scheduler import passes
 from orchestrator.scheduler.passes.starting import preempt
 from tests.jobs.invariants import check_invariants
+from tests.sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,7 @@ def test_a_higher_priority_stops_a_job_and_both_histories_say_so(runs, make_job,
     assert (low.state, low.stop_reason, low.preempted_for) == (JobState.STOPPING, StopReason.PREEMPT, high)
     assert reasons(low)[-1] == f"Makes room for {high} of bob."
     assert reasons(high)[-1] == f"{low} of ada is stopped to make room."
-    assert high.wait_sentence.startswith("Waits for digits to save a checkpoint and make room.")
+    assert wait_sentence(high).startswith("Waits for digits to save a checkpoint and make room.")
     check_invariants()
 
 
@@ -103,7 +104,7 @@ def test_the_victim_waits_with_its_progress_and_for_whom(runs, make_job, bob):
 
     low.refresh_from_db()
     assert low.reason == f"Made room for {high} of bob. It will go on from step 1,200 of 5,000."
-    assert low.wait_sentence.startswith(
+    assert wait_sentence(low).startswith(
         f"Made room for {high} at step 1,230 of 5,000. Waits for 1 simulated GPU;"
     )
 

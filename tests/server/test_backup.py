@@ -39,7 +39,7 @@ def _tools() -> None:
 @pytest.fixture
 def job(make_job, store_script, home) -> Job:
     """A queued job with code and a checkpoint."""
-    job: Job = make_job(bundle=store_script(), wait_sentence="Waits.")
+    job: Job = make_job(bundle=store_script(), wait_code="devices", wait_facts={"sentence": "Waits."})
     folder = home.job(job.pk)
     folder.checkpoints.mkdir(parents=True)
     with zipfile.ZipFile(folder.checkpoints / "state.pt", "w") as file:

@@ -52,7 +52,9 @@ def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def sound_job(make_job, store_script) -> Callable[..., Job]:
     """A job about which there is nothing to find."""
-    return lambda **fields: make_job(bundle=store_script(), wait_sentence="Waits.", **fields)
+    return lambda **fields: make_job(
+        bundle=store_script(), wait_code="devices", wait_facts={"sentence": "Waits."}, **fields
+    )
 
 
 def numbers() -> list[str]:

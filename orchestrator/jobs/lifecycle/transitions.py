@@ -133,7 +133,7 @@ def _times_of(job: Job, to: JobState, now: datetime) -> dict[str, Any]:
             "next_try_at": None,
             "idle_since": None,
             "wait_code": "",
-            "wait_sentence": "",
+            "wait_facts": {},
         }
     if to == JobState.RUNNING:
         return {"first_started_at": job.first_started_at or now}

@@ -25,6 +25,7 @@ from orchestrator.models import Errand, Job, JobArray, JobEvent, JobState
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.people import quotas, rights
 from orchestrator.sentences.events import ended_as
+from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.arrays import ArraySpec
 from orchestrator.spec.job_spec import JobSpec, say_problem
 from orchestrator.spec.plain_text import refuse_unwritable
@@ -207,7 +208,7 @@ def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, An
         "not_before": spec.not_before,
         "total_steps": spec.total_steps,
         "event_count": 1,
-        "wait_sentence": "Waits for the scheduler.",
+        "wait_code": NOT_SEEN,
     }
     columns["memory_claim"] = memory_claims.claim_of(Job(**columns)).as_json()
     return columns

@@ -10,6 +10,7 @@ from orchestrator.scheduler.core.types import (
     Constraints,
     Decisions,
     Device,
+    Facts,
     Job,
     Lengths,
     OwnerUsage,
@@ -28,6 +29,7 @@ from orchestrator.scheduler.core.types import (
     Vacate,
     Wait,
     WaitCode,
+    WaitReason,
 )
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "Constraints",
     "Decisions",
     "Device",
+    "Facts",
     "Job",
     "Lengths",
     "OwnerUsage",
@@ -56,6 +59,7 @@ __all__ = [
     "Vacate",
     "Wait",
     "WaitCode",
+    "WaitReason",
     "decide",
     "learn_lengths",
     "learn_start_errors",

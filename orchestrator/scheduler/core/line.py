@@ -8,7 +8,7 @@ from orchestrator.scheduler.core import explain
 from orchestrator.scheduler.core.ends import SETTLE_S
 from orchestrator.scheduler.core.pool_pass import PoolPass, Shape
 from orchestrator.scheduler.core.prospects import Prospect, after_bookings, foresee
-from orchestrator.scheduler.core.types import Job, Policy, QueuedJob, State, Wait, WaitCode
+from orchestrator.scheduler.core.types import Facts, Job, Policy, QueuedJob, State, Wait, WaitCode
 
 IN_LINE = frozenset(
     {WaitCode.DEVICES, WaitCode.MEMORY, WaitCode.HELD}
@@ -37,7 +37,7 @@ def answers(
             booked_out[job.pool].append(job)
     parents = {id_ for job, code in waiting if code is WaitCode.DEPENDS for id_ in job.waits_for}
     names = {job.id: explain.called(job) for job in (*state.queued, *state.running) if job.id in parents}
-    problems = {problem.pool: problem.sentence for problem in state.problems}
+    problems = {problem.pool: problem.driver for problem in state.problems}
     lines = {
         pool: Line(
             part,
@@ -89,7 +89,8 @@ class Line:
         self._length = 0
         self._first = ""  # the name of the first job in line
         self._first_ids: tuple[str, ...] = ()
-        self._reasons: dict[tuple[Shape, WaitCode], str] = {}
+        self._reasons: dict[tuple[Shape, WaitCode], Facts] = {}
+        self._behind_first: dict[tuple[Shape, WaitCode], Facts] = {}  # the same, with who is first in line
         self._booked_prospects = after_bookings(part.room, booked_out, now, policy) if booked_out else {}
         self._stopping = stopping or {}
         if prospects is None:
@@ -102,39 +103,38 @@ class Line:
 
     def tell(self, group: Iterable[tuple[QueuedJob, WaitCode]]) -> Iterator[Wait]:
         """Answer the next jobs."""
-        reasons, shapes, ahead, first = self._reasons, self._part.shapes, self._first_ids, self._first
+        known, shapes, ahead = self._behind_first, self._part.shapes, self._first_ids
         for job, code in group:
             # Few jobs have a prospect or are special in another way; the rest of a long queue must be cheap.
-            sentence = None
+            facts = None
             if self._length >= _SHOWN_AHEAD and job.id not in self._special:
-                sentence = reasons.get((shapes[job.id], code))
-            if sentence is None or code is not WaitCode.DEVICES:
+                facts = known.get((shapes[job.id], code))
+            if facts is None or code is not WaitCode.DEVICES:
                 yield self._step(job, code)
-                ahead, first = self._first_ids, self._first
+                ahead = self._first_ids
                 continue
-            sentence += explain.in_front(first, self._length)
             self._length = place = self._length + 1
-            yield _wait(Wait, (job.id, code, sentence, place, (), ahead, None, None, None))
+            yield _wait(Wait, (job.id, code, facts, place, (), ahead, None, None, None))
 
     def _step(self, job: QueuedJob, code: WaitCode) -> Wait:
         if code not in IN_LINE:
             return self._aside(job, code)
-        sentence, length, ahead = self._reason(job, code), self._length, self._first_ids
+        facts, length, ahead = self._reason(job, code), self._length, self._first_ids
         blocked_by: tuple[str, ...] = ()
         if code is not WaitCode.HELD:
-            sentence += explain.in_front(self._first, length)
-        elif self._part.head is not None:  # the sentence names it already
+            facts = self._behind(job, code, facts) if length else facts
+        elif self._part.head is not None:  # the facts name it already
             blocked_by = (self._part.head.id,)
         self._length = place = length + 1
         if length < _SHOWN_AHEAD:
             self._first, self._first_ids = self._first or explain.called(job), (*ahead, job.id)
         prospect = self._prospects.get(job.id)
         if prospect is None:
-            return Wait(job.id, code, sentence, place, blocked_by, ahead)
+            return Wait(job.id, code, facts, place, blocked_by, ahead)
         return Wait(
             job.id,
             code,
-            sentence + explain.expected(prospect, self._now),
+            {**facts, **explain.unknown(prospect)},
             place,
             blocked_by or tuple(blocking.id for blocking in prospect.blocked_by),
             ahead,
@@ -150,7 +150,7 @@ class Line:
         return Wait(
             job.id,
             code,
-            self._barred(job, code) + explain.expected(later, self._now),
+            {**self._barred(job, code), **explain.unknown(later)},
             self._length + 1,
             parents,
             self._first_ids,
@@ -158,7 +158,17 @@ class Line:
             None if later.latest is None else later.latest + SETTLE_S,
         )
 
-    def _reason(self, job: QueuedJob, code: WaitCode) -> str:
+    def _behind(self, job: QueuedJob, code: WaitCode, facts: Facts) -> Facts:
+        """The facts with who is first in line; one object for all jobs of a shape."""
+        if facts is not self._reasons.get((self._part.shapes[job.id], code)):
+            return {**facts, "first": self._first}
+        key = (self._part.shapes[job.id], code)
+        known = self._behind_first.get(key)
+        if known is None:
+            known = self._behind_first[key] = {**facts, "first": self._first}
+        return known
+
+    def _reason(self, job: QueuedJob, code: WaitCode) -> Facts:
         """What the job needs and why it is not available; equal for equal shapes except the head's."""
         part = self._part
         if job.id in self._stopping:
@@ -171,7 +181,7 @@ class Line:
             reason = self._reasons[key] = self._shape_reason(job, code)
         return reason
 
-    def _shape_reason(self, job: QueuedJob, code: WaitCode) -> str:
+    def _shape_reason(self, job: QueuedJob, code: WaitCode) -> Facts:
         part = self._part
         if code is WaitCode.HELD and part.head is not None:
             return explain.held_for(part.room, job, part.head)
@@ -181,10 +191,10 @@ class Line:
             return explain.impossible(part.room, job)
         return explain.too_few(part.room, job, part.held, part.head)
 
-    def _barred(self, job: QueuedJob, code: WaitCode) -> str:
+    def _barred(self, job: QueuedJob, code: WaitCode) -> Facts:
         match code:
             case WaitCode.POOL:
-                return self._problem
+                return {"driver": self._problem} if self._problem else {}
             case WaitCode.RESERVED:
                 return explain.reserved(self._part.room, job, self._now)
             case WaitCode.UNAVAILABLE | WaitCode.IMPOSSIBLE:
@@ -193,13 +203,14 @@ class Line:
                 succeed = sorted(set(job.waits_for) - set(job.waits_for_end))
                 return explain.depends(self._called(succeed), self._called(sorted(job.waits_for_end)))
             case WaitCode.NOT_BEFORE:
-                return explain.not_before((job.not_before or self._now) - self._now)
+                return {"not_before_s": job.not_before}
             case WaitCode.QUOTA:
-                return explain.over_quota(self._part.room, job, self._part.quotas)
+                kinds = {"device_kinds": sorted(self._part.room.kinds)}
+                return {**kinds, **(self._part.quotas.limit_of(job) or {})}
             case WaitCode.ARRAY:
                 return explain.array_full(job, self._part.quotas.arrays[job.array])
             case _:
-                return explain.no_devices(job)
+                return {"pool": job.pool}
 
     def _called(self, ids: Sequence[str]) -> list[str]:
         return [self._names.get(id_, id_[-8:]) for id_ in ids]

@@ -16,6 +16,7 @@ from orchestrator.scheduler.core.types import (
     Booking,
     Decisions,
     Device,
+    Facts,
     Policy,
     QueuedJob,
     RetryHold,
@@ -24,7 +25,7 @@ from orchestrator.scheduler.core.types import (
 )
 
 
-def valid_holds(state: State, booked: Booked) -> tuple[tuple[RetryHold, ...], dict[str, str]]:
+def valid_holds(state: State, booked: Booked) -> tuple[tuple[RetryHold, ...], dict[str, Facts]]:
     """The holds that are valid now, and by job why an unexpired hold is not valid."""
     devices = {device.id: device for device in state.devices}
     valid, void = [], {}
@@ -39,23 +40,23 @@ def valid_holds(state: State, booked: Booked) -> tuple[tuple[RetryHold, ...], di
     return tuple(valid), void
 
 
-def _why_void(hold: RetryHold, devices: Mapping[str, Device], state: State, booked: Booked) -> str | None:
+def _why_void(hold: RetryHold, devices: Mapping[str, Device], state: State, booked: Booked) -> Facts | None:
     for id_ in hold.device_ids:
         device = devices.get(id_)
         if device is None or device.pool != hold.pool:
-            return "a device of its last attempt is no longer in its pool"
+            return {"state": "not_in_pool"}
         if not device.offered:
             return explain.out_of_use(device)
     mine = set(hold.device_ids)
     for booking in sorted(state.bookings, key=lambda one: (one.start, one.id)):
         on = booking.start <= hold.until and (booking.until is None or booking.until > state.now)
         if on and hold.owner not in booking.owners and mine & booked.get(booking.id, frozenset()):
-            verb = "reserved" if booking.owners else "out"
-            return f"{explain.devices_named([devices[id_] for id_ in hold.device_ids])} {verb} for {booking.name}"
+            held = explain.named([devices[id_] for id_ in hold.device_ids])
+            return {**held, "state": "booked", "booked_for": explain.booked_for([booking])}
     higher = [job for job in state.queued if _comes_first(job, hold, state.now)]
     if higher:
         first = min(higher, key=lambda job: (-job.priority, job.submitted, job.id))
-        return f"{explain.called(first)} has a higher priority"
+        return {"state": "outranked", "by": explain.called(first)}
     return None
 
 
@@ -106,22 +107,24 @@ def _as_booking(hold: RetryHold, now: float) -> Booking:
     )
 
 
-def told(decisions: Decisions, state: State, kept: Iterable[RetryHold], void: Mapping[str, str]) -> Decisions:
+def told(
+    decisions: Decisions, state: State, kept: Iterable[RetryHold], void: Mapping[str, Facts]
+) -> Decisions:
     """The decisions with what each waiting job is told of its devices, and a wake-up when a hold ends."""
     devices = {device.id: device for device in state.devices}
-    said = {id_: f"Its devices are not kept for its retry: {why}. " for id_, why in void.items()}
+    further: dict[str, Facts] = {id_: {"not_kept_for_retry": why} for id_, why in void.items()}
     for hold in kept:
-        names = explain.devices_named([devices[id_] for id_ in hold.device_ids])
-        said[hold.job_id] = f"{names[:1].upper()}{names[1:]} kept for its retry. "
+        names = explain.named([devices[id_] for id_ in hold.device_ids])
+        further[hold.job_id] = {"kept_for_retry": names}
     moments = [hold.until for hold in kept]
     if decisions.next_wake is not None:
         moments.append(decisions.next_wake)
     return replace(
         decisions,
-        wait=tuple(_with(wait, said.get(wait.job_id)) for wait in decisions.wait),
+        wait=tuple(_with(wait, further.get(wait.job_id)) for wait in decisions.wait),
         next_wake=min(moments, default=None),
     )
 
 
-def _with(wait: Wait, said: str | None) -> Wait:
-    return wait if said is None else wait._replace(sentence=said + wait.sentence)
+def _with(wait: Wait, further: Facts | None) -> Wait:
+    return wait if further is None else wait._replace(facts={**wait.facts, **further})

@@ -4,9 +4,12 @@ All times are seconds on one clock of the caller's choice (``now`` included), al
 Every class is frozen, so a state may be shared between a pass, an explanation and a simulation.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+Facts = Mapping[str, Any]  # what a sentence is made of, by name; JSON can keep it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,10 +203,10 @@ class ShapeCount:
 
 @dataclass(frozen=True, slots=True)
 class PoolProblem:
-    """Why nothing can start in a pool now; people see the sentence unchanged."""
+    """Why nothing can start in a pool now."""
 
     pool: str
-    sentence: str
+    driver: str = ""  # what its driver says; empty: nobody reads the devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,18 +316,29 @@ class Reserve:
     open_until: float | None = None  # jobs that surely end by then may start there; None: no job may
 
 
+class WaitReason(NamedTuple):
+    """Why a job waits: a code for programs, and the facts that its sentence is made of."""
+
+    code: str
+    facts: Facts
+
+
 class Wait(NamedTuple):
     """Why a job does not start now; a tuple because a pass may build 10,000 of them."""
 
     job_id: str
     code: WaitCode
-    sentence: str
+    facts: Facts  # equal jobs share them; look, and do not change them
     position: int  # among the waiting jobs of its pool; 1 is the next
     blocked_by: tuple[str, ...] = ()  # jobs that hold the devices it needs
     ahead: tuple[str, ...] = ()  # the first few waiting jobs that come before it
     start_earliest: float | None = None  # None: unknown
     start_latest: float | None = None
     foreseen_s: float | None = None  # the expected wait behind the range, for ``State.start_errors``
+
+    @property
+    def reason(self) -> WaitReason:
+        return WaitReason(self.code, self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

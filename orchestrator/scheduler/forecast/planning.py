@@ -8,11 +8,13 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
+from berth import words
 from orchestrator.jobs import memory_claims
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Device, Job, JobState
 from orchestrator.scheduler import core, passes
 from orchestrator.scheduler.forecast import device_counts, whatif
+from orchestrator.sentences.waits import say_wait
 from orchestrator.spec.job_spec import JobSpec
 
 ESTIMATED = 5000  # waiting jobs of a pool that get a start estimate on request
@@ -38,6 +40,7 @@ class SubmitPreview:
     made_at: datetime  # the time that the sentence and all ranges count from
     starts_now: bool
     code: str  # why it waits; empty if it starts
+    facts: core.Facts  # what the sentence is made of, while it waits
     sentence: str
     devices: tuple[tuple[Device, int | None], ...]  # by rank, with the claimed bytes; empty: unknown
     stops: tuple[str, ...]  # ids of jobs that would be stopped for it
@@ -124,7 +127,8 @@ def _plan(
         made_at=now,
         starts_now=start is not None,
         code="" if wait is None else wait.code,
-        sentence=_starts_sentence(job) if wait is None else wait.sentence,
+        facts={} if wait is None else wait.facts,
+        sentence=_starts_sentence(job) if wait is None else _say(wait, now),
         devices=_devices(job, decisions),
         stops=tuple(each.job_id for each in decisions.preempt if each.for_job_id == job_id),
         blocked_by=() if wait is None else wait.blocked_by,
@@ -150,6 +154,11 @@ def _devices(job: Job, decisions: core.Decisions) -> tuple[tuple[Device, int | N
 
 def _starts_sentence(job: Job) -> str:
     return f"It would start at once in pool {job.pool_id}."
+
+
+def _say(wait: core.Wait, now: datetime) -> str:
+    when = words.start_range(_moment(wait.start_earliest), _moment(wait.start_latest), now)
+    return say_wait(wait.code, wait.facts, now_s=now.timestamp(), ahead=wait.position - 1, when=when)
 
 
 def _moment(at_s: float | None) -> datetime | None:

@@ -39,12 +39,11 @@ _PLAIN = (
     "total_steps",
     "steps_per_s",
     "wait_code",
-    "wait_sentence",
     "wait_ahead",
     "start_earliest",
     "start_latest",
 )
-_JSON = ("spec_fields", "memory_claim", "wait_blocked_by")
+_JSON = ("spec_fields", "memory_claim", "wait_blocked_by", "wait_facts")
 _COLUMNS = (*_PLAIN, *_JSON)
 
 

@@ -86,10 +86,10 @@ def _seconds(moment: datetime | None) -> float | None:
 def _problems(readings: live.NowReadings, *, fresh: bool) -> tuple[core.PoolProblem, ...]:
     """Pools without current readings: nothing starts there, because external processes on the GPUs are unknown."""
     if not fresh:
-        sentence = "Waits for readings of the GPUs; there are none now (does the agent run?)."
+        driver = ""
     elif readings.problem is not None and not readings.devices:
-        sentence = f"Waits for the driver: {readings.problem}"
+        driver = readings.problem
     else:
         return ()
     pools = Device.objects.filter(kind="gpu").order_by("pool").values_list("pool_id", flat=True).distinct()
-    return tuple(core.PoolProblem(pool, sentence) for pool in pools)
+    return tuple(core.PoolProblem(pool, driver) for pool in pools)

@@ -93,7 +93,7 @@ def _forget(key_id: int) -> None:
 
 def check_waits() -> Iterator[Finding]:
     """Whoever waits knows why, and somebody will act (I14, I15)."""
-    queued = Job.objects.queued().filter(wait_sentence="", queued_at__lt=timezone.now() - UNSAID_AFTER)
+    queued = Job.objects.queued().filter(wait_code="", queued_at__lt=timezone.now() - UNSAID_AFTER)
     for job in queued:
         yield Finding(
             "I14",

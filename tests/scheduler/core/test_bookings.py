@@ -20,7 +20,17 @@ from orchestrator.scheduler.core import (
 )
 from orchestrator.scheduler.core.bookings import booked_devices
 from orchestrator.scheduler.core.ends import SETTLE_S
-from tests.scheduler.core.states import GIB, NOW, gpus, listed_otherwise, queued, running, state, states
+from tests.scheduler.core.states import (
+    GIB,
+    NOW,
+    gpus,
+    listed_otherwise,
+    queued,
+    running,
+    sentence_of,
+    state,
+    states,
+)
 
 HOUR = 3600.0
 POLICIES = pytest.mark.parametrize("policy", [Policy(), Policy.progress_aware()], ids=["in turn", "ranked"])
@@ -55,7 +65,7 @@ def test_a_job_that_may_still_run_when_the_booking_begins_is_kept_away(policy):
     assert started(decisions) == {"id-short": ("gpu-0",)}
     wait = wait_of(decisions, "long")
     assert wait.code == WaitCode.RESERVED
-    assert wait.sentence == (
+    assert sentence_of(wait) == (
         "Waits for 1 GPU; GPU 0 is reserved for course in 2 h; a shorter time limit would let it start."
         " Expected in 5 h."
     )
@@ -84,7 +94,7 @@ def test_while_it_is_on_only_its_people_get_the_devices(policy):
     decisions = decide(state(gpus(1), other, theirs, bookings=(now_on,)), policy)
 
     assert started(decisions) == {"id-theirs": ("gpu-0",)}
-    assert wait_of(decisions, "other").sentence == (
+    assert sentence_of(wait_of(decisions, "other")) == (
         "Waits for 1 GPU; GPU 0 is reserved for course for another 60 min."
     )
 
@@ -148,7 +158,7 @@ def test_a_number_of_devices_takes_the_free_ones_and_those_of_its_people(policy)
     # gpu-2 is theirs already and gpu-1 is free; gpu-3 is left to the others.
     assert started(decisions) == {"id-a": ("gpu-3",)}
     assert decisions.vacate == ()
-    assert "1 more is reserved for course" in wait_of(decisions, "b").sentence
+    assert "1 more is reserved for course" in sentence_of(wait_of(decisions, "b"))
 
 
 @POLICIES
@@ -157,7 +167,7 @@ def test_maintenance_is_for_nobody_and_may_be_without_an_end(policy):
 
     wait = wait_of(decide(state(gpus(1), queued("a", owner="eve"), bookings=(out,)), policy), "a")
 
-    assert wait.sentence == "Waits for 1 GPU; GPU 0 is out for new fans."
+    assert sentence_of(wait) == "Waits for 1 GPU; GPU 0 is out for new fans."
 
 
 @POLICIES
@@ -188,7 +198,7 @@ def test_two_bookings_by_number_do_not_share_a_device(policy):
     decisions = decide(state(gpus(2), job, bookings=(one, two)), policy)
 
     assert not started(decisions)
-    assert "kept for course and exam" in wait_of(decisions, "a").sentence
+    assert "kept for course and exam" in sentence_of(wait_of(decisions, "a"))
 
 
 @st.composite
@@ -308,6 +318,6 @@ def test_who_waits_for_several_bookings_is_told_all_of_them(policy):
 
     wait = decide(state(gpus(3), queued("any", gpus=2), bookings=(cooling, course)), policy).wait[0]
 
-    assert wait.sentence == (
+    assert sentence_of(wait) == (
         "Waits for 2 GPUs; GPUs 0, 1, 2 are kept for cooling and course for another 2 h. Expected in 1 h to 2 h."
     )

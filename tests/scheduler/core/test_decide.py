@@ -13,7 +13,7 @@ from orchestrator.scheduler.core import (
     WaitCode,
     decide,
 )
-from tests.scheduler.core.states import GIB, NOW, gpu, gpus, queued, running, state
+from tests.scheduler.core.states import GIB, NOW, gpu, gpus, queued, running, sentence_of, state
 
 
 def _placed(decisions: Decisions) -> dict[str, list[str]]:
@@ -49,7 +49,7 @@ def test_a_job_that_cannot_start_yet_holds_nobody_up():
     )
 
     assert list(_placed(decisions)) == ["id-now"]
-    assert _wait(decisions, "night").sentence == "Starts in 10 min at the earliest, as asked."
+    assert sentence_of(_wait(decisions, "night")) == "Starts in 10 min at the earliest, as asked."
     assert decisions.next_wake == NOW + 600
 
 
@@ -124,7 +124,7 @@ def test_f83_a_foreign_process_keeps_whole_jobs_off_a_gpu():
 
     assert _placed(decisions) == {"id-a": ["gpu-1"]}
     assert _wait(decisions, "both").code is WaitCode.UNAVAILABLE
-    assert _wait(decisions, "both").sentence == (
+    assert sentence_of(_wait(decisions, "both")) == (
         "Waits for 2 GPUs; 1 of 2 can be used now (GPU 0 is in use outside Berth, 9 GiB)."
     )
 
@@ -155,7 +155,7 @@ def test_devices_out_of_use_are_named(facts: dict[str, str], words: str):
     wait = _wait(decide(state((gpu(0, **facts),), queued("a"))), "a")
 
     assert wait.code is WaitCode.UNAVAILABLE
-    assert wait.sentence == f"Waits for 1 GPU; 0 of 1 can be used now ({words})."
+    assert sentence_of(wait) == f"Waits for 1 GPU; 0 of 1 can be used now ({words})."
 
 
 def test_f79_a_pool_with_a_problem_pauses_with_its_sentence():
@@ -164,7 +164,7 @@ def test_f79_a_pool_with_a_problem_pauses_with_its_sentence():
     decisions = decide(state(gpus(1), queued("a"), problems=(problem,)))
 
     assert _wait(decisions, "a").code is WaitCode.POOL
-    assert _wait(decisions, "a").sentence == problem.sentence
+    assert sentence_of(_wait(decisions, "a")) == f"Waits for the driver: {problem.driver}"
 
 
 # The head and its reservation
@@ -250,7 +250,7 @@ def test_the_head_is_told_what_is_free_and_when_it_may_start():
 
     wait = _wait(decide(state(gpus(2), tiny, queued("big", gpus=2))), "big")
 
-    assert wait.sentence == "Waits for 2 GPUs; 1 is free. Expected in 42 to 58 min."
+    assert sentence_of(wait) == "Waits for 2 GPUs; 1 is free. Expected in 42 to 58 min."
     assert wait.blocked_by == ("id-tiny-gpt",)
     assert wait.start_earliest == pytest.approx(NOW + 2550)
     assert wait.start_latest == pytest.approx(NOW + 3460)
@@ -259,7 +259,7 @@ def test_the_head_is_told_what_is_free_and_when_it_may_start():
 def test_an_unknown_start_says_why_it_is_not_known():
     wait = _wait(decide(state(gpus(1), running("tiny-gpt", "gpu-0"), queued("a"))), "a")
 
-    assert wait.sentence == (
+    assert sentence_of(wait) == (
         "Waits for 1 GPU; none is free. "
         "When is not known: tiny-gpt has no time limit and reports no progress."
     )
@@ -278,7 +278,7 @@ def test_an_unknown_start_does_not_deny_the_progress_there_is(progress, missing)
 
     wait = _wait(decide(state(gpus(1), first, queued("a"))), "a")
 
-    assert wait.sentence.endswith(f"When is not known: tiny-gpt has no time limit and {missing}.")
+    assert sentence_of(wait).endswith(f"When is not known: tiny-gpt has no time limit and {missing}.")
 
 
 def test_who_is_ahead_is_named_and_counted():
@@ -286,7 +286,7 @@ def test_who_is_ahead_is_named_and_counted():
 
     wait = _wait(decide(state(gpus(1), running("r", "gpu-0", time_limit_s=60.0), *jobs)), "j4")
 
-    assert "j0 and 3 more are ahead." in wait.sentence
+    assert "j0 and 3 more are ahead." in sentence_of(wait)
     assert (wait.position, wait.ahead) == (5, ("id-j0", "id-j1", "id-j2"))
 
 
@@ -299,7 +299,7 @@ def test_jobs_behind_the_head_get_a_range_from_the_ends_before_them():
     wait = _wait(decide(state(gpus(1), busy, *jobs)), "j1")
 
     assert (wait.start_earliest, wait.start_latest) == (NOW, NOW + 660)
-    assert wait.sentence.endswith("Expected within 11 min.")
+    assert sentence_of(wait).endswith("Expected within 11 min.")
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_jobs_behind_the_head_get_a_range_from_the_ends_before_them():
 def test_devices_are_called_what_they_are(kind: str, words: str):
     decisions = decide(state(gpus(3, kind=kind), running("r", "gpu-0"), queued("a", gpus=3)))
 
-    assert _wait(decisions, "a").sentence.startswith(f"Waits for {words}; 2 are free.")
+    assert sentence_of(_wait(decisions, "a")).startswith(f"Waits for {words}; 2 are free.")
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_what_the_pool_can_never_fit_is_impossible(facts: dict[str, int], senten
     wait = _wait(decide(state(gpus(2, health="faulty"), queued("a", **facts))), "a")
 
     assert wait.code is WaitCode.IMPOSSIBLE
-    assert wait.sentence == sentence
+    assert sentence_of(wait) == sentence
 
 
 def test_an_empty_pool_waits_for_devices_instead_of_failing_its_jobs():
@@ -345,7 +345,7 @@ def test_a_limit_of_an_owner_holds_back_only_that_owner():
     )
 
     assert list(_placed(decisions)) == ["id-b"]
-    assert _wait(decisions, "a").sentence == "Limit of ada: 1 of 1 jobs run."
+    assert sentence_of(_wait(decisions, "a")) == "Limit of ada: 1 of 1 jobs run."
 
 
 def test_what_a_job_depends_on_is_named():
@@ -354,7 +354,7 @@ def test_what_a_job_depends_on_is_named():
     wait = _wait(decide(state(gpus(2), parent, queued("eval", waits_for=("id-tiny-gpt",)))), "eval")
 
     assert (wait.code, wait.blocked_by) == (WaitCode.DEPENDS, ("id-tiny-gpt",))
-    assert wait.sentence == "Waits for tiny-gpt to succeed."
+    assert sentence_of(wait) == "Waits for tiny-gpt to succeed."
 
 
 def test_gpus_that_are_free_on_different_servers_do_not_make_a_gang():
@@ -364,9 +364,8 @@ def test_gpus_that_are_free_on_different_servers_do_not_make_a_gang():
     decisions = decide(state(devices, *busy, queued("pair", gpus=2)))
 
     assert decisions.start == ()
-    assert (
-        "Waits for 2 GPUs on one server; 2 are free, on different servers."
-        in _wait(decisions, "pair").sentence
+    assert "Waits for 2 GPUs on one server; 2 are free, on different servers." in sentence_of(
+        _wait(decisions, "pair")
     )
 
 

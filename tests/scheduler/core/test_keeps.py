@@ -28,6 +28,7 @@ from tests.scheduler.core.states import (
     listed_otherwise,
     queued,
     running,
+    sentence_of,
     state,
     states,
 )
@@ -46,7 +47,7 @@ def started(decisions: Decisions) -> dict[str, tuple[str, ...]]:
 
 
 def said(decisions: Decisions, name: str) -> str:
-    return next(each.sentence for each in decisions.wait if each.job_id == f"id-{name}")
+    return next(sentence_of(each) for each in decisions.wait if each.job_id == f"id-{name}")
 
 
 @POLICIES

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.scheduler.core import Policy, QueuedJob, RunningJob, State, Wait, decide
-from tests.scheduler.core.states import NOW, gpus, queued, running, state
+from tests.scheduler.core.states import NOW, gpus, queued, running, sentence_of, state
 
 POLICY = Policy.progress_aware()
 HOUR_S = 3600.0
@@ -44,7 +44,7 @@ def test_its_latest_start_is_when_it_goes_before_whoever_came_later():
     in_front = NOW - HOUR_S + 600 + 2 * ratio * (600 + HOUR_S)
     assert wait.start_earliest == NOW
     assert in_front <= wait.start_latest <= in_front + 600
-    assert "Expected within" in wait.sentence
+    assert "Expected within" in sentence_of(wait)
 
 
 def test_at_that_moment_it_is_served_though_trials_wait():
@@ -94,7 +94,7 @@ def test_who_may_run_for_ever_ahead_of_it_is_named(facts: dict[str, Any]):
     wait = wait_of("wide", full(**facts))
 
     assert (wait.start_earliest, wait.start_latest) == (None, None)
-    assert "When is not known: small-0 has no time limit" in wait.sentence
+    assert "When is not known: small-0 has no time limit" in sentence_of(wait)
 
 
 def test_behind_silent_jobs_that_stay_the_guess_is_wide_until_some_were_checked():

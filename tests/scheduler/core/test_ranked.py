@@ -24,7 +24,7 @@ from orchestrator.scheduler.core import (
 from orchestrator.scheduler.core.fragmentation import Ask, lost_milli
 from orchestrator.scheduler.core.learning import expected_left
 from tests.scheduler.core import states
-from tests.scheduler.core.states import GIB, NOW, gpu, gpus, state
+from tests.scheduler.core.states import GIB, NOW, gpu, gpus, sentence_of, state
 
 POLICY = Policy.progress_aware()
 LONG = {"ran_s": 5000.0, "attained_gpu_s": 5000.0, "step_s": 1.0, "progress_done": 5000.0}
@@ -88,7 +88,7 @@ def test_making_room_takes_two_decisions():
 
     assert first.preempt == (Preempt("id-long", "id-new"),)
     assert first.reserve == (Reserve("id-new", ("gpu-0",)),)
-    assert "Waits for long to save a checkpoint and make room." in first.wait[0].sentence
+    assert "Waits for long to save a checkpoint and make room." in sentence_of(first.wait[0])
     assert (meanwhile.start, meanwhile.preempt, meanwhile.reserve) == ((), (), first.reserve)
     assert started(gone) == ["id-new"]
 

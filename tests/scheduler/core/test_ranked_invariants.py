@@ -22,7 +22,7 @@ from orchestrator.scheduler.core import (
 )
 from orchestrator.scheduler.core.pool_pass import shape_of
 from orchestrator.scheduler.core.ranking import restart_cost_s, trial_s
-from tests.scheduler.core.states import NOW, crowded, gpu, listed_otherwise, states
+from tests.scheduler.core.states import NOW, crowded, gpu, listed_otherwise, sentence_of, states
 
 pytestmark = pytest.mark.slow
 POLICY = Policy.progress_aware()
@@ -111,7 +111,7 @@ def test_every_queued_job_is_answered_exactly_once(state: State):
 
     answered = [start.job_id for start in decisions.start] + [wait.job_id for wait in decisions.wait]
     assert sorted(answered) == sorted(job.id for job in state.queued)
-    assert all(wait.sentence.endswith(".") for wait in decisions.wait)
+    assert all(sentence_of(wait).endswith(".") for wait in decisions.wait)
 
 
 @examples
