@@ -8,7 +8,7 @@ from django.utils import timezone
 from orchestrator.models import AuditEntry, Job, JobState, Lease, Quota
 from orchestrator.people.quotas import week_gpu_s
 from orchestrator.scheduler import passes
-from tests.sentences import wait_sentence
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from orchestrator.models import AuditEntry, Booking, Device, JobState, PoolRight, Right
 from orchestrator.scheduler import passes
-from tests.sentences import wait_sentence
+from tests.read_sentences import wait_sentence
 
 HOUR = timedelta(hours=1)
 

@@ -13,7 +13,7 @@ from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Job, JobArray, JobState
 from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import fill_placeholders
-from tests.sentences import wait_sentence
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, Device, ExitKind, Health, Job, JobState
 from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import JobSpec
+from tests.read_sentences import wait_sentence
 from training.config.plan import PLAN_VARIABLE, WHY_VARIABLE, Plan
 
 TWO = Plan(strategy="ddp", dp=2, batch_size=16)

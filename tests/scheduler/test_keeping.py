@@ -14,7 +14,7 @@ from orchestrator.models import AdminState, Attempt, ExitKind, Job, JobState, Le
 from orchestrator.scheduler import passes
 from orchestrator.scheduler.passes.restrictions import read_restrictions
 from tests.jobs.invariants import check_invariants
-from tests.sentences import wait_sentence
+from tests.read_sentences import wait_sentence
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("home")]
 KILLED = {"rank": 0, "code": -9, "signal": int(signal.SIGKILL), "exception": None, "message": None}

@@ -27,7 +27,7 @@ from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from tests.jobs.folders import write_identity
 from tests.jobs.invariants import check_invariants
 from tests.jobs.races import race
-from tests.sentences import wait_sentence
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)

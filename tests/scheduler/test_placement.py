@@ -26,7 +26,7 @@ from orchestrator.models import (
 from orchestrator.scheduler import core, passes
 from orchestrator.spec.job_spec import GIB
 from tests.jobs.invariants import check_invariants
-from tests.sentences import wait_sentence
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)

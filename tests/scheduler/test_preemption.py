@@ -21,7 +21,7 @@ from orchestrator.models import (
 from orchestrator.scheduler import passes
 from orchestrator.scheduler.passes.starting import preempt
 from tests.jobs.invariants import check_invariants
-from tests.sentences import wait_sentence
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)

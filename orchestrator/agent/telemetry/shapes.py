@@ -223,11 +223,11 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         builder.take(number)
     prefix = _LOG_PREFIX.match(whole)
     rest = whole[prefix.end() :] if prefix else whole
-    text = whole.strip()
-    printed_dict = text.startswith("{") and text.endswith("}")
+    line = whole.strip()
+    printed_dict = line.startswith("{") and line.endswith("}")
     if _describes_run(builder, printed_dict=printed_dict):
         return None
-    if _EVALUATES.match(text) or _EVALUATES.match(rest) or _EVALUATES_BEHIND.search(rest):
+    if _EVALUATES.match(line) or _EVALUATES.match(rest) or _EVALUATES_BEHIND.search(rest):
         return _read_evaluation(builder, rest)
     # "Step 5 starts on host 3": words and numbers alone are metrics only if trainers measure something of that name.
     fields = tuple(builder.fields.values()) if builder.explicit or _has_units(builder) else ()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.chaos.simulation.world import Died, World
-from tests.sentences import wait_sentence
+from tests.read_sentences import wait_sentence
 
 EVENTS = 45
 QUIET_TURNS = 600
