@@ -4,7 +4,6 @@ import json
 
 import pytest
 from django.utils import timezone
-from tests.read_sentences import wait_sentence
 
 from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle, plan_changes, training_plans
