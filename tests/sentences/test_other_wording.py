@@ -9,7 +9,7 @@ from dashboard.pages.job import answer
 from dashboard.parts.notices import adds_nothing
 from orchestrator.agent.attempts import AttemptWatch
 from orchestrator.agent.follow import Follower
-from orchestrator.agent.outside_checkpoints import BesideKeeper
+from orchestrator.agent.outside_checkpoints import OutsideKeeper
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
@@ -112,7 +112,7 @@ def test_a_loss_that_is_no_number_is_told_once_also_by_the_next_agent(make_attem
 @pytest.mark.usefixtures("wording")
 def test_a_file_that_is_not_kept_is_pointed_out_once_for_its_pattern(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
-    keeper = BesideKeeper.__new__(BesideKeeper)
+    keeper = OutsideKeeper.__new__(OutsideKeeper)
     keeper.attempt = attempt
 
     for times in (2, 3):
