@@ -67,7 +67,7 @@ def test_a_job_that_may_still_run_when_the_booking_begins_is_kept_away(policy):
     assert wait.code == WaitCode.RESERVED
     assert sentence_of(wait) == (
         "Waits for 1 GPU; GPU 0 is reserved for course in 2 h; a shorter time limit would let it start."
-        " Expected in 5 h."
+        " Expected in 5 h to 5 h 1 min."
     )
     assert (wait.start_earliest, wait.start_latest) == (NOW + 5 * HOUR, NOW + 5 * HOUR + SETTLE_S)
 
@@ -319,5 +319,6 @@ def test_who_waits_for_several_bookings_is_told_all_of_them(policy):
     wait = decide(state(gpus(3), queued("any", gpus=2), bookings=(cooling, course)), policy).wait[0]
 
     assert sentence_of(wait) == (
-        "Waits for 2 GPUs; GPUs 0, 1, 2 are kept for cooling and course for another 2 h. Expected in 1 h to 2 h."
+        "Waits for 2 GPUs; GPUs 0, 1, 2 are kept for cooling and course for another 2 h. "
+        "Expected in 1 h to 2 h 1 min."
     )
