@@ -21,7 +21,6 @@ from orchestrator.scheduler import passes
 from orchestrator.sentences.waits import WAITS
 from orchestrator.sentences.words import TABLE
 from orchestrator.server.doctor.kept import check_resumes
-from training.events import metric_line
 
 pytestmark = pytest.mark.django_db
 
@@ -99,10 +98,10 @@ def test_a_loss_that_is_no_number_is_told_once_also_by_the_next_agent(make_attem
     folder = home.job(attempt.job_id).attempt(1)
     folder.logs.mkdir(parents=True)
     for step in (3, 4):
-        with folder.metrics.open("ab") as file:
-            file.write(metric_line({"step": step, "loss": float("nan")}))
+        with folder.metrics.open("a") as file:
+            file.write(f'{{"step": {step}, "loss": NaN}}\n')
         Job.objects.update(diverged_step=None)
-        follower = Follower(attempt)
+        follower = Follower(Attempt.objects.select_related("job").get(pk=attempt.pk))
         follower.poll()
         follower.close()
 
