@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.follow import Follower
+from orchestrator.facts.record import NOTHING
 from orchestrator.jobs import lifecycle, plan_changes, training_plans
 from orchestrator.models import Attempt, ExitKind, Job, JobState
 from tests.dashboard.markup import html_of
@@ -157,7 +158,7 @@ def test_a_script_without_a_plan_has_the_sentence_in_its_history(model_attempt, 
     [{"step": "12"}, {"to_batch_size": 0}, {"to_batch_size": 5}, {"from_batch_size": 2**40}, {"step": None}],
 )
 def test_a_change_that_makes_no_sense_is_left_out(model_attempt, wrong):
-    assert plan_changes.note_less_memory(model_attempt, {**LESS, **wrong}) == ""
+    assert plan_changes.note_less_memory(model_attempt, {**LESS, **wrong}) == NOTHING
 
 
 def test_two_plans_are_compared_in_words():
