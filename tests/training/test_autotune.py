@@ -247,6 +247,6 @@ def test_f74_all_ranks_end_at_once_if_others_wait_for_a_rank_out_of_memory(
     said = (tmp_path / f"{strategy}-{place}.txt").read_text().splitlines()
     assert said[0] == (
         f"OutOfMemoryInStep: CUDA out of memory on rank 1 in step {step} (tried to allocate 2.00 GiB), which cannot be "
-        f"repeated: {why}."
+        f"retried: {why}."
     )
     assert said[1].startswith("Resume from the newest checkpoint with a smaller micro-batch;")

@@ -50,7 +50,7 @@ def test_cells_that_cannot_be_measured_give_a_reason(cell: Cell, expected: str) 
 
 
 def test_missing_gpus_are_reported() -> None:
-    assert why_not(Cell("ddp", 4, 64), 2, has_gpu=True) == "4 GPUs are asked for and 2 are visible."
+    assert why_not(Cell("ddp", 4, 64), 2, has_gpu=True) == "4 GPUs are requested and 2 are visible."
 
 
 def test_efficiency_is_over_the_fastest_single_device() -> None:

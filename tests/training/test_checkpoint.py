@@ -303,7 +303,7 @@ def test_load_latest_with_only_damaged_checkpoints_names_each(
     cut(checkpointer.folder / "1-5" / "state.pt")
     remove(checkpointer.folder / "1-10" / "manifest.json")
 
-    with pytest.raises(CheckpointError, match=r"is whole: 1-10 has no manifest\.json; 1-5/state\.pt has"):
+    with pytest.raises(CheckpointError, match=r"is intact: 1-10 has no manifest\.json; 1-5/state\.pt has"):
         make_checkpointer().load_latest()
 
 

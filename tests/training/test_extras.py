@@ -117,7 +117,7 @@ def test_disk_cache_survives_the_process(tmp_path: Path) -> None:
 def test_a_cache_of_another_dataset_is_refused(tmp_path: Path) -> None:
     OnDisk(make_data(24), tmp_path)
 
-    with pytest.raises(DataError, match="keeps a dataset of 24 samples, not 8"):
+    with pytest.raises(DataError, match="caches a dataset of 24 samples, not 8"):
         OnDisk(make_data(8), tmp_path)
 
 

@@ -143,7 +143,7 @@ def test_a_dataset_shorter_than_a_batch_is_refused(reporter: Reporter) -> None:
 def test_dp_without_gpus_is_refused_with_alternatives(reporter: Reporter) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has GPUs")
-    with pytest.raises(ConfigError, match="strategy 'dp' drives GPUs, and there is none; use 'single'"):
+    with pytest.raises(ConfigError, match="strategy 'dp' needs GPUs, and there is none; use 'single'"):
         fit(reporter, strategy="dp")
 
 

@@ -191,7 +191,7 @@ def _check_devices(config: MultiGPUConfig) -> None:
             "all GPUs."
         )
     if config.backend not in (None, "nccl", "gloo"):
-        raise ConfigError(f"backend is {config.backend!r}; it can be 'nccl', 'gloo' or None.")
+        raise ConfigError(f"backend is {config.backend!r}; it can be 'nccl' or 'gloo', or None.")
     if config.backend == "nccl" and not count:
         raise ConfigError("backend is 'nccl', which needs GPUs; remove it, or choose 'gloo'.")
 
