@@ -69,3 +69,16 @@ def resolve(name: str) -> bool:
         module, _, rest = name.rpartition(".")
         return hasattr(importlib.import_module(module), rest)
     return True
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "training.data_cache.OnDisk",
+        "training.prefetch.DevicePrefetcher",
+        "training.plan.partition.main",
+        "training.plan.placement.place",
+    ],
+)
+def test_former_names_of_moved_modules_still_import(name: str) -> None:
+    assert resolve(name)
