@@ -190,12 +190,6 @@ def _say_recovery(recovered_s: float | None) -> str:
     return "NOT recovered" if recovered_s is None else f"went on after {recovered_s:.1f} s"
 
 
-def keep_logs(server: Server, into: Path) -> None:
-    """For whoever has to find out why."""
-    into.mkdir(parents=True, exist_ok=True)
-    (into / "logs.txt").write_text(server.logs())
-
-
 def write_json(path: Path, record: dict[str, Any]) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(record, indent=2) + "\n")

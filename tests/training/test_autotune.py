@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -185,13 +185,6 @@ def test_retried_step_draws_the_same_random_numbers() -> None:
 
     assert drawn[0] == drawn[1]
     assert model[0].num_batches_tracked == 1
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmLauncher]:
-    made = WarmLauncher(socket_path=tmp_path_factory.mktemp("warm") / "s")
-    yield made
-    made.stop()
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -146,13 +146,6 @@ for step in range(10_000):
     time.sleep(0.002)
     distributed.all_reduce(torch.ones(1))
 """
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmLauncher]:
-    made = WarmLauncher(socket_path=tmp_path_factory.mktemp("warm") / "s")
-    yield made
-    made.stop()
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import os
 import pickle
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,6 @@ SCRIPT = Path(__file__).with_name("sharded_runs.py")
 WRITTEN = Path(__file__).with_name("data") / "sharded"
 Run = Callable[..., str]
 StartPython = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmLauncher]:
-    """One process with torch in it for all tests here."""
-    made = WarmLauncher(socket_path=tmp_path_factory.mktemp("warm") / "s")
-    yield made
-    made.stop()
 
 
 @pytest.fixture
