@@ -20,7 +20,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from orchestrator.agent import loop, tasks
-from orchestrator.agent.attempts import SILENCE_HINT, SILENCE_TEXT, AttemptWatch
+from orchestrator.agent.attempts import AttemptWatch
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.lock import AgentRunning
 from orchestrator.agent.loop import Loop
@@ -227,7 +227,8 @@ def test_a_run_that_stops_telling_steps_is_told_once_as_a_warning(
 
     warnings = [event for event in Job.objects.get().events.all() if occasion_of(event) == Occasion.WARNING]
     assert [event.reason for event in warnings] == [
-        f"{SILENCE_TEXT} (the last step was 70). {SILENCE_HINT}"
+        "It has reported nothing for 10 min or longer (the last step was 70). "
+        "Its log and the use of its devices may say why."
     ] * is_told
     Job.objects.update(queued_at=timezone.now())
     assert not is_silent(Job.objects.get(), timezone.now()), "an earlier attempt told them"
@@ -482,7 +483,7 @@ def living_attempts() -> list[Attempt]:
 def test_f76_a_job_on_a_lost_device_is_stopped_to_go_on_elsewhere(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
 
-    job = lifecycle.lose_device(attempt.job, text="GPU 0 is faulty: fell off the bus.")
+    job = lifecycle.lose_device(attempt.job, why=sentence_only("GPU 0 is faulty: fell off the bus."))
 
     assert (job.state, job.stop_reason) == (JobState.STOPPING, StopReason.GPU_FAULT)
     assert (

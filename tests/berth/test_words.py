@@ -22,22 +22,6 @@ def test_devices_are_listed_with_their_noun_said_once(labels, said):
 
 
 @pytest.mark.parametrize(
-    ("sentence", "when", "said"),
-    [
-        (
-            "Waits for 2 GPUs. Expected within 35 min.",
-            "within 34 min",
-            "Waits for 2 GPUs. Expected within 34 min.",
-        ),
-        ("Waits for 2 GPUs. Expected in 1 h 5 min to 2 h.", "", "Waits for 2 GPUs."),
-        ("Waits for Expected in x.", "in 2 min", "Waits for Expected in x. Expected in 2 min."),
-    ],
-)
-def test_a_sentence_tells_the_range_of_now_and_not_of_the_last_pass(sentence, when, said):
-    assert words.expecting(sentence, when) == said
-
-
-@pytest.mark.parametrize(
     ("first_s", "last_s", "said"),
     [
         (-60, 20, "within a minute"),

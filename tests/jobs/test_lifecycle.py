@@ -167,7 +167,7 @@ def test_a_cancel_replaces_a_preemption_and_nothing_replaces_a_cancel(make_attem
     lifecycle.cancel(job, by="ada")
     assert job.stop_reason == StopReason.CANCEL
 
-    lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", text="Too long.")
+    lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", why=sentence_only("Too long."))
 
     assert Job.objects.get(pk=job.pk).stop_reason == StopReason.CANCEL
     check_invariants()
@@ -441,7 +441,7 @@ def test_a_launch_that_cannot_work_fails_at_once(make_attempt):
 def test_s11_where_a_stopped_job_goes_is_told_by_the_wish(make_attempt, reason, after, kind):
     """Also one that was stopped before it began, whose attempt ends as cancelled."""
     attempt = make_attempt(state=JobState.RUNNING)
-    lifecycle.want_stop(attempt.job, reason, actor="test", text="Stop.")
+    lifecycle.want_stop(attempt.job, reason, actor="test", why=sentence_only("Stop."))
 
     job = lifecycle.end(attempt, ending(kind))
 
@@ -569,7 +569,7 @@ def test_a_cancel_that_was_overtaken_by_the_end_changes_nothing(make_attempt):
     lifecycle.end(attempt, ending(ExitKind.OK))
 
     with pytest.raises(StaleJob):
-        lifecycle.want_stop(seen, StopReason.CANCEL, actor="late", text="Late.")
+        lifecycle.want_stop(seen, StopReason.CANCEL, actor="late", why=sentence_only("Late."))
 
     with pytest.raises(IllegalTransition, match="has already succeeded"):
         lifecycle.cancel(seen, by="ada")

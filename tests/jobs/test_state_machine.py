@@ -129,7 +129,7 @@ class Lives(RuleBasedStateMachine):
     def stop(self, index: int, reason: StopReason) -> None:
         if attempt := self.live(index):
             job = Job.objects.get(pk=attempt.job_id)
-            lifecycle.want_stop(job, reason, actor="timer", text="Stop.")
+            lifecycle.want_stop(job, reason, actor="timer", why=sentence_only("Stop."))
 
     @rule(index=INDEX, kind=st.sampled_from(sorted(ExitKind)), progressed=st.booleans(), again=st.booleans())
     def end(self, index: int, kind: ExitKind, progressed: bool, again: bool) -> None:

@@ -74,7 +74,9 @@ def test_a_fact_comes_back_from_json_with_the_facts_in_it():
 
 
 def test_what_is_no_fact_says_nothing():
-    for value in (None, {}, [], "text", {"facts": {}}):
+    values: list[object] = [None, {}, [], "text", {"facts": {}}]
+
+    for value in values:
         assert Fact.read(value) == NOTHING
     assert say(NOTHING) == ""
     assert not sentence_only("")
@@ -83,6 +85,15 @@ def test_what_is_no_fact_says_nothing():
 def test_a_code_of_a_newer_version_is_said_as_it_is_called():
     assert say(Fact("gpu_was_stolen", {"by": "eve"})) == "Gpu was stolen."
     assert say_wait("moon_phase", {"phase": 3}, now_s=0.0) == "Waits: moon phase."
+
+
+def test_a_wait_tells_the_range_of_now_and_not_of_the_last_pass():
+    facts = {"gpus": 2, "device_kinds": ["gpu"], "free": 1, "first": "digits"}
+
+    assert say_wait("devices", facts, now_s=0.0, ahead=3, when="within 34 min") == (
+        "Waits for 2 GPUs; 1 is free. digits and 2 more are ahead. Expected within 34 min."
+    )
+    assert say_wait("devices", facts, now_s=0.0, ahead=1) == ("Waits for 2 GPUs; 1 is free. digits is ahead.")
 
 
 def test_a_sentence_of_an_earlier_version_is_said_as_it_stands():
