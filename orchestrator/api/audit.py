@@ -1,7 +1,6 @@
 """Who did what; for admins, and only to read."""
 
 from datetime import datetime
-from typing import Any
 
 from ninja import Query, Router
 from pydantic import BaseModel, Field
@@ -32,7 +31,7 @@ class AuditOut(BaseModel):
 
 
 @router.get("", response=Page[AuditOut], auth=ADMINS)
-def list_audit(request: ApiRequest, filters: Query[AuditFilters]) -> object:
+def list_audit(request: ApiRequest, filters: Query[AuditFilters]) -> Page[AuditOut]:
     """The audit, newest first."""
     rows = AuditEntry.objects.all()
     if filters.actor is not None:
@@ -41,16 +40,16 @@ def list_audit(request: ApiRequest, filters: Query[AuditFilters]) -> object:
         rows = rows.filter(action__startswith=filters.action)
     if filters.subject is not None:
         rows = rows.filter(subject__contains=filters.subject)
-    return page(request, rows, filters, show=show_entry)
+    return page(Page[AuditOut], request, rows, filters, show=show_entry)
 
 
-def show_entry(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        "id": entry.pk,
-        "time": entry.at,
-        "actor": entry.actor,
-        "action": entry.action,
-        "subject": entry.subject,
-        "text": entry.text,
-        "address": entry.address,
-    }
+def show_entry(entry: AuditEntry) -> AuditOut:
+    return AuditOut(
+        id=entry.pk,
+        time=entry.at,
+        actor=entry.actor,
+        action=entry.action,
+        subject=entry.subject,
+        text=entry.text,
+        address=entry.address,
+    )

@@ -15,20 +15,20 @@ router = Router()
 
 
 @router.get("", response=Page[DatasetOut])
-def list_datasets(request: ApiRequest, paging: Query[Paging]) -> object:
+def list_datasets(request: ApiRequest, paging: Query[Paging]) -> Page[DatasetOut]:
     """Every registered dataset, newest first; everybody who is logged in may use them all."""
-    return page(request, _rows(), paging, show=show_dataset)
+    return page(Page[DatasetOut], request, _rows(), paging, show=show_dataset)
 
 
 @router.post("", response={201: DatasetOut})
-def register_dataset(request: ApiRequest, body: DatasetIn) -> object:
+def register_dataset(request: ApiRequest, body: DatasetIn) -> DatasetOut:
     """Register a file or folder under one of the server's dataset roots, by root and path or by its absolute path."""
     may_add_root = request.user.is_staff and request.token_scope == Scope.ADMIN
     return show_dataset(datasets.register(request.user, **body.model_dump(), may_add_root=may_add_root))
 
 
 @router.get("/{name}", response=DatasetOut)
-def get_dataset(request: ApiRequest, name: str) -> object:
+def get_dataset(request: ApiRequest, name: str) -> DatasetOut:
     """One dataset by name@version, or the newest version by name alone."""
     if not DATASET_REFERENCE.fullmatch(name):
         raise NotFound(f"There is no dataset {name[:80]!r}.")
@@ -40,20 +40,20 @@ def get_dataset(request: ApiRequest, name: str) -> object:
     return show_dataset(dataset)
 
 
-def show_dataset(dataset: Dataset) -> dict[str, object]:
-    return {
-        "name": dataset.name,
-        "version": dataset.version,
-        "reference": dataset.reference,
-        "root": dataset.root_id,
-        "path": dataset.path,
-        "description": dataset.description,
-        "sha256": dataset.sha256 or None,
-        "size_bytes": dataset.size_bytes,
-        "owner": dataset.owner.username,
-        "created_at": dataset.created_at,
-        "available": is_available(dataset),
-    }
+def show_dataset(dataset: Dataset) -> DatasetOut:
+    return DatasetOut(
+        name=dataset.name,
+        version=dataset.version,
+        reference=dataset.reference,
+        root=dataset.root_id,
+        path=dataset.path,
+        description=dataset.description,
+        sha256=dataset.sha256 or None,
+        size_bytes=dataset.size_bytes,
+        owner=dataset.owner.username,
+        created_at=dataset.created_at,
+        available=is_available(dataset),
+    )
 
 
 def _rows() -> QuerySet[Dataset]:

@@ -16,7 +16,16 @@ from pydantic import BaseModel, Field
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.moments import Moment
 from orchestrator.api.paging import Page, Paging, page
-from orchestrator.api.schemas import DeviceChanges, DeviceOut, HistoryOut
+from orchestrator.api.schemas import (
+    AvailabilityOut,
+    DeviceChanges,
+    DeviceOut,
+    HistoryOut,
+    HolderOut,
+    KeptForOut,
+    ReadingOut,
+    SeriesOut,
+)
 from orchestrator.exceptions import Conflict, Impossible, Malformed
 from orchestrator.live import readings, wakeups
 from orchestrator.models import Device, Lease, Pool
@@ -42,7 +51,7 @@ class HistoryWindow(BaseModel):
 
 
 @router.get("", response=Page[DeviceOut])
-def list_devices(request: ApiRequest, filters: Query[DeviceFilters]) -> object:
+def list_devices(request: ApiRequest, filters: Query[DeviceFilters]) -> Page[DeviceOut]:
     """Devices in the order of their indices; name and owner of what runs on them are for everybody."""
     rows = _rows()
     if filters.pool is not None:
@@ -50,17 +59,22 @@ def list_devices(request: ApiRequest, filters: Query[DeviceFilters]) -> object:
     now = readings.read_now()
     reader = availability.AvailabilityReader(request.user, timezone.now())
     return page(
-        request, rows, filters, show=lambda device: show_device(device, now, reader), ordering="index"
+        Page[DeviceOut],
+        request,
+        rows,
+        filters,
+        show=lambda device: show_device(device, now, reader),
+        ordering="index",
     )
 
 
 @router.get("/{device_id}", response=DeviceOut)
-def get_device(request: ApiRequest, device_id: str) -> object:
+def get_device(request: ApiRequest, device_id: str) -> DeviceOut:
     return _show_one(request, get_object_or_404(_rows(), pk=device_id))
 
 
 @router.patch("/{device_id}", response=DeviceOut, auth=OPERATORS)
-def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> object:
+def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> DeviceOut:
     """Enable, drain (running jobs go on, nothing new starts) or disable a device; or move it to another pool."""
     device = get_object_or_404(_rows(), pk=device_id)
     rights.check_operate(request.user, device.pool_id)
@@ -98,67 +112,63 @@ def _move(request: ApiRequest, device: Device, pool_id: str, address: str) -> No
 
 
 @router.get("/{device_id}/history", response=HistoryOut, by_alias=True)
-def read_device_history(request: ApiRequest, device_id: str, window: Query[HistoryWindow]) -> object:
+def read_device_history(request: ApiRequest, device_id: str, window: Query[HistoryWindow]) -> HistoryOut:
     """Memory, utilisation, temperature and power over time; x is seconds since 1970."""
     device = get_object_or_404(Device, pk=device_id)
     end_s = time.time() if window.end is None else window.end
     start_s = end_s - HOUR_S if window.start is None else window.start
-    found = DeviceHistory(settings.HOME.device_history).read(device.pk, start_s, end_s, window.max_points)
-    return {
-        "series": {name: each.as_json() for name, each in found.items()},
-        "from": datetime.fromtimestamp(start_s, tz=UTC),
-        "to": datetime.fromtimestamp(end_s, tz=UTC),
-    }
-
-
-def _show_one(request: ApiRequest, device: Device) -> dict[str, Any]:
-    return show_device(
-        device, readings.read_now(), availability.AvailabilityReader(request.user, timezone.now())
+    series = DeviceHistory(settings.HOME.device_history).read(device.pk, start_s, end_s, window.max_points)
+    return HistoryOut(
+        series={name: SeriesOut(**each.as_json()) for name, each in series.items()},
+        start=datetime.fromtimestamp(start_s, tz=UTC),
+        end=datetime.fromtimestamp(end_s, tz=UTC),
     )
 
 
-def show_device(
-    device: Device, now: readings.NowReadings, reader: availability.AvailabilityReader
-) -> dict[str, Any]:
+def _show_one(request: ApiRequest, device: Device) -> DeviceOut:
+    return show_device(device, readings.read_now(), availability.AvailabilityReader(request.user, timezone.now()))
+
+
+def show_device(device: Device, now: readings.NowReadings, reader: availability.AvailabilityReader) -> DeviceOut:
     holders = _holders(device.leases.all())
     standing = reader.judge(device, held=bool(holders), entry=now.device(device.pk))
-    return {
-        "id": device.pk,
-        "index": device.index,
-        "label": device.label,
-        "name": device.name,
-        "kind": device.kind,
-        "pool": device.pool_id,
-        "node": device.node,
-        "memory_bytes": device.memory_bytes,
-        "state": device.admin_state,
-        "health": device.health,
-        "health_reason": device.health_reason,
-        "usable": device.usable,
-        "numa_node": device.numa_node,
-        "nvlink": device.nvlink,
-        "mig_parent": device.mig_parent or None,
-        "mig_profile": device.mig_profile or None,
-        "driver": device.driver or None,
-        "reading": _reading(now.device(device.pk), now.taken_at),
-        "holders": holders,
-        "availability": _availability(standing),
-    }
+    return DeviceOut(
+        id=device.pk,
+        index=device.index,
+        label=device.label,
+        name=device.name,
+        kind=device.kind,
+        pool=device.pool_id,
+        node=device.node,
+        memory_bytes=device.memory_bytes,
+        state=device.admin_state,
+        health=device.health,
+        health_reason=device.health_reason,
+        usable=device.usable,
+        numa_node=device.numa_node,
+        nvlink=device.nvlink,
+        mig_parent=device.mig_parent or None,
+        mig_profile=device.mig_profile or None,
+        driver=device.driver or None,
+        reading=_reading(now.device(device.pk), now.taken_at),
+        holders=holders,
+        availability=_availability(standing),
+    )
 
 
-def _availability(standing: availability.DeviceAvailability) -> dict[str, Any]:
+def _availability(standing: availability.DeviceAvailability) -> AvailabilityOut:
     keep = standing.keep
     job = keep.job if keep else None
-    return {
-        "state": standing.state,
-        "sentence": standing.sentence,
-        "kept_for_job": job and {"id": job.pk, "name": job.name, "owner": job.owner.get_username()},
-        "kept_for_booking": keep.booking.name if keep and keep.booking else None,
-        "start_earliest": job and job.start_earliest,
-        "start_latest": job and job.start_latest,
-        "open_to_jobs_under_s": keep and keep.shorter_than_s,
-        "open_to_pausable_jobs": bool(keep and keep.pausable),
-    }
+    return AvailabilityOut(
+        state=standing.state,
+        sentence=standing.sentence,
+        kept_for_job=KeptForOut(id=job.pk, name=job.name, owner=job.owner.get_username()) if job else None,
+        kept_for_booking=keep.booking.name if keep and keep.booking else None,
+        start_earliest=job.start_earliest if job else None,
+        start_latest=job.start_latest if job else None,
+        open_to_jobs_under_s=keep.shorter_than_s if keep else None,
+        open_to_pausable_jobs=bool(keep and keep.pausable),
+    )
 
 
 def _rows() -> QuerySet[Device]:
@@ -166,33 +176,35 @@ def _rows() -> QuerySet[Device]:
     return Device.objects.select_related("pool").prefetch_related(Prefetch("leases", queryset=active))
 
 
-def _reading(shown: dict[str, Any] | None, taken_at: float) -> dict[str, Any] | None:
-    if shown is None:
+def _reading(reading: dict[str, Any] | None, taken_at: float) -> ReadingOut | None:
+    if reading is None:
         return None
     age_s = datetime.now(tz=UTC).timestamp() - taken_at
-    return {
-        **{name: shown.get(name) for name in ("utilization_percent", "temperature_c", "power_w")},
-        "taken_at": datetime.fromtimestamp(taken_at, tz=UTC),
-        "used_bytes": shown["used_bytes"],
-        "total_bytes": shown["total_bytes"],
-        "foreign_bytes": shown.get("foreign_bytes", 0),
-        "stale": bool(shown.get("stale")) or age_s > readings.STALE_AFTER_S,
-        "processes": shown.get("processes", []),
-    }
+    return ReadingOut(
+        taken_at=datetime.fromtimestamp(taken_at, tz=UTC),
+        used_bytes=reading["used_bytes"],
+        total_bytes=reading["total_bytes"],
+        utilization_percent=reading.get("utilization_percent"),
+        temperature_c=reading.get("temperature_c"),
+        power_w=reading.get("power_w"),
+        foreign_bytes=reading.get("foreign_bytes", 0),
+        stale=bool(reading.get("stale")) or age_s > readings.STALE_AFTER_S,
+        processes=reading.get("processes", []),
+    )
 
 
-def _holders(leases: Iterable[Lease]) -> list[dict[str, Any]]:
+def _holders(leases: Iterable[Lease]) -> list[HolderOut]:
     return [
-        {
-            "job": lease.attempt.job_id,
-            "short_id": lease.attempt.job.short_id,
-            "name": lease.attempt.job.name,
-            "owner": lease.attempt.job.owner.username,
-            "state": lease.attempt.job.state,
-            "rank": lease.rank,
-            "memory_bytes": lease.memory_bytes,
-            "colour": lease.attempt.job.colour,
-            "started_at": lease.started_at,
-        }
+        HolderOut(
+            job=lease.attempt.job_id,
+            short_id=lease.attempt.job.short_id,
+            name=lease.attempt.job.name,
+            owner=lease.attempt.job.owner.username,
+            state=lease.attempt.job.state,
+            rank=lease.rank,
+            memory_bytes=lease.memory_bytes,
+            colour=lease.attempt.job.colour,
+            started_at=lease.started_at,
+        )
         for lease in leases
     ]

@@ -12,7 +12,7 @@ from django.utils import timezone
 from ninja import Router, Status
 
 from orchestrator.agent import lock
-from orchestrator.api.schemas import LiveOut, ReadyOut
+from orchestrator.api.schemas import DependencyOut, LiveOut, ReadyOut
 from orchestrator.live import readings as live
 from orchestrator.models import Outbox
 
@@ -30,29 +30,30 @@ class _Failing(Exception):
 
 
 @router.get("/live", response=LiveOut, auth=None)
-def is_live(request: HttpRequest) -> object:
+def is_live(request: HttpRequest) -> LiveOut:
     """200 as long as the process answers."""
-    return {"status": "ok"}
+    return LiveOut(status="ok")
 
 
 @router.get("/ready", response={200: ReadyOut, 503: ReadyOut}, auth=None)
-def is_ready(request: HttpRequest) -> object:
+def is_ready(request: HttpRequest) -> Status[ReadyOut]:
     """Each dependency with its state; 503 when the database or the agent is missing."""
-    found: dict[str, dict[str, str]] = {}
+    states: dict[str, DependencyOut] = {}
     for name, check in _CHECKS.items():
-        is_down = "database" in found and found["database"]["state"] != "ok"
-        # Each question to a database that is down takes its whole patience.
-        found[name] = _UNKNOWN if is_down and name == "worker" else _look(check)
-    failing = {name for name, each in found.items() if each["state"] != "ok"}
-    status = "not_ready" if failing & NEEDED else "degraded" if failing else "ready"
-    return Status(503 if failing & NEEDED else 200, {"status": status, "dependencies": found})
+        is_down = "database" in states and states["database"].state != "ok"
+        # Each query to a database that is down takes the whole timeout.
+        states[name] = _UNKNOWN if is_down and name == "worker" else _look(check)
+    failing = {name for name, dependency in states.items() if dependency.state != "ok"}
+    if failing & NEEDED:
+        return Status(503, ReadyOut(status="not_ready", dependencies=states))
+    return Status(200, ReadyOut(status="degraded" if failing else "ready", dependencies=states))
 
 
-def _look(check: Callable[[], str]) -> dict[str, str]:
+def _look(check: Callable[[], str]) -> DependencyOut:
     try:
-        return {"state": "ok", "detail": check()}
+        return DependencyOut(state="ok", detail=check())
     except _Failing as failing:
-        return {"state": "failing", "detail": str(failing)}
+        return DependencyOut(state="failing", detail=str(failing))
     except DatabaseError:
         return _UNKNOWN
 
@@ -101,7 +102,7 @@ def _agent() -> str:
     return f"read the devices {max(0.0, age_s):.1f} s ago{problem}"
 
 
-_UNKNOWN = {"state": "failing", "detail": "is not known, because the database does not answer"}
+_UNKNOWN = DependencyOut(state="failing", detail="is not known, because the database does not answer")
 _CHECKS: dict[str, Callable[[], str]] = {
     "database": _database,
     "redis": _redis,

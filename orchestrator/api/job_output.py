@@ -15,14 +15,32 @@ from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_val
 from berth.chart_groups import chart_groups
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.departures import has_left_of
-from orchestrator.api.downloads import list_files, moment, open_beneath, send_file, send_made, send_tar
+from orchestrator.api.downloads import (
+    Download,
+    list_files,
+    moment,
+    open_beneath,
+    send_file,
+    send_made,
+    send_tar,
+)
 from orchestrator.api.finding import find_job
 from orchestrator.api.job_view import finite_values, show_checkpoint
 from orchestrator.api.log_reads import read_in_turn
 from orchestrator.api.metrics_csv import write_points
 from orchestrator.api.moments import read_seconds
-from orchestrator.api.paging import whole
-from orchestrator.api.schemas import CheckpointsOut, FilesOut, LogHitsOut, LogLinesOut, MetricsOut
+from orchestrator.api.schemas import (
+    CheckpointsOut,
+    FileOut,
+    FilesOut,
+    LastPointOut,
+    LogHitsOut,
+    LogLineOut,
+    LogLinesOut,
+    MetricsOut,
+    SeriesOut,
+    UnkeptOut,
+)
 from orchestrator.exceptions import NotFound
 from orchestrator.jobs import checkpoints, steering
 from orchestrator.models import Attempt, Job
@@ -128,18 +146,18 @@ def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> 
 
 
 @router.get("/{job_id}/logs/lines", response=LogLinesOut)
-def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindow]) -> object:
+def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindow]) -> LogLinesOut:
     """Lines of a log by number, as text that is safe to show; colours stay. Of long lines fewer come, about 4 MiB."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
     log, index = folder.log(window.rank), folder.log_index(window.rank)
     has_left = has_left_of(request)
-    shown = read_in_turn(lambda: log_lines.show_lines(log, index, window.start, window.count, has_left))
-    return {"attempt": number, "rank": window.rank, **shown}
+    lines = read_in_turn(lambda: log_lines.show_lines(log, index, window.start, window.count, has_left))
+    return LogLinesOut(attempt=number, rank=window.rank, **lines)
 
 
 @router.get("/{job_id}/logs/search", response=LogHitsOut)
-def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -> object:
+def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -> LogHitsOut:
     """Lines that hold a text, a page of them and how many there are in the whole log."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
@@ -155,13 +173,13 @@ def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -
         has_left=has_left_of(request),
     )
     found = read_in_turn(search)
-    return {
-        "attempt": number,
-        "rank": window.rank,
-        "total": found.total,
-        "more": found.more,
-        "hits": [_show_line(hit.number, hit.offset, hit.data) for hit in found.hits],
-    }
+    return LogHitsOut(
+        attempt=number,
+        rank=window.rank,
+        total=found.total,
+        more=found.more,
+        hits=[_show_line(hit.number, hit.offset, hit.data) for hit in found.hits],
+    )
 
 
 def find_log(job: Job, attempt: int | None, rank: int = 0) -> tuple[int, AttemptFolder]:
@@ -179,43 +197,43 @@ def find_log(job: Job, attempt: int | None, rank: int = 0) -> tuple[int, Attempt
     return number, _folder(job).attempt(number)
 
 
-def _show_line(number: int, offset: int, data: bytes) -> dict[str, object]:
-    return {"number": number, "offset": offset, "text": logs.display_text(data)}
+def _show_line(number: int, offset: int, data: bytes) -> LogLineOut:
+    return LogLineOut(number=number, offset=offset, text=logs.display_text(data))
 
 
 @router.get("/{job_id}/metrics", response=MetricsOut)
-def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindow]) -> object:
+def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindow]) -> MetricsOut:
     """Down-sampled series: mean, smallest and largest of each bucket, so no spike is lost."""
     job = find_job(Job.objects.all(), request.user, job_id)
     names = None if window.names is None else window.names.split(",")
     folder = _folder(job).metrics
     seq = job.metric_seq
     if not seq:
-        return {"series": {}, "charts": [], "seq": 0}
+        return MetricsOut(series={}, charts=[], seq=0)
     found = series.read_series(
         folder, names, window.x, window.start, window.end, window.max_points, until_seq=seq
     )
     newest = series.last_values(folder, until_seq=seq)
     shown = {
-        name: {**each.as_json(), "last": _last_point(newest.get(name), window.x)}
+        name: SeriesOut(**each.as_json(), last=_last_point(newest.get(name), window.x))
         for name, each in found.items()
     }
-    return {"series": shown, "charts": chart_groups(shown), "seq": seq}
+    return MetricsOut(series=shown, charts=chart_groups(shown), seq=seq)
 
 
-def _last_point(last: series.LastValue | None, x: str) -> dict[str, object] | None:
+def _last_point(last: series.LastValue | None, x: str) -> LastPointOut | None:
     if last is None:
         return None
     value, odd = finite_values({"": last.value})
-    return {
-        "x": last.time_s if x == "time" else last.step,
-        "y": value[""],
-        "nonfinite": odd.get(""),
-    }
+    return LastPointOut(
+        x=last.time_s if x == "time" else last.step,
+        y=value[""],
+        nonfinite=odd.get(""),
+    )
 
 
 @router.get("/{job_id}/metrics.csv", openapi_extra={"responses": {200: {"content": {"text/csv": {}}}}})
-def download_job_metrics(request: ApiRequest, job_id: str, chosen: Query[MetricNames]) -> object:
+def download_job_metrics(request: ApiRequest, job_id: str, chosen: Query[MetricNames]) -> Download:
     """Every stored point as CSV, not reduced: series, attempt, step, time, value; repeated steps too."""
     job = find_job(Job.objects.all(), request.user, job_id)
     names = None if chosen.names is None else chosen.names.split(",")
@@ -225,7 +243,7 @@ def download_job_metrics(request: ApiRequest, job_id: str, chosen: Query[MetricN
 
 
 @router.get("/{job_id}/checkpoints", response=CheckpointsOut)
-def list_checkpoints(request: ApiRequest, job_id: str) -> object:
+def list_checkpoints(request: ApiRequest, job_id: str) -> CheckpointsOut:
     """Checkpoints that are kept, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
     listed = checkpoints.listed(job)
@@ -234,16 +252,18 @@ def list_checkpoints(request: ApiRequest, job_id: str) -> object:
         show_checkpoint(row, kept, request.path, by_name=newest[row.step] != row.pk) for row, kept in listed
     ]
     unkept = outside_checkpoints.read_unkept(_folder(job), job.spec_fields.get("checkpoint_glob"))
-    return {
-        **whole(shown),
-        "unkept": [{"path": each.path, "times": each.times, "glob": each.glob} for each in unkept],
-    }
+    return CheckpointsOut(
+        next=None,
+        previous=None,
+        results=shown,
+        unkept=[UnkeptOut(path=file.path, times=file.times, glob=file.glob) for file in unkept],
+    )
 
 
 @router.get(
     "/{job_id}/checkpoints/{step}", openapi_extra={"responses": {200: {"content": {"application/x-tar": {}}}}}
 )
-def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
+def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> Download:
     """A checkpoint with its manifest as a tar archive, by step or by name; files are called as in the job's folder."""
     job = find_job(Job.objects.all(), request.user, job_id)
     checkpoint = checkpoints.find(job, step)
@@ -256,7 +276,7 @@ def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
     "/{job_id}/checkpoints/{step}/files/{filepath:path}",
     openapi_extra={"responses": {200: {"content": {"application/octet-stream": {}}}}},
 )
-def download_checkpoint_file(request: ApiRequest, job_id: str, step: str, path: str) -> object:
+def download_checkpoint_file(request: ApiRequest, job_id: str, step: str, path: str) -> Download:
     """One file of a checkpoint, as an attachment."""
     job = find_job(Job.objects.all(), request.user, job_id)
     folder, kept = checkpoints.file_of(checkpoints.find(job, step), path)
@@ -264,7 +284,7 @@ def download_checkpoint_file(request: ApiRequest, job_id: str, step: str, path: 
 
 
 @router.delete("/{job_id}/checkpoints/{step}", response={204: None})
-def delete_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
+def delete_checkpoint(request: ApiRequest, job_id: str, step: str) -> HttpResponse:
     """Delete a checkpoint for good."""
     job = find_job(Job.objects.all(), request.user, job_id)
     rights.check_steer(request.user, job)
@@ -275,30 +295,29 @@ def delete_checkpoint(request: ApiRequest, job_id: str, step: str) -> object:
 
 
 @router.get("/{job_id}/files", response=FilesOut)
-def list_job_files(request: ApiRequest, job_id: str) -> object:
+def list_job_files(request: ApiRequest, job_id: str) -> FilesOut:
     """What the job wrote to its output folder; links are left out."""
     job = find_job(Job.objects.all(), request.user, job_id)
     files, truncated = list_files(_folder(job).output)
-    listed = whole(
-        [
-            {
-                # A name that is not UTF-8 is shown with replacement characters.
-                "path": (shown := os.fsencode(path).decode(errors="replace")),
-                "size_bytes": facts.st_size,
-                "modified_at": moment(facts.st_mtime),
-                "download": f"{request.path}/{quote(shown)}",
-            }
-            for path, facts in files
-        ]
+    listed = [_show_file(path, status, request.path) for path, status in files]
+    return FilesOut(next=None, previous=None, results=listed, truncated=truncated)
+
+
+def _show_file(path: str, status: os.stat_result, address: str) -> FileOut:
+    shown = os.fsencode(path).decode(errors="replace")  # a name need not be UTF-8
+    return FileOut(
+        path=shown,
+        size_bytes=status.st_size,
+        modified_at=moment(status.st_mtime),
+        download=f"{address}/{quote(shown)}",
     )
-    return {**listed, "truncated": truncated}
 
 
 @router.get(
     "/{job_id}/files/{filepath:path}",
     openapi_extra={"responses": {200: {"content": {"application/octet-stream": {}}}}},
 )
-def download_job_file(request: ApiRequest, job_id: str, path: str) -> object:
+def download_job_file(request: ApiRequest, job_id: str, path: str) -> Download:
     """One file, as an attachment."""
     job = find_job(Job.objects.all(), request.user, job_id)
     return send_file(request, open_beneath(_folder(job).output, path), path)

@@ -12,6 +12,22 @@ from django.urls import reverse
 from django.utils import timezone
 
 from berth import words
+from orchestrator.api.schemas import (
+    ArrayOut,
+    AttemptOut,
+    CalibrationOut,
+    ChangeOut,
+    CheckpointFileOut,
+    CheckpointOut,
+    EventOut,
+    ExplanationOut,
+    JobLinks,
+    JobOut,
+    LeaseOut,
+    ProgressOut,
+    SandboxOut,
+)
+from orchestrator.api.training_schemas import TrainingPlanOut
 from orchestrator.jobs import checkpoints, training_plans
 from orchestrator.jobs.launch import isolation
 from orchestrator.models import (
@@ -20,13 +36,13 @@ from orchestrator.models import (
     AttemptState,
     Checkpoint,
     Job,
-    JobArray,
     JobEvent,
     JobState,
     Lease,
 )
 from orchestrator.people import rights
-from orchestrator.scheduler import waiting
+from orchestrator.scheduler import passes, waiting
+from orchestrator.scheduler.forecast.whatif import Change
 from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.manifest import Generation
@@ -56,7 +72,6 @@ _SPEC_FIELDS = (
     "launcher",
 )
 MOST_CHECKPOINT_FILES = 200
-_LINKS = ("explain", "events", "attempts", "logs", "metrics", "checkpoints", "files")
 
 
 def with_attempt(jobs: QuerySet[Job]) -> QuerySet[Job]:
@@ -73,72 +88,115 @@ def with_devices(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
     )
 
 
-def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> dict[str, Any]:
-    """A job as ``JobOut`` has it; ``job`` comes from ``with_attempt``, or was made just now."""
+def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> JobOut:
+    """The job as one person sees it.
+
+    Args:
+        job: loaded by ``with_attempt``, or made just now.
+    """
     now = now or timezone.now()
     attempt = _newest_attempt(job)
     spec = {**_SPEC_DEFAULTS, **job.spec_fields}
-    return {
+    values, nonfinite = finite_values(job.last_values)
+    has_reported = job.step is not None or values or nonfinite  # printing alone is no report
+    return JobOut(
         **{name: spec[name] for name in _SPEC_FIELDS},
-        "env": rights.environment_of(job, viewer.pk),
-        **_identity(job),
-        **_course(job, attempt, now),
-        **_outcome(job),
-        "plan": training_plans.show(attempt) if attempt else None,
-        "memory_claim": job.memory_claim or None,
-        "idle_since": job.idle_since,
-        "links": _links(job),
-    }
+        id=job.pk,
+        short_id=job.short_id,
+        name=job.name,
+        owner=job.owner.username,
+        state=job.state,
+        reason=job.reason,
+        why=job.why or None,
+        stop_reason=job.stop_reason or None,
+        parent=job.parent_id,
+        resume_job=job.resume_job_id,
+        pool=job.pool_id,
+        priority=job.priority,
+        tags=job.tags,
+        gpus=job.gpus,
+        not_before=job.not_before,
+        array=_array(job),
+        time_limit_s=job.time_limit_s,
+        bundle=job.bundle,
+        env=rights.environment_of(job, viewer.pk),
+        submitted_at=job.submitted_at,
+        queued_at=job.queued_at,
+        started_at=job.first_started_at,
+        ended_at=job.ended_at,
+        next_try_at=job.next_try_at,
+        run_s=_run_s(job, attempt, now),
+        attempt_count=job.attempt_count,
+        failures=job.failures,
+        attempt=None if attempt is None else show_attempt(attempt),
+        plan=None if attempt is None else _training_plan(attempt),
+        explanation=show_explanation(job, now=now) if job.state in WAITING_STATES else None,
+        progress=_progress(job),
+        last_values=values,
+        nonfinite=nonfinite,
+        last_report_at=job.last_report_at if has_reported else None,
+        metric_seq=job.metric_seq,
+        diverged_step=job.diverged_step,
+        exit_kind=job.exit_kind or None,
+        exit_detail=job.exit_detail,
+        ending=job.ending or None,
+        memory_claim=job.memory_claim or None,
+        idle_since=job.idle_since,
+        links=_links(job),
+    )
 
 
-def show_array(array: JobArray, index: int | None) -> dict[str, Any]:
-    return {"id": array.pk, "index": index, "count": array.count, "at_most": array.at_most}
+def _array(job: Job) -> ArrayOut | None:
+    array, index = job.array, job.array_index
+    if array is None or index is None:
+        return None
+    return ArrayOut(id=array.pk, index=index, count=array.count, at_most=array.at_most)
 
 
-def show_attempt(attempt: Attempt) -> dict[str, Any]:
-    return {
-        "number": attempt.number,
-        "state": attempt.state,
-        "devices": [_show_lease(lease) for lease in attempt.leases.all()],
-        "exit_kind": attempt.kind or None,
-        "exit_detail": attempt.exit_detail,
-        "ending": attempt.ending or None,
-        "ranks": attempt.ranks,
-        "first_failure": attempt.first_failure,
-        "log_tail": attempt.log_tail,
-        "sandbox_level": attempt.sandbox_level,
-        "sandbox": isolation.describe(attempt.sandbox_level, attempt.sandbox_walls),
-        "created_at": attempt.created_at,
-        "launched_at": attempt.launched_at,
-        "started_at": attempt.started_at,
-        "ended_at": attempt.ended_at,
-        "run_s": attempt.run_s,
-        "peak_memory_bytes": attempt.peak_memory_bytes,
-        "dropped_log_bytes": attempt.dropped_log_bytes,
-        "resumed_from_step": attempt.resumed_from_step,
-        "resumed_from": attempt.resumed_from,
-        "last_step": attempt.last_step,
-        "plan": training_plans.show(attempt),
-    }
+def show_attempt(attempt: Attempt) -> AttemptOut:
+    return AttemptOut(
+        number=attempt.number,
+        state=attempt.state,
+        devices=[_show_lease(lease) for lease in attempt.leases.all()],
+        exit_kind=attempt.kind or None,
+        exit_detail=attempt.exit_detail,
+        ending=attempt.ending or None,
+        ranks=attempt.ranks,
+        first_failure=attempt.first_failure,
+        log_tail=attempt.log_tail,
+        sandbox_level=attempt.sandbox_level,
+        sandbox=_sandbox(attempt),
+        created_at=attempt.created_at,
+        launched_at=attempt.launched_at,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        run_s=attempt.run_s,
+        peak_memory_bytes=attempt.peak_memory_bytes,
+        dropped_log_bytes=attempt.dropped_log_bytes,
+        resumed_from_step=attempt.resumed_from_step,
+        resumed_from=attempt.resumed_from,
+        last_step=attempt.last_step,
+        plan=_training_plan(attempt),
+    )
 
 
-def show_explanation(job: Job, *, now: datetime | None = None) -> dict[str, Any]:
+def show_explanation(job: Job, *, now: datetime | None = None) -> ExplanationOut:
     """Why a job waits; where it does not, the sentence says what it does instead."""
     now = now or timezone.now()
     waits = job.state in WAITING_STATES
     queued = job.state == JobState.QUEUED
     when = words.start_range(job.start_earliest, job.start_latest, now)
     code = (job.wait_code or NOT_SEEN) if queued else job.state if waits else ""
-    return {
-        "sentence": waiting.sentence(job, now, when) if queued else _state_sentence(job),
-        "reason": code,
-        "code": code,
-        "facts": job.wait_facts if queued else {},
-        "start_earliest": _still_ahead(job.start_earliest, now) if waits else None,
-        "start_latest": _still_ahead(job.start_latest, now) if waits else None,
-        "blocked_by": job.wait_blocked_by if waits else [],
-        "ahead": job.wait_ahead if waits else 0,
-    }
+    return ExplanationOut(
+        sentence=waiting.sentence(job, now, when) if queued else _state_sentence(job),
+        reason=code,
+        code=code,
+        facts=job.wait_facts if queued else {},
+        start_earliest=_still_ahead(job.start_earliest, now) if waits else None,
+        start_latest=_still_ahead(job.start_latest, now) if waits else None,
+        blocked_by=job.wait_blocked_by if waits else [],
+        ahead=job.wait_ahead if waits else 0,
+    )
 
 
 def _still_ahead(expected: datetime | None, now: datetime) -> datetime | None:
@@ -146,23 +204,23 @@ def _still_ahead(expected: datetime | None, now: datetime) -> datetime | None:
     return None if expected is None else max(expected, now)
 
 
-def show_event(event: JobEvent) -> dict[str, Any]:
-    return {
-        "id": event.number,
-        "time": event.at,
-        "from": event.from_state or None,
-        "to": event.to_state,
-        "actor": event.actor,
-        "reason": event.reason,
-        "code": event.kind,
-        "facts": event.data,
-    }
+def show_event(event: JobEvent) -> EventOut:
+    return EventOut(
+        id=event.number,
+        time=event.at,
+        from_state=event.from_state or None,
+        to=event.to_state,
+        actor=event.actor,
+        reason=event.reason,
+        code=event.kind,
+        facts=event.data,
+    )
 
 
 def show_checkpoint(
     checkpoint: Checkpoint, kept: Generation | None, address: str, *, by_name: bool
-) -> dict[str, Any]:
-    """A checkpoint as ``CheckpointOut`` has it.
+) -> CheckpointOut:
+    """A checkpoint and the addresses of its files.
 
     Args:
         kept: what is on disk of it.
@@ -170,25 +228,25 @@ def show_checkpoint(
     """
     named = f"{address}/{quote(checkpoint.name)}"
     files = kept.files[:MOST_CHECKPOINT_FILES] if kept else ()
-    return {
-        "path": checkpoints.called(kept),
-        "file_count": len(kept.files) if kept else 0,
-        "files": [
-            {
-                "path": file.path,
-                "size_bytes": file.size_bytes,
-                "download": f"{named}/files/{quote(file.path)}",
-            }
+    return CheckpointOut(
+        path=checkpoints.called(kept),
+        file_count=len(kept.files) if kept else 0,
+        files=[
+            CheckpointFileOut(
+                path=file.path,
+                size_bytes=file.size_bytes,
+                download=f"{named}/files/{quote(file.path)}",
+            )
             for file in files
         ],
-        "name": checkpoint.name,
-        "step": checkpoint.step,
-        "attempt": checkpoint.attempt_number,
-        "source": checkpoint.source,
-        "size_bytes": checkpoint.size_bytes,
-        "created_at": checkpoint.created_at,
-        "download": named if by_name or checkpoint.step is None else f"{address}/{checkpoint.step}",
-    }
+        name=checkpoint.name,
+        step=checkpoint.step,
+        attempt=checkpoint.attempt_number,
+        source=checkpoint.source,
+        size_bytes=checkpoint.size_bytes,
+        created_at=checkpoint.created_at,
+        download=named if by_name or checkpoint.step is None else f"{address}/{checkpoint.step}",
+    )
 
 
 def finite_values(values: Mapping[str, Any]) -> tuple[dict[str, float | None], dict[str, str]]:
@@ -205,6 +263,25 @@ def finite_values(values: Mapping[str, Any]) -> tuple[dict[str, float | None], d
     return shown, odd
 
 
+def show_change(change: Change) -> ChangeOut:
+    return ChangeOut(change=change.change, value=change.value, stops=change.stops)
+
+
+def show_calibration() -> CalibrationOut | None:
+    counts = passes.calibration()
+    return None if counts is None else CalibrationOut(**counts)
+
+
+def _training_plan(attempt: Attempt) -> TrainingPlanOut | None:
+    plan = training_plans.show(attempt)
+    return None if plan is None else TrainingPlanOut(**plan)
+
+
+def _sandbox(attempt: Attempt) -> SandboxOut | None:
+    sandbox = isolation.describe(attempt.sandbox_level, attempt.sandbox_walls)
+    return None if sandbox is None else SandboxOut.model_validate(sandbox)
+
+
 def _newest_attempt(job: Job) -> Attempt | None:
     if not job.attempt_count:
         return None
@@ -214,95 +291,51 @@ def _newest_attempt(job: Job) -> Attempt | None:
     return loaded[0] if loaded else None
 
 
-def _identity(job: Job) -> dict[str, Any]:
-    return {
-        "id": job.pk,
-        "short_id": job.short_id,
-        "name": job.name,
-        "owner": job.owner.username,
-        "state": job.state,
-        "reason": job.reason,
-        "why": job.why or None,
-        "stop_reason": job.stop_reason or None,
-        "parent": job.parent_id,
-        "resume_job": job.resume_job_id,
-        "pool": job.pool_id,
-        "priority": job.priority,
-        "tags": job.tags,
-        "gpus": job.gpus,
-        "not_before": job.not_before,
-        "array": None if job.array is None else show_array(job.array, job.array_index),
-        "time_limit_s": job.time_limit_s,
-        "bundle": job.bundle,
-    }
+def _run_s(job: Job, attempt: Attempt | None, now: datetime) -> float:
+    """Seconds over all attempts, the current one included."""
+    if attempt is None or attempt.state == AttemptState.ENDED or attempt.started_at is None:
+        return job.seconds_run
+    return job.seconds_run + max(0.0, (now - attempt.started_at).total_seconds())
 
 
-def _course(job: Job, attempt: Attempt | None, now: datetime) -> dict[str, Any]:
-    run_s = job.seconds_run
-    if attempt and attempt.state != AttemptState.ENDED and attempt.started_at:
-        run_s += max(0.0, (now - attempt.started_at).total_seconds())
-    return {
-        "submitted_at": job.submitted_at,
-        "queued_at": job.queued_at,
-        "started_at": job.first_started_at,
-        "ended_at": job.ended_at,
-        "next_try_at": job.next_try_at,
-        "run_s": run_s,
-        "attempt_count": job.attempt_count,
-        "failures": job.failures,
-        "attempt": show_attempt(attempt) if attempt else None,
-        "explanation": show_explanation(job, now=now) if job.state in WAITING_STATES else None,
-    }
-
-
-def _outcome(job: Job) -> dict[str, Any]:
-    values, odd = finite_values(job.last_values)
-    return {
-        "progress": _progress(job),
-        "last_values": values,
-        "nonfinite": odd,
-        # What the job printed counts as a report only where a step or value was in it.
-        "last_report_at": job.last_report_at if job.step is not None or values or odd else None,
-        "metric_seq": job.metric_seq,
-        "diverged_step": job.diverged_step,
-        "exit_kind": job.exit_kind or None,
-        "exit_detail": job.exit_detail,
-        "ending": job.ending or None,
-    }
-
-
-def _progress(job: Job) -> dict[str, Any]:
+def _progress(job: Job) -> ProgressOut:
     eta_s = None
     if job.state == JobState.RUNNING and job.steps_per_s and job.total_steps and job.step is not None:
         eta_s = max(0, job.total_steps - job.step) / job.steps_per_s
-    return {
-        "step": job.step,
-        "total_steps": job.total_steps,
-        "unit": job.step_unit,
-        "fraction": job.progress,
-        "steps_per_s": job.steps_per_s,
-        "eta_s": eta_s,
-    }
+    return ProgressOut(
+        step=job.step,
+        total_steps=job.total_steps,
+        unit=job.step_unit,
+        fraction=job.progress,
+        steps_per_s=job.steps_per_s,
+        eta_s=eta_s,
+    )
 
 
-def _show_lease(lease: Lease) -> dict[str, Any]:
-    return {
-        "id": lease.device_id,
-        "index": lease.device.index,
-        "label": lease.device.label,
-        "kind": lease.device.kind,
-        "rank": lease.rank,
-        "memory_bytes": lease.memory_bytes,
-    }
+def _show_lease(lease: Lease) -> LeaseOut:
+    return LeaseOut(
+        id=lease.device_id,
+        index=lease.device.index,
+        label=lease.device.label,
+        kind=lease.device.kind,
+        rank=lease.rank,
+        memory_bytes=lease.memory_bytes,
+    )
 
 
-def _links(job: Job) -> dict[str, str]:
+def _links(job: Job) -> JobLinks:
     address = f"{reverse('api:api-root')}jobs/{job.pk}"
-    return {
-        "self": address,
-        "page": f"/jobs/{job.pk}",
-        **{name: f"{address}/{name}" for name in _LINKS},
-    }
+    return JobLinks(
+        self=address,
+        page=f"/jobs/{job.pk}",
+        explain=f"{address}/explain",
+        events=f"{address}/events",
+        attempts=f"{address}/attempts",
+        logs=f"{address}/logs",
+        metrics=f"{address}/metrics",
+        checkpoints=f"{address}/checkpoints",
+        files=f"{address}/files",
+    )
 
 
 def _state_sentence(job: Job) -> str:

@@ -1,6 +1,5 @@
 """Jobs: submit, list, look, act."""
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import orjson
@@ -12,6 +11,8 @@ from orchestrator.api.auth import ApiRequest
 from orchestrator.api.finding import JobFilters, find_job, find_jobs
 from orchestrator.api.job_view import (
     show_attempt,
+    show_calibration,
+    show_change,
     show_event,
     show_explanation,
     show_job,
@@ -27,7 +28,7 @@ from orchestrator.jobs import steering
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Attempt, Job, JobEvent
 from orchestrator.people import audit
-from orchestrator.scheduler import owner_order, passes
+from orchestrator.scheduler import owner_order
 from orchestrator.scheduler.forecast.planning import look_ahead
 
 router = Router()
@@ -47,16 +48,15 @@ class Cancelled(BaseModel):
     response={201: JobOut},
     openapi_extra={"requestBody": REQUEST_BODY, "parameters": [KEY_PARAMETER]},
 )
-def submit_job(request: ApiRequest) -> object:
+def submit_job(request: ApiRequest) -> JobOut:
     """Submit a job; when the answer is 201, the job is safe."""
     key = read_idempotency_key(request)
     submit = read_submit(request)
 
     def render(job: Job, warnings: list[str]) -> dict[str, Any]:
-        job.owner = request.user  # known; saves a query
-        answer = JobOut(**_show_new(job, request.user), warnings=warnings).model_dump()
-        kept: dict[str, Any] = orjson.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z))
-        return kept
+        answer = _show_new(job, request.user, warnings).model_dump()
+        as_sent: dict[str, Any] = orjson.loads(orjson.dumps(answer, option=orjson.OPT_UTC_Z))
+        return as_sent
 
     accepted = intake.accept(
         request.user,
@@ -67,25 +67,26 @@ def submit_job(request: ApiRequest) -> object:
         idempotency_key=key,
     )
     if accepted.answer is not None:
-        return accepted.answer
-    accepted.job.owner = request.user
-    return {**_show_new(accepted.job, request.user), "warnings": accepted.warnings}
+        return JobOut(**accepted.answer)
+    return _show_new(accepted.job, request.user, accepted.warnings)
 
 
-def _show_new(job: Job, viewer: User) -> dict[str, Any]:
-    """A job as the answer to its submit shows it: of an array the first member, and the ids of all."""
-    shown = show_job(job, viewer)
-    if job.array is not None:
-        members = job.array.members.order_by("array_index").values_list("pk", flat=True)
-        shown["array"]["jobs"] = list(members)
-    return shown
+def _show_new(job: Job, owner: User, warnings: list[str]) -> JobOut:
+    """The body of a 201: the job, or an array's first member with the ids of all members."""
+    job.owner = owner  # known; saves a query
+    answer = show_job(job, owner)
+    answer.warnings = warnings
+    if job.array is not None and answer.array is not None:
+        answer.array.jobs = list(job.array.members.order_by("array_index").values_list("pk", flat=True))
+    return answer
 
 
 @router.get("", response=Page[JobOut])
-def list_jobs(request: ApiRequest, filters: Query[JobFilters]) -> object:
+def list_jobs(request: ApiRequest, filters: Query[JobFilters]) -> Page[JobOut]:
     """The caller's jobs; for operators everybody's."""
     rows, ordering = find_jobs(Job.objects.visible_to(request.user), filters)
     return page(
+        Page[JobOut],
         request,
         with_attempt(rows),
         filters,
@@ -95,7 +96,7 @@ def list_jobs(request: ApiRequest, filters: Query[JobFilters]) -> object:
 
 
 @router.get("/{job_id}", response=JobOut)
-def get_job(request: ApiRequest, job_id: str) -> object:
+def get_job(request: ApiRequest, job_id: str) -> JobOut:
     """One job by its id, or by any unambiguous part of it."""
     return show_job(find_job(with_attempt(Job.objects.all()), request.user, job_id), request.user)
 
@@ -109,7 +110,7 @@ def get_job(request: ApiRequest, job_id: str) -> object:
         }
     },
 )
-def change_job(request: ApiRequest, job_id: str) -> object:
+def change_job(request: ApiRequest, job_id: str) -> JobOut:
     """Change name, tags, priority, time limit or checkpoint_glob."""
     job = find_job(Job.objects.all(), request.user, job_id)
     changes = read_object(request.body)
@@ -118,13 +119,13 @@ def change_job(request: ApiRequest, job_id: str) -> object:
     changed = intake.update(request.user, job, changes)
     said = f"Changed {', '.join(sorted(changes))}."
     steering.note(request.user, job, "job.changed", said, address=audit.address_of(request))
-    return _shown_anew(request, changed)
+    return _show_current(request, changed)
 
 
 def _act(name: str, says: str) -> None:
-    def view(request: ApiRequest, job_id: str) -> object:
+    def view(request: ApiRequest, job_id: str) -> JobOut:
         job = find_job(Job.objects.all(), request.user, job_id)
-        return _shown_anew(
+        return _show_current(
             request, steering.steer(request.user, job, name, address=audit.address_of(request))
         )
 
@@ -134,13 +135,13 @@ def _act(name: str, says: str) -> None:
 
 
 @router.post("/{job_id}/cancel", response=JobOut)
-def cancel_job(request: ApiRequest, job_id: str, which: Query[Cancelled]) -> object:
+def cancel_job(request: ApiRequest, job_id: str, which: Query[Cancelled]) -> JobOut:
     """Ask a job to stop for good; asking twice is harmless."""
     job = find_job(Job.objects.select_related("array"), request.user, job_id)
     address = audit.address_of(request)
     if which.array:
-        return _shown_anew(request, steering.cancel_array(request.user, job, address=address))
-    return _shown_anew(request, steering.steer(request.user, job, "cancel", address=address))
+        return _show_current(request, steering.cancel_array(request.user, job, address=address))
+    return _show_current(request, steering.steer(request.user, job, "cancel", address=address))
 
 
 _act("hold", "Keep a waiting job from starting.")
@@ -150,7 +151,7 @@ _act("checkpoint", "Ask a running job to save a checkpoint now.")
 
 
 @router.post("/{job_id}/move", response=JobOut)
-def move_job(request: ApiRequest, job_id: str, place: MoveIn) -> object:
+def move_job(request: ApiRequest, job_id: str, place: MoveIn) -> JobOut:
     """Put a waiting job before or behind another of the same owner, pool and priority."""
     job = find_job(Job.objects.select_related("owner"), request.user, job_id)
     named = place.before or place.behind
@@ -161,7 +162,7 @@ def move_job(request: ApiRequest, job_id: str, place: MoveIn) -> object:
     other = find_job(Job.objects.all(), request.user, named)
     behind = place.behind is not None
     address = audit.address_of(request)
-    return _shown_anew(request, owner_order.move(request.user, job, other, behind=behind, address=address))
+    return _show_current(request, owner_order.move(request.user, job, other, behind=behind, address=address))
 
 
 @router.post(
@@ -180,7 +181,7 @@ def move_job(request: ApiRequest, job_id: str, place: MoveIn) -> object:
         }
     },
 )
-def retry_job(request: ApiRequest, job_id: str) -> object:
+def retry_job(request: ApiRequest, job_id: str) -> JobOut:
     """Submit the same code again as a new job of the same owner; fields given here differ from the parent's."""
     job = find_job(Job.objects.all(), request.user, job_id)
     changes = read_object(request.body)
@@ -194,48 +195,47 @@ def retry_job(request: ApiRequest, job_id: str) -> object:
         )
     address = audit.address_of(request)
     made = steering.retry(request.user, job, resume=resume, changes=changes, address=address)
-    return _shown_anew(request, made)
+    return _show_current(request, made)
 
 
 @router.get("/{job_id}/explain", response=ExplainOut)
-def explain_job(request: ApiRequest, job_id: str) -> object:
+def explain_job(request: ApiRequest, job_id: str) -> ExplainOut:
     """Why a job waits, until when, and what would start it now."""
     job = find_job(Job.objects.all(), request.user, job_id)
     explanation, ahead = show_explanation(job), look_ahead(job, request.user)
-    if ahead.start_latest is not None:  # else what the last pass foresaw stands
-        explanation["start_earliest"], explanation["start_latest"] = ahead.start_earliest, ahead.start_latest
-    return {
-        **explanation,
-        "would_start_now_with": [asdict(each) for each in ahead.search.changes],
-        "all_changes_tried": ahead.search.complete,
-        "calibration": passes.calibration(),
-    }
+    if ahead.start_latest is not None:  # otherwise the last pass's estimate stands
+        explanation.start_earliest, explanation.start_latest = ahead.start_earliest, ahead.start_latest
+    return ExplainOut(
+        **dict(explanation),
+        would_start_now_with=[show_change(change) for change in ahead.search.changes],
+        all_changes_tried=ahead.search.complete,
+        calibration=show_calibration(),
+    )
 
 
 @router.get("/{job_id}/events", response=EventsOut, by_alias=True)
-def list_events(request: ApiRequest, job_id: str, read: Query[EventsAfter]) -> object:
+def list_events(request: ApiRequest, job_id: str, read: Query[EventsAfter]) -> EventsOut:
     """The append-only history, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
     events = list(JobEvent.objects.filter(job=job, number__gt=read.after).order_by("number")[: read.limit])
     after = events[-1].number if events else read.after
     more = len(events) == read.limit
-    return {
-        "next": request.build_absolute_uri(f"{request.path}?after={after}&limit={read.limit}")
-        if more
-        else None,
-        "previous": None,
-        "results": [show_event(event) for event in events],
-        "next_after": after,
-    }
+    return EventsOut(
+        next=request.build_absolute_uri(f"{request.path}?after={after}&limit={read.limit}") if more else None,
+        previous=None,
+        results=[show_event(event) for event in events],
+        next_after=after,
+    )
 
 
 @router.get("/{job_id}/attempts", response=Page[AttemptOut])
-def list_attempts(request: ApiRequest, job_id: str) -> object:
+def list_attempts(request: ApiRequest, job_id: str) -> Page[AttemptOut]:
     """Every launch, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
     attempts = with_devices(Attempt.objects.filter(job=job)).order_by("number")
-    return whole([show_attempt(attempt) for attempt in attempts])
+    return whole(Page[AttemptOut], [show_attempt(attempt) for attempt in attempts])
 
 
-def _shown_anew(request: ApiRequest, job: Job) -> dict[str, Any]:
+def _show_current(request: ApiRequest, job: Job) -> JobOut:
+    """The job as the database has it after a change."""
     return show_job(with_attempt(Job.objects.all()).get(pk=job.pk), request.user)

@@ -32,12 +32,26 @@ class PersonOut(BaseModel):
 
 
 @router.get("", response=PersonOut)
-def get_me(request: ApiRequest) -> object:
+def get_me(request: ApiRequest) -> PersonOut:
     """The person whose token or session this is."""
-    return {
-        "username": request.user.get_username(),
-        "role": rights.role_of(request.user),
-        "is_operator": rights.administers(request.user),
-        "scope": request.token_scope,
-        "limits": quotas.standing(request.user),
-    }
+    return PersonOut(
+        username=request.user.get_username(),
+        role=rights.role_of(request.user),
+        is_operator=rights.administers(request.user),
+        scope=request.token_scope,
+        limits=[_show_standing(standing) for standing in quotas.standings(request.user)],
+    )
+
+
+def _show_standing(standing: quotas.Standing) -> StandingOut:
+    limits = standing.limits
+    return StandingOut(
+        pool=standing.pool,
+        devices=standing.devices,
+        max_devices=limits.max_devices,
+        queued=standing.queued,
+        max_queued=limits.max_queued,
+        gpu_hours=standing.gpu_hours,
+        gpu_hours_a_week=limits.gpu_hours_a_week,
+        weight=limits.weight,
+    )

@@ -28,9 +28,9 @@ class Page(BaseModel, Generic[T]):
     results: list[T]
 
 
-def whole(results: list[dict[str, Any]]) -> dict[str, Any]:
+def whole(kind: type[Page[T]], results: list[T]) -> Page[T]:
     """A list that is short by nature, as its only page."""
-    return {"next": None, "previous": None, "results": results}
+    return kind(next=None, previous=None, results=results)
 
 
 class Paging(BaseModel):
@@ -41,16 +41,18 @@ class Paging(BaseModel):
 
 
 def page(
+    kind: type[Page[T]],
     request: HttpRequest,
     rows: QuerySet[M],
     paging: Paging,
     *,
-    show: Callable[[M], Any],
+    show: Callable[[M], T],
     ordering: str = "-pk",
-) -> dict[str, Any]:
-    """One page of ``rows`` as ``Page`` has it.
+) -> Page[T]:
+    """One page of ``rows``.
 
     Args:
+        kind: ``Page`` of what ``show`` returns: ninja validates anything else once more.
         show: what a row looks like in the answer.
         ordering: a column that is never null, with ``-`` for descending; ties go by the primary key.
 
@@ -72,11 +74,11 @@ def page(
         found.reverse()
     has_next = bool(found) and (more or backward)
     has_previous = bool(found) and (more if backward else at is not None)
-    return {
-        "next": _address(request, field, found[-1], backward=False) if has_next else None,
-        "previous": _address(request, field, found[0], backward=True) if has_previous else None,
-        "results": [show(row) for row in found],
-    }
+    return kind(
+        next=_address(request, field, found[-1], backward=False) if has_next else None,
+        previous=_address(request, field, found[0], backward=True) if has_previous else None,
+        results=[show(row) for row in found],
+    )
 
 
 def chosen_ordering(name: str, allowed: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """People: their roles, and their rights in pools."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -45,12 +45,12 @@ class RightOut(BaseModel):
 
 
 @router.get("", response=Page[PersonRow], auth=ADMINS)
-def list_people(request: ApiRequest, paging: Query[Paging]) -> object:
-    return page(request, _rows(), paging, show=show_person, ordering="pk")
+def list_people(request: ApiRequest, paging: Query[Paging]) -> Page[PersonRow]:
+    return page(Page[PersonRow], request, _rows(), paging, show=show_person, ordering="pk")
 
 
 @router.patch("/{username}", response=PersonRow, auth=ADMINS)
-def change_person(request: ApiRequest, username: str, body: PersonChanges) -> object:
+def change_person(request: ApiRequest, username: str, body: PersonChanges) -> PersonRow:
     """Give a person another role, or shut their account."""
     user = get_object_or_404(User, username=username)
     if body.role is None and body.active is None:
@@ -65,26 +65,26 @@ def change_person(request: ApiRequest, username: str, body: PersonChanges) -> ob
 
 
 @rights_router.get("/{pool_id}/rights", response=Page[RightOut], auth=OPERATORS)
-def list_rights(request: ApiRequest, pool_id: str) -> object:
+def list_rights(request: ApiRequest, pool_id: str) -> Page[RightOut]:
     """Who has a right in a pool beyond their role."""
     pool = _pool(request, pool_id)
     rows = PoolRight.objects.filter(pool=pool).select_related("user").order_by("user__username")
-    return whole([{"username": row.user.get_username(), "right": row.right} for row in rows])
+    return whole(Page[RightOut], [_show_right(row.user, row.right) for row in rows])
 
 
 @rights_router.put("/{pool_id}/rights/{username}", response=RightOut, auth=OPERATORS)
-def give_right(request: ApiRequest, pool_id: str, username: str, body: RightIn) -> object:
+def give_right(request: ApiRequest, pool_id: str, username: str, body: RightIn) -> RightOut:
     """Let somebody submit to a closed pool; the right to operate it is an admin's to give."""
     pool = _pool(request, pool_id)
     if body.right == Right.OPERATE:
         rights.check_admin(request.user)
     user = get_object_or_404(User, username=username)
     accounts.give_right(user, pool, body.right, by=request.user, address=audit.address_of(request))
-    return {"username": user.get_username(), "right": body.right}
+    return _show_right(user, body.right)
 
 
 @rights_router.delete("/{pool_id}/rights/{username}", response={204: None}, auth=OPERATORS)
-def take_right(request: ApiRequest, pool_id: str, username: str) -> object:
+def take_right(request: ApiRequest, pool_id: str, username: str) -> HttpResponse:
     pool = _pool(request, pool_id)
     row = get_object_or_404(PoolRight, pool=pool, user__username=username)
     if row.right == Right.OPERATE:
@@ -93,14 +93,18 @@ def take_right(request: ApiRequest, pool_id: str, username: str) -> object:
     return HttpResponse(status=204)
 
 
-def show_person(user: User) -> dict[str, Any]:
-    return {
-        "username": user.get_username(),
-        "role": rights.role_of(user),
-        "active": user.is_active,
-        "pools": {row.pool_id: row.right for row in user.pool_rights.all()},
-        "last_login": user.last_login,
-    }
+def show_person(user: User) -> PersonRow:
+    return PersonRow(
+        username=user.get_username(),
+        role=rights.role_of(user),
+        active=user.is_active,
+        pools={row.pool_id: Right(row.right) for row in user.pool_rights.all()},
+        last_login=user.last_login,
+    )
+
+
+def _show_right(user: User, right: str) -> RightOut:
+    return RightOut.model_validate({"username": user.get_username(), "right": right})
 
 
 def _rows() -> QuerySet[User]:

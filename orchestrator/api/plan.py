@@ -8,11 +8,11 @@ from ninja import Router
 from pydantic import BaseModel, Field
 
 from orchestrator.api.auth import ApiRequest
+from orchestrator.api.job_view import show_calibration, show_change
 from orchestrator.api.reading import read_object
 from orchestrator.api.schemas import CalibrationOut, ChangeOut, MemoryClaimOut
 from orchestrator.exceptions import Malformed
 from orchestrator.jobs.submission import intake
-from orchestrator.scheduler import passes
 from orchestrator.scheduler.forecast import training_preview
 from orchestrator.scheduler.forecast.durations import Like
 from orchestrator.scheduler.forecast.planning import SubmitPreview, plan, register_training_planner
@@ -94,7 +94,7 @@ class PlanOut(BaseModel):
         }
     },
 )
-def plan_job(request: ApiRequest) -> object:
+def plan_job(request: ApiRequest) -> PlanOut:
     """When and where a job would run, and what would start it now; takes a job's body and changes nothing."""
     if (request.content_type or "").startswith("multipart/"):
         raise Malformed("A plan takes the job as JSON; give a script's text as source.")
@@ -102,52 +102,52 @@ def plan_job(request: ApiRequest) -> object:
     return _show(plan(request.user, spec))
 
 
-def _show(found: SubmitPreview) -> dict[str, Any]:
-    return {
-        "pool": found.job.pool_id,
-        "gpus": found.job.gpus,
-        "starts_now": found.starts_now,
-        "sentence": found.sentence,
-        "reason": found.code,
-        "code": found.code,
-        "facts": found.facts,
-        "devices": [
-            {
-                "id": device.id,
-                "index": device.index,
-                "label": device.label,
-                "kind": device.kind,
-                "rank": rank,
-                "memory_bytes": memory_bytes,
-            }
-            for rank, (device, memory_bytes) in enumerate(found.devices)
+def _show(planned: SubmitPreview) -> PlanOut:
+    return PlanOut(
+        pool=planned.job.pool_id,
+        gpus=planned.job.gpus,
+        starts_now=planned.starts_now,
+        sentence=planned.sentence,
+        reason=planned.code,
+        code=planned.code,
+        facts=planned.facts,
+        devices=[
+            PlannedDeviceOut(
+                id=device.id,
+                index=device.index,
+                label=device.label,
+                kind=device.kind,
+                rank=rank,
+                memory_bytes=memory_bytes,
+            )
+            for rank, (device, memory_bytes) in enumerate(planned.devices)
         ],
-        "stops": list(found.stops),
-        "start_earliest": found.start_earliest,
-        "start_latest": found.start_latest,
-        "blocked_by": list(found.blocked_by),
-        "ahead": found.ahead,
-        "would_start_now_with": [asdict(each) for each in found.search.changes],
-        "all_changes_tried": found.search.complete,
-        "memory_claim": found.memory.as_json(),
-        "calibration": passes.calibration(),
-        "training": found.training,
-        "outcomes": _show_outcomes(found),
-    }
+        stops=list(planned.stops),
+        start_earliest=planned.start_earliest,
+        start_latest=planned.start_latest,
+        blocked_by=list(planned.blocked_by),
+        ahead=planned.ahead,
+        would_start_now_with=[show_change(change) for change in planned.search.changes],
+        all_changes_tried=planned.search.complete,
+        memory_claim=MemoryClaimOut(**planned.memory.as_json()),
+        calibration=show_calibration(),
+        training=planned.training,
+        outcomes=_show_outcomes(planned),
+    )
 
 
-def _show_outcomes(found: SubmitPreview) -> list[dict[str, Any]]:
+def _show_outcomes(plan: SubmitPreview) -> list[OutcomeOut]:
     return [
-        {
-            "gpus": each.gpus,
-            "sentence": said,
-            "starts_now": each.starts_now,
-            "start_earliest": each.start_earliest,
-            "start_latest": each.start_latest,
-            "lasts": None if each.lasts is None else asdict(each.lasts),
-            "end_earliest": each.end_earliest,
-            "end_latest": each.end_latest,
-            "is_soonest": each.is_soonest,
-        }
-        for each, said in tell_outcomes(found)
+        OutcomeOut(
+            gpus=outcome.gpus,
+            sentence=sentence,
+            starts_now=outcome.starts_now,
+            start_earliest=outcome.start_earliest,
+            start_latest=outcome.start_latest,
+            lasts=None if outcome.lasts is None else LastingOut(**asdict(outcome.lasts)),
+            end_earliest=outcome.end_earliest,
+            end_latest=outcome.end_latest,
+            is_soonest=outcome.is_soonest,
+        )
+        for outcome, sentence in tell_outcomes(plan)
     ]

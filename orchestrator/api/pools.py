@@ -24,13 +24,15 @@ router = Router()
 
 
 @router.get("", response=Page[PoolOut])
-def list_pools(request: ApiRequest, paging: Query[Paging]) -> object:
+def list_pools(request: ApiRequest, paging: Query[Paging]) -> Page[PoolOut]:
     free = _free_by_pool(request)
-    return page(request, _rows(), paging, show=lambda pool: show_pool(pool, free), ordering="pk")
+    return page(
+        Page[PoolOut], request, _rows(), paging, show=lambda pool: show_pool(pool, free), ordering="pk"
+    )
 
 
 @router.post("", response={201: PoolOut}, auth=ADMINS)
-def make_pool(request: ApiRequest, body: PoolIn) -> object:
+def make_pool(request: ApiRequest, body: PoolIn) -> PoolOut:
     """Make an empty pool; PATCH /devices/{id} moves devices into it."""
     _check_pythons(body.pythons)
     try:
@@ -43,12 +45,12 @@ def make_pool(request: ApiRequest, body: PoolIn) -> object:
 
 
 @router.get("/{pool_id}", response=PoolOut)
-def get_pool(request: ApiRequest, pool_id: str) -> object:
+def get_pool(request: ApiRequest, pool_id: str) -> PoolOut:
     return show_pool(get_object_or_404(_rows(), pk=pool_id), _free_by_pool(request))
 
 
 @router.patch("/{pool_id}", response=PoolOut, auth=OPERATORS)
-def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> object:
+def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> PoolOut:
     """Change what is given; attempts that run already keep what they started with."""
     pool = get_object_or_404(Pool, pk=pool_id)
     rights.check_operate(request.user, pool.pk)
@@ -67,24 +69,24 @@ def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> object:
     return show_pool(_rows().get(pk=pool.pk), _free_by_pool(request))
 
 
-def show_pool(pool: Pool, free: Mapping[str, int]) -> dict[str, object]:
+def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
     counts = vars(pool)  # what _rows() has counted
-    return {
-        "id": pool.name,
-        "name": pool.name,
-        "description": pool.description,
-        "network": pool.network,
-        "sharing": pool.sharing,
-        "idle_after_s": pool.idle_after_s,
-        "idle_stop_after_s": pool.idle_stop_after_s,
-        "pythons": pool.pythons,
-        "open": pool.open,
-        "created_at": pool.created_at,
-        "device_count": counts["device_count"],
-        "usable_count": counts["usable_count"],
-        "free_count": counts["free_count"],
-        "available_count": free.get(pool.pk, 0),
-    }
+    return PoolOut(
+        id=pool.name,
+        name=pool.name,
+        description=pool.description,
+        network=pool.network,
+        sharing=pool.sharing,
+        idle_after_s=pool.idle_after_s,
+        idle_stop_after_s=pool.idle_stop_after_s,
+        pythons=pool.pythons,
+        open=pool.open,
+        created_at=pool.created_at,
+        device_count=counts["device_count"],
+        usable_count=counts["usable_count"],
+        free_count=counts["free_count"],
+        available_count=free.get(pool.pk, 0),
+    )
 
 
 def _free_by_pool(request: ApiRequest) -> Counter[str]:

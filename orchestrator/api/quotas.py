@@ -1,6 +1,6 @@
 """Limits of people and pools; admins make them."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
@@ -48,12 +48,12 @@ class QuotaOut(BaseModel):
 
 
 @router.get("", response=Page[QuotaOut], auth=ADMINS)
-def list_quotas(request: ApiRequest, paging: Query[Paging]) -> object:
-    return page(request, _rows(), paging, show=show_quota, ordering="pk")
+def list_quotas(request: ApiRequest, paging: Query[Paging]) -> Page[QuotaOut]:
+    return page(Page[QuotaOut], request, _rows(), paging, show=show_quota, ordering="pk")
 
 
 @router.post("", response={201: QuotaOut}, auth=ADMINS)
-def make_quota(request: ApiRequest, body: QuotaIn) -> object:
+def make_quota(request: ApiRequest, body: QuotaIn) -> QuotaOut:
     """Limit one person, or each person, everywhere or in one pool."""
     limits = body.model_dump(exclude={"user", "pool"})
     quota = Quota(user=_find_user(body.user), pool=_find_pool(body.pool), **limits)
@@ -66,7 +66,7 @@ def make_quota(request: ApiRequest, body: QuotaIn) -> object:
 
 
 @router.patch("/{int:quota_id}", response=QuotaOut, auth=ADMINS)
-def change_quota(request: ApiRequest, quota_id: int, body: QuotaChanges) -> object:
+def change_quota(request: ApiRequest, quota_id: int, body: QuotaChanges) -> QuotaOut:
     """Change the limits that are given."""
     changes = body.model_dump(exclude_unset=True)
     if not changes:
@@ -80,7 +80,7 @@ def change_quota(request: ApiRequest, quota_id: int, body: QuotaChanges) -> obje
 
 
 @router.delete("/{int:quota_id}", response={204: None}, auth=ADMINS)
-def delete_quota(request: ApiRequest, quota_id: int) -> object:
+def delete_quota(request: ApiRequest, quota_id: int) -> HttpResponse:
     quota = get_object_or_404(_rows(), pk=quota_id)
     with transaction.atomic():
         _note(request, quota, "deleted")
@@ -89,13 +89,16 @@ def delete_quota(request: ApiRequest, quota_id: int) -> object:
     return HttpResponse(status=204)
 
 
-def show_quota(quota: Quota) -> dict[str, Any]:
-    return {
-        "id": quota.pk,
-        "user": quota.user.get_username() if quota.user else None,
-        "pool": quota.pool_id,
-        **{name: getattr(quota, name) for name in quotas.LIMITS},
-    }
+def show_quota(quota: Quota) -> QuotaOut:
+    return QuotaOut(
+        id=quota.pk,
+        user=quota.user.get_username() if quota.user else None,
+        pool=quota.pool_id,
+        max_devices=quota.max_devices,
+        max_queued=quota.max_queued,
+        gpu_hours_a_week=quota.gpu_hours_a_week,
+        weight=quota.weight,
+    )
 
 
 def _rows() -> QuerySet[Quota]:

@@ -1,18 +1,18 @@
 """The calendar: devices kept for people, and maintenance."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from ninja import Query, Router
-from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
+from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from orchestrator.api.auth import OPERATORS, ApiRequest
 from orchestrator.api.paging import Page, Paging, page
-from orchestrator.api.schemas import Body
+from orchestrator.api.schemas import Body, ByName
 from orchestrator.models import Booking, BookingKind
 from orchestrator.people import audit, rights
 from orchestrator.scheduler import calendar
@@ -43,12 +43,12 @@ class ReservationIn(Body):
     repeat_until: Moment | None = Field(None, description="no repetition begins later")
 
 
-class WhenOut(BaseModel):
+class WhenOut(ByName):
     start: datetime = Field(alias="from")
     until: datetime | None
 
 
-class ReservationOut(BaseModel):
+class ReservationOut(ByName):
     id: int
     name: str
     kind: BookingKind
@@ -66,16 +66,16 @@ class ReservationOut(BaseModel):
 
 
 @router.get("", response=Page[ReservationOut], by_alias=True)
-def list_reservations(request: ApiRequest, filters: Query[ReservationFilters]) -> object:
+def list_reservations(request: ApiRequest, filters: Query[ReservationFilters]) -> Page[ReservationOut]:
     """The calendar, newest entry first; everybody who is signed in may read it."""
     rows = _rows() if filters.past else _rows().filter(pk__in=_open())
     if filters.pool is not None:
         rows = rows.filter(pool=filters.pool)
-    return page(request, rows, filters, show=show_reservation)
+    return page(Page[ReservationOut], request, rows, filters, show=show_reservation)
 
 
 @router.post("", response={201: ReservationOut}, auth=OPERATORS, by_alias=True)
-def make_reservation(request: ApiRequest, body: ReservationIn) -> object:
+def make_reservation(request: ApiRequest, body: ReservationIn) -> ReservationOut:
     """Keep devices of a pool for people, or take them out for maintenance."""
     pool = calendar.find_pool(body.pool)
     rights.check_operate(request.user, pool.pk)
@@ -85,12 +85,12 @@ def make_reservation(request: ApiRequest, body: ReservationIn) -> object:
 
 
 @router.get("/{int:reservation_id}", response=ReservationOut, by_alias=True)
-def get_reservation(request: ApiRequest, reservation_id: int) -> object:
+def get_reservation(request: ApiRequest, reservation_id: int) -> ReservationOut:
     return show_reservation(get_object_or_404(_rows(), pk=reservation_id))
 
 
 @router.delete("/{int:reservation_id}", response={204: None}, auth=OPERATORS)
-def delete_reservation(request: ApiRequest, reservation_id: int) -> object:
+def delete_reservation(request: ApiRequest, reservation_id: int) -> HttpResponse:
     """Give the devices back to everybody."""
     row = get_object_or_404(_rows(), pk=reservation_id)
     rights.check_operate(request.user, row.pool_id)
@@ -98,25 +98,25 @@ def delete_reservation(request: ApiRequest, reservation_id: int) -> object:
     return HttpResponse(status=204)
 
 
-def show_reservation(row: Booking) -> dict[str, Any]:
+def show_reservation(row: Booking) -> ReservationOut:
     now = timezone.now()
     following = row.occurrence(now)
-    return {
-        "id": row.pk,
-        "name": row.name,
-        "kind": row.kind,
-        "pool": row.pool_id,
-        "count": row.count,
-        "devices": [device.pk for device in row.devices.all()],
-        "people": sorted(user.get_username() for user in row.people.all()),
-        "from": row.start,
-        "until": row.until,
-        "weekly": row.weekly,
-        "repeat_until": row.repeat_until,
-        "active": following is not None and following[0] <= now,
-        "next": None if following is None else {"from": following[0], "until": following[1]},
-        "created_by": row.created_by,
-    }
+    return ReservationOut(
+        id=row.pk,
+        name=row.name,
+        kind=BookingKind(row.kind),
+        pool=row.pool_id,
+        count=row.count,
+        devices=[device.pk for device in row.devices.all()],
+        people=sorted(user.get_username() for user in row.people.all()),
+        start=row.start,
+        until=row.until,
+        weekly=row.weekly,
+        repeat_until=row.repeat_until,
+        active=following is not None and following[0] <= now,
+        next=None if following is None else WhenOut(start=following[0], until=following[1]),
+        created_by=row.created_by,
+    )
 
 
 def _rows() -> QuerySet[Booking]:

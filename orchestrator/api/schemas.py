@@ -38,6 +38,12 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class ByName(BaseModel):
+    """An answer whose JSON has names that Python cannot write, such as ``from``: code uses the field's own."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
 class Problem(BaseModel):
     """Every error, as application/problem+json."""
 
@@ -280,7 +286,7 @@ class MoveIn(Body):
     behind: StrictStr | None = None
 
 
-class EventOut(BaseModel):
+class EventOut(ByName):
     id: int = Field(description="rises by one, for each job from 1")
     time: datetime
     from_state: str | None = Field(alias="from")
@@ -442,7 +448,7 @@ class DeviceOut(BaseModel):
     availability: AvailabilityOut
 
 
-class HistoryOut(BaseModel):
+class HistoryOut(ByName):
     series: dict[str, SeriesOut]
     start: datetime = Field(alias="from")
     end: datetime = Field(alias="to")

@@ -57,7 +57,7 @@ class SearchOut(BaseModel):
 
 
 @router.get("", response=SearchOut)
-def search(request: ApiRequest, wanted: Query[SearchFor]) -> object:
+def search(request: ApiRequest, wanted: Query[SearchFor]) -> SearchOut:
     """What has all the words of ``q`` in its name; without ``q`` the caller's newest jobs and the places."""
     text = wanted.q.strip()
     hits = [
@@ -68,7 +68,7 @@ def search(request: ApiRequest, wanted: Query[SearchFor]) -> object:
         *_people(request.user, text),
         *_datasets(text),
     ]
-    return {"results": hits}
+    return SearchOut(results=hits)
 
 
 def _has_all(text: str, *names: str) -> bool:
@@ -76,34 +76,34 @@ def _has_all(text: str, *names: str) -> bool:
     return all(word in whole for word in text.lower().split())
 
 
-def _jobs(user: User, text: str) -> Iterator[dict[str, Any]]:
+def _jobs(user: User, text: str) -> Iterator[HitOut]:
     visible = Job.objects.visible_to(user).select_related("owner")
     found = find_jobs(visible, JobFilters(q=text or None))[0].order_by("-id")
     for job in found[:MOST_OF_A_KIND]:
-        yield {
-            "kind": "job",
-            "title": job.name,
-            "detail": f"#{job.short_id} {job.state.replace('_', ' ')}, {job.owner.get_username()}",
-            "url": f"/jobs/{job.pk}",
-        }
+        yield HitOut(
+            kind="job",
+            title=job.name,
+            detail=f"#{job.short_id} {job.state.replace('_', ' ')}, {job.owner.get_username()}",
+            url=f"/jobs/{job.pk}",
+        )
 
 
-def _devices(text: str) -> list[dict[str, Any]]:
+def _devices(text: str) -> list[HitOut]:
     if not text:
         return []
     return [
-        {
-            "kind": "device",
-            "title": device.label,
-            "detail": f"{device.name}, pool {device.pool_id}, {device.admin_state}",
-            "url": f"/devices/{device.pk}",
-        }
+        HitOut(
+            kind="device",
+            title=device.label,
+            detail=f"{device.name}, pool {device.pool_id}, {device.admin_state}",
+            url=f"/devices/{device.pk}",
+        )
         for device in Device.objects.all()
         if _has_all(text, device.label, device.name, device.pk)
     ][:MOST_OF_A_KIND]
 
 
-def _people(user: User, text: str) -> list[dict[str, Any]]:
+def _people(user: User, text: str) -> list[HitOut]:
     """People by name, with their jobs; who has no wider right finds only themselves."""
     if not text:
         return []
@@ -111,40 +111,40 @@ def _people(user: User, text: str) -> list[dict[str, Any]]:
     if not rights.administers(user):
         people = people.filter(pk=user.pk)
     return [
-        {
-            "kind": "user",
-            "title": person.get_username(),
-            "detail": words.plural(Job.objects.filter(owner=person).unfinished().count(), "unfinished job"),
-            "url": f"/jobs?owner={person.get_username()}",
-        }
+        HitOut(
+            kind="user",
+            title=person.get_username(),
+            detail=words.plural(Job.objects.filter(owner=person).unfinished().count(), "unfinished job"),
+            url=f"/jobs?owner={person.get_username()}",
+        )
         for person in people.order_by("username")[:MOST_OF_A_KIND]
     ]
 
 
-def _datasets(text: str) -> list[dict[str, Any]]:
+def _datasets(text: str) -> list[HitOut]:
     if not text:
         return []
     found = Dataset.objects.filter(Q(name__icontains=text) | Q(description__icontains=text))
     return [
-        {
-            "kind": "dataset",
-            "title": dataset.reference,
-            "detail": dataset.description or dataset.path,
-            "url": f"/datasets?q={dataset.name}",
-        }
+        HitOut(
+            kind="dataset",
+            title=dataset.reference,
+            detail=dataset.description or dataset.path,
+            url=f"/datasets?q={dataset.name}",
+        )
         for dataset in found[:MOST_OF_A_KIND]
     ]
 
 
-def _places(text: str) -> list[dict[str, Any]]:
+def _places(text: str) -> list[HitOut]:
     return [
-        {"kind": "page", "title": name, "detail": "go there", "url": url}
+        HitOut(kind="page", title=name, detail="go there", url=url)
         for name, url in PLACES
         if _has_all(text, name)
     ]
 
 
-def _actions(user: User, text: str) -> list[dict[str, Any]]:
+def _actions(user: User, text: str) -> list[HitOut]:
     """What begins with a verb: cancel, hold, release and resume a job, drain and enable a device."""
     typed, _, name = text.partition(" ")
     if len(typed) < SHORTEST_VERB:
@@ -166,28 +166,28 @@ JOB_VERBS: dict[str, tuple[frozenset[JobState], dict[str, Any]]] = {
 DEVICE_VERBS = {"drain": AdminState.DRAINING, "enable": AdminState.ENABLED}
 
 
-def _job_actions(user: User, verb: str, name: str) -> list[dict[str, Any]]:
+def _job_actions(user: User, verb: str, name: str) -> list[HitOut]:
     states, body = JOB_VERBS[verb]
     path = "retry" if verb == "resume" else verb
     own = Job.objects.filter(owner=user, state__in=states)
     found = find_jobs(own, JobFilters(q=name or None))[0].order_by("-id")[:MOST_OF_A_KIND]
     return [
-        {
-            "kind": "action",
-            "title": f"{verb.capitalize()} {job.name}",
-            "detail": f"#{job.short_id} {job.state}",
-            "action": {
-                "method": "POST",
-                "path": f"/api/v1/jobs/{job.pk}/{path}",
-                "body": body,
-                "confirm": f"{job.name} is stopped for good." if verb == "cancel" else None,
-            },
-        }
+        HitOut(
+            kind="action",
+            title=f"{verb.capitalize()} {job.name}",
+            detail=f"#{job.short_id} {job.state}",
+            action=ActOut(
+                method="POST",
+                path=f"/api/v1/jobs/{job.pk}/{path}",
+                body=body,
+                confirm=f"{job.name} is stopped for good." if verb == "cancel" else None,
+            ),
+        )
         for job in found
     ]
 
 
-def _device_actions(user: User, verb: str, name: str) -> list[dict[str, Any]]:
+def _device_actions(user: User, verb: str, name: str) -> list[HitOut]:
     if not rights.administers(user):
         return []
     devices = [
@@ -196,17 +196,17 @@ def _device_actions(user: User, verb: str, name: str) -> list[dict[str, Any]]:
         if _has_all(name, device.label, str(device.index), device.pk)
     ]
     return [
-        {
-            "kind": "action",
-            "title": f"{verb.capitalize()} {device.label}",
-            "detail": f"pool {device.pool_id}, {device.admin_state}",
-            "action": {
-                "method": "PATCH",
-                "path": f"/api/v1/devices/{device.pk}",
-                "body": {"state": DEVICE_VERBS[verb]},
-                "confirm": _drain_question(device) if verb == "drain" else None,
-            },
-        }
+        HitOut(
+            kind="action",
+            title=f"{verb.capitalize()} {device.label}",
+            detail=f"pool {device.pool_id}, {device.admin_state}",
+            action=ActOut(
+                method="PATCH",
+                path=f"/api/v1/devices/{device.pk}",
+                body={"state": DEVICE_VERBS[verb]},
+                confirm=_drain_question(device) if verb == "drain" else None,
+            ),
+        )
         for device in devices[:MOST_OF_A_KIND]
     ]
 

@@ -13,28 +13,28 @@ router = Router()
 
 
 @router.get("", response=Page[SecretOut])
-def list_secrets(request: ApiRequest, paging: Query[Paging]) -> object:
+def list_secrets(request: ApiRequest, paging: Query[Paging]) -> Page[SecretOut]:
     """The names of the caller's secrets."""
-    return page(request, JobSecret.objects.filter(owner=request.user), paging, show=_show)
+    return page(Page[SecretOut], request, JobSecret.objects.filter(owner=request.user), paging, show=_show)
 
 
 @router.put("/{name}", response=SecretOut)
-def keep_secret(request: ApiRequest, name: str, body: SecretIn) -> object:
+def keep_secret(request: ApiRequest, name: str, body: SecretIn) -> SecretOut:
     """Store a secret, or replace its value; jobs name it in `secrets` and find it in their environment."""
     return _show(secrets.keep(request.user, name, body.value))
 
 
 @router.delete("/{name}", response={204: None})
-def forget_secret(request: ApiRequest, name: str) -> object:
+def forget_secret(request: ApiRequest, name: str) -> HttpResponse:
     """Delete a secret; jobs that name it fail at their next start."""
     secrets.forget(request.user, name)
     return HttpResponse(status=204)
 
 
-def _show(secret: JobSecret) -> dict[str, object]:
-    return {
-        "name": secret.name,
-        "created_at": secret.created_at,
-        "changed_at": secret.changed_at,
-        "last_used_at": secret.last_used_at,
-    }
+def _show(secret: JobSecret) -> SecretOut:
+    return SecretOut(
+        name=secret.name,
+        created_at=secret.created_at,
+        changed_at=secret.changed_at,
+        last_used_at=secret.last_used_at,
+    )

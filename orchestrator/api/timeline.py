@@ -2,7 +2,7 @@
 
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from django.utils import timezone
@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.moments import LATEST_S, Moment
+from orchestrator.api.schemas import ByName
 from orchestrator.exceptions import Malformed
 from orchestrator.scheduler.timeline import Bar, read_timeline
 
@@ -67,7 +68,7 @@ class SpanOut(BaseModel):
     end: datetime
 
 
-class TimelineOut(BaseModel):
+class TimelineOut(ByName):
     start: datetime = Field(alias="from")
     end: datetime = Field(alias="to")
     now: datetime
@@ -78,7 +79,7 @@ class TimelineOut(BaseModel):
 
 
 @router.get("", response=TimelineOut, by_alias=True)
-def get_timeline(request: ApiRequest, window: Query[TimelineWindow]) -> object:
+def get_timeline(request: ApiRequest, window: Query[TimelineWindow]) -> TimelineOut:
     """Past by the leases, the future by what the scheduler predicted in its last pass."""
     now_s = time.time()
     start_s = window.start if window.start is not None else min(now_s, window.end or now_s) - WINDOW_S
@@ -88,51 +89,51 @@ def get_timeline(request: ApiRequest, window: Query[TimelineWindow]) -> object:
     now = timezone.now()
     start, end = (datetime.fromtimestamp(min(max(each, 0.0), LATEST_S), tz=UTC) for each in (start_s, end_s))
     found = read_timeline(start, end, now=now, pool=window.pool)
-    return {
-        "from": start,
-        "to": end,
-        "now": now,
-        "devices": [
-            {
-                "id": device.pk,
-                "index": device.index,
-                "label": device.label,
-                "kind": device.kind,
-                "pool": device.pool_id,
-                "usable": device.usable,
-            }
+    return TimelineOut(
+        start=start,
+        end=end,
+        now=now,
+        devices=[
+            LaneOut(
+                id=device.pk,
+                index=device.index,
+                label=device.label,
+                kind=device.kind,
+                pool=device.pool_id,
+                usable=device.usable,
+            )
             for device in found.devices
         ],
-        "bars": [show_bar(bar) for bar in found.bars],
-        "spans": [
-            {
-                "device": span.device_id,
-                "use": span.use,
-                "owner": span.owner,
-                "start": span.started_at,
-                "end": span.lasted_until(now),
-            }
+        bars=[show_bar(bar) for bar in found.bars],
+        spans=[
+            SpanOut(
+                device=span.device_id,
+                use=span.use,
+                owner=span.owner,
+                start=span.started_at,
+                end=span.lasted_until(now),
+            )
             for span in found.spans
         ],
-        "truncated": found.truncated,
-    }
+        truncated=found.truncated,
+    )
 
 
-def show_bar(bar: Bar) -> dict[str, Any]:
+def show_bar(bar: Bar) -> BarOut:
     job = bar.job
-    return {
-        "device": bar.device_id,
-        "job": job.pk,
-        "short_id": job.short_id,
-        "name": job.name,
-        "owner": job.owner.get_username(),
-        "state": job.state,
-        "colour": job.colour,
-        "rank": bar.rank,
-        "attempt": bar.attempt,
-        "memory_bytes": bar.memory_bytes,
-        "start": bar.start,
-        "start_latest": bar.start_latest,
-        "end": bar.end,
-        "planned": bar.planned,
-    }
+    return BarOut(
+        device=bar.device_id,
+        job=job.pk,
+        short_id=job.short_id,
+        name=job.name,
+        owner=job.owner.get_username(),
+        state=job.state,
+        colour=job.colour,
+        rank=bar.rank,
+        attempt=bar.attempt,
+        memory_bytes=bar.memory_bytes,
+        start=bar.start,
+        start_latest=bar.start_latest,
+        end=bar.end,
+        planned=bar.planned,
+    )

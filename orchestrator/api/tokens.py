@@ -15,13 +15,13 @@ router = Router()
 
 
 @router.get("", response=Page[TokenOut])
-def list_tokens(request: ApiRequest, paging: Query[Paging]) -> object:
+def list_tokens(request: ApiRequest, paging: Query[Paging]) -> Page[TokenOut]:
     """The caller's tokens, revoked ones included; newest first."""
-    return page(request, Token.objects.filter(user=request.user), paging, show=show_token)
+    return page(Page[TokenOut], request, Token.objects.filter(user=request.user), paging, show=show_token)
 
 
 @router.post("", response={201: NewTokenOut})
-def make_token(request: ApiRequest, body: TokenIn) -> object:
+def make_token(request: ApiRequest, body: TokenIn) -> NewTokenOut:
     """Make a token; its text is in this answer and nowhere else.  One made with a token expires with it at the latest."""
     token, text = tokens.issue(
         request.user,
@@ -32,27 +32,27 @@ def make_token(request: ApiRequest, body: TokenIn) -> object:
         ends_by=request.token_ends_at,
         address=audit.address_of(request),
     )
-    return {**show_token(token), "token": text}
+    return NewTokenOut(**dict(show_token(token)), token=text)
 
 
 @router.delete("/{int:token_id}", response={204: None})
-def revoke_token(request: ApiRequest, token_id: int) -> object:
+def revoke_token(request: ApiRequest, token_id: int) -> HttpResponse:
     """Revoke a token for good; revoking twice is harmless."""
     token = get_object_or_404(Token, pk=token_id, user=request.user)
     tokens.revoke(token, address=audit.address_of(request))
     return HttpResponse(status=204)
 
 
-def show_token(token: Token) -> dict[str, object]:
+def show_token(token: Token) -> TokenOut:
     now = timezone.now()
-    return {
-        "id": token.pk,
-        "name": token.name,
-        "prefix": token.prefix,
-        "scope": token.scope,
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-        "last_used_at": token.last_used_at,
-        "revoked_at": token.revoked_at,
-        "usable": token.revoked_at is None and (token.expires_at is None or token.expires_at > now),
-    }
+    return TokenOut(
+        id=token.pk,
+        name=token.name,
+        prefix=token.prefix,
+        scope=token.scope,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+        revoked_at=token.revoked_at,
+        usable=token.revoked_at is None and (token.expires_at is None or token.expires_at > now),
+    )

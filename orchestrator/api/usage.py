@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from orchestrator.api.auth import ApiRequest
 from orchestrator.api.csv_text import write_csv
 from orchestrator.api.moments import Moment
+from orchestrator.api.schemas import ByName
 from orchestrator.exceptions import Malformed
 from orchestrator.models.people import operated_pools
 from orchestrator.people.usage import LONGEST_DAYS, Usage, UsageRow, read_usage, window
@@ -57,7 +58,7 @@ class UsesOut(BaseModel):
     unknown: float = Field(description="the agent was down, and no job ran")
 
 
-class UsageOut(BaseModel):
+class UsageOut(ByName):
     by: str
     start: datetime = Field(alias="from")
     end: datetime = Field(alias="to")
@@ -70,17 +71,17 @@ CSV_HEADER = tuple(UsageRowOut.model_fields)
 
 
 @router.get("", response=UsageOut, by_alias=True)
-def get_usage(request: ApiRequest, asked: Query[UsageWindow]) -> object:
+def get_usage(request: ApiRequest, asked: Query[UsageWindow]) -> UsageOut:
     """GPU-hours, wasted GPU-hours and queue time; operators see every owner, others themselves and the sum."""
     found = usage_for(request.user, asked)
-    return {
-        "by": asked.by,
-        "from": found.start,
-        "to": found.end,
-        "device_hours": found.device_s / HOUR_S,
-        "uses": {use: seconds / HOUR_S for use, seconds in found.by_use.items()},
-        "rows": [show_row(row) for row in found.rows],
-    }
+    return UsageOut(
+        by=asked.by,
+        start=found.start,
+        end=found.end,
+        device_hours=found.device_s / HOUR_S,
+        uses=UsesOut(**{use: seconds / HOUR_S for use, seconds in found.by_use.items()}),
+        rows=[show_row(row) for row in found.rows],
+    )
 
 
 @router.get("/csv")
@@ -90,7 +91,7 @@ def download_usage(request: ApiRequest, asked: Query[UsageWindow]) -> HttpRespon
 
 
 def as_csv(found: Usage, by: str) -> HttpResponse:
-    rows = [list(show_row(row).values()) for row in found.rows]
+    rows = [list(dict(show_row(row)).values()) for row in found.rows]
     name = f"usage-by-{by}-{found.start:%Y%m%d}-{found.end:%Y%m%d}.csv"
     return HttpResponse(
         write_csv([by, *CSV_HEADER[1:]], rows),
@@ -123,14 +124,14 @@ def usage_for(user: User, asked: UsageWindow) -> Usage:
     )
 
 
-def show_row(row: UsageRow) -> dict[str, object]:
-    return {
-        "key": row.key,
-        "gpu_hours": row.gpu_s / HOUR_S,
-        "wasted_gpu_hours": row.wasted_s / HOUR_S,
-        "failed_gpu_hours": row.failed_s / HOUR_S,
-        "idle_gpu_hours": row.idle_s / HOUR_S,
-        "jobs_started": row.jobs_started,
-        "mean_queue_s": row.mean_queue_s,
-        "longest_queue_s": row.longest_queue_s,
-    }
+def show_row(row: UsageRow) -> UsageRowOut:
+    return UsageRowOut(
+        key=row.key,
+        gpu_hours=row.gpu_s / HOUR_S,
+        wasted_gpu_hours=row.wasted_s / HOUR_S,
+        failed_gpu_hours=row.failed_s / HOUR_S,
+        idle_gpu_hours=row.idle_s / HOUR_S,
+        jobs_started=row.jobs_started,
+        mean_queue_s=row.mean_queue_s,
+        longest_queue_s=row.longest_queue_s,
+    )

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Self
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
@@ -32,6 +32,17 @@ class Limits:
     max_queued: int | None = None
     gpu_hours_a_week: float | None = None
     weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a person uses of their limits in one pool, or (pool None) over all; a limit of None is no limit."""
+
+    pool: str | None
+    devices: int
+    queued: int
+    gpu_hours: float
+    limits: Limits
 
 
 class Rulebook:
@@ -126,31 +137,22 @@ def week_gpu_s(user_ids: Collection[int], now: datetime | None = None) -> dict[t
     return used
 
 
-def standing(user: AbstractBaseUser, now: datetime | None = None) -> list[dict[str, Any]]:
+def standings(user: AbstractBaseUser, now: datetime | None = None) -> list[Standing]:
     """What a person uses of their limits: over all pools first, then in each pool with limits of its own."""
     rules = Rulebook.read()
     used = week_gpu_s([user.pk], now)
     held = Lease.objects.active().filter(attempt__job__owner=user.pk)
     waiting = Job.objects.filter(owner_id=user.pk, state__in=WAITING_STATES)
-    found = []
+    rows = []
     for pool_id in (None, *sorted(rules.pools)):
         limits = rules.of(user.pk, pool_id)
         if pool_id is not None and limits == Limits():
             continue
-        place = {} if pool_id is None else {"pool": pool_id}
         gpu_s = sum(part for (_, pool), part in used.items() if pool_id in (None, pool))
-        found.append(
-            {
-                "pool": pool_id,
-                "devices": held.filter(
-                    **{f"attempt__job__{name}": pool for name, pool in place.items()}
-                ).count(),
-                "queued": waiting.filter(**place).count(),
-                "gpu_hours": gpu_s / HOUR_S,
-                **{name: getattr(limits, name) for name in LIMITS},
-            }
-        )
-    return found
+        leases = held if pool_id is None else held.filter(attempt__job__pool=pool_id)
+        jobs = waiting if pool_id is None else waiting.filter(pool=pool_id)
+        rows.append(Standing(pool_id, leases.count(), jobs.count(), gpu_s / HOUR_S, limits))
+    return rows
 
 
 def check_quota(quota: Quota) -> None:

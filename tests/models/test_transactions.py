@@ -127,4 +127,4 @@ def test_t23_submits_at_once_do_not_pass_the_limit_on_waiting_jobs_together(ada,
 
     assert Job.objects.filter(state=JobState.QUEUED).count() == 3
     assert len(refused) == 5
-    assert quotas.standing(ada)[0]["queued"] == 3
+    assert quotas.standings(ada)[0].queued == 3
