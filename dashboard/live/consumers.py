@@ -15,7 +15,7 @@ from django.conf import settings
 
 from dashboard.live import feed, frames, passes
 from dashboard.live.topics import Source
-from orchestrator.api.log_reads import read_beside
+from orchestrator.api.resources.logs import read_beside
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.spec.plain_text import why_unwritable
 from orchestrator.store import log_lines

@@ -14,7 +14,7 @@ from django.http.request import split_domain_port, validate_host
 from dashboard.live import feed, frames, passes
 from dashboard.live.consumers import LARGEST_SEQ, MOST_TOPICS, read_headers
 from dashboard.live.topics import Source
-from orchestrator.api.errors import Unauthenticated, WrongMethod, problem
+from orchestrator.api.http.errors import Unauthenticated, WrongMethod, problem
 from orchestrator.exceptions import Malformed, OrchestratorError
 
 LONGEST_WAIT_S = 20.0

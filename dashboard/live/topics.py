@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dashboard.live.frames import Batch, frame, gap
 from dashboard.parts import rows, wall
-from orchestrator.api.log_reads import read_beside
+from orchestrator.api.resources.logs import read_beside
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
 from orchestrator.store import logs, series

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 from pydantic import BaseModel, Field, ValidationError
 
 from dashboard.pages.reader import signed_in
-from orchestrator.api.finding import tagged
+from orchestrator.api.resources.job_filters import tagged
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Job, Pool

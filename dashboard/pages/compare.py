@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
 from dashboard.parts import comparison, rows
-from orchestrator.api.finding import find_job
+from orchestrator.api.resources.job_filters import find_job
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Attempt, Job
 from orchestrator.models.jobs import JobQuerySet

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from dashboard.pages.reader import signed_in
-from orchestrator.api.datasets import is_available
+from orchestrator.api.resources.datasets import is_available
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, DatasetRoot, Job

@@ -21,7 +21,7 @@ from berth.chart_groups import in_order
 from dashboard.pages.reader import signed_in
 from dashboard.parts import remedies, rows, wall
 from dashboard.parts.comparison import device_s_of
-from orchestrator.api.downloads import list_files
+from orchestrator.api.http.downloads import list_files
 from orchestrator.exceptions import Conflict, OrchestratorError
 from orchestrator.facts.record import Fact
 from orchestrator.jobs import checkpoints, steering, training_plans

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET
 
 from berth import words
 from dashboard.pages.job import visible_job
-from orchestrator.api.csv_text import write_csv
+from orchestrator.api.http.writing import write_csv
 from orchestrator.models import Job, Lease
 from orchestrator.store.buckets import Series
 from orchestrator.store.device_history import MEASURES, DeviceHistory, reading_json

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from dashboard.pages.reader import signed_in
 from dashboard.parts import rows
-from orchestrator.api.finding import JobFilters, find_job, find_jobs
+from orchestrator.api.resources.job_filters import JobFilters, find_job, find_jobs
 from orchestrator.exceptions import Malformed, OrchestratorError
 from orchestrator.models import Job, JobState, Pool
 from orchestrator.models.jobs import JobQuerySet

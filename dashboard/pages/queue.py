@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST
 from dashboard.pages import overview
 from dashboard.pages.reader import signed_in
 from dashboard.parts import rows
-from orchestrator.api.finding import find_job
+from orchestrator.api.resources.job_filters import find_job
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.live.readings import read_now
 from orchestrator.models import FINAL_STATES, LEASED_STATES, WAITING_STATES, Job, JobState, Pool

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
 
 from dashboard.pages.sign_in_form import SignInForm
-from orchestrator.api.middleware import POLICY
+from orchestrator.api.http.middleware import POLICY
 
 # Browsers hold the redirect that answers a form to the form's own rule, and the issuer is another host.
 _POLICY_WITH_ISSUER = POLICY.replace("form-action 'self'", "form-action 'self' https:")

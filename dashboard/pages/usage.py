@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from berth import words
 from dashboard.pages.reader import signed_in
-from orchestrator.api.usage import HOUR_S, UsageWindow, as_csv, usage_for
+from orchestrator.api.resources.usage import HOUR_S, UsageWindow, as_csv, usage_for
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.people.ledger import JOB

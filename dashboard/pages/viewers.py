@@ -7,7 +7,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.utils.deprecation import MiddlewareMixin
 
-from orchestrator.api.auth import SAFE_METHODS
+from orchestrator.api.http.authentication import SAFE_METHODS
 from orchestrator.models import Role
 from orchestrator.people import rights
 

@@ -24,8 +24,7 @@ share_connections()
 django_application = get_asgi_application()  # loads the models; the consumers need them
 
 from dashboard.live.routing import WithPolling, websocket_urlpatterns  # noqa: E402  # after Django is set up
-from orchestrator.api.body_limit import BodyLimit  # noqa: E402  # after Django is set up
-from orchestrator.api.departures import Departures  # noqa: E402  # after Django is set up
+from orchestrator.api.http.connections import BodyLimit, Departures  # noqa: E402  # likewise
 
 application = ProtocolTypeRouter(
     {

@@ -9,7 +9,7 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.views.defaults import permission_denied
 
-from orchestrator.api.errors import fail
+from orchestrator.api.http.errors import fail
 from tests.dashboard.markup import html_of
 
 
