@@ -32,7 +32,7 @@ from dashboard.parts import rows
 from orchestrator.live.readings import read_now
 from orchestrator.live.wakeups import CHANNEL
 from orchestrator.models import Device, Job
-from orchestrator.people import standing
+from orchestrator.people import accounts
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class Feed:
         await self.sockets.tell()
 
     def _hear(self, topic: str) -> None:
-        if topic == standing.TOPIC:
+        if topic == accounts.TOPIC:
             self._standing_changed.set()
         else:
             self.wake(topic)

@@ -1,16 +1,20 @@
-"""Roles and rights given and taken; each change is in the audit."""
+"""Accounts, roles and rights: each change is in the audit, and live views hear of it."""
 
 from importlib import import_module
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.models import Session
 from django.db import transaction
+from django.db.models.signals import post_delete, post_save
+from django.dispatch import receiver
 from django.utils import timezone
 
 from orchestrator.exceptions import Conflict
-from orchestrator.models import Person, Pool, PoolRight, Right, Role
+from orchestrator.live import wakeups
+from orchestrator.models import Person, Pool, PoolRight, Right, Role, Token
 from orchestrator.people import audit
 
 
@@ -73,3 +77,17 @@ def end_sessions(user: User) -> int:
             session.delete()
             ended += 1
     return ended
+
+
+TOPIC = "standing"  # of the messages to live views
+_NO_STANDING = frozenset({"last_login"})
+
+
+@receiver([post_save, post_delete], sender=User)
+@receiver([post_save, post_delete], sender=Person)
+@receiver([post_save, post_delete], sender=PoolRight)
+@receiver([post_save, post_delete], sender=Token)
+@receiver(post_delete, sender=Session)
+def _tell(sender: Any, update_fields: frozenset[str] | None = None, **_: Any) -> None:
+    if not update_fields or not update_fields <= _NO_STANDING:
+        wakeups.publish(TOPIC)

@@ -1,4 +1,4 @@
-"""What was used of the devices and what of it was wasted: by owner, pool or day, from leases and the ledger."""
+"""GPU time: charged when an attempt ends, and summed up by owner, pool or day."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
+from django.conf import settings
 from django.db.models import Max, Min, Q
 
 from orchestrator.models import (
@@ -19,6 +20,7 @@ from orchestrator.models import (
     Job,
     JobState,
     Lease,
+    OwnerUse,
     Use,
 )
 from orchestrator.people.ledger import JOB, UNKNOWN, Held, Piece, Spell, divide
@@ -242,3 +244,24 @@ def window(start_s: float | None, end_s: float | None, now: datetime) -> tuple[d
     end = now if end_s is None else datetime.fromtimestamp(end_s, UTC)
     start = end - timedelta(days=30) if start_s is None else datetime.fromtimestamp(start_s, UTC)
     return start, end
+
+
+def decayed(gpu_s: float, elapsed_s: float, half_life_s: float) -> float:
+    """The part of a past use that still counts after ``elapsed_s``; a clock that went back adds nothing."""
+    return gpu_s * float(0.5 ** (max(0.0, elapsed_s) / half_life_s))
+
+
+def used_gpu_s(attempt: Attempt, run_s: float) -> float:
+    """GPU-seconds of an attempt, of shared devices only its part; its leases may have ended."""
+    return run_s * sum(lease.part for lease in Lease.objects.filter(attempt=attempt).select_related("device"))
+
+
+def charge(job: Job, gpu_s: float, now: datetime) -> None:
+    """Add to what the job's owner used; inside the caller's transaction."""
+    use, _ = OwnerUse.objects.select_for_update().get_or_create(
+        owner_id=job.owner_id, defaults={"decayed_at": now}
+    )
+    elapsed_s = (now - use.decayed_at).total_seconds()
+    use.decayed_gpu_s = decayed(use.decayed_gpu_s, elapsed_s, settings.ENVIRONMENT.half_life_s) + gpu_s
+    use.decayed_at = max(now, use.decayed_at)
+    use.save(update_fields=["decayed_gpu_s", "decayed_at"])

@@ -1,14 +1,20 @@
-"""How static files are stored: under names that hold their hash, our scripts without comments, compressed once."""
+"""Static files: collected once, under names that hold their hash, our scripts without comments, compressed."""
 
+from pathlib import Path
 from typing import Any
 
 import brotli
+import django
 import rjsmin
+from django.conf import settings
+from django.contrib.staticfiles.finders import get_finders
 from django.core.files.base import ContentFile, File
+from django.core.management import call_command
 from whitenoise.compress import Compressor
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 OWN_SCRIPTS = "js/"
+UNUSED = ["ext"]  # htmx's extensions, which import it by a name that hashing cannot follow
 
 
 class QuickCompressor(Compressor):
@@ -33,3 +39,23 @@ class HashedStaticFiles(CompressedManifestStaticFilesStorage):
 
     def create_compressor(self, **options: Any) -> Compressor:
         return QuickCompressor(**options)
+
+
+def collect_static() -> None:
+    """Hash and compress the static files, unless nothing changed since the last time."""
+    stamp = settings.STATIC_ROOT / ".stamp"
+    state = _static_state()
+    if stamp.exists() and stamp.read_text() == state:
+        return
+    call_command("collectstatic", interactive=False, clear=True, verbosity=0, ignore_patterns=UNUSED)
+    stamp.write_text(state)
+
+
+def _static_state() -> str:
+    """Changes with any static file, ours or a library's."""
+    newest, count = 0.0, 0
+    for finder in get_finders():
+        for path, storage in finder.list([]):
+            newest = max(newest, Path(storage.path(path)).stat().st_mtime)
+            count += 1
+    return f"{django.__version__} {count} {newest}"

@@ -1,8 +1,33 @@
-"""What the web process serves: the ASGI application, in a process that is to stay small for weeks."""
+"""The web process: the ASGI application, in a process that stays small for weeks."""
 
+import ctypes
+import gc
 from importlib import import_module
 
-from orchestrator.server.long_lived import collect_garbage_often, return_what_is_freed
+# Of glibc's malloc.h; other C libraries have no mallopt.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+ARENAS = 2  # one a thread is the default; Python's lock lets one thread allocate at a time
+# Fixed: glibc would raise it with each large array, into a heap that never shrinks.
+MAPPED_FROM_BYTES = 256 << 10
+
+
+def return_what_is_freed() -> None:
+    """Before the first thread starts: readings of long series come and go, and each arena keeps the largest."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, ARENAS)
+        mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 2 * MAPPED_FROM_BYTES)
+
+
+def collect_garbage_often() -> None:
+    """When everything is loaded: the collector waits for a quarter of what lives before it looks at old objects.
+
+    With the half million that imports make, closed connections would lie for minutes, their buffers with them.
+    """
+    gc.collect()
+    gc.freeze()
+
 
 return_what_is_freed()
 application = import_module("orchestrator.server.asgi").application

@@ -15,7 +15,7 @@ import pytest
 from dashboard.live import problems
 from orchestrator.agent import lock
 from orchestrator.live import readings
-from orchestrator.server.doctor.services import check_agent
+from orchestrator.server.doctor.processes import check_agent
 from orchestrator.server.operation import leftovers, services
 from orchestrator.store.layout import Home
 from orchestrator.supervisor.processes import ProcessId, identify, is_alive

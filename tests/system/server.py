@@ -33,9 +33,9 @@ import sys
 from django.contrib.auth import get_user_model
 from django.conf import settings
 from orchestrator.people import tokens
-from orchestrator.server.operation import first_start
+from orchestrator.server import static
 from orchestrator.models import DatasetRoot
-first_start.collect_static()
+static.collect_static()
 root = get_user_model().objects.create_superuser("root", password="root's password")
 DatasetRoot.objects.create(name="examples", path=str(settings.BASE_DIR / "examples/data"))
 sys.stdout.write(tokens.issue(root, name="tests", scope="admin")[1])

@@ -28,7 +28,7 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.models.jobs import LEASED_STATES
-from orchestrator.people.usage_charge import charge, used_gpu_s
+from orchestrator.people.usage import charge, used_gpu_s
 
 RETRIED_KINDS = frozenset(
     {ExitKind.SIGNAL, ExitKind.HANG, ExitKind.LOST, ExitKind.GPU_FAULT, ExitKind.INFRA, ExitKind.OOM_CPU}

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from orchestrator.models import Job, JobState, OwnerUse
 from orchestrator.people.quotas import HOUR_S, Limits, Rulebook, week_gpu_s
-from orchestrator.people.usage_charge import decayed
+from orchestrator.people.usage import decayed
 from orchestrator.scheduler import core
 
 

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 
 from django.db import DatabaseError
 
-from orchestrator.server.doctor import attempts, database, disk, history, kept, processes, reaping, services
-from orchestrator.server.doctor.finding import Finding
-from orchestrator.server.doctor.repairing import advice, repair, said
+from orchestrator.server.doctor import attempts, database, disk, history, outputs, processes
+from orchestrator.server.doctor.findings import Finding, advice, repair, said
 
 __all__ = ["Finding", "examine", "repair"]
 
@@ -31,12 +30,12 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     disk.check_missing_checkpoints,
     disk.check_metrics,
     disk.check_room,
-    kept.check_shares,
-    kept.check_resumes,
-    kept.check_logs,
+    outputs.check_shares,
+    outputs.check_resumes,
+    outputs.check_logs,
     processes.check_processes,
-    reaping.check_reaping,
-    services.check_agent,
+    processes.check_reaping,
+    processes.check_agent,
 )
 
 

@@ -16,7 +16,7 @@ from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import LEASED_STATES, Attempt, AttemptState, ExitKind, Job, JobState, Lease
-from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.findings import Finding
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 DEAD = frozenset({Liveness.ENDED, Liveness.LOST, Liveness.NEVER_STARTED})

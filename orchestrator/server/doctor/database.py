@@ -6,8 +6,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from orchestrator.server.doctor.finding import Finding
-from orchestrator.server.doctor.repairing import said
+from orchestrator.server.doctor.findings import Finding, said
 
 
 def check_schema() -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -17,10 +18,10 @@ from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, AttemptState, Checkpoint, ExitKind, Job
-from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.findings import Finding
 from orchestrator.server.doctor.processes import end_attempt
-from orchestrator.server.doctor.quarantine import put_aside
 from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.durable import sync_folder
 from orchestrator.store.journal import COLUMN, column_path, lengths_after, read_state
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.manifest import Generation, NotVerified
@@ -246,3 +247,20 @@ def _attempt_numbers(folder: Path) -> list[int]:
     if not attempts.is_dir():
         return []
     return sorted(int(path.name) for path in attempts.iterdir() if path.name.isdecimal())
+
+
+def put_aside(folder: Path, name: str) -> Path:
+    """Move a folder to ``quarantine/``, under a name that tells when.
+
+    Raises:
+        OSError: it belongs to somebody else, or something is mounted there.
+    """
+    quarantine: Path = settings.HOME.root / "quarantine"
+    quarantine.mkdir(mode=0o700, exist_ok=True)
+    at = datetime.now(tz=UTC).strftime("%Y%m%dT%H%M%S")
+    if not folder.is_symlink() and not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        folder.chmod(0o700)  # moving a folder writes into it, and its job may have shut it
+    target = quarantine / f"{name}-{at}"
+    folder.rename(target)
+    sync_folder(quarantine)
+    return target

@@ -19,7 +19,7 @@ from orchestrator.models import (
     JobState,
     Outbox,
 )
-from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.findings import Finding
 
 UNSAID_AFTER = timedelta(seconds=10)
 UNDONE_AFTER = timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""Processes of jobs: I2, I4, I11, I20."""
+"""Processes of jobs, and the agent."""
 
 import os
 import time
@@ -12,11 +12,13 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.utils import timezone
 
+from orchestrator.agent import lock
 from orchestrator.models import Attempt
-from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.findings import Finding
 from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
 from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.processes import environ
+from orchestrator.supervisor.reaping import find_stopped
 
 PATIENCE = timedelta(seconds=10)  # beyond the grace, I11
 STOP_WITHIN_S = 15.0
@@ -110,3 +112,34 @@ def end_attempt(job_id: object, number: int, *, grace_s: float = 5.0) -> None:
             case Liveness.ENDED | Liveness.LOST | Liveness.NEVER_STARTED:
                 return
         time.sleep(0.1)
+
+
+def check_reaping() -> Iterator[Finding]:
+    """No live attempt has a supervisor or a sandbox that was stopped."""
+    for attempt in Attempt.objects.live().select_related("job"):
+        stopped = find_stopped(settings.HOME.job(attempt.job_id).attempt(attempt.number))
+        if not stopped:
+            continue
+        sentence = (
+            f"Attempt {attempt.number} of {attempt.job}: {' and '.join(stopped)} was stopped (SIGSTOP or "
+            "a debugger), so the end of the attempt would not be noticed."
+        )
+        if stopped[0] == "its supervisor":
+            yield Finding("I11", f"{sentence} Send it SIGCONT, or kill it: the job then resumes.")
+        else:
+            yield Finding(
+                "I11", sentence, "end the attempt", partial(end_attempt, attempt.job_id, attempt.number)
+            )
+
+
+def check_agent() -> Iterator[Finding]:
+    found = lock.silent_holder(settings.HOME)
+    if found is None or found.process is None:
+        return
+    yield Finding(
+        "I15",
+        f"The agent (pid {found.process.pid}) holds its lock, but has not worked for more than "
+        f"{lock.SILENT_AFTER_S:.0f} s; jobs neither start nor end.",
+        "end it; `make up` starts another",
+        found.end,
+    )

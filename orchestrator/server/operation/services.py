@@ -304,8 +304,8 @@ def web_command(environment: Environment) -> list[str]:
         sys.executable, "-m", "uvicorn", "orchestrator.server.web:application",
         "--host", environment.bind, "--port", str(environment.port), "--log-level", "warning",
         "--no-access-log", "--timeout-graceful-shutdown", "3", "--ws-max-size", str(64 * 1024),
-        "--http", "orchestrator.server.http_protocol:BoundedHttp",
-        "--ws", "orchestrator.server.websocket_protocol:ReleasingWebSocket",
+        "--http", "orchestrator.server.protocols:BoundedHttp",
+        "--ws", "orchestrator.server.protocols:ReleasingWebSocket",
         "--forwarded-allow-ips", environment.proxies,
     ]
     # fmt: on

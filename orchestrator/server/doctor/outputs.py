@@ -13,7 +13,7 @@ from django.utils import timezone
 from orchestrator.facts.events import Happened
 from orchestrator.jobs import retention
 from orchestrator.models import Attempt, AttemptState, Checkpoint, JobEvent
-from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.findings import Finding
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.plain_file import open_plain
 

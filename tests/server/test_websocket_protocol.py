@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn
 from websockets.asyncio.client import connect
 
-from orchestrator.server.websocket_protocol import ReleasingWebSocket
+from orchestrator.server.protocols import ReleasingWebSocket
 
 
 async def echo_once(scope: Any, receive: Any, send: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from orchestrator.server import http_protocol
-from orchestrator.server.http_protocol import BoundedHttp
+from orchestrator.server import protocols
+from orchestrator.server.protocols import BoundedHttp
 
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -43,13 +43,13 @@ async def status(reader: asyncio.StreamReader) -> bytes:
 
 async def test_b67_a_head_without_end_is_431_and_costs_no_memory():
     async with connected() as (reader, writer):
-        writer.write(HEAD + b"X-A: " + b"a" * (http_protocol.HEAD_BYTES + 1))
+        writer.write(HEAD + b"X-A: " + b"a" * (protocols.HEAD_BYTES + 1))
 
         assert await status(reader) == b"HTTP/1.1 431 Request Header Fields Too Large"
 
 
 async def test_b25_a_head_that_does_not_come_to_its_end_is_408(monkeypatch):
-    monkeypatch.setattr(http_protocol, "HEAD_S", 0.1)
+    monkeypatch.setattr(protocols, "HEAD_S", 0.1)
     async with connected() as (reader, writer):
         writer.write(HEAD)
 
@@ -57,7 +57,7 @@ async def test_b25_a_head_that_does_not_come_to_its_end_is_408(monkeypatch):
 
 
 async def test_a_connection_that_says_nothing_is_closed(monkeypatch):
-    monkeypatch.setattr(http_protocol, "HEAD_S", 0.1)
+    monkeypatch.setattr(protocols, "HEAD_S", 0.1)
     async with connected() as (reader, _):
         assert await status(reader) == b"HTTP/1.1 408 Request Timeout"
 

@@ -1,13 +1,27 @@
-"""Carries repairs out one by one; one that fails is told, and the others go on."""
+"""What a check found, and its repair; a repair that fails is reported, and the others go on."""
 
 import errno
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError
 
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.server.doctor.finding import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that must not be so; two findings with the same words are the same.
+
+    ``number`` is that of docs/reliability.md; without a ``repair`` only people can tell what to do.
+    """
+
+    number: str
+    sentence: str
+    remedy: str = ""  # what the repair does, as an imperative
+    repair: Callable[[], object] | None = field(default=None, compare=False)
+
 
 FAILURES = (OSError, DatabaseError, ObjectDoesNotExist, OrchestratorError)
 NOT_OURS = "Run the doctor as the user who owns it, or do this by hand."
