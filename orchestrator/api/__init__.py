@@ -1,4 +1,4 @@
-"""REST's door (django-ninja): one file for each resource, the contract in docs/reference/api.md."""
+"""The REST API (django-ninja): resources/ has its routes, http/ what they share; the contract is docs/reference/api.md."""
 
 from django.http import Http404
 from ninja.errors import HttpError, ValidationError
@@ -37,13 +37,13 @@ api = BerthAPI(
     version="1",
     description="Submit, watch and steer training jobs. Errors are application/problem+json (RFC 9457).",
     urls_namespace="api",
-    auth=SIGNED_IN,  # every route; those of health say otherwise themselves, the schema's are not routes
+    auth=SIGNED_IN,  # for every route but those of health, which set their own; the schema's views are not routes
     parser=StrictParser(),
     renderer=JsonRenderer(),
     docs_decorator=show_schema,
     bodies=(JobSpec, JobChanges),
 )
-for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja brings own answers to these
+for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja would answer these itself
     api.add_exception_handler(_kind, answer_error)
 api.add_decorator(only_known_parameters)
 for _prefix, _router in (

@@ -205,7 +205,7 @@ def _contradiction(name: str, sentence: str) -> Impossible:
     return Impossible(sentence, fields={name: [sentence]})
 
 
-def say(quota: Quota) -> str:
+def describe(quota: Quota) -> str:
     """The limits of a quota in words."""
     given = [f"{name} {getattr(quota, name):g}" for name in LIMITS if getattr(quota, name) is not None]
     return f"{', '.join(given) or 'no limits'}."

@@ -184,7 +184,7 @@ def test_an_operator_makes_and_changes_a_pool(client_of, root):
     assert client.send("PATCH", "/pools/slow", {}).status_code == 404
     nothing = client.send("PATCH", "/pools/fast", {})
     assert nothing.status_code == 400
-    assert "Nothing to change was given; these can be: description" in nothing.json()["detail"]
+    assert "Nothing to change: give one of description" in nothing.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -209,4 +209,4 @@ def test_the_name_of_a_pool_is_refused_in_words(client_of, root):
     errors = client_of(root).send("POST", "/pools", {"name": "Fast Pool"}).json()["errors"]
 
     [(_, [sentence])] = errors.items()
-    assert sentence.startswith("give 1 to 64 small letters, digits, '_' and '-'")
+    assert sentence.startswith("give 1 to 64 lowercase letters, digits, '_' and '-'")

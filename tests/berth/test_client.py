@@ -112,7 +112,7 @@ def test_fields_say_what_was_wrong(berth, script):
 
 
 def test_each_refusal_has_its_class(berth, client_of, web):
-    with pytest.raises(NotFound, match="not yours to see"):
+    with pytest.raises(NotFound, match="you may not see it"):
         client_of("bob").job(web.jobs["running"])
     with pytest.raises(Conflict):
         berth.job(web.jobs["ended"]).hold()

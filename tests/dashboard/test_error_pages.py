@@ -68,9 +68,9 @@ def test_the_page_of_a_failure_needs_no_database_and_no_other_file(settings):
 @pytest.mark.parametrize(
     ("error", "status", "sentence"),
     [
-        (OperationalError("database or disk is full"), 507, "disk is full; tell the operator"),
-        (OperationalError("the connection was closed"), 503, "The database does not answer just now"),
-        (RuntimeError("secret"), 500, "to the operator; the log names the cause"),
+        (OperationalError("database or disk is full"), 507, "disk is full. Tell the operator"),
+        (OperationalError("the connection was closed"), 503, "The database does not answer"),
+        (RuntimeError("secret"), 500, "the log has the cause"),
     ],
 )
 def test_f52_a_page_that_cannot_be_made_says_why_where_it_is_known(

@@ -76,7 +76,7 @@ def test_jobs_in_line_and_jobs_that_may_not_start_yet_do_not_change_places(reade
 def test_anothers_job_is_not_moved_and_it_is_said(reader, ada, waiting):
     address = reverse("queue-move", args=[waiting[0].pk])
     page = html_of(reader(ada).post(address, {"before": str(waiting[1].pk)}, follow=True))
-    assert "or it is not yours to see" in page
+    assert "or you may not see it" in page
     assert reader(ada).post(reverse("queue-move", args=[waiting[1].pk])).status_code == 404
     assert line() == ["a1", "b", "a2"]
 

@@ -1,4 +1,4 @@
-"""Who may call what: the one gate that every route but health passes; it denies by default."""
+"""Who may call what: one gate in front of every route except health; it denies by default."""
 
 from datetime import datetime
 from typing import Any
@@ -15,11 +15,11 @@ from orchestrator.models import Scope
 from orchestrator.people import rights, tokens
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
-# Names under which tokens are put into addresses elsewhere; addresses end up in logs and histories.
+# Query parameters that carry tokens elsewhere. Addresses end up in logs and histories.
 _TOKEN_PARAMETERS = frozenset(
     {"token", "access_token", "auth_token", "api_token", "api_key", "authorization"}
 )
-_HOW = "Send 'Authorization: Token <token>'; make a token on your account page."
+_HOW = "Send 'Authorization: Token <token>'; create a token on your account page."
 
 
 class ApiRequest(HttpRequest):
@@ -27,20 +27,20 @@ class ApiRequest(HttpRequest):
 
     user: User  # never anonymous behind the gate
     token_scope: str  # what the credentials allow: read, write or admin
-    token_ends_at: datetime | None  # None: a session, or a token without end
+    token_ends_at: datetime | None  # None: a session, or a token that never expires
 
 
 class TokenOrSession(AuthBase):
-    """A token in the header, else the browser's session with CSRF.
+    """Authenticate by a token in the header, or by the browser's session with its CSRF token.
 
-    Reading needs the scope read, everything else write; a gate for operators needs the scope admin and
-    somebody who operates at least one pool (which ones, the route asks), one for admins an admin.
+    Reading needs the scope read, everything else the scope write. A gate for operators needs the scope admin and
+    a person who operates at least one pool (the route checks which); a gate for admins needs an admin.
     """
 
     openapi_type = "apiKey"
     openapi_in = "header"
     openapi_name = "Authorization"
-    openapi_description = "`Token <token>`; in the browser the session of the login does as well."
+    openapi_description = "`Token <token>`; a browser may use its session instead."
     csrf = True  # tells ninja's docs page to send the CSRF token along
 
     def __init__(self, *, for_operators: bool = False, for_admins: bool = False) -> None:
@@ -52,21 +52,21 @@ class TokenOrSession(AuthBase):
         """Let the request pass.
 
         Raises:
-            Unauthenticated: no valid credentials.
-            Forbidden: valid, but not for this; or a session without its CSRF token.
-            TooMany: their requests come too fast.
+            Unauthenticated: the credentials are missing or invalid.
+            Forbidden: the credentials do not allow this, or a session came without its CSRF token.
+            TooMany: the person sends requests too fast.
         """
         user, scope, ends_at = _identify(request)
         rate.requests.take(user.pk)
         needed = Scope.READ if request.method in SAFE_METHODS else Scope.WRITE
         if self.for_operators or self.for_admins:
             needed = Scope.ADMIN
-        # Everybody may read: most requests need not ask for the role.
+        # Everybody may read, so most requests skip the query for the role.
         if needed != Scope.READ and not tokens.allows(rights.widest_scope(user), needed):
-            raise Forbidden(_beyond(needed))
+            raise Forbidden(_role_too_low(needed))
         if not tokens.allows(scope, needed):
             raise Forbidden(
-                f"This token has the scope {scope}; this needs {needed}. Make such a token on the Account page."
+                f"This token has the scope {scope}, but this needs {needed}. Create a token with that scope on the Account page."
             )
         if self.for_admins:
             rights.check_admin(user)
@@ -77,26 +77,26 @@ class TokenOrSession(AuthBase):
 
 def _identify(request: HttpRequest) -> tuple[User, str, datetime | None]:
     if not _TOKEN_PARAMETERS.isdisjoint(name.lower() for name in request.GET):
-        raise Unauthenticated(f"A token in the address is refused, because addresses are logged. {_HOW}")
+        raise Unauthenticated(f"Tokens in the address are refused, because addresses are logged. {_HOW}")
     if (header := request.headers.get("Authorization")) is not None:
         return _read_token(header)
     user = request.user
     if not isinstance(user, User) or not user.is_authenticated:
         raise Unauthenticated(f"You are not logged in. {_HOW}")
     if check_csrf(request) is not None:
-        raise Forbidden("The page's CSRF token is missing or old; reload the page and try again.")
+        raise Forbidden("The page's CSRF token is missing or has expired. Reload the page and try again.")
     return user, rights.widest_scope(user), None
 
 
-def _beyond(needed: str) -> str:
-    """Why somebody's role does not reach, whatever credentials they use."""
+def _role_too_low(needed: str) -> str:
+    """Say that the person's role forbids this, whichever credentials they use."""
     if needed == Scope.WRITE:
-        return "Your role is viewer, which looks only; ask an admin for the role submitter."
-    return "Only operators may do this; ask the person who runs this server."
+        return "Your role is viewer, which is read-only. Ask an admin for the role submitter."
+    return "Only operators may do this. Ask the person who runs this server."
 
 
 def _read_token(header: str) -> tuple[User, str, datetime | None]:
-    """A cookie beside the header counts for nothing: the token alone says who calls."""
+    """Identify the caller by the token alone; cookies are ignored."""
     scheme, _, text = header.partition(" ")
     if scheme != "Token":
         raise Unauthenticated(f"The Authorization header must begin with 'Token '. {_HOW}")

@@ -1,4 +1,4 @@
-"""What stands between a connection and Django: limits on bodies, and word of clients that hang up."""
+"""ASGI middleware in front of Django: limits on request bodies, and notice of clients that disconnect."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from orchestrator.api.http.errors import problem
 from orchestrator.exceptions import OrchestratorError, TooLarge
 from orchestrator.store.bundles import DEFAULT_LIMITS
 
-# As Django types its own ASGI application.
+# The types of Django's own ASGI application.
 Scope = dict[str, Any]
 Event = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -25,14 +25,17 @@ LONGEST_SILENCE_S = 30.0
 
 
 class TooSlow(OrchestratorError):
-    """The client stopped sending in the middle of a body."""
+    """The client stopped sending before the end of the body."""
 
     code = "request_timeout"
     status = 408
 
 
 class BodyLimit:
-    """ASGI middleware that answers 413 from the announced length, or as soon as more bytes came than allowed."""
+    """Answer 413 when the announced length is too large, or once more bytes than allowed have arrived.
+
+    This happens before Django writes the body to disk.
+    """
 
     def __init__(self, application: Application, *, longest_silence_s: float = LONGEST_SILENCE_S) -> None:
         self.application = application
@@ -56,7 +59,7 @@ class BodyLimit:
 
 
 class _Body:
-    """Counts what comes in; ``error`` is what it raised, so that nobody else's is taken for it."""
+    """Count incoming bytes; ``error`` is the error that this class raised, to tell it from others."""
 
     def __init__(self, receive: Receive, limit: int, longest_silence_s: float) -> None:
         self.inner, self.limit, self.longest_silence_s = receive, limit, longest_silence_s
@@ -66,11 +69,11 @@ class _Body:
 
     async def receive(self) -> Event:
         if self.complete:
-            return await self.inner()  # waits for the disconnect, for as long as the answer takes
+            return await self.inner()  # waits for the disconnect while the answer is made
         try:
             event = await asyncio.wait_for(self.inner(), self.longest_silence_s)
         except TimeoutError:
-            self.error = TooSlow("The body stopped in the middle; send it without long pauses.")
+            self.error = TooSlow("The body stopped before its end. Send it without long pauses.")
             raise self.error from None
         if event["type"] == "http.request":
             self.count += len(event.get("body", b""))
@@ -96,7 +99,7 @@ def _header(scope: Scope, name: bytes) -> bytes:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The body is above {limit:,} bytes; register large data as a dataset.")
+    return TooLarge(f"The body is larger than {limit:,} bytes. Register large data as a dataset.")
 
 
 async def _refuse(send: Send, error: OrchestratorError) -> None:
@@ -109,7 +112,7 @@ async def _refuse(send: Send, error: OrchestratorError) -> None:
             "headers": [
                 *headers,
                 (b"content-length", str(len(response.content)).encode()),
-                (b"connection", b"close"),  # what was not read must not be taken for the next request
+                (b"connection", b"close"),  # the unread rest must not be parsed as the next request
             ],
         }
     )
@@ -120,7 +123,7 @@ _KEY = "berth.left"
 
 
 class Departures:
-    """An ASGI application in front of Django's: notes when the client goes away."""
+    """Notice when the client disconnects: a view runs in a thread, which does not end with its connection."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -138,6 +141,6 @@ class Departures:
 
 
 def has_left_of(request: HttpRequest) -> Callable[[], bool]:
-    """A question to ask on the way through something long; without a server in front, nobody leaves."""
+    """A check for long work: whether the client has disconnected. Without a server in front it is always False."""
     left: threading.Event | None = getattr(request, "scope", {}).get(_KEY)
     return left.is_set if left is not None else lambda: False

@@ -1,4 +1,4 @@
-"""Sending files that jobs wrote: nothing outside the folder, never as a page."""
+"""Send files that jobs wrote: never from outside the folder, never rendered as a page."""
 
 import os
 import tarfile
@@ -19,7 +19,7 @@ CHUNK_BYTES = 256 * 1024
 LISTED_FILES = 5_000
 DEEPEST = 32
 _TEXT = frozenset({".txt", ".log", ".csv", ".json", ".jsonl", ".md", ".py", ".yaml", ".yml", ".toml"})
-# What a job wrote must never act as a page of this server (T29).
+# A job's file must never act as a page of this server.
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -28,11 +28,11 @@ _HEADERS = {
 
 
 class FileChanged(Exception):
-    """A file became shorter while it was sent; the connection ends, so that nobody takes it for whole."""
+    """A file was truncated while it was sent; the connection is cut, so that the download does not look complete."""
 
 
 class Download(StreamingHttpResponse):
-    """An answer that sends files; ``opened`` is closed with it, sent or not."""
+    """A streamed answer; ``opened`` is closed with it, whether or not it was sent."""
 
     opened: BinaryIO | None = None
 
@@ -43,10 +43,10 @@ class Download(StreamingHttpResponse):
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a regular file under ``root``; links are followed nowhere on the way (B58).
+    """Open a regular file under ``root`` without following any link.
 
     Raises:
-        NotFound: nothing there, a link, or no regular file.
+        NotFound: nothing is there, or it is a link or not a regular file.
     """
     parts = path.split("/")
     missing = NotFound(f"There is no file {path[:200]!r}.")
@@ -70,14 +70,14 @@ def open_beneath(root: Path, path: str) -> BinaryIO:
 
 
 def list_files(root: Path) -> tuple[list[tuple[str, os.stat_result]], bool]:
-    """Regular files under ``root`` by path, links left out; True where there are more than are listed."""
+    """List regular files under ``root`` by path, without links; True when the list is truncated."""
     found: list[tuple[str, os.stat_result]] = []
     folders = [""]
     while folders:
         folder = folders.pop()
         try:
             entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
-        except OSError:  # not written yet, or removed while we look
+        except OSError:  # not written yet, or removed during the listing
             continue
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
@@ -91,7 +91,7 @@ def list_files(root: Path) -> tuple[list[tuple[str, os.stat_result]], bool]:
 
 
 def send_file(request: HttpRequest, file: BinaryIO, name: str) -> Download:
-    """An open file as an attachment; closed when sent."""
+    """Send an open file as an attachment and close it."""
     size = os.fstat(file.fileno()).st_size
     is_text = Path(name).suffix.lower() in _TEXT
     kind = "text/plain; charset=utf-8" if is_text else "application/octet-stream"
@@ -100,18 +100,18 @@ def send_file(request: HttpRequest, file: BinaryIO, name: str) -> Download:
     return response
 
 
-def send_tar(request: HttpRequest, root: Path, name: str, called: Mapping[str, str]) -> Download:
-    """The regular files of a folder as a tar archive, made while it is sent.
+def send_tar(request: HttpRequest, root: Path, name: str, names: Mapping[str, str]) -> Download:
+    """Send the regular files of a folder as a tar archive, which is built while it is sent.
 
     Args:
-        called: names in the archive, by the path under ``root``; files that are not in it keep their path.
+        names: names in the archive by path under ``root``; other files keep their path.
     """
-    chunks = _tar_chunks(root, list_files(root)[0], called)
+    chunks = _tar_chunks(root, list_files(root)[0], names)
     return _attachment(request, chunks, f"{name}.tar", "application/x-tar")
 
 
-def send_made(request: HttpRequest, chunks: Iterator[bytes], name: str, kind: str) -> Download:
-    """What is made while it is sent, as an attachment."""
+def send_generated(request: HttpRequest, chunks: Iterator[bytes], name: str, kind: str) -> Download:
+    """Send generated content as an attachment."""
     return _attachment(request, chunks, name, kind)
 
 
@@ -122,7 +122,7 @@ def moment(seconds: float) -> datetime:
 def _attachment(
     request: HttpRequest, chunks: Iterator[bytes], name: str, kind: str, size: int | None = None
 ) -> Download:
-    # Under ASGI Django would read a plain iterator into memory first.
+    # Under ASGI, Django reads a plain iterator into memory before sending it.
     content = _pulled(chunks) if isinstance(request, ASGIRequest) else chunks
     response = Download(content, content_type=kind, headers=_HEADERS)
     response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
@@ -138,7 +138,7 @@ async def _pulled(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _file_chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Exactly ``size`` bytes: a log that grows meanwhile does not change the answer's length."""
+    """Exactly ``size`` bytes: a log that grows during the download does not change its length."""
     with file:
         while size:
             chunk = file.read(min(CHUNK_BYTES, size))
@@ -149,12 +149,12 @@ def _file_chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def _tar_chunks(
-    root: Path, files: Sequence[tuple[str, os.stat_result]], called: Mapping[str, str]
+    root: Path, files: Sequence[tuple[str, os.stat_result]], names: Mapping[str, str]
 ) -> Iterator[bytes]:
     for path, _ in files:
         file = open_beneath(root, path)
         facts = os.fstat(file.fileno())
-        entry = tarfile.TarInfo(called.get(path, path))
+        entry = tarfile.TarInfo(names.get(path, path))
         entry.size, entry.mtime, entry.mode = facts.st_size, int(facts.st_mtime), 0o644
         yield entry.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
         yield from _file_chunks(file, facts.st_size)

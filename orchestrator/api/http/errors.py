@@ -1,4 +1,4 @@
-"""Every failure leaves the API here, as ``application/problem+json`` (RFC 9457)."""
+"""Turn every failure into ``application/problem+json`` (RFC 9457)."""
 
 import errno
 import logging
@@ -46,21 +46,21 @@ class Problem(BaseModel):
 
 
 class Unauthenticated(OrchestratorError):
-    """Nobody is logged in, and no valid token came with the request."""
+    """The request has neither a session nor a valid token."""
 
     code = "unauthenticated"
     status = 401
 
 
 class WrongMethod(OrchestratorError):
-    """The address is there, but does not answer to this method."""
+    """The address exists, but does not accept this method."""
 
     code = "method_not_allowed"
     status = 405
 
 
 class NoRoom(OrchestratorError):
-    """The server's disk is full; nothing was kept of this request."""
+    """The server's disk is full; nothing of this request was stored."""
 
     code = "no_room"
     status = 507
@@ -68,14 +68,14 @@ class NoRoom(OrchestratorError):
 
 
 class Unexpected(OrchestratorError):
-    """Our own mistake; the log has the details under the number in the sentence."""
+    """A bug in Berth; the log has the details under the number in the sentence."""
 
     code = "internal_error"
     status = 500
 
 
 def answer_error(request: HttpRequest, error: Exception | type[Exception]) -> HttpResponse:
-    """The answer to a request that raised ``error``; never more than its sentence and its fields."""
+    """The answer to a request that raised ``error``: its sentence and fields, nothing internal."""
     known = translate(request, error)
     headers = {}
     if known.status == HTTPStatus.UNAUTHORIZED:
@@ -103,24 +103,24 @@ def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) 
 
 
 def refuse(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """What Django refuses before any view is asked: in our form to programs, as a page to people."""
+    """Answer requests that Django rejects before any view: problem+json under /api/, otherwise a page."""
     if not request.path.startswith("/api/"):
         return bad_request(request, exception)
     if isinstance(exception, DisallowedHost):
         exception = Malformed(
-            "This server does not answer to that name. Its operator adds names to BERTH_ALLOWED_HOSTS."
+            "This server does not answer to that host name. Its operator can add it to BERTH_ALLOWED_HOSTS."
         )
     return answer_error(request, exception)
 
 
 def fail(request: HttpRequest) -> HttpResponse:
-    """A request that raised outside of the REST API: its sentence, on a page that needs nothing that may be broken."""
+    """Answer a page request that raised, with a template that needs neither database nor session."""
     known = translate(request, sys.exc_info()[1] or RuntimeError())
     return HttpResponse(render_to_string("500.html", {"sentence": str(known)}), status=known.status)
 
 
 def translate(request: HttpRequest, error: BaseException | type[Exception]) -> OrchestratorError:
-    """What one of Django's, ninja's or Python's errors means to the caller."""
+    """Translate an error of Django, ninja or Python into one of ours."""
     match error:
         case OrchestratorError():
             return error
@@ -129,33 +129,31 @@ def translate(request: HttpRequest, error: BaseException | type[Exception]) -> O
         case HttpError() if isinstance(error.__cause__, OrchestratorError):
             return error.__cause__  # ninja wraps what our parser raises
         case Http404():
-            return NotFound("There is nothing at this address, or it is not yours to see.")
+            return NotFound("Nothing exists at this address, or you may not see it.")
         case RequestDataTooBig():
-            return TooLarge("The body is too large; send code as a file part of a multipart form.")
+            return TooLarge("The body is too large. Send code as a file part of a multipart form.")
         case MultiPartParserError() | SuspiciousOperation() | UnreadablePostError():
-            return Malformed(
-                "The form cannot be read; check its boundary, its length and its number of parts."
-            )
+            return Malformed("The form cannot be read. Check its boundary, length and number of parts.")
         case PermissionDenied():
             return Forbidden("You may not do this.")
         case OSError() | OperationalError() if _means_full_disk(error):
-            logger.warning("No room for %s %s: %s", request.method, request.path, error)
-            return NoRoom("The server's disk is full; tell the operator, and try again when there is room.")
+            logger.warning("Disk full at %s %s: %s", request.method, request.path, error)
+            return NoRoom("The server's disk is full. Tell the operator, and try again when there is room.")
         case OSError(errno=errno.EMFILE | errno.ENFILE):
-            logger.warning("No file can be opened for %s %s: %s", request.method, request.path, error)
-            return Unavailable("The server has too many files open just now; try again in a moment.")
+            logger.warning("Too many open files at %s %s: %s", request.method, request.path, error)
+            return Unavailable("The server has too many files open. Try again in a moment.")
         case OperationalError() | InterfaceError():
             logger.warning("The database did not answer %s %s: %s", request.method, request.path, error)
-            return Unavailable("The database does not answer just now; try again in a moment.")
+            return Unavailable("The database does not answer. Try again in a moment.")
     number = secrets.token_hex(4)
     logger.error("Error %s at %s %s", number, request.method, request.path, exc_info=True)
     return Unexpected(
-        f"Something went wrong here, not with your request. Quote {number} to the operator; the log names the cause."
+        f"The server failed; your request is not to blame. Give the operator the number {number}: the log has the cause."
     )
 
 
 def _means_full_disk(error: BaseException | type[Exception]) -> bool:
-    """From a write of ours, or from the database's (F52)."""
+    """Whether one of our writes, or one of the database, failed for lack of space."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return full or "disk is full" in str(error) or "No space left on device" in str(error)
 

@@ -1,4 +1,4 @@
-"""What is done to every answer: its headers and its compression."""
+"""Django middleware: security headers, compression, and no NUL characters."""
 
 import gzip
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from orchestrator.spec.plain_text import refuse_unwritable
 COMPRESSED = frozenset({"text/html", "application/json", "application/problem+json"})
 LEAST_BYTES = 1024
 
-# Plotly writes its own style rules; scripts are ours alone, never inline.
+# Plotly writes inline style rules. Scripts come from this server only, never inline.
 POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -30,7 +30,7 @@ POLICY = (
 def content_security_policy(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Let pages load from this server only, and run no inline script."""
+    """Let pages load from this server only and run no inline scripts."""
     if iscoroutinefunction(get_response):
 
         async def answer_async(request: HttpRequest) -> HttpResponseBase:
@@ -52,10 +52,10 @@ def content_security_policy(
 def compressed(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Send pages and JSON in brotli or gzip; what streams (files, logs, archives) goes out as it is.
+    """Send pages and JSON in brotli or gzip; streams (files, logs, archives) stay uncompressed.
 
-    That a secret could be guessed from lengths (BREACH) is no concern here: form tokens are masked anew in
-    every page, and cookies are not sent along with other sites' requests.
+    Secrets cannot be guessed from lengths (BREACH): form tokens are masked differently in every page, and
+    cookies are not sent with other sites' requests.
     """
     if iscoroutinefunction(get_response):
 
@@ -96,7 +96,10 @@ def _compress(request: HttpRequest, response: HttpResponseBase) -> HttpResponseB
 
 
 class PlainRequests(MiddlewareMixin):
-    """Behind the check of the form's token, which reads the form first."""
+    """Refuse addresses and forms of pages with a NUL character; the REST API refuses its own.
+
+    Stands behind the CSRF check, which reads the form first.
+    """
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], arguments: Any, keywords: Any

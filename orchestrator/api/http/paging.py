@@ -1,4 +1,4 @@
-"""Lists by cursor: stable while rows come and go, and no page costs more than another."""
+"""Paging by cursor: stable while rows are added and removed, and every page costs the same."""
 
 import base64
 import binascii
@@ -29,7 +29,7 @@ class Page(BaseModel, Generic[T]):
 
 
 def whole(kind: type[Page[T]], results: list[T]) -> Page[T]:
-    """A list that is short by nature, as its only page."""
+    """The only page of a list that is always short."""
     return kind(next=None, previous=None, results=results)
 
 
@@ -52,12 +52,12 @@ def page(
     """One page of ``rows``.
 
     Args:
-        kind: ``Page`` of what ``show`` returns: ninja validates anything else once more.
-        show: what a row looks like in the answer.
-        ordering: a column that is never null, with ``-`` for descending; ties go by the primary key.
+        kind: ``Page`` of what ``show`` returns; any other class would be validated a second time by ninja.
+        show: makes the answer's item from a row.
+        ordering: a column that is never null, with ``-`` for descending; the primary key breaks ties.
 
     Raises:
-        Malformed: the cursor is none of ours.
+        Malformed: this API did not issue the cursor.
     """
     field, descending = ordering.lstrip("-"), ordering.startswith("-")
     backward, at = _read_cursor(paging.cursor)
@@ -66,7 +66,7 @@ def page(
     sign = "-" if descending != backward else ""
     try:
         found = list(rows.order_by(f"{sign}{field}", f"{sign}pk")[: paging.limit + 1])
-    except (ValueError, TypeError, ValidationError) as error:  # a value that the column cannot hold
+    except (ValueError, TypeError, ValidationError) as error:  # a value of another type than the column's
         raise _wrong_cursor() from error
     more = len(found) > paging.limit
     found = found[: paging.limit]
@@ -93,7 +93,7 @@ def chosen_ordering(name: str, allowed: Mapping[str, str]) -> str:
     column = allowed.get(name.removeprefix("-"))
     if column is None:
         raise Malformed(
-            f"There is no ordering {name[:40]!r}; choose one of {', '.join(allowed)}, with - before it to reverse.",
+            f"There is no ordering {name[:40]!r}. Choose one of {', '.join(allowed)}; prefix - to reverse it.",
             fields={"ordering": [f"choose one of {', '.join(allowed)}"]},
         )
     return f"-{column}" if name.startswith("-") else column
@@ -131,6 +131,6 @@ def _read_cursor(text: str | None) -> tuple[bool, tuple[Any, Any] | None]:
 
 def _wrong_cursor() -> Malformed:
     return Malformed(
-        "The cursor cannot be read; follow the next and previous addresses of an earlier answer.",
-        fields={"cursor": ["is not one of ours"]},
+        "The cursor is invalid. Use the next and previous addresses of an earlier answer.",
+        fields={"cursor": ["is not from an earlier answer"]},
     )

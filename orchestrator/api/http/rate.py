@@ -1,4 +1,4 @@
-"""How many requests one person may send; a script that runs wild must not take the server from the others (T23)."""
+"""Limit how fast one person may send requests, so that a runaway script leaves the server to others."""
 
 import logging
 import threading
@@ -14,31 +14,31 @@ from orchestrator.exceptions import TooMany
 
 logger = logging.getLogger(__name__)
 
-A_SECOND = 500.0  # far above what any client of ours sends
+A_SECOND = 500.0  # far more than our own clients send
 BURST = 3000.0
 MOST_PEOPLE = 10_000  # remembered at once
 SHARE_EVERY = 50  # requests of one person; sharing costs one exchange with Redis
 SHARE_AFTER_S = 1.0
-KEPT_S = 60  # of a count in Redis that nobody raises
+KEPT_S = 60  # lifetime of an idle count in Redis
 REDIS_PATIENCE_S = 0.05
-REDIS_REST_S = 5.0  # how long a Redis that failed is not asked again
+REDIS_REST_S = 5.0  # pause after Redis failed
 
 
 @dataclass(slots=True)
 class Bucket:
-    """What one person may still send, as this process knows it."""
+    """One person's remaining requests, as this process counts them."""
 
     left: float
-    at: float  # when that was
-    unshared: int = 0  # requests that the other processes do not know of
+    at: float  # time of the last update
+    unshared: int = 0  # requests not yet reported to the other processes
     shared_at: float = 0.0
-    shared: int = 0  # by this process, ever
-    total: int = 0  # of all processes, as Redis said last
-    of_others: int | None = None  # what they had sent by then; None before we shared
+    shared: int = 0  # requests that this process has reported so far
+    total: int = 0  # of all processes, as of the last exchange
+    of_others: int | None = None  # requests of the other processes by then; None before the first exchange
 
 
 class Counts:
-    """How much each person sent to all web processes together, in Redis; its absence is no failure."""
+    """Each person's requests to all web processes, counted in Redis; works without Redis, too."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, url: str | None = None) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class Counts:
         self._rests_until = float("-inf")
 
     def add(self, user_id: int, count: int) -> int | None:
-        """The person's total after these; None where Redis does not answer."""
+        """Add to the person's total and return it; None if Redis does not answer."""
         if self._clock() < self._rests_until:
             return None
         try:
@@ -56,7 +56,7 @@ class Counts:
                 total, _ = both.incrby(name, count).expire(name, KEPT_S).execute()
         except redis.RedisError as error:
             self._rests_until = self._clock() + REDIS_REST_S
-            logger.debug("Rates are counted by each web process for itself: %s", error)
+            logger.debug("Each web process now counts request rates on its own: %s", error)
             return None
         return int(total)
 
@@ -71,10 +71,10 @@ class Counts:
 
 
 class Rate:
-    """A bucket for each person that fills at a steady pace; what they send to other processes comes out of it, too.
+    """One token bucket per person, refilled at a steady pace and drained by requests to any process.
 
-    Processes learn of each other's requests some tens late, and not at all while Redis is away: then each
-    process counts for itself.
+    Processes learn of each other's requests after some tens of them. While Redis is away each process counts
+    on its own.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, counts: Counts | None = None) -> None:
@@ -103,20 +103,20 @@ class Rate:
             self._share(user_id, bucket, unshared)
         if not may:
             raise TooMany(
-                f"More than {A_SECOND:.0f} requests a second come from you; wait a moment, then send them more slowly.",
+                f"You send more than {A_SECOND:.0f} requests a second. Wait a moment, then send them more slowly.",
                 retry_after_s=1.0,
             )
 
     def _bucket(self, user_id: int, now: float) -> Bucket:
         if user_id not in self._buckets:
             if len(self._buckets) >= MOST_PEOPLE:
-                self._buckets.clear()  # a full bucket for everybody is harmless
+                self._buckets.clear()  # everybody starts with a full bucket again: harmless
             self._buckets[user_id] = Bucket(BURST, now, shared_at=now)
         return self._buckets[user_id]
 
     @staticmethod
     def _due(bucket: Bucket, now: float) -> int:
-        """How many requests to tell the others of now; the caller alone tells them."""
+        """Take the number of requests to report now; 0 if none is due. The caller reports them."""
         if bucket.unshared < SHARE_EVERY and now - bucket.shared_at < SHARE_AFTER_S:
             return 0
         unshared, bucket.unshared, bucket.shared_at = bucket.unshared, 0, now
@@ -124,14 +124,16 @@ class Rate:
         return unshared
 
     def _share(self, user_id: int, bucket: Bucket, count: int) -> None:
-        """Outside the lock: only the request that shares waits for Redis."""
+        """Report requests to Redis, outside the lock: only this request waits for it."""
         total = self._counts.add(user_id, count)
         if total is None:
             return
         with self._lock:
-            # Too few while another thread of ours shares; later it is made up.
+            # Too low while another thread reports; the next exchange corrects it.
             of_others = total - bucket.shared
-            if bucket.of_others is None or total < bucket.total:  # the first time, or Redis forgot
+            if (
+                bucket.of_others is None or total < bucket.total
+            ):  # the first exchange, or Redis lost its counts
                 bucket.of_others = of_others
             elif of_others > bucket.of_others:
                 bucket.left = max(-BURST, bucket.left - (of_others - bucket.of_others))

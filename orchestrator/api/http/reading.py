@@ -1,4 +1,4 @@
-"""Reading JSON strictly: what two programs could read differently is refused (B30, B38)."""
+"""Read JSON and times strictly: input that two programs could read differently is refused."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def _load(data: bytes) -> Any:
 
 
 def read_object(data: bytes) -> dict[str, Any]:
-    """As ``read_json``, for a body that must be an object; an empty body is an empty object."""
+    """Like ``read_json``, for a body that must be an object; an empty body is an empty object."""
     value = read_json(data) if data.strip() else {}
     if not isinstance(value, dict):
         raise Malformed("The body must be a JSON object: {...}.")
@@ -61,14 +61,14 @@ def read_object(data: bytes) -> dict[str, Any]:
 
 
 class StrictParser(Parser):
-    """What ninja reads request bodies with."""
+    """The parser that ninja uses for request bodies."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         return cast(dict[str, Any], read_json(request.body))
 
 
 def _check_shape(data: bytes) -> None:
-    """Bound depth and keys before anything is built: a small body must not become a large object."""
+    """Limit depth and keys before parsing: a small body must not become a large object."""
     depth = keys = 0
     for hit in _STRUCTURE.finditer(data):
         if hit[1]:
@@ -96,19 +96,19 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> float:
-    raise Malformed(f"The JSON has {text}, which is not a number in JSON; give a finite number or null.")
+    raise Malformed(f"The JSON has {text}, which JSON does not allow. Give a finite number or null.")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if abs(value) == float("inf"):
-        raise Malformed(f"The number {text[:40]} is too large; give a finite number.")
+        raise Malformed(f"The number {text[:40]} is too large. Give a finite number.")
     return value
 
 
 def _integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        raise Malformed(f"A number has {len(text):,} digits; {MAX_DIGITS} are accepted.")
+        raise Malformed(f"A number has {len(text):,} digits; at most {MAX_DIGITS} are accepted.")
     return int(text)
 
 
@@ -122,10 +122,10 @@ LATEST_S = 1e11  # the year 5138
 
 
 def read_seconds(value: Any) -> Any:
-    """Seconds since 1970 of a time such as 2026-11-21T07:00:00Z; what is a number stays as it is.
+    """Convert a time such as 2026-11-21T07:00:00Z to seconds since 1970; numbers stay as they are.
 
     Raises:
-        ValueError: neither; pydantic makes it the message of the field.
+        ValueError: neither a number nor a time with a zone; pydantic makes it the field's message.
     """
     if not isinstance(value, str):
         return value
@@ -134,7 +134,7 @@ def read_seconds(value: Any) -> Any:
     except ValueError:
         pass
     try:
-        # In an address a plus sign that was not encoded arrives as a space.
+        # An unencoded plus sign in an address arrives as a space.
         moment = datetime.fromisoformat(value.replace(" ", "+") if "T" in value else value)
     except ValueError:
         moment = None

@@ -1,4 +1,4 @@
-"""The API object: what every route has in common."""
+"""The API object: what all routes have in common."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from orchestrator.api.http.errors import Problem, WrongMethod, answer_error, problem
 from orchestrator.api.http.samples import add_samples
-from orchestrator.api.http.schema import describe_beside
+from orchestrator.api.http.schema import describe_outside
 from orchestrator.exceptions import Malformed
 
 View = Callable[..., Any]
@@ -30,7 +30,7 @@ PROBLEM_RESPONSE = {
 
 
 class BerthAPI(NinjaAPI):
-    """ninja's API with our errors on every path, and HEAD wherever there is GET."""
+    """ninja's API with our errors on every path, and HEAD wherever there is a GET."""
 
     def __init__(self, *, bodies: Sequence[type[BaseModel]], **options: Any) -> None:
         """
@@ -54,7 +54,7 @@ class BerthAPI(NinjaAPI):
     def get_openapi_schema(
         self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
     ) -> OpenAPISchema:
-        """ninja's schema, with the bodies that we read ourselves, the form of every error and samples; made once."""
+        """ninja's schema plus the bodies that views read themselves, the error format and samples; built once."""
         if path_prefix is None:
             path_prefix = self.get_root_path(path_params or {})
         if path_prefix not in self._schemas:
@@ -63,11 +63,12 @@ class BerthAPI(NinjaAPI):
 
     def _make_schema(self, path_prefix: str) -> OpenAPISchema:
         schema = super().get_openapi_schema(path_prefix=path_prefix)
-        for model in (*self._bodies, Problem):
+        models: list[type[BaseModel]] = [*self._bodies, Problem]
+        for model in models:
             described = model.model_json_schema(ref_template=REF_TEMPLATE)
             schema["components"]["schemas"].update(described.pop("$defs", {}))
             schema["components"]["schemas"][model.__name__] = described
-        schema["paths"].update(describe_beside(path_prefix))
+        schema["paths"].update(describe_outside(path_prefix))
         for address, methods in schema["paths"].items():
             for method, operation in methods.items():
                 operation["responses"]["default"] = PROBLEM_RESPONSE
@@ -75,19 +76,19 @@ class BerthAPI(NinjaAPI):
         return schema
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """The function's name, which clients made from the schema use as theirs."""
+        """The view's name, which generated clients use as their function's name."""
         return operation.view_func.__name__
 
     def validation_error_from_error_contexts(
         self, error_contexts: list[ValidationErrorContext[Any]]
     ) -> ValidationError:
-        """Name the accepted fields where one is unknown (B37)."""
+        """List the accepted fields where one is unknown."""
         error = super().validation_error_from_error_contexts(error_contexts)
         for entry in error.errors:
             if entry["type"] == "extra_forbidden":
                 accepted = _accepted(error_contexts, entry["loc"])
                 entry["msg"] = f"unknown field; accepted are {', '.join(accepted)}"
-        # The name of our own body parameter means nothing to the caller.
+        # The name of the view's body parameter means nothing to the caller.
         for entry in error.errors:
             if entry["loc"][0] == "body" and len(entry["loc"]) > 2:
                 entry["loc"] = (entry["loc"][0], *entry["loc"][2:])
@@ -95,15 +96,15 @@ class BerthAPI(NinjaAPI):
 
 
 def only_known_parameters(view: View) -> View:
-    """Refuse query parameters that the route does not have: a misspelt filter must not list everything (B43)."""
+    """Refuse unknown query parameters: a misspelt filter must not list everything."""
     known = _query_names(view)
 
     @wraps(view)
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if unknown := sorted(set(request.GET) - known):
-            accepted = f"accepted are {', '.join(sorted(known))}" if known else "this address takes none"
+            accepted = f"accepted are {', '.join(sorted(known))}" if known else "this address accepts none"
             raise Malformed(
-                f"There is no parameter {unknown[0][:60]!r} here; {accepted}.",
+                f"There is no parameter {unknown[0][:60]!r} here: {accepted}.",
                 fields={name[:60]: [f"unknown parameter; {accepted}"] for name in unknown},
             )
         return view(request, *args, **kwargs)
@@ -112,7 +113,7 @@ def only_known_parameters(view: View) -> View:
 
 
 def _query_names(view: View) -> set[str]:
-    """Names of the fields of a view's ``Query[...]`` models; routes take query parameters in no other way."""
+    """Query parameters of a view, from its ``Query[...]`` models; routes declare them in no other way."""
     names = set()
     for parameter in inspect.signature(view).parameters.values():
         for part in get_args(parameter.annotation)[:1]:
@@ -136,7 +137,7 @@ def _accepted(contexts: list[ValidationErrorContext[Any]], location: tuple[Any, 
 
 
 def _open(view: View) -> View:
-    """A route as Django sees it: the gate, not the session middlewares, says who may call it."""
+    """Wrap a route for Django: the API's gate decides who may call it, not the session middleware."""
 
     @wraps(view, updated=())
     def door(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -145,20 +146,20 @@ def _open(view: View) -> View:
         try:
             _refuse_nul(request)
             response: HttpResponseBase = view(request, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001  # the last stop: everything becomes an answer here
+        except Exception as error:  # noqa: BLE001  # the last stop: every failure becomes an answer
             return answer_error(request, error)
         if isinstance(response, HttpResponseNotAllowed):
             allowed = response.headers["Allow"]
-            return problem(WrongMethod(f"This address answers to {allowed}."), {"Allow": allowed})
+            return problem(WrongMethod(f"This address accepts {allowed}."), {"Allow": allowed})
         return response
 
     return csrf_exempt(login_not_required(door))
 
 
 def _refuse_nul(request: HttpRequest) -> None:
-    """As the bodies' door does (``plain_text``): nothing of ours is named with one."""
+    """Refuse addresses with a NUL, as bodies are (``plain_text``): no name contains one."""
     if "\0" in request.path or "\0" in unquote(request.META["QUERY_STRING"]):
-        raise Malformed("The address has a NUL character; leave it out.")
+        raise Malformed("The address contains a NUL character. Remove it.")
 
 
 def _nothing_here(request: HttpRequest) -> HttpResponseBase:

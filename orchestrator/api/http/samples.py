@@ -1,6 +1,6 @@
-"""How each operation is asked for: with curl, with the command line and with the Python client.
+"""How to call each operation: with curl, the command line and the Python client.
 
-Shown on the page of the schema (``/api/v1/docs``), with the address that the reader came by and without a token.
+Shown in the API docs (``/api/v1/docs``) with the reader's own server address and without a token.
 """
 
 import json
@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from orchestrator.api.http.authentication import SIGNED_IN
 from orchestrator.api.http.errors import Unauthenticated
 
-ADDRESS = "http://berth.invalid"  # stands for the reader's own until somebody reads
+ADDRESS = "http://berth.invalid"  # replaced by the server's address when the page is sent
 IN_PATHS = {
     "job_id": "4f2a91c3",
     "step": "latest",
@@ -42,7 +42,7 @@ _CODE = 'print("step", 1)'
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What is sent, and the shorter ways where there are some."""
+    """The body to send, and the shorter ways where they exist."""
 
     body: dict[str, Any] | None = None
     command: str | None = None
@@ -138,7 +138,7 @@ SAMPLES = {
 
 
 def add_samples(address: str, method: str, operation: dict[str, Any]) -> None:
-    """Append the three ways to the description of an operation of the schema.
+    """Append samples to the description of an operation.
 
     Args:
         address: its path, with parameters as ``{name}``.
@@ -157,9 +157,9 @@ def add_samples(address: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def show_schema(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """The schema and its page, for whoever is signed in; the samples have the address that the reader came by."""
+    """Serve the schema and its page to people who are signed in, with the reader's own server address in samples."""
 
-    @wraps(view, assigned=())  # ninja hands over a partial, which has no name
+    @wraps(view, assigned=())  # ninja passes a partial, which has no name
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             SIGNED_IN(request)

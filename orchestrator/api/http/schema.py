@@ -1,4 +1,4 @@
-"""The OpenAPI document where ninja does not write it: what is served outside of REST, bodies that we read, errors."""
+"""OpenAPI entries for what is served outside of ninja: the long poll, the document itself, Prometheus."""
 
 from typing import Any
 
@@ -9,25 +9,25 @@ _POLL = [
         "in": "query",
         "required": True,
         "schema": {"type": "array", "items": {"type": "string"}},
-        "description": "as the websocket's; each is followed by its `after`",
+        "description": "a topic of the websocket, followed by its `after`",
     },
     {
         "name": "after",
         "in": "query",
         "schema": {"type": "array", "items": {"type": "string"}},
-        "description": "the seq up to which the topic before it is known; empty: its whole state",
+        "description": "the last seq that you have of the topic before it; empty: its whole state",
     },
     {
         "name": "stream",
         "in": "query",
         "schema": {"type": "string"},
-        "description": "of the last hello: counters of another stream say nothing",
+        "description": "from the last hello; the counters of another stream are unrelated",
     },
 ]
 
 
-def describe_beside(prefix: str) -> dict[str, Any]:
-    """Paths of the schema by address; ``prefix`` is that of REST, with a slash at its end."""
+def describe_outside(prefix: str) -> dict[str, Any]:
+    """OpenAPI path entries by address; ``prefix`` is the API's, ending with a slash."""
     frames = {"type": "array", "items": {"type": "object"}}
     poll = _operation("poll_frames", "The websocket's frames by long poll", "application/json", frames)
     return {

@@ -1,4 +1,4 @@
-"""Tables as CSV that a spreadsheet reads as text and numbers, never as formulas (T21)."""
+"""Write answers: JSON without NaN, and CSV that a spreadsheet never reads as formulas."""
 
 import csv
 import io
@@ -18,9 +18,10 @@ _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def write_csv(header: Sequence[str] | None, rows: Iterable[Sequence[object]]) -> str:
-    """RFC 4180; what would begin a formula gets an apostrophe before it, numbers stay numbers.
+    """Write a table as RFC 4180; text that would start a formula gets an apostrophe, numbers stay numbers.
 
-    None for ``header`` writes more rows of a table that was begun before.
+    Args:
+        header: None continues a table.
     """
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_MINIMAL)
@@ -37,7 +38,7 @@ def _cell(value: object) -> object:
     if isinstance(value, int | float):
         return value
     text = str(value).replace("\0", "")
-    # Spreadsheets pass over blanks before they look for a formula.
+    # Spreadsheets skip leading blanks before they look for a formula.
     return f"'{text}" if text.lstrip(" ").startswith(_BEGINS_A_FORMULA) else text
 
 
@@ -45,7 +46,10 @@ HEADER = ("series", "attempt", "step", "time", "value")
 
 
 def write_points(blocks: Iterable[Block]) -> Iterator[bytes]:
-    """The header, then a piece for each block; times are RFC 3339 in UTC, values ``nan`` and ``inf`` as such."""
+    """Write stored points as CSV, one piece per block: ten million points are never in memory at once.
+
+    Times are RFC 3339 in UTC; ``nan`` and ``inf`` are written as such.
+    """
     yield write_csv(HEADER, ()).encode()
     for block in blocks:
         yield _rows(block)
@@ -60,20 +64,20 @@ def _rows(block: Block) -> bytes:
 def _moment(ms: int) -> str:
     try:
         return datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):  # a job may report any time
+    except (OverflowError, ValueError, OSError):  # a job may report an impossible time
         return ""
 
 
 class ByName(BaseModel):
-    """An answer whose JSON has names that Python cannot write, such as ``from``: code uses the field's own."""
+    """An answer whose JSON has keys that are Python keywords, such as ``from``; code uses the field's name."""
 
     model_config = ConfigDict(populate_by_name=True)
 
 
 class JsonRenderer(BaseRenderer):
-    """orjson writes NaN and infinities as null, so an answer is JSON whatever a job reported (B47).
+    """Write JSON with times in UTC. orjson writes NaN and infinities as null, so any reported value is valid JSON.
 
-    A file's name that is no UTF-8, or a row from before such texts were refused, is shown with a mark in it.
+    Text that is not valid Unicode (a file's name, an old row) gets replacement characters.
     """
 
     media_type = "application/json"

@@ -1,4 +1,4 @@
-"""Who did what; for admins, and only to read."""
+"""The audit: who did what. Read-only, for admins."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ router = Router()
 
 
 class AuditFilters(Paging):
-    """``action`` may end early: ``token`` finds token.made and token.revoked."""
+    """``action`` matches prefixes: ``token`` finds token.made and token.revoked."""
 
     actor: str | None = Field(None, max_length=150)
     action: str | None = Field(None, max_length=32)

@@ -24,18 +24,19 @@ class DatasetOut(BaseModel):
     root: str
     path: str
     description: str
-    sha256: str | None = Field(description="null for data too large to hash at once")
+    sha256: str | None = Field(description="null for data too large to hash at registration")
     size_bytes: int | None
     owner: str
     created_at: datetime
-    available: bool = Field(description="the files are there now")
+    available: bool = Field(description="the files exist now")
 
 
 class DatasetIn(Body):
     name: StrictStr
     version: StrictStr = "1"
     root: StrictStr | None = Field(
-        None, description="null: the path is absolute; where no root holds it, an admin makes one of it"
+        None,
+        description="null: the path is absolute; if no root contains it, an admin's registration adds one",
     )
     path: StrictStr
     description: StrictStr = ""
@@ -43,7 +44,7 @@ class DatasetIn(Body):
 
 @router.get("", response=Page[DatasetOut])
 def list_datasets(request: ApiRequest, paging: Query[Paging]) -> Page[DatasetOut]:
-    """Every registered dataset, newest first; everybody who is logged in may use them all."""
+    """All registered datasets, newest first; everyone who is signed in may use them."""
     return page(Page[DatasetOut], request, _rows(), paging, show=show_dataset)
 
 
@@ -88,7 +89,7 @@ def _rows() -> QuerySet[Dataset]:
 
 
 def is_available(dataset: Dataset) -> bool:
-    """Whether its files are there now."""
+    """Whether the dataset's files exist now."""
     try:
         datasets.checked_path(dataset)
     except OrchestratorError:

@@ -1,4 +1,4 @@
-"""Devices, with what they show now and who holds them."""
+"""Devices, with their current readings and holders."""
 
 import time
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class ProcessOut(BaseModel):
     used_bytes: int
     user: str | None = None
     command: str = ""
-    job: str | None = Field(None, description="null: not Berth's")
+    job: str | None = Field(None, description="null: an external process")
 
 
 class HolderOut(BaseModel):
@@ -75,12 +75,12 @@ class AvailabilityOut(BaseModel):
     sentence: str
     kept_for_job: KeptForOut | None
     kept_for_booking: str | None
-    start_earliest: datetime | None = Field(description="of the job it is kept for; null: not known")
+    start_earliest: datetime | None = Field(description="of the job it is kept for; null: unknown")
     start_latest: datetime | None
     open_to_jobs_under_s: float | None = Field(
-        description="kept, but a job with a smaller time limit may start on it; null: no limit is small enough"
+        description="kept, but a job with a smaller time limit may start on it; null: no time limit is short enough"
     )
-    open_to_pausable_jobs: bool = Field(description="kept, but a job that may be stopped may start on it")
+    open_to_pausable_jobs: bool = Field(description="kept, but a preemptible job may start on it")
 
 
 class DeviceOut(BaseModel):
@@ -92,7 +92,7 @@ class DeviceOut(BaseModel):
     pool: str
     node: str
     memory_bytes: int
-    state: str = Field(description="enabled, draining or disabled; operators set it")
+    state: str = Field(description="enabled, draining or disabled; set by operators")
     health: str
     health_reason: str
     usable: bool
@@ -115,7 +115,7 @@ class HistoryOut(ByName):
 class DeviceChanges(Body):
     state: AdminState | None = None
     pool: Annotated[StrictStr, Field(max_length=64)] | None = Field(
-        None, description="move it there; refused while it is held"
+        None, description="pool to move it to; refused while it is held"
     )
 
 
@@ -136,7 +136,7 @@ class HistoryWindow(BaseModel):
 
 @router.get("", response=Page[DeviceOut])
 def list_devices(request: ApiRequest, filters: Query[DeviceFilters]) -> Page[DeviceOut]:
-    """Devices in the order of their indices; name and owner of what runs on them are for everybody."""
+    """Devices by index; everybody sees name and owner of the jobs on them."""
     rows = _rows()
     if filters.pool is not None:
         rows = rows.filter(pool=filters.pool)
@@ -159,12 +159,12 @@ def get_device(request: ApiRequest, device_id: str) -> DeviceOut:
 
 @router.patch("/{device_id}", response=DeviceOut, auth=OPERATORS)
 def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> DeviceOut:
-    """Enable, drain (running jobs go on, nothing new starts) or disable a device; or move it to another pool."""
+    """Enable, drain (running jobs continue, nothing new starts) or disable a device; or move it to another pool."""
     device = get_object_or_404(_rows(), pk=device_id)
     rights.check_operate(request.user, device.pool_id)
     if body.state is None and body.pool is None:
         raise Malformed(
-            "Nothing to change was given; these can be: state, pool.",
+            "Nothing to change: give state, pool or both.",
             fields={"state": ["give a state, or a pool to move to"]},
         )
     address = audit.address_of(request)
@@ -172,32 +172,37 @@ def change_device(request: ApiRequest, device_id: str, body: DeviceChanges) -> D
         if body.pool is not None and body.pool != device.pool_id:
             _move(request, device, body.pool, address)
         if body.state is not None:
-            was, device.admin_state = device.admin_state, body.state
+            before, device.admin_state = device.admin_state, body.state
             device.save(update_fields=["admin_state"])
-            said = f"{device.label}: {was} -> {body.state}."
-            audit.record(request.user, "device.state", f"device {device.pk}", said, address=address)
+            text = f"{device.label}: {before} -> {body.state}."
+            audit.record(request.user, "device.state", f"device {device.pk}", text, address=address)
         wakeups.schedule()
         wakeups.publish("devices")
     return _show_one(request, device)
 
 
 def _move(request: ApiRequest, device: Device, pool_id: str, address: str) -> None:
-    """To another pool; the jobs of a pool run on its devices, so one that is held stays until they ended."""
+    """Move a device to another pool; a held device stays, since a pool's jobs run on its own devices.
+
+    Raises:
+        Impossible: there is no such pool.
+        Conflict: a job holds the device.
+    """
     pool = Pool.objects.filter(pk=pool_id).first()
     if pool is None:
         raise Impossible(f"There is no pool {pool_id[:64]!r}.", fields={"pool": ["unknown pool"]})
     rights.check_operate(request.user, pool.pk)
     if Lease.objects.active().filter(device=device).exists():
-        raise Conflict(f"{device.label} holds a job; drain it, and move it when the job has ended.")
-    said = f"{device.label}: pool {device.pool_id} -> {pool.pk}."
+        raise Conflict(f"{device.label} is held by a job. Drain it, and move it when the job has ended.")
+    text = f"{device.label}: pool {device.pool_id} -> {pool.pk}."
     device.pool = pool
     device.save(update_fields=["pool"])
-    audit.record(request.user, "device.pool", f"device {device.pk}", said, address=address)
+    audit.record(request.user, "device.pool", f"device {device.pk}", text, address=address)
 
 
 @router.get("/{device_id}/history", response=HistoryOut, by_alias=True)
 def read_device_history(request: ApiRequest, device_id: str, window: Query[HistoryWindow]) -> HistoryOut:
-    """Memory, utilisation, temperature and power over time; x is seconds since 1970."""
+    """Memory, utilization, temperature and power over time; x is seconds since 1970."""
     device = get_object_or_404(Device, pk=device_id)
     end_s = time.time() if window.end is None else window.end
     start_s = end_s - HOUR_S if window.start is None else window.start

@@ -1,4 +1,4 @@
-"""Whether the server works, for people, load balancers and start scripts; open to everyone."""
+"""Whether the server works, for people, load balancers and start scripts. Needs no sign-in."""
 
 import time
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from django.utils import timezone
 from ninja import Router, Status
 from pydantic import BaseModel
 
+from berth import words
 from orchestrator.agent import lock
 from orchestrator.live import readings as live
 from orchestrator.models import Outbox
@@ -35,9 +36,9 @@ class ReadyOut(BaseModel):
 
 
 AGENT_AGE_S = 5.0
-ERRAND_AGE = timedelta(seconds=15)  # the agent carries out what the worker left after 5 s
+OUTBOX_AGE = timedelta(seconds=15)  # the agent handles what the worker left after 5 s
 REDIS_TIMEOUT_S = 0.5
-# Without these nothing can be submitted or watched; without the others jobs still start, only later.
+# Nothing can be submitted or watched without these. Without the others jobs start later.
 NEEDED = frozenset({"database", "agent"})
 
 
@@ -53,7 +54,7 @@ def is_live(request: HttpRequest) -> LiveOut:
 
 @router.get("/ready", response={200: ReadyOut, 503: ReadyOut}, auth=None)
 def is_ready(request: HttpRequest) -> Status[ReadyOut]:
-    """Each dependency with its state; 503 when the database or the agent is missing."""
+    """Each dependency with its state; 503 if the database or the agent is down."""
     states: dict[str, DependencyOut] = {}
     for name, check in _CHECKS.items():
         is_down = "database" in states and states["database"].state != "ok"
@@ -92,22 +93,22 @@ def _redis() -> str:
         ) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:
-        raise _Failing("does not answer; jobs start with up to some seconds of delay") from error
+        raise _Failing("does not answer; jobs start some seconds late") from error
     return "answers"
 
 
 def _worker() -> str:
-    """Asking Celery takes a second; an errand that nobody did says the same."""
-    late = Outbox.objects.open().filter(created_at__lt=timezone.now() - ERRAND_AGE).count()
+    """Asking Celery takes a second; a stale outbox row says the same."""
+    late = Outbox.objects.open().filter(created_at__lt=timezone.now() - OUTBOX_AGE).count()
     if late:
-        raise _Failing(f"{late} errand{'' if late == 1 else 's'} waited longer than {ERRAND_AGE.seconds} s")
-    return "no errand waits for long"
+        raise _Failing(f"{words.plural(late, 'wake-up')} waited longer than {OUTBOX_AGE.seconds} s")
+    return "keeps up with its wake-ups"
 
 
 def _agent() -> str:
     silent = lock.silent_holder(settings.HOME)
     if silent is not None:
-        raise _Failing(f"runs, but has not worked for {silent.silent_s:.0f} s; restart it")
+        raise _Failing(f"runs, but has done nothing for {silent.silent_s:.0f} s; restart it")
     readings = live.read_now()
     age_s = time.time() - readings.taken_at
     if not readings.taken_at:
@@ -118,7 +119,7 @@ def _agent() -> str:
     return f"read the devices {max(0.0, age_s):.1f} s ago{problem}"
 
 
-_UNKNOWN = DependencyOut(state="failing", detail="is not known, because the database does not answer")
+_UNKNOWN = DependencyOut(state="failing", detail="unknown, because the database does not answer")
 _CHECKS: dict[str, Callable[[], str]] = {
     "database": _database,
     "redis": _redis,

@@ -1,4 +1,4 @@
-"""Jobs by what people type, and only those that the caller may see."""
+"""Find jobs by id, part of an id, or filters, among those that the caller may see."""
 
 import re
 from uuid import UUID
@@ -15,7 +15,7 @@ from orchestrator.models import Job, JobState
 
 SHORTEST_PART = 4
 _PART = re.compile(r"[0-9a-f]{1,8}(?:-?[0-9a-f]+)*")
-# By public name; ids are UUIDv7, so their order is that of the submits.
+# Column by public name. Ids are UUIDv7, so they sort by submit time.
 ORDERINGS = {
     "submitted_at": "pk",
     "queued_at": "queued_at",
@@ -27,7 +27,7 @@ ORDERINGS = {
 
 
 class JobFilters(Paging):
-    """``state`` takes several, separated by commas; ``q`` is part of a name or id."""
+    """``state`` takes several states, separated by commas; ``q`` is part of a name or id."""
 
     state: str | None = Field(None, max_length=200)
     owner: str | None = Field(None, max_length=150)
@@ -39,23 +39,23 @@ class JobFilters(Paging):
 
 
 def find_job(jobs: QuerySet[Job], user: User, text: str) -> Job:
-    """The job that a full id or any unambiguous part of one names.
+    """Find a job by its id, or by any unambiguous part of it.
 
     Raises:
-        NotFound: none that this user may see.
-        Malformed: several.
+        NotFound: this user may see no such job.
+        Malformed: several jobs match.
     """
     visible = jobs.filter(pk__in=Job.objects.visible_to(user).filter(_named(text)).values("pk"))
-    found = list(visible[:2])
-    if not found:
-        raise NotFound(f"There is no job {text[:40]!r}, or it is not yours to see.")
-    if len(found) > 1:
-        raise Malformed(f"Several jobs have {text[:40]!r} in their id; give more of it.")
-    return found[0]
+    matches = list(visible[:2])
+    if not matches:
+        raise NotFound(f"There is no job {text[:40]!r}, or you may not see it.")
+    if len(matches) > 1:
+        raise Malformed(f"Several job ids contain {text[:40]!r}. Give a longer part.")
+    return matches[0]
 
 
 def find_jobs(jobs: QuerySet[Job], filters: JobFilters) -> tuple[QuerySet[Job], str]:
-    """The jobs that the filters leave, and the column to order them by.
+    """Apply the filters; returns the jobs and the column to order them by.
 
     Raises:
         Malformed: an unknown state or ordering.
@@ -76,7 +76,7 @@ def find_jobs(jobs: QuerySet[Job], filters: JobFilters) -> tuple[QuerySet[Job], 
 
 
 def tagged(jobs: QuerySet[Job], tag: str) -> QuerySet[Job]:
-    """The jobs that have this tag, exactly."""
+    """Jobs with exactly this tag."""
     if connection.vendor == "postgresql":
         return jobs.filter(tags__contains=[tag])
     has_tag = RawSQL(  # the tag is a parameter; SQLite has no contains lookup for JSON
@@ -96,7 +96,7 @@ def _states(text: str) -> list[str]:
 
 
 def _named(text: str) -> Q:
-    """Jobs by id or part of it; nothing where the text can be neither."""
+    """Jobs by id or part of one; matches nothing if the text can be neither."""
     text = text.lower()
     try:
         return Q(pk=UUID(text))

@@ -1,4 +1,4 @@
-"""What a job looks like from outside."""
+"""How REST shows jobs, attempts, events and checkpoints."""
 
 import math
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.manifest import Generation
 
-# Rows written before a field existed show its default.
+# Rows from before a field existed show its default.
 _SPEC_DEFAULTS: Mapping[str, Any] = JobSpec().model_dump()
 _SPEC_FIELDS = (
     "kind",
@@ -75,7 +75,7 @@ MOST_CHECKPOINT_FILES = 200
 
 
 def with_attempt(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Load what ``show_job`` needs, with the same number of queries for one job and for five hundred."""
+    """Load what ``show_job`` needs, in the same number of queries for one job and for 500."""
     newest = with_devices(Attempt.objects.filter(number=F("job__attempt_count")))
     return jobs.select_related("owner", "array").prefetch_related(
         Prefetch("attempts", queryset=newest, to_attr="newest_attempt")
@@ -181,7 +181,7 @@ def show_attempt(attempt: Attempt) -> AttemptOut:
 
 
 def show_explanation(job: Job, *, now: datetime | None = None) -> ExplanationOut:
-    """Why a job waits; where it does not, the sentence says what it does instead."""
+    """Why a job waits; for other jobs the sentence names their state."""
     now = now or timezone.now()
     waits = job.state in WAITING_STATES
     queued = job.state == JobState.QUEUED
@@ -200,7 +200,7 @@ def show_explanation(job: Job, *, now: datetime | None = None) -> ExplanationOut
 
 
 def _still_ahead(expected: datetime | None, now: datetime) -> datetime | None:
-    """What the last pass expected; what it expected for a time that is over can come any moment."""
+    """The last pass's estimate; a time that has passed becomes now."""
     return None if expected is None else max(expected, now)
 
 
@@ -223,8 +223,8 @@ def show_checkpoint(
     """A checkpoint and the addresses of its files.
 
     Args:
-        kept: what is on disk of it.
-        by_name: another checkpoint of the same step is newer, so the address has to name this one.
+        kept: its files on disk.
+        by_name: a newer checkpoint has the same step, so the address needs this one's name.
     """
     named = f"{address}/{quote(checkpoint.name)}"
     files = kept.files[:MOST_CHECKPOINT_FILES] if kept else ()
@@ -250,7 +250,7 @@ def show_checkpoint(
 
 
 def finite_values(values: Mapping[str, Any]) -> tuple[dict[str, float | None], dict[str, str]]:
-    """Metric values for JSON, and what those were that JSON cannot say (B47)."""
+    """Split metric values into those that JSON can hold, and names (nan, inf, -inf) for the others."""
     shown: dict[str, float | None] = {}
     odd: dict[str, str] = {}
     for name, value in values.items():
@@ -341,8 +341,8 @@ def _links(job: Job) -> JobLinks:
 def _state_sentence(job: Job) -> str:
     match job.state:
         case JobState.HELD:
-            return "Held: it starts no sooner than it is released."
+            return "Held: starts only after it is released."
         case JobState.BACKOFF:
-            return job.reason or "Waits a moment before the next attempt."
+            return job.reason or "Pauses before the next attempt."
         case _:
             return f"The job is {job.state.replace('_', ' ')}; it does not wait."

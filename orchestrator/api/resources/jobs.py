@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look, act."""
+"""Jobs: submit, list, read, steer."""
 
 from typing import Annotated, Any
 
@@ -45,7 +45,7 @@ class EventsAfter(BaseModel):
 
 
 class Cancelled(BaseModel):
-    array: bool = Field(False, description="with all other jobs of its array that have not ended")
+    array: bool = Field(False, description="also cancel all other unfinished jobs of its array")
 
 
 @router.post(
@@ -54,7 +54,7 @@ class Cancelled(BaseModel):
     openapi_extra={"requestBody": REQUEST_BODY, "parameters": [KEY_PARAMETER]},
 )
 def submit_job(request: ApiRequest) -> JobOut:
-    """Submit a job; when the answer is 201, the job is safe."""
+    """Submit a job; once the answer is 201, the job is safe."""
     key = read_idempotency_key(request)
     submit = read_submit(request)
 
@@ -88,7 +88,7 @@ def _show_new(job: Job, owner: User, warnings: list[str]) -> JobOut:
 
 @router.get("", response=Page[JobOut])
 def list_jobs(request: ApiRequest, filters: Query[JobFilters]) -> Page[JobOut]:
-    """The caller's jobs; for operators everybody's."""
+    """The caller's jobs; operators see everybody's."""
     rows, ordering = find_jobs(Job.objects.visible_to(request.user), filters)
     return page(
         Page[JobOut],
@@ -120,14 +120,14 @@ def change_job(request: ApiRequest, job_id: str) -> JobOut:
     job = find_job(Job.objects.all(), request.user, job_id)
     changes = read_object(request.body)
     if not changes:
-        raise Malformed(f"Nothing to change was given; these can be: {', '.join(JobChanges.model_fields)}.")
+        raise Malformed(f"Nothing to change: give one of {', '.join(JobChanges.model_fields)}.")
     changed = intake.update(request.user, job, changes)
-    said = f"Changed {', '.join(sorted(changes))}."
-    steering.note(request.user, job, "job.changed", said, address=audit.address_of(request))
+    text = f"Changed {', '.join(sorted(changes))}."
+    steering.note(request.user, job, "job.changed", text, address=audit.address_of(request))
     return _show_current(request, changed)
 
 
-def _act(name: str, says: str) -> None:
+def _add_action(name: str, description: str) -> None:
     def view(request: ApiRequest, job_id: str) -> JobOut:
         job = find_job(Job.objects.all(), request.user, job_id)
         return _show_current(
@@ -135,13 +135,13 @@ def _act(name: str, says: str) -> None:
         )
 
     view.__name__ = f"{name}_job"
-    view.__doc__ = says
+    view.__doc__ = description
     router.post(f"/{{job_id}}/{name}", response=JobOut, url_name=view.__name__)(view)
 
 
 @router.post("/{job_id}/cancel", response=JobOut)
 def cancel_job(request: ApiRequest, job_id: str, which: Query[Cancelled]) -> JobOut:
-    """Ask a job to stop for good; asking twice is harmless."""
+    """Cancel a job for good; repeating this is harmless."""
     job = find_job(Job.objects.select_related("array"), request.user, job_id)
     address = audit.address_of(request)
     if which.array:
@@ -149,20 +149,21 @@ def cancel_job(request: ApiRequest, job_id: str, which: Query[Cancelled]) -> Job
     return _show_current(request, steering.steer(request.user, job, "cancel", address=address))
 
 
-_act("hold", "Keep a waiting job from starting.")
-_act("release", "Let a held job wait for devices again.")
-_act("preempt", "Stop a running job with a checkpoint and queue it again.")
-_act("checkpoint", "Ask a running job to save a checkpoint now.")
+_add_action("hold", "Keep a waiting job from starting.")
+_add_action("release", "Let a held job queue again.")
+_add_action("preempt", "Checkpoint and stop a running job, then queue it again.")
+_add_action("checkpoint", "Ask a running job to save a checkpoint now.")
 
 
 @router.post("/{job_id}/move", response=JobOut)
 def move_job(request: ApiRequest, job_id: str, place: MoveIn) -> JobOut:
-    """Put a waiting job before or behind another of the same owner, pool and priority."""
+    """Move a waiting job before or behind another of the same owner, pool and priority."""
     job = find_job(Job.objects.select_related("owner"), request.user, job_id)
     named = place.before or place.behind
     if not named or (place.before and place.behind):
         raise Malformed(
-            "Say where to: before or behind which job.", fields={"before": ["give before or behind, one"]}
+            "Give before or behind, with the other job's id.",
+            fields={"before": ["give either before or behind"]},
         )
     other = find_job(Job.objects.all(), request.user, named)
     behind = place.behind is not None
@@ -187,20 +188,20 @@ def move_job(request: ApiRequest, job_id: str, place: MoveIn) -> JobOut:
     },
 )
 def retry_job(request: ApiRequest, job_id: str) -> JobOut:
-    """Submit the same code again as a new job of the same owner; fields given here differ from the parent's."""
+    """Submit the same code as a new job of the same owner; fields in the body replace the parent's."""
     job = find_job(Job.objects.all(), request.user, job_id)
     changes = read_object(request.body)
     resume = changes.pop("resume", False)
     if not isinstance(resume, bool):
-        raise Malformed("resume is true or false.", fields={"resume": ["give true or false"]})
+        raise Malformed("resume must be true or false.", fields={"resume": ["give true or false"]})
     if "source" in changes:
         raise Malformed(
-            "A retry runs the same code; submit a new job for other code.",
+            "A retry runs the same code. Submit a new job to run other code.",
             fields={"source": ["cannot be changed"]},
         )
     address = audit.address_of(request)
-    made = steering.retry(request.user, job, resume=resume, changes=changes, address=address)
-    return _show_current(request, made)
+    retried = steering.retry(request.user, job, resume=resume, changes=changes, address=address)
+    return _show_current(request, retried)
 
 
 @router.get("/{job_id}/explain", response=ExplainOut)
@@ -220,7 +221,7 @@ def explain_job(request: ApiRequest, job_id: str) -> ExplainOut:
 
 @router.get("/{job_id}/events", response=EventsOut, by_alias=True)
 def list_events(request: ApiRequest, job_id: str, read: Query[EventsAfter]) -> EventsOut:
-    """The append-only history, oldest first."""
+    """The job's history, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
     events = list(JobEvent.objects.filter(job=job, number__gt=read.after).order_by("number")[: read.limit])
     after = events[-1].number if events else read.after
@@ -235,7 +236,7 @@ def list_events(request: ApiRequest, job_id: str, read: Query[EventsAfter]) -> E
 
 @router.get("/{job_id}/attempts", response=Page[AttemptOut])
 def list_attempts(request: ApiRequest, job_id: str) -> Page[AttemptOut]:
-    """Every launch, oldest first."""
+    """The job's attempts, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
     attempts = with_devices(Attempt.objects.filter(job=job)).order_by("number")
     return whole(Page[AttemptOut], [show_attempt(attempt) for attempt in attempts])

@@ -1,4 +1,4 @@
-"""The logs of all ranks as one."""
+"""Logs of one rank, and of all ranks merged."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,32 +29,34 @@ router = Router()
 
 T = TypeVar("T")
 
-READERS = 3  # a log of the largest size takes one of them for about a second; others wait for their turn
+READERS = 3  # the largest log occupies a thread for about a second; others queue
 _readers = ThreadPoolExecutor(READERS, thread_name_prefix="log reader")
 
 
 def read_in_turn(read: Callable[[], T]) -> T:
-    """What ``read`` returns; for a view, which has a thread of its own to wait in."""
+    """Run ``read`` in the log readers' threads and wait for it; for views, which have threads of their own."""
     return _readers.submit(read).result()
 
 
 async def read_beside(read: Callable[[], T]) -> T:
-    """What ``read`` returns; for the event loop."""
+    """Run ``read`` in the log readers' threads; for the event loop."""
     return await asyncio.get_running_loop().run_in_executor(_readers, read)
 
 
 class LogLineOut(BaseModel):
     number: int = Field(description="from 0")
-    offset: int = Field(description="of its first byte in the log")
+    offset: int = Field(description="of the line's first byte in the log")
     text: str
 
 
 class LogLinesOut(BaseModel):
     attempt: int
     rank: int
-    total: int = Field(description="lines of the log; one that has no newline yet counts")
-    end: int = Field(description="the byte behind the last whole line of this answer")
-    read_to: int = Field(description="the byte behind all of this answer, a line without a newline included")
+    total: int = Field(description="lines of the log, including a last one without a newline")
+    end: int = Field(description="offset after the last complete line of this answer")
+    read_to: int = Field(
+        description="offset after everything in this answer, including a line without a newline"
+    )
     open: bool = Field(description="the last line of this answer has no newline yet")
     lines: list[LogLineOut]
 
@@ -62,13 +64,13 @@ class LogLinesOut(BaseModel):
 class MergedLineOut(LogLineOut):
     number: int = Field(description="among the lines of all ranks, from 0")
     rank: int
-    seen_at: datetime = Field(description="by the agent, which looks about once a second")
+    seen_at: datetime = Field(description="when the agent saw it, to about a second")
 
 
 class MergedLinesOut(BaseModel):
     attempt: int
     total: int = Field(
-        description="lines of all ranks that have their place; those of the last second or so have none"
+        description="merged lines of all ranks; those of about the last second are not merged yet"
     )
     lines: list[MergedLineOut]
 
@@ -76,7 +78,7 @@ class MergedLinesOut(BaseModel):
 class MergedHitsOut(BaseModel):
     attempt: int
     total: int = Field(description="lines that match in the logs of all ranks")
-    more: bool = Field(description="there are more: counting stopped")
+    more: bool = Field(description="there are more matches; counting stopped")
     hits: list[MergedLineOut]
 
 
@@ -84,7 +86,7 @@ class LogHitsOut(BaseModel):
     attempt: int
     rank: int
     total: int = Field(description="lines that match in the whole log")
-    more: bool = Field(description="there are more: counting stopped")
+    more: bool = Field(description="there are more matches; counting stopped")
     hits: list[LogLineOut]
 
 
@@ -116,11 +118,11 @@ class LineWindow(LogPlace, Lines):
 
 
 class Wanted(BaseModel):
-    q: str = Field(max_length=LONGEST_QUERY, description="a text; with `regex` an RE2 expression")
+    q: str = Field(max_length=LONGEST_QUERY, description="text to find; with `regex` an RE2 expression")
     regex: bool = False
-    case: bool = Field(False, description="whether upper and lower case differ")
+    case: bool = Field(False, description="match case")
     start: Annotated[int, Field(ge=0, le=2**53)] = Field(
-        0, alias="from", description="hits before are counted only"
+        0, alias="from", description="skip this many matches; they still count in total"
     )
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
@@ -131,7 +133,7 @@ class LogSearch(LogPlace, Wanted):
 
 @router.get("/{job_id}/logs", openapi_extra={"responses": {200: {"content": TEXT}}})
 def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> HttpResponse:
-    """Bytes of a log from an offset, as they were written; X-Next-Offset says where to read on."""
+    """Raw bytes of a log from an offset; X-Next-Offset is where to continue."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
     log = folder.log(window.rank)
@@ -151,7 +153,7 @@ def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> 
 
 @router.get("/{job_id}/logs/lines", response=LogLinesOut)
 def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindow]) -> LogLinesOut:
-    """Lines of a log by number, as text that is safe to show; colours stay. Of long lines fewer come, about 4 MiB."""
+    """Lines of a log by number, as text that is safe to display, colors included; at most about 4 MiB."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
     log, index = folder.log(window.rank), folder.log_index(window.rank)
@@ -162,7 +164,7 @@ def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindo
 
 @router.get("/{job_id}/logs/search", response=LogHitsOut)
 def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -> LogHitsOut:
-    """Lines that hold a text, a page of them and how many there are in the whole log."""
+    """One page of the lines that match, and the number of matches in the whole log."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
     search = partial(
@@ -187,7 +189,7 @@ def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -
 
 
 def find_log(job: Job, attempt: int | None, rank: int = 0) -> tuple[int, AttemptFolder]:
-    """The attempt whose log is meant, and its folder.
+    """The attempt to read (default: the newest) and its folder.
 
     Raises:
         NotFound: the job has no such attempt or rank.
@@ -195,7 +197,7 @@ def find_log(job: Job, attempt: int | None, rank: int = 0) -> tuple[int, Attempt
     number = attempt or job.attempt_count
     if attempt and not Attempt.objects.filter(job=job, number=number).exists():
         raise NotFound(f"The job has no attempt {number}.")
-    if rank >= job.spec_fields["gpus"]:  # an attempt of its own may have had fewer
+    if rank >= job.spec_fields["gpus"]:  # a single attempt may have had fewer
         last = job.spec_fields["gpus"] - 1
         raise NotFound(f"The job has no rank {rank}; give {f'0 to {last}' if last else '0'}.")
     folder: AttemptFolder = settings.HOME.job(job.pk).attempt(number)
@@ -216,7 +218,7 @@ class MergedSearch(AttemptPlace, Wanted):
 
 @router.get("/{job_id}/logs/merged", response=MergedLinesOut)
 def read_merged_log(request: ApiRequest, job_id: str, window: Query[MergedWindow]) -> MergedLinesOut:
-    """Lines of all ranks by number, in the order in which they were seen; only of jobs on several devices."""
+    """Lines of all ranks in the order in which they were seen; only for jobs on several devices."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt)
     index = folder.merged_index
@@ -232,7 +234,7 @@ def read_merged_log(request: ApiRequest, job_id: str, window: Query[MergedWindow
 
 @router.get("/{job_id}/logs/merged/search", response=MergedHitsOut)
 def search_merged_log(request: ApiRequest, job_id: str, window: Query[MergedSearch]) -> MergedHitsOut:
-    """Lines of all ranks that hold a text, a page of them and how many there are."""
+    """One page of the lines of all ranks that match, and the number of matches."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt)
     search = partial(

@@ -1,4 +1,4 @@
-"""Where the caller is told about jobs outside of the pages."""
+"""Addresses to which the caller's notifications go."""
 
 from datetime import datetime
 
@@ -22,7 +22,7 @@ class NoticeTargetOut(BaseModel):
     occasions: list[str]
     created_at: datetime
     last_sent_at: datetime | None
-    last_error: str | None = Field(description="of the newest notice; null: it arrived")
+    last_error: str | None = Field(description="of the newest notification; null: it arrived")
 
 
 class NoticeTargetIn(Body):
@@ -37,7 +37,7 @@ class NoticeTestOut(BaseModel):
 
 @router.get("", response=Page[NoticeTargetOut])
 def list_notification_targets(request: ApiRequest, paging: Query[Paging]) -> Page[NoticeTargetOut]:
-    """The caller's addresses, with what is secret in them masked."""
+    """The caller's addresses, with secrets masked."""
     return page(
         Page[NoticeTargetOut], request, NoticeTarget.objects.filter(user=request.user), paging, show=_show
     )
@@ -45,7 +45,7 @@ def list_notification_targets(request: ApiRequest, paging: Query[Paging]) -> Pag
 
 @router.post("", response={201: NoticeTargetOut})
 def add_notification_target(request: ApiRequest, body: NoticeTargetIn) -> NoticeTargetOut:
-    """Add an address in Apprise's form, such as `slack://...` or `email:ana@lab.org`; it is checked, not written to."""
+    """Add an address in Apprise's form, such as `slack://...` or `email:ana@lab.org`; the address is checked, nothing is sent."""
     return _show(targets.add(request.user, body.url, body.occasions))
 
 
@@ -57,7 +57,7 @@ def remove_notification_target(request: ApiRequest, target_id: int) -> HttpRespo
 
 @router.post("/{int:target_id}/test", response=NoticeTestOut)
 def test_notification_target(request: ApiRequest, target_id: int) -> NoticeTestOut:
-    """Send a test now; takes as long as the service does, at most half a minute."""
+    """Send a test message now; waits for the service, at most half a minute."""
     error = targets.try_out(get_object_or_404(NoticeTarget, pk=target_id, user=request.user))
     return NoticeTestOut(arrived=error is None, error=error)
 

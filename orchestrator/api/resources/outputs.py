@@ -1,4 +1,4 @@
-"""What a job wrote: logs, metrics, checkpoints and files."""
+"""What a job wrote besides its logs: metrics, checkpoints and files."""
 
 import os
 from datetime import datetime
@@ -20,7 +20,7 @@ from orchestrator.api.http.downloads import (
     moment,
     open_beneath,
     send_file,
-    send_made,
+    send_generated,
     send_tar,
 )
 from orchestrator.api.http.paging import Page
@@ -45,7 +45,7 @@ class UnkeptOut(BaseModel):
 
 
 class CheckpointsOut(Page[CheckpointOut]):
-    unkept: list[UnkeptOut] = Field(description="what looks like checkpoints and is not kept")
+    unkept: list[UnkeptOut] = Field(description="files that look like checkpoints but are not kept")
 
 
 class FileOut(BaseModel):
@@ -56,13 +56,13 @@ class FileOut(BaseModel):
 
 
 class FilesOut(Page[FileOut]):
-    truncated: bool = Field(description="there are more files than are listed")
+    truncated: bool = Field(description="the list is incomplete")
 
 
 class MetricsOut(BaseModel):
     series: dict[str, SeriesOut]
-    charts: list[list[str]] = Field(description="names that are drawn over each other, most wanted first")
-    seq: int = Field(description="points stored when this was read")
+    charts: list[list[str]] = Field(description="names to draw in one chart, most relevant first")
+    seq: int = Field(description="number of points stored at the time of this answer")
 
 
 MANY_POINTS = 5_000
@@ -90,7 +90,7 @@ class MetricWindow(MetricNames):
 
 
 class FilePath(PathConverter):
-    """As Django's, and with line breaks, which names of files may have."""
+    """Django's path converter, which also accepts line breaks: file names may have them."""
 
     regex = "(?s:.+)"
 
@@ -100,7 +100,7 @@ register_converter(FilePath, "filepath")
 
 @router.get("/{job_id}/metrics", response=MetricsOut)
 def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindow]) -> MetricsOut:
-    """Down-sampled series: mean, smallest and largest of each bucket, so no spike is lost."""
+    """Down-sampled series with the mean, minimum and maximum of each bucket, so that no spike is lost."""
     job = find_job(Job.objects.all(), request.user, job_id)
     names = None if window.names is None else window.names.split(",")
     folder = _folder(job).metrics
@@ -131,20 +131,22 @@ def _last_point(last: series.LastValue | None, x: str) -> LastPointOut | None:
 
 @router.get("/{job_id}/metrics.csv", openapi_extra={"responses": {200: {"content": {"text/csv": {}}}}})
 def download_job_metrics(request: ApiRequest, job_id: str, chosen: Query[MetricNames]) -> Download:
-    """Every stored point as CSV, not reduced: series, attempt, step, time, value; repeated steps too."""
+    """All stored points as CSV: series, attempt, step, time, value; including repeated steps."""
     job = find_job(Job.objects.all(), request.user, job_id)
     names = None if chosen.names is None else chosen.names.split(",")
     folder, seq = _folder(job).metrics, job.metric_seq
     blocks = series.read_points(folder, names, until_seq=seq) if seq else iter(())
-    return send_made(request, write_points(blocks), f"{job.short_id}-metrics.csv", "text/csv; charset=utf-8")
+    return send_generated(
+        request, write_points(blocks), f"{job.short_id}-metrics.csv", "text/csv; charset=utf-8"
+    )
 
 
 @router.get("/{job_id}/checkpoints", response=CheckpointsOut)
 def list_checkpoints(request: ApiRequest, job_id: str) -> CheckpointsOut:
-    """Checkpoints that are kept, oldest first."""
+    """The kept checkpoints, oldest first."""
     job = find_job(Job.objects.all(), request.user, job_id)
     listed = checkpoints.listed(job)
-    newest = {row.step: row.pk for row, _ in listed}  # a step finds the newest checkpoint of it
+    newest = {row.step: row.pk for row, _ in listed}  # a step names its newest checkpoint
     shown = [
         show_checkpoint(row, kept, request.path, by_name=newest[row.step] != row.pk) for row, kept in listed
     ]
@@ -161,12 +163,12 @@ def list_checkpoints(request: ApiRequest, job_id: str) -> CheckpointsOut:
     "/{job_id}/checkpoints/{step}", openapi_extra={"responses": {200: {"content": {"application/x-tar": {}}}}}
 )
 def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> Download:
-    """A checkpoint with its manifest as a tar archive, by step or by name; files are called as in the job's folder."""
+    """A checkpoint and its manifest as a tar archive, by step or name; files have their names from the job's folder."""
     job = find_job(Job.objects.all(), request.user, job_id)
     checkpoint = checkpoints.find(job, step)
     generation = checkpoints.on_disk(checkpoint)
-    called = {file.kept: file.path for file in generation.files}
-    return send_tar(request, generation.folder, f"{job.short_id}-{step}", called)
+    names = {file.kept: file.path for file in generation.files}
+    return send_tar(request, generation.folder, f"{job.short_id}-{step}", names)
 
 
 @router.get(
@@ -186,14 +188,14 @@ def delete_checkpoint(request: ApiRequest, job_id: str, step: str) -> HttpRespon
     job = find_job(Job.objects.all(), request.user, job_id)
     rights.check_steer(request.user, job)
     checkpoints.remove(job, checkpoints.find(job, step), by=request.user.get_username())
-    said = f"Deleted its checkpoint {step}."
-    steering.note(request.user, job, "job.checkpoint_deleted", said, address=audit.address_of(request))
+    text = f"Deleted checkpoint {step}."
+    steering.note(request.user, job, "job.checkpoint_deleted", text, address=audit.address_of(request))
     return HttpResponse(status=204)
 
 
 @router.get("/{job_id}/files", response=FilesOut)
 def list_job_files(request: ApiRequest, job_id: str) -> FilesOut:
-    """What the job wrote to its output folder; links are left out."""
+    """Files in the job's output folder, without links."""
     job = find_job(Job.objects.all(), request.user, job_id)
     files, truncated = list_files(_folder(job).output)
     listed = [_show_file(path, status, request.path) for path, status in files]

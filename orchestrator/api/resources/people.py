@@ -52,10 +52,10 @@ def list_people(request: ApiRequest, paging: Query[Paging]) -> Page[PersonRow]:
 
 @router.patch("/{username}", response=PersonRow, auth=ADMINS)
 def change_person(request: ApiRequest, username: str, body: PersonChanges) -> PersonRow:
-    """Give a person another role, or shut their account."""
+    """Change a person's role, or disable or enable their account."""
     user = get_object_or_404(User, username=username)
     if body.role is None and body.active is None:
-        raise Malformed("Nothing to change was given; these can be: role, active.")
+        raise Malformed("Nothing to change: give role, active or both.")
     address = audit.address_of(request)
     with transaction.atomic():
         if body.role is not None:
@@ -67,7 +67,7 @@ def change_person(request: ApiRequest, username: str, body: PersonChanges) -> Pe
 
 @rights_router.get("/{pool_id}/rights", response=Page[RightOut], auth=OPERATORS)
 def list_rights(request: ApiRequest, pool_id: str) -> Page[RightOut]:
-    """Who has a right in a pool beyond their role."""
+    """People with a right in this pool beyond their role."""
     pool = _pool(request, pool_id)
     rows = PoolRight.objects.filter(pool=pool).select_related("user").order_by("user__username")
     return whole(Page[RightOut], [_show_right(row.user, row.right) for row in rows])
@@ -75,7 +75,7 @@ def list_rights(request: ApiRequest, pool_id: str) -> Page[RightOut]:
 
 @rights_router.put("/{pool_id}/rights/{username}", response=RightOut, auth=OPERATORS)
 def give_right(request: ApiRequest, pool_id: str, username: str, body: RightIn) -> RightOut:
-    """Let somebody submit to a closed pool; the right to operate it is an admin's to give."""
+    """Let somebody submit to a closed pool; only admins can grant the right to operate it."""
     pool = _pool(request, pool_id)
     if body.right == Right.OPERATE:
         rights.check_admin(request.user)
@@ -119,7 +119,7 @@ def _pool(request: ApiRequest, pool_id: str) -> Pool:
 
 
 class StandingOut(BaseModel):
-    """What the caller uses of their limits; null: no limit."""
+    """The caller's use and limits; null: no limit."""
 
     pool: str | None = Field(description="null: over all pools")
     devices: int = Field(description="held by running jobs now")
@@ -128,13 +128,15 @@ class StandingOut(BaseModel):
     max_queued: int | None
     gpu_hours: float = Field(description="in the last seven days")
     gpu_hours_a_week: float | None
-    weight: float | None = Field(description="of the fair share; null: 1")
+    weight: float | None = Field(description="in the fair share; null: 1")
 
 
 class PersonOut(BaseModel):
     username: str
     role: Role
-    is_operator: bool = Field(description="may see others' jobs and change devices, at least in one pool")
+    is_operator: bool = Field(
+        description="may see other people's jobs and change devices in at least one pool"
+    )
     scope: str = Field(description="what the credentials of this request allow: read, write or admin")
     limits: list[StandingOut]
 

@@ -1,4 +1,4 @@
-"""What a job would get if it were submitted now."""
+"""The plan of a job: when and where it would run if it were submitted now."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -34,9 +34,9 @@ class PlannedDeviceOut(BaseModel):
 class LastingOut(BaseModel):
     low_s: float
     high_s: float
-    runs: int = Field(description="earlier ones that it is known from")
+    runs: int = Field(description="number of earlier runs it is estimated from")
     like: Like = Field(
-        description="what those have in common with the job; a script is one of that name that the same person ran"
+        description="what those runs share with the job; script: the same person's script of that name"
     )
 
 
@@ -46,10 +46,10 @@ class OutcomeOut(BaseModel):
     starts_now: bool
     start_earliest: datetime | None
     start_latest: datetime | None
-    lasts: LastingOut | None = Field(description="null: no earlier run tells")
+    lasts: LastingOut | None = Field(description="null: no earlier runs")
     end_earliest: datetime | None
     end_latest: datetime | None
-    is_soonest: bool = Field(description="of several numbers of devices whose ends are known")
+    is_soonest: bool = Field(description="ends soonest of all device counts with a known end")
 
 
 class PlanOut(BaseModel):
@@ -59,28 +59,28 @@ class PlanOut(BaseModel):
     gpus: int
     starts_now: bool
     sentence: str
-    reason: str = Field(description="a code for machines; empty where it would start at once")
+    reason: str = Field(description="a code for machines; empty if it would start now")
     code: str = Field("", description="the same as reason")
     facts: dict[str, Any] = Field(
         default_factory=dict, description="what the sentence is made of, while it waits"
     )
-    devices: list[PlannedDeviceOut] = Field(description="by rank; empty where they are not known yet")
-    stops: list[str] = Field(description="ids of jobs that would be stopped for it, and resume later")
+    devices: list[PlannedDeviceOut] = Field(description="by rank; empty if not yet known")
+    stops: list[str] = Field(description="ids of jobs that would be preempted for it")
     start_earliest: datetime | None
     start_latest: datetime | None
     blocked_by: list[str] = Field(description="ids of jobs that hold what it needs")
     ahead: int = Field(description="waiting jobs that come first")
     would_start_now_with: list[ChangeOut]
-    all_changes_tried: bool = Field(description="false: the queue is too long to try them all at once")
+    all_changes_tried: bool = Field(description="false: the queue is too long to try all of them")
     memory_claim: MemoryClaimOut
     calibration: CalibrationOut | None = Field(
-        description="how many earlier ranges held; null: not counted yet"
+        description="how many earlier estimates held; null: not counted yet"
     )
     training: dict[str, Any] | None = Field(
-        description="how it would train, with candidates; null where Berth plans no training"
+        description="how it would train, with candidates; null if Berth does not plan its training"
     )
     outcomes: list[OutcomeOut] = Field(
-        description="with as many devices as asked for, first, and with other numbers; not all of them where the queue is too long"
+        description="the requested number of devices first, then other numbers; incomplete if the queue is too long"
     )
 
 
@@ -95,9 +95,9 @@ class PlanOut(BaseModel):
     },
 )
 def plan_job(request: ApiRequest) -> PlanOut:
-    """When and where a job would run, and what would start it now; takes a job's body and changes nothing."""
+    """When and where a job would run, and what would start it now; takes a job's body, submits nothing."""
     if (request.content_type or "").startswith("multipart/"):
-        raise Malformed("A plan takes the job as JSON; give a script's text as source.")
+        raise Malformed("Send the job as JSON; a script's text goes into source.")
     spec = intake.parse_spec(read_object(request.body))
     return _show(plan(request.user, spec))
 

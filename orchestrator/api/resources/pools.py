@@ -40,7 +40,7 @@ IdleSeconds = Annotated[StrictInt, Field(ge=0, le=30 * 24 * 3600)]
 def _pool_name(text: str) -> str:
     if not POOL_NAME.fullmatch(text):
         raise ValueError(
-            "give 1 to 64 small letters, digits, '_' and '-', the first a letter or digit, such as a100-big"
+            "give 1 to 64 lowercase letters, digits, '_' and '-', starting with a letter or digit, such as a100-big"
         )
     return text
 
@@ -55,16 +55,20 @@ class PoolOut(BaseModel):
     name: str
     description: str
     network: str
-    sharing: str = Field(description="learned: jobs that name no memory claim what earlier runs used; off")
-    idle_after_s: int | None = Field(description="devices unused for so long: their job is warned")
-    idle_stop_after_s: int | None = Field(description="... and for so long: it is stopped; null: never")
+    sharing: str = Field(
+        description="learned: jobs without gpu_memory_gib claim what earlier runs used; or off"
+    )
+    idle_after_s: int | None = Field(description="warn a job whose devices are unused for this long")
+    idle_stop_after_s: int | None = Field(
+        description="stop a job whose devices are unused for this long; null: never"
+    )
     pythons: dict[str, str]
-    open: bool = Field(description="false: only those with a right in it may submit")
+    open: bool = Field(description="false: only people with a right in it may submit")
     created_at: datetime
     device_count: int
     usable_count: int
-    free_count: int = Field(description="usable and held by nobody; some of them may be kept for others")
-    available_count: int = Field(description="on which a job of the caller could start now")
+    free_count: int = Field(description="usable and not held; some may be kept for others")
+    available_count: int = Field(description="devices on which a job of the caller could start now")
 
 
 class PoolIn(Body):
@@ -98,14 +102,14 @@ def list_pools(request: ApiRequest, paging: Query[Paging]) -> Page[PoolOut]:
 
 @router.post("", response={201: PoolOut}, auth=ADMINS)
 def make_pool(request: ApiRequest, body: PoolIn) -> PoolOut:
-    """Make an empty pool; PATCH /devices/{id} moves devices into it."""
+    """Create an empty pool; PATCH /devices/{id} moves devices into it."""
     _check_pythons(body.pythons)
     try:
         with transaction.atomic():
             pool = Pool.objects.create(**body.model_dump())
             _note(request, pool, "made", body.model_dump())
     except IntegrityError as error:
-        raise Conflict(f"There is a pool {body.name} already; choose another name.") from error
+        raise Conflict(f"There is already a pool {body.name}. Choose another name.") from error
     return show_pool(_rows().get(pk=body.name), _free_by_pool(request))
 
 
@@ -116,14 +120,14 @@ def get_pool(request: ApiRequest, pool_id: str) -> PoolOut:
 
 @router.patch("/{pool_id}", response=PoolOut, auth=OPERATORS)
 def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> PoolOut:
-    """Change what is given; attempts that run already keep what they started with."""
+    """Change the given fields; running attempts keep what they started with."""
     pool = get_object_or_404(Pool, pk=pool_id)
     rights.check_operate(request.user, pool.pk)
     changes = {
         name: value for name, value in body.model_dump(exclude_unset=True).items() if value is not None
     }
     if not changes:
-        raise Malformed(f"Nothing to change was given; these can be: {', '.join(PoolChanges.model_fields)}.")
+        raise Malformed(f"Nothing to change: give one of {', '.join(PoolChanges.model_fields)}.")
     _check_pythons(changes.get("pythons", {}))
     for name, value in changes.items():
         setattr(pool, name, value)
@@ -135,7 +139,7 @@ def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> PoolOut
 
 
 def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
-    counts = vars(pool)  # what _rows() has counted
+    counts = vars(pool)  # annotated by _rows
     return PoolOut(
         id=pool.name,
         name=pool.name,
@@ -155,7 +159,7 @@ def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
 
 
 def _free_by_pool(request: ApiRequest) -> Counter[str]:
-    """On how many devices of each pool a job of the caller could start now."""
+    """Count the devices of each pool on which a job of the caller could start now."""
     devices = list(Device.objects.select_related("pool"))
     found = read_availability(request.user, devices, read_now(), timezone.now())
     return Counter(device.pool_id for device in devices if found[device.pk].is_free)
@@ -172,9 +176,9 @@ def _rows() -> QuerySet[Pool]:
 
 
 def _note(request: ApiRequest, pool: Pool, what: str, values: Mapping[str, object]) -> None:
-    said = ", ".join(f"{name} {value!r}" for name, value in values.items() if name != "name") or "as it is"
+    text = ", ".join(f"{name} {value!r}" for name, value in values.items() if name != "name") or "unchanged"
     address = audit.address_of(request)
-    audit.record(request.user, f"pool.{what}", f"pool {pool.pk}", f"{said}.", address=address)
+    audit.record(request.user, f"pool.{what}", f"pool {pool.pk}", f"{text}.", address=address)
 
 
 def _check_pythons(pythons: dict[str, str]) -> None:

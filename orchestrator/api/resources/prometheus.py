@@ -1,4 +1,4 @@
-"""``/metrics`` for Prometheus: what the database and the newest readings say; admins and their tokens only."""
+"""``/metrics`` for Prometheus, from the database and the newest readings; admins only."""
 
 import shutil
 import time
@@ -22,25 +22,25 @@ from orchestrator.live import readings as live
 from orchestrator.models import Attempt, Device, Job, JobState, Lease, Outbox, SchedulerTerm
 from orchestrator.people import rights
 
-# By device: name of the metric, key in its newest reading, what it is.
+# Per device: name of the metric, key in its newest reading, help text.
 READINGS = (
-    ("berth_device_memory_used_bytes", "used_bytes", "Memory in use, by whomever."),
-    ("berth_device_memory_total_bytes", "total_bytes", "Memory that is there."),
-    ("berth_device_foreign_bytes", "foreign_bytes", "Memory held by processes that are not ours."),
-    ("berth_device_utilization_percent", "utilization_percent", "Share of the last moment at work."),
+    ("berth_device_memory_used_bytes", "used_bytes", "Memory in use by any process."),
+    ("berth_device_memory_total_bytes", "total_bytes", "Total memory."),
+    ("berth_device_foreign_bytes", "foreign_bytes", "Memory held by external processes."),
+    ("berth_device_utilization_percent", "utilization_percent", "Utilization."),
     ("berth_device_temperature_celsius", "temperature_c", "Temperature."),
     ("berth_device_power_watts", "power_w", "Power drawn."),
 )
 
 
-@login_not_required  # the gate of the API asks, also for tokens
+@login_not_required  # the API's gate checks, for tokens as well
 @require_safe
 def show(request: HttpRequest) -> HttpResponse:
-    """The exposition, made anew for each request; costs about ten grouped queries."""
+    """The exposition, built for each request; costs about ten grouped queries."""
     try:
         rights.check_admin(SIGNED_IN(request))
         text = generate_latest(_registry())
-    except Exception as error:  # noqa: BLE001  # every failure leaves as the API's do
+    except Exception as error:  # noqa: BLE001  # failures are answered like the API's
         return answer_error(request, error)
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
@@ -69,10 +69,8 @@ def _jobs() -> Iterator[Metric]:
     ended = (
         Attempt.objects.exclude(kind="").order_by().values_list("kind").annotate(Count("pk"), Sum("run_s"))
     )
-    attempts = CounterMetricFamily("berth_attempts_ended", "Attempts that ended, by how.", labels=["kind"])
-    seconds = CounterMetricFamily(
-        "berth_attempt_seconds", "Seconds that ended attempts ran.", labels=["kind"]
-    )
+    attempts = CounterMetricFamily("berth_attempts_ended", "Ended attempts by kind of end.", labels=["kind"])
+    seconds = CounterMetricFamily("berth_attempt_seconds", "Run time of ended attempts.", labels=["kind"])
     for kind, count, run_s in ended:
         attempts.add_metric([kind], count)
         seconds.add_metric([kind], run_s or 0.0)
@@ -83,7 +81,12 @@ def _jobs() -> Iterator[Metric]:
     rows = [(pool, count, max(0.0, (now - oldest).total_seconds())) for pool, count, oldest in waits]
     yield _gauge("berth_queue_length", "Queued jobs.", {(pool,): n for pool, n, _ in rows}, "pool")
     oldest_s = {(pool,): wait_s for pool, _, wait_s in rows}
-    yield _gauge("berth_queue_oldest_wait_seconds", "How long the first of a pool waits.", oldest_s, "pool")
+    yield _gauge(
+        "berth_queue_oldest_wait_seconds",
+        "Waiting time of the oldest queued job of a pool.",
+        oldest_s,
+        "pool",
+    )
 
 
 def _devices() -> Iterator[Metric]:
@@ -93,30 +96,30 @@ def _devices() -> Iterator[Metric]:
     labels = ("device", "pool", "admin_state", "health")
     yield _gauge("berth_device_info", "Devices and their state.", states, *labels)
     leased = {(row.id,): int(row.id in held) for row in rows}
-    yield _gauge("berth_device_leased", "1 while a job holds it.", leased, "device")
+    yield _gauge("berth_device_leased", "1 while a job holds the device.", leased, "device")
     readings = live.read_now()
     for name, key, help_text in READINGS:
         values = {(each["id"],): each[key] for each in readings.devices if each.get(key) is not None}
         yield _gauge(name, help_text, values, "device")
     age_s = max(0.0, time.time() - readings.taken_at) if readings.taken_at else float("inf")
-    yield _gauge("berth_readings_age_seconds", "Since the agent last read the devices.", {(): age_s})
+    yield _gauge("berth_readings_age_seconds", "Age of the newest readings.", {(): age_s})
 
 
 def _health() -> Iterator[Metric]:
-    errands = Outbox.objects.open().aggregate(count=Count("pk"), oldest=Min("created_at"))
-    waits_s = max(0.0, (timezone.now() - errands["oldest"]).total_seconds()) if errands["oldest"] else 0.0
-    yield _gauge("berth_errands_open", "Wake-ups not yet carried out.", {(): errands["count"]})
-    yield _gauge("berth_errands_oldest_seconds", "How long the first of them waits.", {(): waits_s})
-    passes = CounterMetricFamily("berth_scheduling_passes", "Scheduling passes begun.")
+    outbox = Outbox.objects.open().aggregate(count=Count("pk"), oldest=Min("created_at"))
+    waits_s = max(0.0, (timezone.now() - outbox["oldest"]).total_seconds()) if outbox["oldest"] else 0.0
+    yield _gauge("berth_errands_open", "Outbox rows not yet handled.", {(): outbox["count"]})
+    yield _gauge("berth_errands_oldest_seconds", "Age of the oldest of them.", {(): waits_s})
+    passes = CounterMetricFamily("berth_scheduling_passes", "Scheduling passes started.")
     passes.add_metric([], SchedulerTerm.objects.filter(pk=1).values_list("term", flat=True).first() or 0)
     yield passes
     disk = shutil.disk_usage(settings.HOME.root)
-    yield _gauge("berth_disk_free_bytes", "Room left where Berth keeps its files.", {(): disk.free})
+    yield _gauge("berth_disk_free_bytes", "Free space on the disk of BERTH_HOME.", {(): disk.free})
     yield _gauge("berth_disk_total_bytes", "Size of that disk.", {(): disk.total})
 
 
 def _gauge(name: str, text: str, values: Mapping[Any, float], *labels: str) -> Metric:
-    """A gauge; ``values`` by the tuple of its labels' values."""
+    """A gauge; ``values`` are keyed by the tuple of label values."""
     gauge = GaugeMetricFamily(name, text, labels=labels)
     for label_values, value in values.items():
         gauge.add_metric(list(label_values), value)

@@ -1,4 +1,4 @@
-"""Limits of people and pools; admins make them."""
+"""Quotas of people and pools, set by admins."""
 
 from typing import Annotated
 
@@ -24,17 +24,21 @@ Amount = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class QuotaChanges(Body):
-    """null takes a limit away."""
+    """null removes a limit."""
 
-    max_devices: Count | None = Field(None, description="devices that running jobs hold at once")
-    max_queued: Count | None = Field(None, description="jobs that wait at once")
-    gpu_hours_a_week: Amount | None = Field(None, description="in the last seven days; half a device, half")
-    weight: Amount | None = Field(None, description="of the fair share, 1 where none is set")
+    max_devices: Count | None = Field(None, description="devices that running jobs may hold at once")
+    max_queued: Count | None = Field(None, description="jobs that may wait at once")
+    gpu_hours_a_week: Amount | None = Field(
+        None, description="in any seven days; a half of a shared device counts half"
+    )
+    weight: Amount | None = Field(None, description="in the fair share; 1 if not set")
 
 
 class QuotaIn(QuotaChanges):
-    user: StrictStr | None = Field(None, max_length=150, description="null: of each person without their own")
-    pool: StrictStr | None = Field(None, max_length=64, description="null: over all pools together")
+    user: StrictStr | None = Field(
+        None, max_length=150, description="null: for every person without a quota of their own"
+    )
+    pool: StrictStr | None = Field(None, max_length=64, description="null: over all pools")
 
 
 class QuotaOut(BaseModel):
@@ -54,23 +58,23 @@ def list_quotas(request: ApiRequest, paging: Query[Paging]) -> Page[QuotaOut]:
 
 @router.post("", response={201: QuotaOut}, auth=ADMINS)
 def make_quota(request: ApiRequest, body: QuotaIn) -> QuotaOut:
-    """Limit one person, or each person, everywhere or in one pool."""
+    """Limit one person, or everybody, in one pool or over all pools."""
     limits = body.model_dump(exclude={"user", "pool"})
     quota = Quota(user=_find_user(body.user), pool=_find_pool(body.pool), **limits)
     try:
         with transaction.atomic():
             _save(request, quota, "made")
     except IntegrityError as error:
-        raise Conflict(f"There is a quota of {quota} already; change that one.") from error
+        raise Conflict(f"There is already a quota of {quota}. Change that one.") from error
     return show_quota(quota)
 
 
 @router.patch("/{int:quota_id}", response=QuotaOut, auth=ADMINS)
 def change_quota(request: ApiRequest, quota_id: int, body: QuotaChanges) -> QuotaOut:
-    """Change the limits that are given."""
+    """Change the given limits."""
     changes = body.model_dump(exclude_unset=True)
     if not changes:
-        raise Malformed(f"Nothing to change was given; these can be: {', '.join(QuotaChanges.model_fields)}.")
+        raise Malformed(f"Nothing to change: give one of {', '.join(QuotaChanges.model_fields)}.")
     with transaction.atomic():
         quota = get_object_or_404(_rows().select_for_update(of=("self",)), pk=quota_id)
         for name, value in changes.items():
@@ -114,7 +118,7 @@ def _save(request: ApiRequest, quota: Quota, what: str) -> None:
 
 def _note(request: ApiRequest, quota: Quota, what: str) -> None:
     address = audit.address_of(request)
-    audit.record(request.user, f"quota.{what}", f"quota of {quota}", quotas.say(quota), address=address)
+    audit.record(request.user, f"quota.{what}", f"quota of {quota}", quotas.describe(quota), address=address)
 
 
 def _find_user(name: str | None) -> User | None:

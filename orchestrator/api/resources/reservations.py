@@ -1,4 +1,4 @@
-"""The calendar: devices kept for people, and maintenance."""
+"""The calendar: bookings of devices for people, and maintenance."""
 
 from datetime import datetime
 from typing import Annotated
@@ -24,24 +24,24 @@ router = Router()
 
 class ReservationFilters(Paging):
     pool: str | None = Field(None, max_length=64)
-    past: bool = Field(False, description="those that are over as well")
+    past: bool = Field(False, description="include past bookings")
 
 
 class ReservationIn(Body):
-    name: Annotated[Name, Field(max_length=80)] = Field(description="what people read while they wait")
+    name: Annotated[Name, Field(max_length=80)] = Field(description="shown to people who wait")
     pool: Annotated[StrictStr, Field(max_length=64)] = "default"
     kind: BookingKind = BookingKind.RESERVATION
     devices: (
         Annotated[StrictInt, Field(ge=1, le=100_000)]
         | Annotated[list[Annotated[StrictStr, Field(max_length=96)]], Field(min_length=1, max_length=1000)]
-    ) = Field(description="so many, whichever come free, or the ids of devices")
+    ) = Field(description="a number of devices, or their ids")
     people: Annotated[list[Annotated[StrictStr, Field(max_length=150)]], Field(max_length=200)] = Field(
         default_factory=list, description="user names; none for maintenance"
     )
     start: Moment = Field(alias="from")
-    until: Moment | None = Field(None, description="null: until it is deleted (maintenance only)")
+    until: Moment | None = Field(None, description="null: until deleted (maintenance only)")
     weekly: StrictBool = False
-    repeat_until: Moment | None = Field(None, description="no repetition begins later")
+    repeat_until: Moment | None = Field(None, description="last time at which a repetition may start")
 
 
 class WhenOut(ByName):
@@ -54,21 +54,21 @@ class ReservationOut(ByName):
     name: str
     kind: BookingKind
     pool: str
-    count: int | None = Field(description="so many, whichever come free; null: those in devices")
+    count: int | None = Field(description="number of devices; null: those in devices")
     devices: list[str]
     people: list[str]
     start: datetime = Field(alias="from")
     until: datetime | None
     weekly: bool
     repeat_until: datetime | None
-    active: bool = Field(description="it is on now")
-    next: WhenOut | None = Field(description="the time that is on, or the next; null: all are over")
+    active: bool = Field(description="in effect now")
+    next: WhenOut | None = Field(description="the current or next occurrence; null: none")
     created_by: str
 
 
 @router.get("", response=Page[ReservationOut], by_alias=True)
 def list_reservations(request: ApiRequest, filters: Query[ReservationFilters]) -> Page[ReservationOut]:
-    """The calendar, newest entry first; everybody who is signed in may read it."""
+    """The calendar, newest first; readable by everyone who is signed in."""
     rows = _rows() if filters.past else _rows().filter(pk__in=_open())
     if filters.pool is not None:
         rows = rows.filter(pool=filters.pool)
@@ -77,7 +77,7 @@ def list_reservations(request: ApiRequest, filters: Query[ReservationFilters]) -
 
 @router.post("", response={201: ReservationOut}, auth=OPERATORS, by_alias=True)
 def make_reservation(request: ApiRequest, body: ReservationIn) -> ReservationOut:
-    """Keep devices of a pool for people, or take them out for maintenance."""
+    """Book devices of a pool for people, or for maintenance."""
     pool = calendar.find_pool(body.pool)
     rights.check_operate(request.user, pool.pk)
     given = body.model_dump() | {"pool": pool}
@@ -92,7 +92,7 @@ def get_reservation(request: ApiRequest, reservation_id: int) -> ReservationOut:
 
 @router.delete("/{int:reservation_id}", response={204: None}, auth=OPERATORS)
 def delete_reservation(request: ApiRequest, reservation_id: int) -> HttpResponse:
-    """Give the devices back to everybody."""
+    """Delete a booking; its devices are free for everybody again."""
     row = get_object_or_404(_rows(), pk=reservation_id)
     rights.check_operate(request.user, row.pool_id)
     calendar.remove(row, by=request.user, address=audit.address_of(request))

@@ -1,4 +1,4 @@
-"""What goes in and comes out, field by field; published as OpenAPI."""
+"""Schemas of jobs and of what their routes answer with."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -15,35 +15,35 @@ Number = Annotated[int | float, Field(allow_inf_nan=False)]
 
 
 class PlanCandidateOut(BaseModel):
-    """One way to train, with what the planner foretold of it."""
+    """One way to train, with the planner's estimates."""
 
-    summary: str = Field(description='as "FSDP, bf16, ckpt on, batch 16x4"')
+    summary: str = Field(description='such as "FSDP, bf16, ckpt on, batch 16x4"')
     plan: dict[str, Any]
-    memory_bytes: float | None = Field(description="on each device, at its peak")
+    memory_bytes: float | None = Field(description="peak on each device")
     step_s: float | None
     fits: bool
-    reason: str = Field(description="why it was not taken; empty for the chosen one")
+    reason: str = Field(description="why it was not chosen; empty for the chosen one")
 
 
 class PlanChangeOut(BaseModel):
-    """What became different in how a run trains, by itself or from the attempt before."""
+    """A change in how a run trains, made by the run or since the previous attempt."""
 
-    step: int | None = Field(description="null: since the attempt began")
+    step: int | None = Field(description="null: since the attempt started")
     what: str = Field(
-        description='as "micro-batch 16 -> 8, 1 -> 2 of them in a step; the effective batch stays 32"'
+        description='such as "micro-batch 16 -> 8, 1 -> 2 of them in a step; the effective batch stays 32"'
     )
     why: str
 
 
 class TrainingPlanOut(BaseModel):
-    """The plan that a run carries out."""
+    """The plan that a run follows."""
 
     summary: str
     plan: dict[str, Any]
     why: str
-    memory_bytes: float | None = Field(description="foretold, on each device")
-    usable_bytes: float | None = Field(description="of each device's memory")
-    step_s: float | None = Field(description="foretold")
+    memory_bytes: float | None = Field(description="estimated, on each device")
+    usable_bytes: float | None = Field(description="usable memory of each device")
+    step_s: float | None = Field(description="estimated")
     now_step_s: float | None = Field(description="measured over the last half minute")
     device: str
     changes: list[PlanChangeOut] = Field(description="oldest first; at most 20")
@@ -51,7 +51,7 @@ class TrainingPlanOut(BaseModel):
 
 
 class LeaseOut(BaseModel):
-    """A device, or a part of its memory, under one rank."""
+    """A device, or a share of its memory, held by one rank."""
 
     id: str
     index: int
@@ -65,7 +65,7 @@ class RankOut(BaseModel):
     rank: int
     code: int | None = None
     signal: int | None = None
-    finished: bool | None = Field(None, description="the script's code returned")
+    finished: bool | None = Field(None, description="the script returned")
 
 
 class WallOut(BaseModel):
@@ -78,7 +78,7 @@ class SandboxOut(BaseModel):
     name: str
     stops: str
     does_not_stop: str
-    walls: list[WallOut] = Field(description="what it is made of; empty for attempts of older servers")
+    walls: list[WallOut] = Field(description="its parts; empty for attempts from older servers")
 
 
 class FactOut(BaseModel):
@@ -99,7 +99,7 @@ class AttemptOut(BaseModel):
     first_failure: dict[str, Any] | None
     log_tail: str
     sandbox_level: int | None
-    sandbox: SandboxOut | None = Field(None, description="how it was kept apart from others, in words")
+    sandbox: SandboxOut | None = Field(None, description="its sandbox in words")
     created_at: datetime
     launched_at: datetime | None
     started_at: datetime | None
@@ -111,15 +111,15 @@ class AttemptOut(BaseModel):
     resumed_from: str
     last_step: int | None
     plan: TrainingPlanOut | None = Field(
-        None, description="how a model is trained; null until its run has told"
+        None, description="how a model is trained; null until the run reports it"
     )
 
 
 class ProgressOut(BaseModel):
     step: int | None
     total_steps: int | None
-    unit: str = Field("step", description="what both count: step, sample or epoch")
-    fraction: float | None = Field(description="0 to 1; null where the total is not known")
+    unit: str = Field("step", description="unit of both: step, sample or epoch")
+    fraction: float | None = Field(description="0 to 1; null if the total is unknown")
     steps_per_s: float | None
     eta_s: float | None
 
@@ -128,19 +128,19 @@ class ExplanationOut(BaseModel):
     """Why a job waits."""
 
     sentence: str
-    reason: str = Field(description="a code for machines; empty where the job does not wait")
+    reason: str = Field(description="a code for machines; empty if the job does not wait")
     code: str = Field("", description="the same as reason")
     facts: dict[str, Any] = Field(default_factory=dict, description="what the sentence is made of")
     start_earliest: datetime | None
     start_latest: datetime | None
     blocked_by: list[str] = Field(description="ids of jobs that hold what this one needs")
-    ahead: int = Field(description="waiting jobs that come first")
+    ahead: int = Field(description="waiting jobs ahead of this one")
 
 
 class ChangeOut(BaseModel):
     change: str = Field(description="a field of the job")
     value: Any
-    stops: int = Field(0, description="jobs that would be stopped for it first")
+    stops: int = Field(0, description="jobs that would be preempted for it")
 
 
 class CalibrationOut(BaseModel):
@@ -150,9 +150,9 @@ class CalibrationOut(BaseModel):
 
 class ExplainOut(ExplanationOut):
     would_start_now_with: list[ChangeOut]
-    all_changes_tried: bool = Field(description="false: the queue is too long to try them all at once")
+    all_changes_tried: bool = Field(description="false: the queue is too long to try all of them")
     calibration: CalibrationOut | None = Field(
-        description="how many earlier ranges held; null: not counted yet"
+        description="how many earlier estimates held; null: not counted yet"
     )
 
 
@@ -167,9 +167,9 @@ class ArrayOut(BaseModel):
     id: UUID
     index: int = Field(description="BERTH_ARRAY_INDEX")
     count: int
-    at_most: int | None = Field(description="so many run at once; null: no limit")
+    at_most: int | None = Field(description="how many may run at once; null: no limit")
     jobs: list[UUID] = Field(
-        default_factory=list, description="all members by index; in the answer to a submit only"
+        default_factory=list, description="all members by index; only in the answer to a submit"
     )
 
 
@@ -191,9 +191,9 @@ class MemoryClaimOut(BaseModel):
     bytes: int | None = Field(description="null: the whole device")
     source: str = Field(description="typed, learned, raised (an earlier claim was outgrown) or whole device")
     error_percent: float | None = Field(
-        description="of a learned claim: its margin above the largest peak of the earlier runs"
+        description="of a learned claim: its margin above the largest peak of earlier runs"
     )
-    runs: int = Field(description="that it was learned from")
+    runs: int = Field(description="number of runs it was learned from")
 
 
 class JobOut(BaseModel):
@@ -275,14 +275,14 @@ class JobChanges(Body):
 
 
 class MoveIn(Body):
-    """One of the two: a waiting job of the same owner, pool and priority."""
+    """Give one: the id of a waiting job of the same owner, pool and priority."""
 
     before: StrictStr | None = None
     behind: StrictStr | None = None
 
 
 class EventOut(ByName):
-    id: int = Field(description="rises by one, for each job from 1")
+    id: int = Field(description="counts from 1 in each job")
     time: datetime
     from_state: str | None = Field(alias="from")
     to: str
@@ -293,7 +293,7 @@ class EventOut(ByName):
 
 
 class EventsOut(Page[EventOut]):
-    next_after: int = Field(description="give this as ?after= to read on")
+    next_after: int = Field(description="pass as ?after= to continue")
 
 
 class CheckpointFileOut(BaseModel):
@@ -306,17 +306,19 @@ class CheckpointOut(BaseModel):
     name: str
     step: int | None
     attempt: int
-    source: str = Field(description="script: seen being written; library: by training.Checkpointer")
+    source: str = Field(
+        description="script: found in the job's files; library: saved by training.Checkpointer"
+    )
     size_bytes: int
     created_at: datetime
     download: str
-    path: str = Field(description="as its script calls it: a file, or a folder with a slash at its end")
+    path: str = Field(description="its name in the script: a file, or a folder with a trailing slash")
     file_count: int
-    files: list[CheckpointFileOut] = Field(description="the first 200, and those that lay beside it")
+    files: list[CheckpointFileOut] = Field(description="the first 200, including files beside it")
 
 
 class LastPointOut(BaseModel):
-    """The point that was recorded last, not the mean of a bucket."""
+    """The newest point itself, not a bucket's mean."""
 
     x: Number
     y: Number | None = Field(description="null: not a finite number")
@@ -324,7 +326,7 @@ class LastPointOut(BaseModel):
 
 
 class SeriesOut(BaseModel):
-    """One value for each bucket; ``x`` is the first in it, ``y`` the mean, null where nothing was finite."""
+    """One value per bucket; ``x`` is the bucket's first, ``y`` the mean, null if nothing was finite."""
 
     x: list[Number]
     y: list[Number | None]
@@ -335,6 +337,6 @@ class SeriesOut(BaseModel):
     total: int
     nonfinite: list[tuple[Number, str]]
     tail: Number | None = Field(
-        None, description="x from which points are left over from attempts before the newest"
+        None, description="from this x on, points are from attempts before the newest"
     )
-    last: LastPointOut | None = Field(None, description="of a job's metric, also outside the window")
+    last: LastPointOut | None = Field(None, description="for a job's metric; may lie outside the window")

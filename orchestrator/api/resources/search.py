@@ -1,4 +1,4 @@
-"""Everything by name, for the palette: jobs, devices, people, datasets, places and what can be done."""
+"""Search for the command palette: jobs, devices, people, datasets, pages and actions."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -39,11 +39,11 @@ class ActOut(BaseModel):
     method: Literal["POST", "PATCH"]
     path: str
     body: dict[str, Any]
-    confirm: str | None = Field(description="ask this first: it names what is lost")
+    confirm: str | None = Field(description="ask this before: it names what is lost")
 
 
 class HitOut(BaseModel):
-    """Something found: it has an address to open, or an action to carry out over this API."""
+    """A result: an address to open, or an action to call on this API."""
 
     kind: Literal["job", "device", "user", "dataset", "page", "action"]
     title: str
@@ -58,7 +58,7 @@ class SearchOut(BaseModel):
 
 @router.get("", response=SearchOut)
 def search(request: ApiRequest, wanted: Query[SearchFor]) -> SearchOut:
-    """What has all the words of ``q`` in its name; without ``q`` the caller's newest jobs and the places."""
+    """Everything whose name has all words of ``q``; without ``q`` the caller's newest jobs and the pages."""
     text = wanted.q.strip()
     hits = [
         *_actions(request.user, text),
@@ -104,7 +104,7 @@ def _devices(text: str) -> list[HitOut]:
 
 
 def _people(user: User, text: str) -> list[HitOut]:
-    """People by name, with their jobs; who has no wider right finds only themselves."""
+    """People by name, with their jobs; people who operate no pool find only themselves."""
     if not text:
         return []
     people = User.objects.filter(is_active=True, username__icontains=text)
@@ -145,7 +145,7 @@ def _places(text: str) -> list[HitOut]:
 
 
 def _actions(user: User, text: str) -> list[HitOut]:
-    """What begins with a verb: cancel, hold, release and resume a job, drain and enable a device."""
+    """Actions for a query that starts with a verb, such as cancel, resume or drain."""
     typed, _, name = text.partition(" ")
     if len(typed) < SHORTEST_VERB:
         return []
@@ -180,7 +180,7 @@ def _job_actions(user: User, verb: str, name: str) -> list[HitOut]:
                 method="POST",
                 path=f"/api/v1/jobs/{job.pk}/{path}",
                 body=body,
-                confirm=f"{job.name} is stopped for good." if verb == "cancel" else None,
+                confirm=f"{job.name} will be stopped for good." if verb == "cancel" else None,
             ),
         )
         for job in found
@@ -215,4 +215,4 @@ def _drain_question(device: Device) -> str | None:
     held = device.leases.filter(ended_at=None).count()
     if not held:
         return None
-    return f"{device.label} holds {words.plural(held, 'job')}; they go on to their end and nothing new starts there."
+    return f"{device.label} holds {words.plural(held, 'job')}; running jobs continue, and nothing new starts there."

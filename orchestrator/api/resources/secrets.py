@@ -1,4 +1,4 @@
-"""The caller's secrets for jobs: names only; a value goes in and never comes out."""
+"""The caller's secrets for jobs. Values are write-only."""
 
 from datetime import datetime
 
@@ -34,7 +34,7 @@ def list_secrets(request: ApiRequest, paging: Query[Paging]) -> Page[SecretOut]:
 
 @router.put("/{name}", response=SecretOut)
 def keep_secret(request: ApiRequest, name: str, body: SecretIn) -> SecretOut:
-    """Store a secret, or replace its value; jobs name it in `secrets` and find it in their environment."""
+    """Store a secret or replace its value; jobs that list it in `secrets` get it as an environment variable."""
     return _show(secrets.keep(request.user, name, body.value))
 
 

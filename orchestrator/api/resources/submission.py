@@ -1,4 +1,4 @@
-"""Reading a submit: JSON alone, or a form with the job and its files."""
+"""Read a submit: JSON, or a form with the job and its files."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,13 +36,13 @@ KEY_PARAMETER: dict[str, Any] = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "maxLength": LONGEST_KEY},
-    "description": "The same key with the same body gets the same answer again for 24 hours.",
+    "description": "A repeated key with the same body returns the same answer for 24 hours.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """What a request to submit carries."""
+    """The contents of a submit."""
 
     job: Any
     script: Upload | None = None
@@ -50,11 +50,11 @@ class Submit:
 
 
 def read_submit(request: HttpRequest) -> Submit:
-    """The job and its files.
+    """Read the job and its files.
 
     Raises:
-        Malformed: neither JSON nor a form with a part ``job``, or a part that is not known.
-        TooLarge: the job part; files have limits of their own.
+        Malformed: neither JSON nor a form with a part ``job``, or a form with an unknown part.
+        TooLarge: the part ``job`` is too large; files have their own limits.
     """
     if not (request.content_type or "").startswith("multipart/"):
         return Submit(read_json(request.body))
@@ -65,16 +65,16 @@ def read_submit(request: HttpRequest) -> Submit:
 
 
 def read_idempotency_key(request: HttpRequest) -> str | None:
-    """The caller's key; None where none was given (B39).
+    """Read the caller's idempotency key; None if there is none.
 
     Raises:
-        Malformed: empty, too long, or with characters that a header should not carry.
+        Malformed: the key is empty, too long or not printable ASCII.
     """
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return None
     if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or not key.strip():
-        sentence = f"An Idempotency-Key has 1 to {LONGEST_KEY} printable ASCII characters; a UUID does well."
+        sentence = f"An Idempotency-Key has 1 to {LONGEST_KEY} printable ASCII characters, such as a UUID."
         raise Malformed(sentence, fields={"Idempotency-Key": [sentence]})
     return key
 
@@ -84,7 +84,7 @@ def _check_parts(request: HttpRequest) -> None:
     known = ("job", *FILE_PARTS)
     if unknown := [name for name in names if name not in known]:
         raise Malformed(
-            f"The form has a part {unknown[0][:60]!r}; accepted are {', '.join(known)}.",
+            f"The form has an unknown part {unknown[0][:60]!r}. Accepted are {', '.join(known)}.",
             fields={name[:60]: [f"unknown part; accepted are {', '.join(known)}"] for name in unknown},
         )
     for name in known:
@@ -92,7 +92,7 @@ def _check_parts(request: HttpRequest) -> None:
             raise Malformed(f"The form has the part {name} twice.", fields={name: ["is there twice"]})
     if text := [name for name in FILE_PARTS if name in request.POST]:
         raise Malformed(
-            f"The part {text[0]} has no file name; send it as a file.",
+            f"The part {text[0]} has no file name. Send it as a file.",
             fields={text[0]: ["send it as a file"]},
         )
 
@@ -101,11 +101,11 @@ def _job_part(request: HttpRequest) -> bytes:
     file = request.FILES.get("job")
     if file is not None:
         if (file.size or 0) > JOB_PART_BYTES:
-            raise TooLarge(f"The part job has more than {JOB_PART_BYTES:,} bytes.")
+            raise TooLarge(f"The part job is larger than {JOB_PART_BYTES:,} bytes.")
         return bytes(file.read())
     text = request.POST.get("job")
     if text is None:
         raise Malformed(
-            "The form has no part named job; put the job's JSON there.", fields={"job": ["is missing"]}
+            "The form has no part named job. Put the job's JSON there.", fields={"job": ["is missing"]}
         )
     return text.encode()

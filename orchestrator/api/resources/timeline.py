@@ -1,4 +1,4 @@
-"""Who held which device, and who is expected to."""
+"""Past and planned use of devices."""
 
 import time
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from orchestrator.scheduler.timeline import Bar, read_timeline
 
 router = Router()
 
-WINDOW_S = 2 * 3600.0  # before and after now, where nothing else is asked for
+WINDOW_S = 2 * 3600.0  # default: before and after now
 
 
 class TimelineWindow(BaseModel):
@@ -40,7 +40,7 @@ class LaneOut(BaseModel):
 
 
 class BarOut(BaseModel):
-    """A job on a device; name and owner are for everybody, as on the wall."""
+    """A job on a device; everybody may see its name and owner."""
 
     device: str
     job: UUID
@@ -49,21 +49,21 @@ class BarOut(BaseModel):
     owner: str
     state: str
     colour: int | None
-    rank: int | None = Field(description="null where it only waits")
+    rank: int | None = Field(description="null if the job only waits")
     attempt: int | None
     memory_bytes: int | None = Field(description="claimed; null: the whole device")
     start: datetime
-    start_latest: datetime | None = Field(description="of a planned start: the end of its range")
-    end: datetime | None = Field(description="null: not known")
-    planned: bool = Field(description="expected, not seen; a job that goes on has a planned bar from now")
+    start_latest: datetime | None = Field(description="latest time of a planned start")
+    end: datetime | None = Field(description="null: unknown")
+    planned: bool = Field(description="estimated; a running job has a planned bar from now on")
 
 
 class SpanOut(BaseModel):
-    """What a device, or the part of it that no job had, was given to; idle times are left out."""
+    """Use of a device other than by jobs; idle times are left out."""
 
     device: str
     use: str = Field(description="foreign, reserved, drained or failed")
-    owner: str = Field(description="the user of foreign processes; else empty")
+    owner: str = Field(description="the user of external processes; otherwise empty")
     start: datetime
     end: datetime
 
@@ -73,19 +73,19 @@ class TimelineOut(ByName):
     end: datetime = Field(alias="to")
     now: datetime
     devices: list[LaneOut]
-    bars: list[BarOut] = Field(description="what was, newest first; then what is planned")
-    spans: list[SpanOut] = Field(description="beside the jobs, newest first")
-    truncated: bool = Field(description="older bars or spans are left out; ask for less at a time")
+    bars: list[BarOut] = Field(description="past bars, newest first; then planned ones")
+    spans: list[SpanOut] = Field(description="uses other than jobs, newest first")
+    truncated: bool = Field(description="older bars or spans are missing; request a shorter window")
 
 
 @router.get("", response=TimelineOut, by_alias=True)
 def get_timeline(request: ApiRequest, window: Query[TimelineWindow]) -> TimelineOut:
-    """Past by the leases, the future by what the scheduler predicted in its last pass."""
+    """The past from leases, the future from the scheduler's last estimates."""
     now_s = time.time()
     start_s = window.start if window.start is not None else min(now_s, window.end or now_s) - WINDOW_S
     end_s = window.end if window.end is not None else max(now_s, start_s) + WINDOW_S
     if end_s <= start_s:
-        raise Malformed("The time line ends before it begins.", fields={"to": ["give a time after 'from'"]})
+        raise Malformed("The window ends before it starts.", fields={"to": ["give a time after 'from'"]})
     now = timezone.now()
     start, end = (datetime.fromtimestamp(min(max(each, 0.0), LATEST_S), tz=UTC) for each in (start_s, end_s))
     found = read_timeline(start, end, now=now, pool=window.pool)

@@ -31,7 +31,7 @@ class TokenOut(BaseModel):
 
 
 class NewTokenOut(TokenOut):
-    token: str = Field(description="shown now and never again")
+    token: str = Field(description="shown only now")
 
 
 class TokenIn(Body):
@@ -42,13 +42,13 @@ class TokenIn(Body):
 
 @router.get("", response=Page[TokenOut])
 def list_tokens(request: ApiRequest, paging: Query[Paging]) -> Page[TokenOut]:
-    """The caller's tokens, revoked ones included; newest first."""
+    """The caller's tokens, including revoked ones, newest first."""
     return page(Page[TokenOut], request, Token.objects.filter(user=request.user), paging, show=show_token)
 
 
 @router.post("", response={201: NewTokenOut})
 def make_token(request: ApiRequest, body: TokenIn) -> NewTokenOut:
-    """Make a token; its text is in this answer and nowhere else.  One made with a token expires with it at the latest."""
+    """Create a token; its text is shown only in this answer. It cannot outlive the token that created it."""
     token, text = tokens.issue(
         request.user,
         name=body.name,
@@ -63,7 +63,7 @@ def make_token(request: ApiRequest, body: TokenIn) -> NewTokenOut:
 
 @router.delete("/{int:token_id}", response={204: None})
 def revoke_token(request: ApiRequest, token_id: int) -> HttpResponse:
-    """Revoke a token for good; revoking twice is harmless."""
+    """Revoke a token for good; repeating this is harmless."""
     token = get_object_or_404(Token, pk=token_id, user=request.user)
     tokens.revoke(token, address=audit.address_of(request))
     return HttpResponse(status=204)

@@ -1,4 +1,4 @@
-"""What was used of the devices, and what of it was wasted."""
+"""Use of devices, and how much of it was wasted."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -31,30 +31,28 @@ class UsageWindow(BaseModel):
 
 
 class UsageRowOut(BaseModel):
-    """Of devices that were shared only the part, by memory."""
+    """Sums for one owner, pool or day. Shared devices count in proportion to the memory held."""
 
-    key: str = Field(
-        description="an owner, a pool or a day in UTC; others: everybody whose rows are not yours"
-    )
+    key: str = Field(description="an owner, a pool or a day in UTC; others: all other owners")
     gpu_hours: float
     wasted_gpu_hours: float = Field(description="failed and idle")
-    failed_gpu_hours: float = Field(description="work that ended badly and was not resumed from a checkpoint")
-    idle_gpu_hours: float = Field(description="held, with nothing running on the device")
+    failed_gpu_hours: float = Field(description="failed, and not resumed from a checkpoint")
+    idle_gpu_hours: float = Field(description="held while nothing ran on the device")
     jobs_started: int = Field(description="for the first time")
-    mean_queue_s: float | None = Field(description="of those jobs, from the submit to the start")
+    mean_queue_s: float | None = Field(description="of those jobs, from submit to start")
     longest_queue_s: float
 
 
 class UsesOut(BaseModel):
-    """Hours of all devices by what they were given to; they add up to ``device_hours``."""
+    """Hours of all devices by use; they add up to ``device_hours``."""
 
     job: float
-    foreign: float = Field(description="processes that are not Berth's")
-    reserved: float = Field(description="kept for a job whose other devices were not free")
+    foreign: float = Field(description="external processes")
+    reserved: float = Field(description="kept for a job whose other devices were not free yet")
     idle: float
     drained: float
     failed: float = Field(description="faulty, fenced or missing")
-    unknown: float = Field(description="the agent was down, and no job ran")
+    unknown: float = Field(description="the agent was down and no job ran")
 
 
 class UsageOut(ByName):
@@ -71,7 +69,7 @@ CSV_HEADER = tuple(UsageRowOut.model_fields)
 
 @router.get("", response=UsageOut, by_alias=True)
 def get_usage(request: ApiRequest, asked: Query[UsageWindow]) -> UsageOut:
-    """GPU-hours, wasted GPU-hours and queue time; operators see every owner, others themselves and the sum."""
+    """GPU-hours, wasted GPU-hours and queue time; operators see every owner, others see themselves and the rest."""
     found = usage_for(request.user, asked)
     return UsageOut(
         by=asked.by,
@@ -85,7 +83,7 @@ def get_usage(request: ApiRequest, asked: Query[UsageWindow]) -> UsageOut:
 
 @router.get("/csv")
 def download_usage(request: ApiRequest, asked: Query[UsageWindow]) -> HttpResponse:
-    """The rows as a file for a spreadsheet."""
+    """The rows as CSV for a spreadsheet."""
     return as_csv(usage_for(request.user, asked), asked.by)
 
 
@@ -107,15 +105,15 @@ def usage_for(user: User, asked: UsageWindow) -> Usage:
     """The usage as this person may see it.
 
     Raises:
-        Malformed: the window ends before it begins, or is longer than is summed at once.
+        Malformed: the window ends before it starts, or is too long.
     """
     now = timezone.now()
     start, end = window(asked.start, asked.end, now)
     if end <= start:
-        raise Malformed("The time ends before it begins.", fields={"to": ["give a time after 'from'"]})
+        raise Malformed("The window ends before it starts.", fields={"to": ["give a time after 'from'"]})
     if (end - start).days > LONGEST_DAYS:
         raise Malformed(
-            f"At most {LONGEST_DAYS} days are summed at once.", fields={"from": ["give a later time"]}
+            f"The window is longer than {LONGEST_DAYS} days.", fields={"from": ["give a later time"]}
         )
     sees_all = operated_pools(user) is None
     return read_usage(
