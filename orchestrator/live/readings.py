@@ -1,4 +1,4 @@
-"""The newest readings of all devices: written by the agent, read by everyone, on disk so that Redis may be down."""
+"""The newest readings of all devices: a file written by the agent, so that readers do not depend on Redis."""
 
 import os
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ STALE_AFTER_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class NowReadings:
-    """What ``readings/now.json`` holds.
+    """The content of ``readings/now.json``.
 
     ``devices`` entries: id, index, kind, label, name, used_bytes, total_bytes, utilization_percent,
-    temperature_c, power_w (the last three left out where there is no reading), stale, processes,
+    temperature_c, power_w (the last three are absent without a reading), stale, processes,
     foreign_bytes, holders.
     """
 
     seq: int
     taken_at: float  # wall clock, seconds
-    stream: str  # new after each start of the agent
+    stream: str  # changes with each start of the agent
     problem: str | None
     simulated: bool
     host: dict[str, Any]
@@ -54,7 +54,7 @@ def read_now() -> NowReadings:
 
 
 def write_now(readings: NowReadings) -> None:
-    """Replace the newest readings; whole for every reader, and lost in a power cut without harm."""
+    """Replace the newest readings atomically; not synced, since losing them in a power cut is harmless."""
     folder = settings.HOME.readings
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f"now.json.{os.getpid()}"

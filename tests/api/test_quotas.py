@@ -91,8 +91,8 @@ def test_t23_who_has_enough_waiting_is_told_to_come_back(limit, submit, client_o
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"gpus": 2}, "Your limit is 1 device; 2 were asked for."),
-        ({"array": 5}, "Your limit is 3 waiting jobs; these are 5."),
+        ({"gpus": 2}, "Your limit is 1 device; the job asks for 2."),
+        ({"array": 5}, "Your limit is 3 waiting jobs; this submit has 5."),
     ],
 )
 def test_what_the_limits_can_never_let_run_is_refused(limit, submit, client_of, ada, fields, words):
@@ -118,7 +118,7 @@ def test_a_persons_own_limit_goes_before_everybodys(limit, submit, client_of, ad
         ({"max_devices": 0}, "max_devices", "could never start"),
         ({"weight": 0}, "weight", "more than 0"),
         ({"pool": "default", "weight": 2}, "weight", "holds in all pools"),
-        ({"max_devices": 2, "gpu_hours_a_week": 337}, "gpu_hours_a_week", "all week long are 336"),
+        ({"max_devices": 2, "gpu_hours_a_week": 337}, "gpu_hours_a_week", "for a whole week make 336"),
         ({"user": "ada", "pool": "default", "max_devices": 5}, "max_devices", "larger than the whole"),
         ({"user": "nobody", "max_devices": 1}, "user", "no user 'nobody'"),
         ({"pool": "nowhere", "max_devices": 1}, "pool", "no pool 'nowhere'"),

@@ -127,7 +127,7 @@ def test_a_member_cannot_make_an_admins_token(reader, ada):
     answer = reader(ada).post(reverse("token-create"), {"name": "x", "scope": "admin", "expires": ""})
 
     assert answer.status_code == 403
-    assert "choose a smaller one" in html_of(answer)
+    assert "Choose a smaller one" in html_of(answer)
     assert not Token.objects.exists()
 
 

@@ -82,7 +82,7 @@ def test_the_admin_pages_write_down_and_change_no_entry(client, root, ada, entry
     assert Quota.objects.get().max_devices == 2
     contradiction = {**fields, "pool": "default", "max_devices": "3"}
     html = html_of(client.post("/admin/orchestrator/quota/add/", contradiction))
-    assert "the part cannot be larger than the whole" in html
+    assert "Give at most that much in the pool" in html
     user = f"/admin/auth/user/{ada.pk}/password/"
     client.post(
         user, {"password1": "a long new one 1", "password2": "a long new one 1", "usable_password": "true"}
@@ -102,7 +102,7 @@ def test_tokens_are_written_down_without_their_text(ada, root):
 
     rows = list(AuditEntry.objects.order_by("pk").values_list("actor", "action", "text"))
     assert rows == [
-        ("ada", "token.made", "Made the token laptop (read, without end)."),
+        ("ada", "token.made", "Created the token laptop (read, never expires)."),
         ("root", "token.revoked", "Revoked the token laptop of ada."),
     ]
     assert text not in str(AuditEntry.objects.values_list())

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 BASE = "ou=people,dc=lab"
 ADMINS = "cn=gpu-admins,ou=groups,dc=lab"
 LOOKERS = "cn=guests,ou=groups,dc=lab"
-DOWN = "The directory that knows your password does not answer"
+DOWN = "The directory that checks your password does not answer"
 
 
 def person(uid: str, password: str, *groups: str) -> dict[str, list[str]]:

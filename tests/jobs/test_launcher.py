@@ -550,5 +550,5 @@ def test_a_secret_that_is_gone_fails_the_job_with_a_sentence(placed, home):
 
     attempt.refresh_from_db()
     assert attempt.kind == ExitKind.INFRA
-    assert "HF_TOKEN is not there any more" in attempt.exit_detail
+    assert "HF_TOKEN no longer exists" in attempt.exit_detail
     assert Job.objects.get(pk=attempt.job_id).state == JobState.FAILED

@@ -97,7 +97,7 @@ def test_b31_a_limit_of_a_trillion_seconds_is_malformed():
 
 
 def test_b32_a_priority_beyond_the_role_is_forbidden(ada, root):
-    with pytest.raises(Forbidden, match="you may use 0 to 60"):
+    with pytest.raises(Forbidden, match="You may use 0 to 60"):
         submit(ada, priority=61)
     assert submit(root, priority=100).job.priority == 100
 

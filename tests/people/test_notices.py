@@ -123,13 +123,13 @@ def test_b66_what_is_not_public_is_known_in_every_disguise(address):
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("ntfy://127.0.0.1:1/x", "127.0.0.1 is inside this network; ask the server's operator to allow it."),
-        ("ntfys://0x7f000001/x", "0x7f000001 is inside this network; ask the server's operator to allow it."),
-        ("ntfy://1.1.1.1/x", "ntfy:// sends without encryption; use ntfys://."),
-        ("jsons://nowhere.invalid/x", "There is no host nowhere.invalid that this server can find."),
+        ("ntfy://127.0.0.1:1/x", "127.0.0.1 is inside this network. Ask the server's operator to allow it."),
+        ("ntfys://0x7f000001/x", "0x7f000001 is inside this network. Ask the server's operator to allow it."),
+        ("ntfy://1.1.1.1/x", "ntfy:// is not encrypted. Use ntfys://."),
+        ("jsons://nowhere.invalid/x", "The host nowhere.invalid cannot be found."),
         (
             "file:///etc/passwd",
-            "This is no address that notifications can go to; see the list in the how-to.",
+            "This is not an address for notifications. See the list of services in the docs.",
         ),
     ],
 )
@@ -172,7 +172,7 @@ def test_b66_a_redirect_into_the_network_is_not_followed(target, inbox):
 def test_a_test_arrives(target, inbox):
     assert targets.try_out(target) is None
 
-    assert [each["title"] for each in inbox.got] == ["A test from Berth"]
+    assert [each["title"] for each in inbox.got] == ["Test from Berth"]
 
 
 def test_the_end_of_a_job_is_told_once_however_often_it_is_read(target, inbox, make_job):
@@ -241,7 +241,7 @@ def test_a_remark_of_a_watcher_is_a_warning_and_one_of_a_person_is_not(target, m
     events.collect(now, now - timedelta(minutes=1))
 
     assert [(notice.title, notice.body) for notice in Notice.objects.all()] == [
-        ("digits: look at it", "loss is not a number since step 8.")
+        ("digits: needs attention", "loss is not a number since step 8.")
     ]
 
 

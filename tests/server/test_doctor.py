@@ -79,7 +79,7 @@ def test_nothing_is_found_where_nothing_is_wrong(sound_job, make_attempt):
 def test_what_cannot_be_repaired_ends_with_a_status(sound_job):
     Job.objects.filter(pk=sound_job().pk).update(event_count=5)
 
-    with pytest.raises(CommandError, match="1 thing found"):
+    with pytest.raises(CommandError, match="1 problem found"):
         repair()
 
 
@@ -321,7 +321,7 @@ def test_a_repair_that_fails_is_told_and_the_others_go_on(home):
     blocked.mkdir()
     said = StringIO()
 
-    with pytest.raises(CommandError, match="1 thing found"):
+    with pytest.raises(CommandError, match="1 problem found"):
         call_command("doctor", "--repair", stdout=said)
 
     assert "This repair failed: File name too long" in said.getvalue()

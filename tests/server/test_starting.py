@@ -173,7 +173,7 @@ def test_f31_a_second_up_refuses(home):
     with (home.root / "up.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            with pytest.raises(CommandError, match=r"Berth already runs for .* `make down`"):
+            with pytest.raises(CommandError, match=r"Berth is already running for .* `make down`"):
                 call_command("up")
         finally:
             signal.signal(signal.SIGINT, before[0])
@@ -240,7 +240,7 @@ def test_down_in_a_home_where_nothing_was_started_says_so(home, monkeypatch):
 
     call_command("down", stdout=said)
 
-    assert said.getvalue() == f"Berth was never started in {home.root}; nothing is there to stop.\n"
+    assert said.getvalue() == f"Berth was never started in {home.root}; there is nothing to stop.\n"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -65,7 +65,7 @@ def test_f32_a_restart_leaves_trainings_running_and_finds_them(own_server: Serve
     server.start()
 
     assert (services, running) == ([], ranks)
-    assert "1 training goes on" in (server.home / "up.log").read_text()
+    assert "1 training keeps running" in (server.home / "up.log").read_text()
     ended = server.wait_for_end(job)
     assert (ended["state"], ended["attempt_count"], ended["progress"]["step"]) == ("succeeded", 1, 400)
 
