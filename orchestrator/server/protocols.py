@@ -10,16 +10,16 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 HEAD_BYTES = 64 * 1024  # request line and headers; browsers and our clients stay below 10 KiB
 HEAD_S = 30.0
 METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
-SOCKETS = b"/ws/"  # where an upgrade is answered; elsewhere it is left out, as the standard allows
+SOCKETS = b"/ws/"  # upgrades are accepted here, and ignored elsewhere as the standard allows
 _LIST = b", ".join(METHODS)
 _ANSWER = b"HTTP/1.1 %s\r\n%scontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s\n"
 
 
 class _Refused(Exception):
-    """The head of a request is none that we answer.
+    """The head of a request is refused.
 
     Args:
-        headers: more of them for the answer, each with its line end.
+        headers: further headers of the answer, each with its line end.
     """
 
     def __init__(self, status: bytes, sentence: bytes, headers: bytes = b"") -> None:
@@ -28,15 +28,16 @@ class _Refused(Exception):
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Answers 431 to a head that is too long, 408 to one that does not come to its end, 400 and 405 to one that
-    makes no request.
+    """Check the heads of requests: 431 if too long, 408 if incomplete, 400 or 405 if not a request.
+
+    uvicorn's fast parser accepts almost anything.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._in_head = False
         self._in_body = False
-        self._heads = 0  # that came to their end
+        self._heads = 0  # completed
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._refused: _Refused | None = None
@@ -54,7 +55,9 @@ class BoundedHttp(HttpToolsProtocol):
         super().data_received(data)
         if not self._in_head or self.transport.is_closing():
             return
-        if heads == self._heads and not began_in_body:  # else the end of another request came with it
+        if (
+            heads == self._heads and not began_in_body
+        ):  # otherwise the data includes the end of another request
             self._head_bytes += len(data)
         if self._head_bytes > HEAD_BYTES:
             self._refuse(b"431 Request Header Fields Too Large")
@@ -72,7 +75,7 @@ class BoundedHttp(HttpToolsProtocol):
             _check_head(self.parser.get_http_version(), self.parser.get_method(), self.headers)
         except _Refused as refused:
             self._refused = refused
-            raise  # the parser stops, and send_400_response is called
+            raise  # stops the parser, which calls send_400_response
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -80,7 +83,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Say what is wrong where we know it."""
+        """Say what is wrong if it is known."""
         if self._refused is None:
             super().send_400_response(msg)
         else:
@@ -91,8 +94,8 @@ class BoundedHttp(HttpToolsProtocol):
         return is_socket and super()._should_upgrade()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """The request is answered as if it had not asked for another protocol, and so is the next one."""
-        self.parser = HttpRequestParser(self)  # the old one waits for that protocol
+        """Answer as if the request had not asked for an upgrade, and keep parsing the next ones."""
+        self.parser = HttpRequestParser(self)  # the old parser expects the other protocol
 
     def _start_timer(self) -> None:
         self._stop_timer()
@@ -116,14 +119,13 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 def _check_head(version: str, method: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """
+    """Check version, Host header and method.
+
     Raises:
-        _Refused: no request of HTTP/1.0 or HTTP/1.1, or one by a method that nothing here answers to.
+        _Refused: not HTTP/1.0 or HTTP/1.1, not one Host header, or an unknown method.
     """
     if version not in ("1.0", "1.1"):
-        raise _Refused(
-            b"400 Bad Request", b"This server speaks HTTP/1.1; send 'HTTP/1.1' behind the address."
-        )
+        raise _Refused(b"400 Bad Request", b"This server speaks HTTP/1.1; send 'HTTP/1.1' after the address.")
     hosts = sum(name == b"host" for name, _ in headers)
     if hosts > 1 or (hosts == 0 and version == "1.1"):
         raise _Refused(b"400 Bad Request", b"Send one Host header with the name of this server.")
@@ -136,8 +138,10 @@ def _check_head(version: str, method: bytes, headers: list[tuple[bytes, bytes]])
 
 
 class ReleasingWebSocket(WebSocketsSansIOProtocol):
-    """The state of a connection refers to itself, so that only the garbage collector frees it, minutes later:
-    40 KiB of compressor each, which a hundred pages that come and go turned into a heap that grew by 20 MiB an hour.
+    """A websocket that frees its compressor when it closes.
+
+    A connection's state refers to itself, so only the garbage collector would free its 40 KiB, minutes later:
+    with a hundred pages that came and went the heap grew by 20 MiB an hour.
     """
 
     def connection_lost(self, exc: Exception | None) -> None:

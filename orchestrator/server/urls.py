@@ -18,7 +18,7 @@ urlpatterns = [
     *single_sign_on,
     path("api/v1/", api.urls),
     path("metrics", prometheus.show, name="metrics"),
-    # One door: the admin's own form would not count wrong passwords.
+    # The admin's own sign-in form would not count wrong passwords.
     path("admin/login/", login_not_required(RedirectView.as_view(pattern_name="login", query_string=True))),
     path("admin/", admin.site.urls),
     path("", include("dashboard.urls")),

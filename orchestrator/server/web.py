@@ -1,18 +1,18 @@
-"""The web process: the ASGI application, in a process that stays small for weeks."""
+"""The web process: the ASGI application, with memory settings for a process that runs for weeks."""
 
 import ctypes
 import gc
 from importlib import import_module
 
-# Of glibc's malloc.h; other C libraries have no mallopt.
+# From glibc's malloc.h; other C libraries have no mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-ARENAS = 2  # one a thread is the default; Python's lock lets one thread allocate at a time
-# Fixed: glibc would raise it with each large array, into a heap that never shrinks.
+ARENAS = 2  # the default is one per thread, but Python's lock lets one thread allocate at a time
+# Fixed: glibc would raise it with each large array, and the heap would never shrink.
 MAPPED_FROM_BYTES = 256 << 10
 
 
 def return_what_is_freed() -> None:
-    """Before the first thread starts: readings of long series come and go, and each arena keeps the largest."""
+    """Limit malloc's arenas, each of which keeps its largest size. Call before the first thread starts."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, ARENAS)
@@ -21,9 +21,10 @@ def return_what_is_freed() -> None:
 
 
 def collect_garbage_often() -> None:
-    """When everything is loaded: the collector waits for a quarter of what lives before it looks at old objects.
+    """Exclude the imported modules from garbage collection. Call when everything is loaded.
 
-    With the half million that imports make, closed connections would lie for minutes, their buffers with them.
+    The collector visits old objects only after they grew by a quarter. With half a million objects from imports,
+    closed connections and their buffers would stay for minutes.
     """
     gc.collect()
     gc.freeze()
@@ -31,5 +32,5 @@ def collect_garbage_often() -> None:
 
 return_what_is_freed()
 application = import_module("orchestrator.server.asgi").application
-import_module("orchestrator.server.urls")  # every view, which the first request would load
+import_module("orchestrator.server.urls")  # load all views now, not at the first request
 collect_garbage_often()

@@ -206,7 +206,7 @@ def test_a_service_that_was_left_is_ended_with_its_children_even_if_it_is_stoppe
     assert service.returncode == -signal.SIGKILL
     assert gone(child)
     assert said == [
-        f"Ending worker (pid {service.pid}, {child.pid}), which an earlier start of {home.root} left."
+        f"Ending worker (pid {service.pid}, {child.pid}), left running by an earlier start of {home.root}."
     ]
 
 

@@ -304,7 +304,7 @@ def test_f57_the_last_checkpoint_of_a_job_that_must_not_begin_again_stays_where_
 
     (found,) = doctor.examine(hashes=True)
 
-    assert "asked not to begin again" in found.sentence
+    assert "must not restart without a checkpoint" in found.sentence
     assert found.repair is None
 
 

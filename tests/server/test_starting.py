@@ -191,11 +191,11 @@ def test_a_process_that_ends_is_started_again_after_a_growing_pause(tmp_path):
 
     all_of_it.watch()
 
-    assert said == [f"web ended (exit status 3); starting it again. Log: {tmp_path}/logs/web.log"]
+    assert said == [f"web ended (exit status 3); restarting it. Log: {tmp_path}/logs/web.log"]
     assert service.pause_s == 0.4
     all_of_it.watch()
     assert service.process is None, "not before its pause is over"
-    service.start_again_at = 0.0
+    service.restart_at = 0.0
     all_of_it.watch()
     assert service.process is not None
     service.process.wait()

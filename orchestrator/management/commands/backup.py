@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from berth import words
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.server import backup
 
@@ -27,5 +28,5 @@ class Command(BaseCommand):
         self.stdout.write(f"Wrote {contents.files} files, {size_mib:.1f} MiB, to {options['file']}.")
         if contents.hollow:
             self.stdout.write(
-                f"Skipped {contents.hollow} sparse files, which are gigabytes larger than their content."
+                f"Skipped {words.plural(contents.hollow, 'sparse file')}, gigabytes larger than the content."
             )

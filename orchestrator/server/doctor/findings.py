@@ -1,4 +1,4 @@
-"""What a check found, and its repair; a repair that fails is reported, and the others go on."""
+"""What a check found, and its repair. A failed repair is reported, and the others continue."""
 
 import errno
 from collections.abc import Callable, Iterable
@@ -24,31 +24,31 @@ class Finding:
 
 
 FAILURES = (OSError, DatabaseError, ObjectDoesNotExist, OrchestratorError)
-NOT_OURS = "Run the doctor as the user who owns it, or do this by hand."
+NOT_OURS = "Run doctor as the user who owns it, or repair it by hand."
 ADVICE = {
     errno.EACCES: NOT_OURS,
     errno.EPERM: NOT_OURS,
-    errno.EBUSY: "Something is mounted there; unmount it and run the doctor again.",
-    errno.EXDEV: "It lies on another disk; move it by hand.",
-    errno.EROFS: "The disk takes no writes; look at its health and run the doctor again.",
-    errno.ENOSPC: "The disk is full; add room and run the doctor again.",
+    errno.EBUSY: "Something is mounted there; unmount it and run doctor again.",
+    errno.EXDEV: "It is on another disk; move it by hand.",
+    errno.EROFS: "The disk is read-only; check its health and run doctor again.",
+    errno.ENOSPC: "The disk is full; free some space and run doctor again.",
 }
 
 
 def repair(findings: Iterable[Finding], tell: Callable[[str], object]) -> None:
-    """Repair what can be repaired, with a line for each."""
-    for each in findings:
-        if each.repair is None:
+    """Repair what can be repaired, and report each repair."""
+    for finding in findings:
+        if finding.repair is None:
             continue
-        tell(f"{each.number}  {each.sentence} Repair: {each.remedy}.")
+        tell(f"{finding.number}  {finding.sentence} Repair: {finding.remedy}.")
         try:
-            each.repair()
+            finding.repair()
         except FAILURES as error:
-            tell(f"{each.number}  This repair failed: {said(error)}. {advice(error)}")
+            tell(f"{finding.number}  This repair failed: {summary(error)}. {advice(error)}")
 
 
-def said(error: BaseException) -> str:
-    """An error in a few words: of a file that it concerns, and nothing of how Python writes it."""
+def summary(error: BaseException) -> str:
+    """An error in one line, with its file but without Python's notation."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -56,4 +56,4 @@ def said(error: BaseException) -> str:
 
 def advice(error: BaseException) -> str:
     number = error.errno if isinstance(error, OSError) else None
-    return ADVICE.get(number or 0, "Do it by hand, or run the doctor again when the cause is gone.")
+    return ADVICE.get(number or 0, "Repair it by hand, or fix the cause and run doctor again.")

@@ -1,4 +1,4 @@
-"""What jobs keep: their share of the disk, where they go on from, and their logs: I10, I17, I18."""
+"""What jobs keep: disk use, the checkpoints they resume from, and logs."""
 
 import os
 from collections import defaultdict
@@ -19,7 +19,7 @@ from orchestrator.store.plain_file import open_plain
 
 
 def check_shares() -> Iterator[Finding]:
-    """Nobody keeps more than their share of the disk (I18)."""
+    """Nobody is over their disk limit."""
     share_gib = settings.ENVIRONMENT.user_disk_gib
     if not share_gib:
         return
@@ -28,14 +28,14 @@ def check_shares() -> Iterator[Finding]:
         if size_bytes > share_gib * GIB:
             yield Finding(
                 "I18",
-                f"{people[user_id]} keeps more than the {share_gib} GiB that one person may keep.",
+                f"{people[user_id]} keeps more than the limit of {share_gib} GiB per person.",
                 "remove the files of their oldest ended jobs",
                 lambda: retention.sweep(timezone.now()),
             )
 
 
 def check_resumes() -> Iterator[Finding]:
-    """An attempt goes on from the newest checkpoint before it, unless the history says why not (I10)."""
+    """Attempts resume from the newest earlier checkpoint, unless the history says why not."""
     begun = Attempt.objects.filter(number__gt=1).exclude(started_at=None).select_related("job")
     kept = Checkpoint.objects.filter(step__isnull=False).order_by("created_at", "pk")
     newest: dict[UUID, list[tuple[int, int]]] = defaultdict(list)
@@ -48,29 +48,29 @@ def check_resumes() -> Iterator[Finding]:
         if before and (attempt.resumed_from_step or 0) < before[-1] and attempt.job_id not in fell_back:
             yield Finding(
                 "I10",
-                f"{attempt.job} went back: attempt {attempt.number} began at step "
-                f"{attempt.resumed_from_step or 0}, but step {before[-1]} was kept before it.",
+                f"{attempt.job} lost progress: attempt {attempt.number} started at step "
+                f"{attempt.resumed_from_step or 0}, but a checkpoint of step {before[-1]} existed.",
             )
 
 
 def check_logs() -> Iterator[Finding]:
-    """What a log lacks in its middle was counted (I17)."""
+    """Bytes missing from the middle of a log were counted."""
     ended = Attempt.objects.filter(state=AttemptState.ENDED).select_related("job")
     for attempt in ended:
         logs = settings.HOME.job(attempt.job_id).attempt(attempt.number).logs
-        lacking = sum(map(_hole_bytes, logs.glob("rank*.log"))) if logs.is_dir() else 0
-        if lacking > attempt.dropped_log_bytes:
+        missing_bytes = sum(map(_hole_bytes, logs.glob("rank*.log"))) if logs.is_dir() else 0
+        if missing_bytes > attempt.dropped_log_bytes:
             yield Finding(
                 "I17",
-                f"The logs of {attempt.job}, attempt {attempt.number}, lack {lacking:,} bytes in their middle; "
-                f"{attempt.dropped_log_bytes:,} were counted.",
+                f"The logs of {attempt.job}, attempt {attempt.number}, lack {missing_bytes:,} bytes in their middle, "
+                f"but only {attempt.dropped_log_bytes:,} were counted.",
             )
 
 
 def _hole_bytes(path: Path) -> int:
-    """Bytes of a log that were never written or were taken out, as far as the file system tells.
+    """Bytes of holes in a log's file.
 
-    What a job put in the place of its log lacks nothing.
+    Whatever a job put in place of its log counts as complete.
     """
     try:
         fd = open_plain(path)

@@ -20,21 +20,21 @@ from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.processes import environ
 from orchestrator.supervisor.reaping import find_stopped
 
-PATIENCE = timedelta(seconds=10)  # beyond the grace, I11
+PATIENCE = timedelta(seconds=10)  # beyond the grace period
 STOP_WITHIN_S = 15.0
 POLICY = "policy"
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt that has processes."""
+    """An attempt with processes."""
 
     job_id: str
     number: int
 
 
 def find_running() -> dict[Running, list[int]]:
-    """The pids of every attempt of this installation, by what their environment says."""
+    """The pids of all attempts of this installation, found by their environment."""
     found: dict[Running, list[int]] = defaultdict(list)
     mark = b"BERTH_ATTEMPT_FOLDER=" + os.fsencode(settings.HOME.jobs) + b"/"
     for entry in os.scandir("/proc"):
@@ -49,7 +49,7 @@ def find_running() -> dict[Running, list[int]]:
 
 
 def check_processes() -> Iterator[Finding]:
-    """Every process belongs to an attempt that lives, and knows no secret of ours."""
+    """Every process belongs to an unfinished attempt, and has none of Berth's secrets in its environment."""
     running = find_running()
     jobs: dict[str, set[int]] = defaultdict(set)
     for each in running:
@@ -63,7 +63,7 @@ def check_processes() -> Iterator[Finding]:
         if each not in entitled:
             yield Finding(
                 "I11",
-                f"Attempt {each.number} of job {each.job_id} has ended, but its processes run.",
+                f"Attempt {each.number} of job {each.job_id} has ended, but its processes still run.",
                 "end them",
                 partial(end_attempt, each.job_id, each.number),
             )
@@ -72,7 +72,7 @@ def check_processes() -> Iterator[Finding]:
 
 
 def _entitled(job_ids: set[str]) -> set[Running]:
-    """Attempts that may have processes: they live, or ended a moment ago."""
+    """Attempts that may have processes: unfinished, or ended a moment ago."""
     attempts = Attempt.objects.filter(job_id__in=[each for each in job_ids if _is_uuid(each)])
     now = timezone.now()
     return {
@@ -98,7 +98,7 @@ def _knows_secrets(pids: list[int]) -> bool:
 
 
 def end_attempt(job_id: object, number: int, *, grace_s: float = 5.0) -> None:
-    """End what runs of an attempt that must not: by its supervisor, or what a dead one left."""
+    """End an attempt's processes, through its supervisor or directly if that is dead."""
     folder = settings.HOME.job(job_id).attempt(number)
     deadline_s = time.monotonic() + grace_s + STOP_WITHIN_S
     ordered = False
@@ -115,7 +115,7 @@ def end_attempt(job_id: object, number: int, *, grace_s: float = 5.0) -> None:
 
 
 def check_reaping() -> Iterator[Finding]:
-    """No live attempt has a supervisor or a sandbox that was stopped."""
+    """No unfinished attempt has a stopped supervisor or sandbox, which would hide its end."""
     for attempt in Attempt.objects.live().select_related("job"):
         stopped = find_stopped(settings.HOME.job(attempt.job_id).attempt(attempt.number))
         if not stopped:
@@ -133,13 +133,14 @@ def check_reaping() -> Iterator[Finding]:
 
 
 def check_agent() -> Iterator[Finding]:
-    found = lock.silent_holder(settings.HOME)
-    if found is None or found.process is None:
+    """An agent that holds its lock also works; otherwise nobody reacts to jobs."""
+    holder = lock.silent_holder(settings.HOME)
+    if holder is None or holder.process is None:
         return
     yield Finding(
         "I15",
-        f"The agent (pid {found.process.pid}) holds its lock, but has not worked for more than "
+        f"The agent (pid {holder.process.pid}) holds its lock, but has not worked for more than "
         f"{lock.SILENT_AFTER_S:.0f} s; jobs neither start nor end.",
         "end it; `make up` starts another",
-        found.end,
+        holder.end,
     )

@@ -1,4 +1,4 @@
-"""What a new state folder, or one of an older version, needs before the processes start."""
+"""Prepare a new state folder, or one of an older version, before the processes start."""
 
 import secrets
 import time
@@ -13,14 +13,14 @@ from orchestrator.server.static import collect_static
 
 
 class NotBroughtUpToDate(Unavailable):
-    """A migration failed; the database is as it was before that one."""
+    """A migration failed; the database is in the state before it."""
 
 
 def prepare(tell: Callable[[str], object]) -> None:
-    """Bring database and static files up to date, and make the first admin; harmless to repeat.
+    """Update database and static files and create the first admin; repeating is harmless.
 
     Raises:
-        NotBroughtUpToDate: with the sentence for the terminal (F47).
+        NotBroughtUpToDate: with a sentence for the terminal.
     """
     began = time.monotonic()
     try:
@@ -38,7 +38,7 @@ def prepare(tell: Callable[[str], object]) -> None:
 
 
 def create_admin() -> str | None:
-    """Create the first admin with a random password; None when there are people already."""
+    """Create the first admin and return the random password; None if there are already accounts."""
     people = get_user_model().objects
     if people.exists():
         return None

@@ -1,4 +1,4 @@
-"""The systemd user units that run Berth: one a process, a target for all, and what is done before each start."""
+"""The systemd user units that run Berth: one per process, one that prepares, and a target for all."""
 
 import sys
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.server.environment import Environment
 
-# What an operator chose in the environment is kept in the units; secrets belong into the environment file.
+# Settings that are written into the units; secrets belong into the environment file.
 KEPT = (
     "BERTH_HOME",
     "BERTH_PORT",
@@ -41,15 +41,15 @@ TARGET = "berth.target"
 
 
 def user_folder() -> Path:
-    """Where the user's own units lie."""
+    """The folder of the user's own units."""
     return Path.home() / ".config" / "systemd" / "user"
 
 
 def units(environment: Environment, folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The text of every unit by its file name.
+    """The text of every unit by file name.
 
-    Supervisors are children of the worker, or of the agent where no worker came.  These two therefore end with
-    their main process alone (``KillMode=process``): a restart of theirs must not end a training.
+    Supervisors are children of the worker or the agent. Stopping these two units therefore ends only their main
+    process (``KillMode=process``): restarting them must not end a training.
     """
     chosen = {name: variables[name] for name in KEPT if variables.get(name)}
     processes = {
@@ -89,6 +89,6 @@ def _service(
 
 
 def _quoted(text: str) -> str:
-    """As systemd reads it: in quotes, with its own signs escaped."""
+    """Quote a value for systemd, with its special characters escaped."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if any(sign in escaped for sign in " ;'\"\\") else escaped
