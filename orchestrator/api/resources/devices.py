@@ -215,10 +215,14 @@ def read_device_history(request: ApiRequest, device_id: str, window: Query[Histo
 
 
 def _show_one(request: ApiRequest, device: Device) -> DeviceOut:
-    return show_device(device, readings.read_now(), availability.AvailabilityReader(request.user, timezone.now()))
+    return show_device(
+        device, readings.read_now(), availability.AvailabilityReader(request.user, timezone.now())
+    )
 
 
-def show_device(device: Device, now: readings.NowReadings, reader: availability.AvailabilityReader) -> DeviceOut:
+def show_device(
+    device: Device, now: readings.NowReadings, reader: availability.AvailabilityReader
+) -> DeviceOut:
     holders = _holders(device.leases.all())
     standing = reader.judge(device, held=bool(holders), entry=now.device(device.pk))
     return DeviceOut(
