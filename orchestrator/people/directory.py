@@ -8,6 +8,7 @@ import logging
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import ldap3
@@ -46,6 +47,17 @@ _REFUSED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A person's entry in the directory."""
+
+    username: str
+    first_name: str
+    last_name: str
+    email: str
+    groups: list[str]
+
+
 class DirectoryAway(Unavailable):
     """The directory does not answer, or answers with an error."""
 
@@ -69,14 +81,14 @@ class DirectoryBackend(ModelBackend):
         ldap = settings.LDAP
         if ldap is None or not username or not password or not _may_be_in_directory(username):
             return None
-        found = _ask(ldap, username, password)
-        if found is None or not _may_be_in_directory(found["username"]):
+        entry = _ask(ldap, username, password)
+        if entry is None or not _may_be_in_directory(entry.username):
             return None
-        user = _account(found)
+        user = _account(entry)
         if not self.user_can_authenticate(user):
             return None
         if ldap.roles:
-            _give_role(user, found["groups"], ldap)
+            _give_role(user, entry.groups, ldap)
         return user
 
 
@@ -90,7 +102,7 @@ def _may_be_in_directory(name: str) -> bool:
     return not any(user.has_usable_password() for user in own)
 
 
-def _ask(ldap: Ldap, name: str, password: str) -> dict[str, Any] | None:
+def _ask(ldap: Ldap, name: str, password: str) -> Entry | None:
     """Read a person's entry with their own credentials; None if the directory refuses them."""
     try:
         with _connected(ldap, _bind_name(ldap, name), password) as connection:
@@ -113,13 +125,13 @@ def _ask(ldap: Ldap, name: str, password: str) -> dict[str, Any] | None:
     if len(entries) != 1:  # no entry, or several
         return None
     values = entries[0]["attributes"]
-    return {
-        "username": _first(values, ldap.user_attribute) or name,
-        "first_name": _first(values, "givenName")[:LONGEST_NAME],
-        "last_name": _first(values, "sn")[:LONGEST_NAME],
-        "email": _first(values, "mail")[:254],
-        "groups": [str(group) for group in values.get("memberOf") or []],
-    }
+    return Entry(
+        username=_first(values, ldap.user_attribute) or name,
+        first_name=_first(values, "givenName")[:LONGEST_NAME],
+        last_name=_first(values, "sn")[:LONGEST_NAME],
+        email=_first(values, "mail")[:254],
+        groups=[str(group) for group in values.get("memberOf") or []],
+    )
 
 
 def _bind_name(ldap: Ldap, name: str) -> str:
@@ -174,18 +186,18 @@ def _connected(ldap: Ldap, user: str, password: str) -> Iterator[Any]:
 
 
 def _first(values: Any, name: str) -> str:
-    found = values.get(name)
-    if isinstance(found, list):
-        found = found[0] if found else ""
-    return str(found or "")
+    value = values.get(name)
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    return str(value or "")
 
 
-def _account(found: dict[str, Any]) -> User:
+def _account(entry: Entry) -> User:
     """Create or update the person's account with the directory's name and mail address."""
-    fields = {name: found[name] for name in ("first_name", "last_name", "email")}
-    user = User.objects.filter(username__iexact=found["username"]).first()
+    fields = {"first_name": entry.first_name, "last_name": entry.last_name, "email": entry.email}
+    user = User.objects.filter(username__iexact=entry.username).first()
     if user is None:
-        return User.objects.create_user(found["username"], **fields)  # without a password in Berth
+        return User.objects.create_user(entry.username, **fields)  # without a password in Berth
     for name, value in fields.items():
         setattr(user, name, value)
     user.save(update_fields=list(fields))

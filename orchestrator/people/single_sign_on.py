@@ -107,7 +107,7 @@ def read_ldap(variables: Mapping[str, str]) -> Ldap | None:
 
 def _read_roles(text: str) -> tuple[tuple[str, str], ...]:
     """``admin=cn=gpu-admins,ou=groups,dc=lab; operator=...``"""
-    found: dict[str, str] = {}
+    groups: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         role, _, group = part.partition("=")
         if role.strip() not in ROLES or "=" not in group:
@@ -115,8 +115,8 @@ def _read_roles(text: str) -> tuple[tuple[str, str], ...]:
                 f"BERTH_LDAP_ROLES has {part!r}; give role=group pairs separated by ';', with the roles "
                 f"{', '.join(ROLES)}."
             )
-        found[role.strip()] = group.strip()
-    return tuple((role, found[role]) for role in ROLES if role in found)
+        groups[role.strip()] = group.strip()
+    return tuple((role, groups[role]) for role in ROLES if role in groups)
 
 
 def django_settings(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -124,17 +124,17 @@ def django_settings(variables: Mapping[str, str]) -> dict[str, Any]:
 
     Lists are appended to existing settings, everything else is set.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     backends = []
     if (ldap := read_ldap(variables)) is not None:
         backends.append("orchestrator.people.directory.DirectoryBackend")
-        found["LDAP"] = ldap
+        settings["LDAP"] = ldap
     if (oidc := read_openid_connect(variables)) is not None:
         backends.append("allauth.account.auth_backends.AuthenticationBackend")
-        found |= _oidc_settings(oidc)
+        settings |= _oidc_settings(oidc)
     if backends:
-        found["AUTHENTICATION_BACKENDS"] = ["django.contrib.auth.backends.ModelBackend", *backends]
-    return found
+        settings["AUTHENTICATION_BACKENDS"] = ["django.contrib.auth.backends.ModelBackend", *backends]
+    return settings
 
 
 def _oidc_settings(oidc: OpenIdConnect) -> dict[str, Any]:

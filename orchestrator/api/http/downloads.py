@@ -71,7 +71,7 @@ def open_beneath(root: Path, path: str) -> BinaryIO:
 
 def list_files(root: Path) -> tuple[list[tuple[str, os.stat_result]], bool]:
     """List regular files under ``root`` by path, without links; True when the list is truncated."""
-    found: list[tuple[str, os.stat_result]] = []
+    files: list[tuple[str, os.stat_result]] = []
     folders = [""]
     while folders:
         folder = folders.pop()
@@ -84,10 +84,10 @@ def list_files(root: Path) -> tuple[list[tuple[str, os.stat_result]], bool]:
             if entry.is_dir(follow_symlinks=False) and path.count("/") < DEEPEST - 1:
                 folders.append(path)
             elif entry.is_file(follow_symlinks=False):
-                if len(found) >= LISTED_FILES:
-                    return sorted(found), True
-                found.append((path, entry.stat(follow_symlinks=False)))
-    return sorted(found), False
+                if len(files) >= LISTED_FILES:
+                    return sorted(files), True
+                files.append((path, entry.stat(follow_symlinks=False)))
+    return sorted(files), False
 
 
 def send_file(request: HttpRequest, file: BinaryIO, name: str) -> Download:

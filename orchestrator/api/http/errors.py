@@ -76,14 +76,16 @@ class Unexpected(OrchestratorError):
 
 def answer_error(request: HttpRequest, error: Exception | type[Exception]) -> HttpResponse:
     """The answer to a request that raised ``error``: its sentence and fields, nothing internal."""
-    known = translate(request, error)
+    translated = translate(request, error)
     headers = {}
-    if known.status == HTTPStatus.UNAUTHORIZED:
+    if translated.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Token"
-    wait_s = getattr(known, "retry_after_s", RETRY_AFTER_S if isinstance(known, Unavailable) else None)
+    wait_s = getattr(
+        translated, "retry_after_s", RETRY_AFTER_S if isinstance(translated, Unavailable) else None
+    )
     if wait_s is not None:
         headers["Retry-After"] = str(math.ceil(wait_s))
-    return problem(known, headers)
+    return problem(translated, headers)
 
 
 def problem(error: OrchestratorError, headers: Mapping[str, str] | None = None) -> HttpResponse:
@@ -115,8 +117,8 @@ def refuse(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def fail(request: HttpRequest) -> HttpResponse:
     """Answer a page request that raised, with a template that needs neither database nor session."""
-    known = translate(request, sys.exc_info()[1] or RuntimeError())
-    return HttpResponse(render_to_string("500.html", {"sentence": str(known)}), status=known.status)
+    translated = translate(request, sys.exc_info()[1] or RuntimeError())
+    return HttpResponse(render_to_string("500.html", {"sentence": str(translated)}), status=translated.status)
 
 
 def translate(request: HttpRequest, error: BaseException | type[Exception]) -> OrchestratorError:

@@ -65,19 +65,19 @@ def page(
         rows = _beyond(rows, field, at, down=descending != backward)
     sign = "-" if descending != backward else ""
     try:
-        found = list(rows.order_by(f"{sign}{field}", f"{sign}pk")[: paging.limit + 1])
+        items = list(rows.order_by(f"{sign}{field}", f"{sign}pk")[: paging.limit + 1])
     except (ValueError, TypeError, ValidationError) as error:  # a value of another type than the column's
         raise _wrong_cursor() from error
-    more = len(found) > paging.limit
-    found = found[: paging.limit]
+    more = len(items) > paging.limit
+    items = items[: paging.limit]
     if backward:
-        found.reverse()
-    has_next = bool(found) and (more or backward)
-    has_previous = bool(found) and (more if backward else at is not None)
+        items.reverse()
+    has_next = bool(items) and (more or backward)
+    has_previous = bool(items) and (more if backward else at is not None)
     return kind(
-        next=_address(request, field, found[-1], backward=False) if has_next else None,
-        previous=_address(request, field, found[0], backward=True) if has_previous else None,
-        results=[show(row) for row in found],
+        next=_address(request, field, items[-1], backward=False) if has_next else None,
+        previous=_address(request, field, items[0], backward=True) if has_previous else None,
+        results=[show(row) for row in items],
     )
 
 

@@ -84,15 +84,15 @@ def _check_shape(data: bytes) -> None:
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise Malformed(
                 f"The JSON has {key[:80]!r} twice in one object.",
                 fields={writable(key[:80]): ["is there twice"]},
             )
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _refuse_constant(text: str) -> float:

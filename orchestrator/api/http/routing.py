@@ -97,12 +97,14 @@ class BerthAPI(NinjaAPI):
 
 def only_known_parameters(view: View) -> View:
     """Refuse unknown query parameters: a misspelt filter must not list everything."""
-    known = _query_names(view)
+    parameters = _query_names(view)
 
     @wraps(view)
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        if unknown := sorted(set(request.GET) - known):
-            accepted = f"accepted are {', '.join(sorted(known))}" if known else "this address accepts none"
+        if unknown := sorted(set(request.GET) - parameters):
+            accepted = (
+                f"accepted are {', '.join(sorted(parameters))}" if parameters else "this address accepts none"
+            )
             raise Malformed(
                 f"There is no parameter {unknown[0][:60]!r} here: {accepted}.",
                 fields={name[:60]: [f"unknown parameter; {accepted}"] for name in unknown},

@@ -218,19 +218,19 @@ def show_event(event: JobEvent) -> EventOut:
 
 
 def show_checkpoint(
-    checkpoint: Checkpoint, kept: Generation | None, address: str, *, by_name: bool
+    checkpoint: Checkpoint, generation: Generation | None, address: str, *, by_name: bool
 ) -> CheckpointOut:
     """A checkpoint and the addresses of its files.
 
     Args:
-        kept: its files on disk.
+        generation: its files on disk.
         by_name: a newer checkpoint has the same step, so the address needs this one's name.
     """
     named = f"{address}/{quote(checkpoint.name)}"
-    files = kept.files[:MOST_CHECKPOINT_FILES] if kept else ()
+    files = generation.files[:MOST_CHECKPOINT_FILES] if generation else ()
     return CheckpointOut(
-        path=checkpoints.called(kept),
-        file_count=len(kept.files) if kept else 0,
+        path=checkpoints.called(generation),
+        file_count=len(generation.files) if generation else 0,
         files=[
             CheckpointFileOut(
                 path=file.path,
@@ -251,16 +251,16 @@ def show_checkpoint(
 
 def finite_values(values: Mapping[str, Any]) -> tuple[dict[str, float | None], dict[str, str]]:
     """Split metric values into those that JSON can hold, and names (nan, inf, -inf) for the others."""
-    shown: dict[str, float | None] = {}
-    odd: dict[str, str] = {}
+    finite: dict[str, float | None] = {}
+    nonfinite: dict[str, str] = {}
     for name, value in values.items():
         number = float(value) if isinstance(value, int | float | str) else math.nan
         if math.isfinite(number):
-            shown[name] = value if isinstance(value, int | float) else number
+            finite[name] = value if isinstance(value, int | float) else number
         else:
-            shown[name] = None
-            odd[name] = "nan" if math.isnan(number) else "inf" if number > 0 else "-inf"
-    return shown, odd
+            finite[name] = None
+            nonfinite[name] = "nan" if math.isnan(number) else "inf" if number > 0 else "-inf"
+    return finite, nonfinite
 
 
 def show_change(change: Change) -> ChangeOut:

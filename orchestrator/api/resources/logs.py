@@ -178,13 +178,13 @@ def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -
         limit=window.limit,
         has_left=has_left_of(request),
     )
-    found = read_in_turn(search)
+    matches = read_in_turn(search)
     return LogHitsOut(
         attempt=number,
         rank=window.rank,
-        total=found.total,
-        more=found.more,
-        hits=[_show_line(hit.number, hit.offset, hit.data) for hit in found.hits],
+        total=matches.total,
+        more=matches.more,
+        hits=[_show_line(hit.number, hit.offset, hit.data) for hit in matches.hits],
     )
 
 
@@ -248,9 +248,9 @@ def search_merged_log(request: ApiRequest, job_id: str, window: Query[MergedSear
         limit=window.limit,
         has_left=has_left_of(request),
     )
-    found, hits = read_in_turn(search)
-    shown = [_show(hit) for hit in hits]
-    return MergedHitsOut(attempt=number, total=found.total, more=found.more, hits=shown)
+    matches, hits = read_in_turn(search)
+    lines = [_show(hit) for hit in hits]
+    return MergedHitsOut(attempt=number, total=matches.total, more=matches.more, hits=lines)
 
 
 def _log_of(folder: AttemptFolder, rank: int) -> tuple[Path, Path]:

@@ -107,15 +107,15 @@ def read_job_metrics(request: ApiRequest, job_id: str, window: Query[MetricWindo
     seq = job.metric_seq
     if not seq:
         return MetricsOut(series={}, charts=[], seq=0)
-    found = series.read_series(
+    metrics = series.read_series(
         folder, names, window.x, window.start, window.end, window.max_points, until_seq=seq
     )
     newest = series.last_values(folder, until_seq=seq)
-    shown = {
+    answers = {
         name: SeriesOut(**each.as_json(), last=_last_point(newest.get(name), window.x))
-        for name, each in found.items()
+        for name, each in metrics.items()
     }
-    return MetricsOut(series=shown, charts=chart_groups(shown), seq=seq)
+    return MetricsOut(series=answers, charts=chart_groups(answers), seq=seq)
 
 
 def _last_point(last: series.LastValue | None, x: str) -> LastPointOut | None:
@@ -147,14 +147,15 @@ def list_checkpoints(request: ApiRequest, job_id: str) -> CheckpointsOut:
     job = find_job(Job.objects.all(), request.user, job_id)
     listed = checkpoints.listed(job)
     newest = {row.step: row.pk for row, _ in listed}  # a step names its newest checkpoint
-    shown = [
-        show_checkpoint(row, kept, request.path, by_name=newest[row.step] != row.pk) for row, kept in listed
+    items = [
+        show_checkpoint(row, generation, request.path, by_name=newest[row.step] != row.pk)
+        for row, generation in listed
     ]
     unkept = outside_checkpoints.read_unkept(_folder(job), job.spec_fields.get("checkpoint_glob"))
     return CheckpointsOut(
         next=None,
         previous=None,
-        results=shown,
+        results=items,
         unkept=[UnkeptOut(path=file.path, times=file.times, glob=file.glob) for file in unkept],
     )
 
@@ -178,8 +179,8 @@ def download_checkpoint(request: ApiRequest, job_id: str, step: str) -> Download
 def download_checkpoint_file(request: ApiRequest, job_id: str, step: str, path: str) -> Download:
     """One file of a checkpoint, as an attachment."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    folder, kept = checkpoints.file_of(checkpoints.find(job, step), path)
-    return send_file(request, open_beneath(folder, kept), path)
+    folder, stored_path = checkpoints.file_of(checkpoints.find(job, step), path)
+    return send_file(request, open_beneath(folder, stored_path), path)
 
 
 @router.delete("/{job_id}/checkpoints/{step}", response={204: None})
@@ -203,12 +204,12 @@ def list_job_files(request: ApiRequest, job_id: str) -> FilesOut:
 
 
 def _show_file(path: str, status: os.stat_result, address: str) -> FileOut:
-    shown = os.fsencode(path).decode(errors="replace")  # a name need not be UTF-8
+    name = os.fsencode(path).decode(errors="replace")  # a name need not be UTF-8
     return FileOut(
-        path=shown,
+        path=name,
         size_bytes=status.st_size,
         modified_at=moment(status.st_mtime),
-        download=f"{address}/{quote(shown)}",
+        download=f"{address}/{quote(name)}",
     )
 
 

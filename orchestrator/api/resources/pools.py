@@ -161,8 +161,8 @@ def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
 def _free_by_pool(request: ApiRequest) -> Counter[str]:
     """Count the devices of each pool on which a job of the caller could start now."""
     devices = list(Device.objects.select_related("pool"))
-    found = read_availability(request.user, devices, read_now(), timezone.now())
-    return Counter(device.pool_id for device in devices if found[device.pk].is_free)
+    availability = read_availability(request.user, devices, read_now(), timezone.now())
+    return Counter(device.pool_id for device in devices if availability[device.pk].is_free)
 
 
 def _rows() -> QuerySet[Pool]:

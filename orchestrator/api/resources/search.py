@@ -78,8 +78,8 @@ def _has_all(text: str, *names: str) -> bool:
 
 def _jobs(user: User, text: str) -> Iterator[HitOut]:
     visible = Job.objects.visible_to(user).select_related("owner")
-    found = find_jobs(visible, JobFilters(q=text or None))[0].order_by("-id")
-    for job in found[:MOST_OF_A_KIND]:
+    matches = find_jobs(visible, JobFilters(q=text or None))[0].order_by("-id")
+    for job in matches[:MOST_OF_A_KIND]:
         yield HitOut(
             kind="job",
             title=job.name,
@@ -124,7 +124,7 @@ def _people(user: User, text: str) -> list[HitOut]:
 def _datasets(text: str) -> list[HitOut]:
     if not text:
         return []
-    found = Dataset.objects.filter(Q(name__icontains=text) | Q(description__icontains=text))
+    matches = Dataset.objects.filter(Q(name__icontains=text) | Q(description__icontains=text))
     return [
         HitOut(
             kind="dataset",
@@ -132,7 +132,7 @@ def _datasets(text: str) -> list[HitOut]:
             detail=dataset.description or dataset.path,
             url=f"/datasets?q={dataset.name}",
         )
-        for dataset in found[:MOST_OF_A_KIND]
+        for dataset in matches[:MOST_OF_A_KIND]
     ]
 
 
@@ -149,12 +149,12 @@ def _actions(user: User, text: str) -> list[HitOut]:
     typed, _, name = text.partition(" ")
     if len(typed) < SHORTEST_VERB:
         return []
-    found = []
+    hits = []
     for verb in (*JOB_VERBS, *DEVICE_VERBS):
         if verb.startswith(typed.lower()):
             act = _job_actions if verb in JOB_VERBS else _device_actions
-            found += act(user, verb, name.strip())
-    return found
+            hits += act(user, verb, name.strip())
+    return hits
 
 
 JOB_VERBS: dict[str, tuple[frozenset[JobState], dict[str, Any]]] = {
@@ -170,7 +170,7 @@ def _job_actions(user: User, verb: str, name: str) -> list[HitOut]:
     states, body = JOB_VERBS[verb]
     path = "retry" if verb == "resume" else verb
     own = Job.objects.filter(owner=user, state__in=states)
-    found = find_jobs(own, JobFilters(q=name or None))[0].order_by("-id")[:MOST_OF_A_KIND]
+    matches = find_jobs(own, JobFilters(q=name or None))[0].order_by("-id")[:MOST_OF_A_KIND]
     return [
         HitOut(
             kind="action",
@@ -183,7 +183,7 @@ def _job_actions(user: User, verb: str, name: str) -> list[HitOut]:
                 confirm=f"{job.name} will be stopped for good." if verb == "cancel" else None,
             ),
         )
-        for job in found
+        for job in matches
     ]
 
 

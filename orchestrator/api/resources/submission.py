@@ -81,13 +81,13 @@ def read_idempotency_key(request: HttpRequest) -> str | None:
 
 def _check_parts(request: HttpRequest) -> None:
     names = [*request.POST, *request.FILES]
-    known = ("job", *FILE_PARTS)
-    if unknown := [name for name in names if name not in known]:
+    accepted = ("job", *FILE_PARTS)
+    if unknown := [name for name in names if name not in accepted]:
         raise Malformed(
-            f"The form has an unknown part {unknown[0][:60]!r}. Accepted are {', '.join(known)}.",
-            fields={name[:60]: [f"unknown part; accepted are {', '.join(known)}"] for name in unknown},
+            f"The form has an unknown part {unknown[0][:60]!r}. Accepted are {', '.join(accepted)}.",
+            fields={name[:60]: [f"unknown part; accepted are {', '.join(accepted)}"] for name in unknown},
         )
-    for name in known:
+    for name in accepted:
         if len(request.POST.getlist(name)) + len(request.FILES.getlist(name)) > 1:
             raise Malformed(f"The form has the part {name} twice.", fields={name: ["is there twice"]})
     if text := [name for name in FILE_PARTS if name in request.POST]:

@@ -88,7 +88,7 @@ def get_timeline(request: ApiRequest, window: Query[TimelineWindow]) -> Timeline
         raise Malformed("The window ends before it starts.", fields={"to": ["give a time after 'from'"]})
     now = timezone.now()
     start, end = (datetime.fromtimestamp(min(max(each, 0.0), LATEST_S), tz=UTC) for each in (start_s, end_s))
-    found = read_timeline(start, end, now=now, pool=window.pool)
+    timeline = read_timeline(start, end, now=now, pool=window.pool)
     return TimelineOut(
         start=start,
         end=end,
@@ -102,9 +102,9 @@ def get_timeline(request: ApiRequest, window: Query[TimelineWindow]) -> Timeline
                 pool=device.pool_id,
                 usable=device.usable,
             )
-            for device in found.devices
+            for device in timeline.devices
         ],
-        bars=[show_bar(bar) for bar in found.bars],
+        bars=[show_bar(bar) for bar in timeline.bars],
         spans=[
             SpanOut(
                 device=span.device_id,
@@ -113,9 +113,9 @@ def get_timeline(request: ApiRequest, window: Query[TimelineWindow]) -> Timeline
                 start=span.started_at,
                 end=span.lasted_until(now),
             )
-            for span in found.spans
+            for span in timeline.spans
         ],
-        truncated=found.truncated,
+        truncated=timeline.truncated,
     )
 
 

@@ -70,14 +70,14 @@ CSV_HEADER = tuple(UsageRowOut.model_fields)
 @router.get("", response=UsageOut, by_alias=True)
 def get_usage(request: ApiRequest, asked: Query[UsageWindow]) -> UsageOut:
     """GPU-hours, wasted GPU-hours and queue time; operators see every owner, others see themselves and the rest."""
-    found = usage_for(request.user, asked)
+    usage = usage_for(request.user, asked)
     return UsageOut(
         by=asked.by,
-        start=found.start,
-        end=found.end,
-        device_hours=found.device_s / HOUR_S,
-        uses=UsesOut(**{use: seconds / HOUR_S for use, seconds in found.by_use.items()}),
-        rows=[show_row(row) for row in found.rows],
+        start=usage.start,
+        end=usage.end,
+        device_hours=usage.device_s / HOUR_S,
+        uses=UsesOut(**{use: seconds / HOUR_S for use, seconds in usage.by_use.items()}),
+        rows=[show_row(row) for row in usage.rows],
     )
 
 
@@ -87,9 +87,9 @@ def download_usage(request: ApiRequest, asked: Query[UsageWindow]) -> HttpRespon
     return as_csv(usage_for(request.user, asked), asked.by)
 
 
-def as_csv(found: Usage, by: str) -> HttpResponse:
-    rows = [list(dict(show_row(row)).values()) for row in found.rows]
-    name = f"usage-by-{by}-{found.start:%Y%m%d}-{found.end:%Y%m%d}.csv"
+def as_csv(usage: Usage, by: str) -> HttpResponse:
+    rows = [list(dict(show_row(row)).values()) for row in usage.rows]
+    name = f"usage-by-{by}-{usage.start:%Y%m%d}-{usage.end:%Y%m%d}.csv"
     return HttpResponse(
         write_csv([by, *CSV_HEADER[1:]], rows),
         content_type="text/csv; charset=utf-8",

@@ -24,13 +24,13 @@ def collect(now: datetime, since: datetime) -> int:
     if not targets:
         return 0
     events = JobEvent.objects.filter(at__gte=max(since, now - READ_BACK), job__owner_id__in=targets)
-    found = [
+    notices = [
         notice
         for event in events.select_related("job", "job__owner")
         for notice in _notices(event, targets[event.job.owner_id], now)
     ]
-    Notice.objects.bulk_create(found, ignore_conflicts=True)
-    return len(found)
+    Notice.objects.bulk_create(notices, ignore_conflicts=True)
+    return len(notices)
 
 
 def _targets() -> dict[int, list[NoticeTarget]]:

@@ -48,10 +48,10 @@ def _of_version_6(address: ipaddress.IPv6Address) -> Iterable[Address]:
 def resolve(host: str) -> list[str]:
     """The addresses of a host, as a connection would find them; empty if unknown."""
     try:
-        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return [str(entry[4][0]) for entry in found]
+    return [str(entry[4][0]) for entry in entries]
 
 
 def guard_sockets(allowed: Iterable[str]) -> None:

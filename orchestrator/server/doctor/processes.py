@@ -35,7 +35,7 @@ class Running:
 
 def find_running() -> dict[Running, list[int]]:
     """The pids of all attempts of this installation, found by their environment."""
-    found: dict[Running, list[int]] = defaultdict(list)
+    running: dict[Running, list[int]] = defaultdict(list)
     mark = b"BERTH_ATTEMPT_FOLDER=" + os.fsencode(settings.HOME.jobs) + b"/"
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -44,8 +44,8 @@ def find_running() -> dict[Running, list[int]]:
             if line.startswith(mark):
                 job_id, _, number = line[len(mark) :].decode(errors="replace").partition("/attempts/")
                 if number.isdigit():
-                    found[Running(job_id, int(number))].append(int(entry.name))
-    return dict(found)
+                    running[Running(job_id, int(number))].append(int(entry.name))
+    return dict(running)
 
 
 def check_processes() -> Iterator[Finding]:
@@ -56,8 +56,8 @@ def check_processes() -> Iterator[Finding]:
         jobs[each.job_id].add(each.number)
     for job_id, numbers in jobs.items():
         if len(numbers) > 1:
-            shown = ", ".join(map(str, sorted(numbers)))
-            yield Finding("I2", f"Attempts {shown} of job {job_id} run at the same time.")
+            numbers_text = ", ".join(map(str, sorted(numbers)))
+            yield Finding("I2", f"Attempts {numbers_text} of job {job_id} run at the same time.")
     entitled = _entitled({each.job_id for each in running})
     for each, pids in running.items():
         if each not in entitled:

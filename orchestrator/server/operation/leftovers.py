@@ -95,7 +95,7 @@ def _session(leader: ProcessId, home: Home) -> list[ProcessId]:
     if now is not None and now != leader:  # the pid was reused, so the session is another one
         return []
     mark = b"BERTH_HOME=" + os.fsencode(home.root)
-    found = []
+    members = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == leader.pid:
             continue
@@ -104,8 +104,8 @@ def _session(leader: ProcessId, home: Home) -> list[ProcessId]:
         if process is None or process.start_ticks < leader.start_ticks:
             continue
         if _session_of(pid) == leader.pid and mark in environ(pid) and leader.boot_id == process.boot_id:
-            found.append(process)
-    return found
+            members.append(process)
+    return members
 
 
 def _session_of(pid: int) -> int | None:
