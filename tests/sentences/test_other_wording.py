@@ -20,7 +20,7 @@ from orchestrator.people.notices.events import occasion_of
 from orchestrator.scheduler import passes
 from orchestrator.sentences.waits import WAITS
 from orchestrator.sentences.words import TABLE
-from orchestrator.server.doctor.kept import check_resumes
+from orchestrator.server.doctor.outputs import check_resumes
 
 pytestmark = pytest.mark.django_db
 
