@@ -1,5 +1,6 @@
 """What two ranks do beside the plain step: compress, go alone, stop at a NaN, divide work anew, refuse."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def found(folder: Path) -> dict[str, Any]:
     return {name: torch.load(folder / f"{name}.pt") for name in CASES}
 
 
-def distance(some: dict[str, Any], others: dict[str, Any]) -> float:
+def distance(some: Mapping[str, Any], others: Mapping[str, Any]) -> float:
     return max(float((some[name] - others[name]).abs().max()) for name in others)
 
 

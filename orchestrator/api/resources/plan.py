@@ -110,7 +110,7 @@ def _show(planned: SubmitPreview) -> PlanOut:
         sentence=planned.sentence,
         reason=planned.code,
         code=planned.code,
-        facts=planned.facts,
+        facts=dict(planned.facts),
         devices=[
             PlannedDeviceOut(
                 id=device.id,

@@ -177,7 +177,9 @@ def test_the_trainer_shows_the_table_of_its_model():
 
     assert table.devices == 2
     assert "DDP, fp32, ckpt off, batch 16x1" in str(table)
-    assert table.to_json()["chosen"]["plan"]["dp"] == 2
+    chosen = table.to_json()["chosen"]
+    assert chosen is not None
+    assert chosen["plan"]["dp"] == 2
 
 
 def test_less_memory_halves_the_micro_batch_then_recomputes_then_gives_up():
