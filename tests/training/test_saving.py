@@ -43,7 +43,7 @@ def when_told(lines: Lines, kind: str, act: Callable[[], object]) -> threading.T
 @pytest.fixture
 def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file where the folder of the checkpoints should be."""
-    monkeypatch.setattr(saving, "TRY_AGAIN_S", 0.05)
+    monkeypatch.setattr(saving, "RETRY_EVERY_S", 0.05)
     path = tmp_path / "checkpoints"
     path.touch()
     return path
