@@ -10,7 +10,6 @@ MARKS_OF_FIXTURES = {
     ("tests", "prepared"): "server",
     ("tests/berth", "web"): "server",
     ("tests/dashboard", "browser"): "browser",
-    ("tests/dashboard", "server"): "process",
     ("tests/devices", "serve_gpus"): "process",
     ("tests/supervisor", "make_attempt"): "process",
     ("tests/system/test_postgresql.py", "database"): "postgres",
