@@ -124,6 +124,7 @@ def main() -> int:
         "--least", type=float, default=0.0, help="lowest share noticed that is a success, in percent"
     )
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the clone goes then, too
     with tempfile.TemporaryDirectory(prefix="berth-mutants-") as folder:
         tree = Path(folder, "berth")
         subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(tree)], check=True)
