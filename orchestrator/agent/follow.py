@@ -267,9 +267,9 @@ class Follower:
         if batch.first_nonfinite and is_loss(batch.first_nonfinite[0]):
             name, step = batch.first_nonfinite
             changed = Job.objects.filter(pk=self.job_id, diverged_step=step).exists()
-            said = self.attempt.job.events.of(Happened.DIVERGED, name=name).exists()
-            if changed and not said:
-                what = fact(Happened.DIVERGED, name=name, step=step)
+            what = fact(Happened.DIVERGED, name=name, step=step)
+            is_known = self.attempt.job.events.of(what.code, name=what.facts["name"]).exists()
+            if changed and not is_known:
                 lifecycle.remark(self.attempt.job, what, actor="agent")
 
     def _follow_logs(self) -> bool:
