@@ -241,7 +241,7 @@ def test_a_remark_of_a_watcher_is_a_warning_and_one_of_a_person_is_not(target, m
     events.collect(now, now - timedelta(minutes=1))
 
     assert [(notice.title, notice.body) for notice in Notice.objects.all()] == [
-        ("digits: needs attention", "loss is not a number since step 8.")
+        ("digits: needs attention", "loss became NaN or infinite at step 8: the training diverged.")
     ]
 
 
