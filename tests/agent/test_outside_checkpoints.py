@@ -46,7 +46,7 @@ def running(make_attempt, home):
 
 def look(keeper):
     """One look that is not put off."""
-    keeper.beside.watch._next_look_s = keeper.look_again_at = keeper.read_glob_at = 0
+    keeper.outside.watch._next_look_s = keeper.look_again_at = keeper.read_glob_at = 0
     keeper.collector.settle_s = 0
     keeper._try(partial(keeper._look, writer_alive=True))
 
