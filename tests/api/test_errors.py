@@ -132,7 +132,7 @@ def test_our_own_mistakes_are_calm_500s_with_a_number_in_the_log(error, client_o
     assert b"secret" not in answer.content
     assert b"Traceback" not in answer.content
     if not isinstance(error, OrchestratorError):
-        number = answer.json()["detail"].split("Quote ")[1][:8]
+        number = answer.json()["detail"].split("the number ")[1][:8]
         assert any(number in record.getMessage() and record.exc_info for record in caplog.records)
 
 
