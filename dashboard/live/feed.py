@@ -299,7 +299,7 @@ def _devices() -> list[Device]:
     return list(Device.objects.all())
 
 
-def _jobs(wanted: set[Any]) -> dict[Any, tuple[int, dict[str, Any]]]:
+def _jobs(wanted: set[Any]) -> dict[Any, tuple[int, rows.DetailRow]]:
     """Points stored and the head of the page, by job."""
     now = timezone.now()
     labels = rows.device_labels(wanted)

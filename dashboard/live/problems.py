@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypedDict
 
 from django.conf import settings
 
@@ -24,9 +24,17 @@ class RedisOutage:
 redis_outage = RedisOutage()
 
 
-def current() -> list[dict[str, Any]]:
-    """Each part that does not answer: part, sentence, and since when (wall clock seconds or None)."""
-    found: list[dict[str, Any]] = []
+class Problem(TypedDict):
+    """A part of Berth that does not answer."""
+
+    part: str
+    since: float | None  # wall clock, seconds
+    sentence: str
+
+
+def current() -> list[Problem]:
+    """Each part that does not answer."""
+    found: list[Problem] = []
     readings = read_now()
     if not readings.taken_at:
         found.append(

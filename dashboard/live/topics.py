@@ -6,7 +6,7 @@ State topics (devices, jobs, queue, job, health) count their own changes; only t
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ GONE_KEPT = 256
 RECENT_TICKS = 120
 BATCHES_KEPT = 8
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 Beside = Callable[[Callable[[], Batch]], Coroutine[Any, Any, Batch]]
 
 

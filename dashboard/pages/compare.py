@@ -1,7 +1,7 @@
 """Jobs beside each other; which ones, and how they are looked at, stands in the address."""
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlencode
 
 from django.db.models import Q
@@ -97,7 +97,18 @@ def _address(request: HttpRequest, ids: list[str]) -> str:
     return f"{reverse('compare')}?{urlencode({'jobs': ','.join(ids), **kept}, safe=',')}"
 
 
-def _columns(request: HttpRequest, jobs: list[Job], baseline: int) -> list[dict[str, Any]]:
+class Column(TypedDict):
+    """One job of the comparison."""
+
+    job: Job
+    letter: str
+    colour: str
+    is_baseline: bool
+    without: str  # the address of the page without this job
+    loss: tuple[str, float] | None
+
+
+def _columns(request: HttpRequest, jobs: list[Job], baseline: int) -> list[Column]:
     ids = [job.short_id for job in jobs]
     return [
         {

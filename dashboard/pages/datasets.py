@@ -1,6 +1,6 @@
 """The datasets page: what is registered, whether it is there now, who uses it, and a form to add one."""
 
-from typing import Any
+from typing import TypedDict
 
 from django.contrib import messages
 from django.db.models import Q
@@ -68,7 +68,14 @@ def _page(
     return render(request, "dashboard/datasets.html", context, status=status)
 
 
-def _row(dataset: Dataset, users: list[Job]) -> dict[str, Any]:
+class DatasetRow(TypedDict):
+    object: Dataset
+    available: bool
+    jobs: list[Job]
+    more: int
+
+
+def _row(dataset: Dataset, users: list[Job]) -> DatasetRow:
     return {"object": dataset, "available": is_available(dataset), "jobs": users[:5], "more": len(users[5:])}
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import quote
 from uuid import UUID
 
@@ -152,13 +152,49 @@ def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:
     return f"{hours:.1f} device-hours" if hours >= 0.1 else f"{words.duration(held_s)} of device time"
 
 
-def seams(attempts: list[Attempt]) -> list[dict[str, Any]]:
+class Seam(TypedDict):
+    """Where an attempt after the first begins, for the charts."""
+
+    attempt: int
+    step: int | None  # None: from the beginning
+    at: float | None  # seconds since 1970
+
+
+class Failure(TypedDict):
+    """Why the newest attempt failed, in words."""
+
+    title: str
+    kind: str
+    detail: str
+    rank: int | None
+    attempt: int
+    tail: str
+    next: str
+    again_at: datetime | None
+
+
+class LogPlace(TypedDict):
+    attempt: int
+    rank: int
+    start: int
+    next: int
+
+
+LogTail = TypedDict("LogTail", {"text": str, "from": LogPlace, "ranks": list[int]})
+
+
+class OutputFile(TypedDict):
+    path: str
+    size: int
+
+
+def seams(attempts: list[Attempt]) -> list[Seam]:
     """Where the attempts after the first begin: step (None where anew) and seconds since 1970."""
     return [
         {
             "attempt": attempt.number,
             "step": attempt.resumed_from_step,
-            "at": attempt.started_at and attempt.started_at.timestamp(),
+            "at": attempt.started_at.timestamp() if attempt.started_at else None,
         }
         for attempt in reversed(attempts)
         if attempt.number > 1
@@ -220,7 +256,7 @@ def offers(job: Job) -> list[dict[str, str]]:
     return found
 
 
-def answer(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
+def answer(job: Job, attempts: list[Attempt]) -> Failure | None:
     """Why the newest attempt failed, for the head of the page; None where nothing failed lately."""
     ended = next((attempt for attempt in attempts if attempt.ended_at), None)
     if ended is None or job.state in {JobState.RUNNING, JobState.SUCCEEDED, JobState.CANCELLED}:
@@ -240,7 +276,7 @@ def answer(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
     }
 
 
-def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> dict[str, Any] | None:
+def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | None:
     """The end of the newest attempt's log, of the rank that failed first if one did, else of rank 0."""
     if not attempts:
         return None
@@ -255,7 +291,7 @@ def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> dict[str, A
     }
 
 
-def output_files(job: Job) -> list[dict[str, Any]]:
+def output_files(job: Job) -> list[OutputFile]:
     """What the job wrote to its output folder; links are left out (B58)."""
     found, _ = list_files(settings.HOME.job(job.pk).output)
     return [

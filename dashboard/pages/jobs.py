@@ -1,6 +1,6 @@
 """All jobs that the reader may see, with the filters in the address."""
 
-from typing import Any
+from typing import TypedDict
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -59,7 +59,13 @@ def filtered(found: JobQuerySet, wanted: QueryDict) -> QuerySet[Job]:
         return found.none()
 
 
-def page_of(found: QuerySet[Job], wanted: QueryDict) -> tuple[list[Job], dict[str, Any]]:
+class PageLinks(TypedDict):
+    newer: str
+    older: str
+    first_page: bool
+
+
+def page_of(found: QuerySet[Job], wanted: QueryDict) -> tuple[list[Job], PageLinks]:
     """One page, newest first, and the addresses of the pages beside it."""
     before, after = _uuid(wanted.get("before")), _uuid(wanted.get("after"))
     if after:
@@ -72,7 +78,7 @@ def page_of(found: QuerySet[Job], wanted: QueryDict) -> tuple[list[Job], dict[st
         more_newer, more_older = before is not None, len(page) > PAGE
         page = page[:PAGE]
     kept = {name: wanted[name] for name in FILTERS if wanted.get(name)}
-    links = {
+    links: PageLinks = {
         "newer": "?" + urlencode({**kept, "after": page[0].pk}) if page and more_newer else "",
         "older": "?" + urlencode({**kept, "before": page[-1].pk}) if page and more_older else "",
         "first_page": not before and not after,

@@ -1,6 +1,6 @@
 """Pools and their devices; what operators change here goes through the REST API, as anybody's script would."""
 
-from typing import Any
+from typing import TypedDict
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
@@ -44,12 +44,22 @@ def list_pools(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/pools.html", context)
 
 
-def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[dict[str, Any]]:
+class PoolEntry(TypedDict):
+    """A pool with what this reader may see and change of it."""
+
+    pool: Pool
+    tiles: list[wall.Tile]
+    may_operate: bool
+    rights: list[PoolRight]
+    bookings: list[Booking]
+
+
+def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[wall.Tile]:
     found = read_availability(user, devices, readings, timezone.now())
     return wall.tiles(readings, devices, {}, {}, {}, found)
 
 
-def _pool(pool: Pool, devices: list[Device], tiles: dict[str, Any], right: Role) -> dict[str, Any]:
+def _pool(pool: Pool, devices: list[Device], tiles: dict[str, wall.Tile], right: Role) -> PoolEntry:
     may_operate = right in OPERATES
     return {
         "pool": pool,

@@ -3,7 +3,7 @@
 import secrets
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypedDict, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -12,12 +12,13 @@ from django.core.files.uploadedfile import UploadedFile
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs import example
 from orchestrator.jobs.submission import intake
 from orchestrator.models import AdminState, Dataset, Job, Pool
 from orchestrator.people import rights
@@ -62,6 +63,15 @@ def submit(request: HttpRequest) -> HttpResponse:
     for warning in code.warnings:
         messages.warning(request, warning)
     return redirect("job", job_id=job.pk)
+
+
+@require_POST
+def run_example(request: HttpRequest) -> HttpResponse:
+    try:
+        return redirect("job", job_id=example.submit(signed_in(request)).pk)
+    except OrchestratorError as error:
+        messages.error(request, str(error))
+        return redirect("overview")
 
 
 def _try_to_accept(
@@ -192,7 +202,19 @@ def _page(
     return render(request, "dashboard/submit.html", context, status=status)
 
 
-def _pool(pool: Pool) -> dict[str, Any]:
+class PoolChoice(TypedDict):
+    name: str
+    devices: int
+    kind: str
+
+
+class FilledField(TypedDict):
+    field: forms.Field
+    value: str
+    errors: list[str]
+
+
+def _pool(pool: Pool) -> PoolChoice:
     usable = [device for device in pool.devices.all() if device.admin_state != AdminState.DISABLED]
     return {
         "name": pool.name,
@@ -203,7 +225,7 @@ def _pool(pool: Pool) -> dict[str, Any]:
 
 def _filled(
     fields: tuple[forms.Field, ...], texts: dict[str, str], errors: dict[str, list[str]]
-) -> list[dict[str, Any]]:
+) -> list[FilledField]:
     return [
         {"field": one, "value": texts.get(one.name, ""), "errors": errors.get(one.name, [])} for one in fields
     ]

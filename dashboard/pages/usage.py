@@ -1,7 +1,7 @@
 """Usage: who had the devices, what of it was wasted, and how long people waited."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
@@ -79,7 +79,27 @@ def _asked(request: HttpRequest) -> tuple[UsageWindow, str]:
     return UsageWindow.model_validate(values), days
 
 
-def _row(row: UsageRow) -> dict[str, Any]:
+class UsageWords(TypedDict):
+    """A row of the table in words."""
+
+    key: str
+    used: str
+    failed: str
+    idle: str
+    wasted: str
+    jobs: int
+    mean_wait: str
+    longest_wait: str
+
+
+class UseShare(TypedDict):
+    name: str
+    hours: str
+    percent: float
+    use: str
+
+
+def _row(row: UsageRow) -> UsageWords:
     return {
         "key": "everybody else" if row.key == OTHERS else row.key,
         "used": _hours(row.gpu_s),
@@ -104,7 +124,7 @@ def _total(found: Usage) -> UsageRow:
     )
 
 
-def _uses(found: Usage) -> list[dict[str, Any]]:
+def _uses(found: Usage) -> list[UseShare]:
     return [
         {
             "name": USES[use],

@@ -1,7 +1,7 @@
 """What happened lately to a person's own jobs, for the bell."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TypedDict
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import F, Q, QuerySet
@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
-from orchestrator.models import FINAL_STATES, JobEvent, JobState
+from orchestrator.models import FINAL_STATES, Job, JobEvent, JobState
 from orchestrator.people.notices.events import WATCHERS
 
 SEEN_COOKIE = "berth_seen"
@@ -27,7 +27,14 @@ SAID = {
 }
 
 
-def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
+class Notice(TypedDict):
+    event: JobEvent
+    job: Job
+    said: str
+    why: str
+
+
+def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[Notice]:
     """Newest first; what the person did themselves is left out."""
     return [
         {

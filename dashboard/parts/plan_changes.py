@@ -1,7 +1,7 @@
 """Small changes that would start a job at once, as the pages tell them."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 from berth import words
 from orchestrator.scheduler.forecast.whatif import Change
@@ -24,9 +24,17 @@ _LIKE: dict[str, tuple[Callable[[Any], str], str, Callable[[Any], str]]] = {
 }
 
 
-def told(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """For each: text, stops (jobs that it would stop), and the form's field and value."""
-    found = []
+class Offer(TypedDict):
+    """A change as a page offers it."""
+
+    text: str
+    stops: int  # jobs that it would stop
+    field: str  # of the submit form
+    value: str
+
+
+def told(changes: Iterable[Change]) -> list[Offer]:
+    found: list[Offer] = []
     for each in changes:
         if each.change in _LIKE:
             say, field, write = _LIKE[each.change]

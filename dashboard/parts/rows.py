@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from django.db.models import Case, QuerySet, When
@@ -24,14 +24,55 @@ MOST_ROWS = 500
 RATES = ("tokens_per_s", "samples_per_s")
 
 
+class PublicRow(TypedDict):
+    """What everybody who is signed in sees of a job; JSON, for the websocket has it too."""
+
+    id: str
+    name: str
+    owner: str
+    state: str
+    devices: list[str]
+    needs: str
+    sentence: str
+    starts: str
+    eta: int | None
+
+
+class OwnRow(PublicRow):
+    """What a job's owner and staff see of it in a list."""
+
+    job: str
+    attempt: int
+    progress: int | None
+    done: str
+    step: int | None
+    total_steps: int | None
+    unit: str
+    loss: str
+    loss_name: str
+    loss_said: str
+    rate: str
+    diverged: int | None
+    alarm: str
+
+
+class DetailRow(OwnRow):
+    """The head of a job's page; ``shape`` changes when more of the page than its numbers does."""
+
+    shape: str
+    stopping: bool
+    metric_seq: int
+    values: dict[str, float | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One job of the board, for each audience."""
 
     owner_id: int
     state: str
-    public: dict[str, Any]
-    own: dict[str, Any]
+    public: PublicRow
+    own: OwnRow
 
 
 def read_board(now: datetime) -> list[Entry]:
@@ -168,7 +209,7 @@ def sentence(job: Job, now: datetime, when: str = "") -> str:
     return ""
 
 
-def public_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
+def public_row(job: Job, devices: list[str], now: datetime) -> PublicRow:
     """What everybody who is logged in sees of any job: no code, arguments, numbers, logs or link."""
     end = expected_end(job, now)
     return {
@@ -185,7 +226,7 @@ def public_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
     }
 
 
-def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
+def own_row(job: Job, devices: list[str], now: datetime) -> OwnRow:
     """What the owner and staff see of a job in a list."""
     loss = main_loss(job.last_values)
     public = public_row(job, devices, now)
@@ -237,8 +278,7 @@ def done(job: Job) -> str:
     return "" if job.step is None else f"{job.step_unit} {words.value(job.step)}"
 
 
-def detail_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
-    """The head of a job's page; ``shape`` changes when more of the page than its numbers does."""
+def detail_row(job: Job, devices: list[str], now: datetime) -> DetailRow:
     shape = [
         job.version,
         job.event_count,

@@ -3,11 +3,13 @@
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 import orjson
 
 from berth import words
+from dashboard.parts.rows import OwnRow
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
 from orchestrator.scheduler.availability import FOREIGN_SHOWN_BYTES, DeviceAvailability
@@ -86,14 +88,45 @@ def _bytes_by_job(entry: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
+class TileJob(TypedDict):
+    """A job on a tile, with what this reader may know of it."""
+
+    id: str
+    name: str
+    owner: str
+    ranks: list[int]
+    colour: str
+    url: str
+    row: OwnRow | None
+    started: datetime | None
+    share: float
+
+
+class Tile(TypedDict):
+    """One device of the wall."""
+
+    device: Device
+    reading: Mapping[str, Any]
+    read: bool
+    used: int | None
+    total: int
+    jobs: list[TileJob]
+    foreign: int
+    foreign_share: float
+    strangers: str
+    stale: bool
+    standing: DeviceAvailability
+    free: bool
+
+
 def tiles(
     readings: NowReadings,
     devices: Iterable[Device],
-    rows: Mapping[str, Mapping[str, Any]],
+    rows: Mapping[str, OwnRow],
     links: Mapping[str, str],
-    started: Mapping[str, Any],
+    started: Mapping[str, datetime | None],
     found: Mapping[str, DeviceAvailability],
-) -> list[dict[str, Any]]:
+) -> list[Tile]:
     """One tile for every device of the database, in the order of their indices.
 
     Args:
@@ -110,16 +143,16 @@ def tiles(
 
 def _tile(
     device: Device,
-    entry: dict[str, Any] | None,
-    rows: Mapping[str, Mapping[str, Any]],
+    entry: Mapping[str, Any] | None,
+    rows: Mapping[str, OwnRow],
     links: Mapping[str, str],
-    started: Mapping[str, Any],
+    started: Mapping[str, datetime | None],
     standing: DeviceAvailability,
-) -> dict[str, Any]:
+) -> Tile:
     entry = entry or {"holders": [], "processes": []}
     total = int(entry.get("total_bytes") or device.memory_bytes)
     by_job = _bytes_by_job(entry)
-    jobs: dict[str, dict[str, Any]] = {}
+    jobs: dict[str, TileJob] = {}
     for holder in entry.get("holders", []):
         job_id = str(holder["job"])
         one = jobs.setdefault(

@@ -56,7 +56,7 @@ MIDDLEWARE = [
     "orchestrator.api.http.middleware.PlainRequests",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
-    "dashboard.pages.viewers.ViewersLookOnly",
+    "dashboard.pages.reader.ViewersLookOnly",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",

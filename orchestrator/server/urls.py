@@ -6,13 +6,14 @@ from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from dashboard.pages import sign_in
 from orchestrator.api import api
 from orchestrator.api.resources import prometheus
 
 handler400 = "orchestrator.api.http.errors.refuse"
 handler500 = "orchestrator.api.http.errors.fail"
 single_sign_on = (
-    [path("sso/", include("dashboard.pages.single_sign_on"))] if settings.SINGLE_SIGN_ON_NAME else []
+    [path("sso/", include(sign_in.single_sign_on_addresses()))] if settings.SINGLE_SIGN_ON_NAME else []
 )
 urlpatterns = [
     *single_sign_on,

@@ -12,7 +12,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
-from dashboard.pages.viewers import THEIR_OWN
+from dashboard.pages.reader import THEIR_OWN
 from orchestrator.models import Attempt, Job, JobState, Person, PoolRight, Right, Role
 from orchestrator.people import tokens
 from tests.dashboard.markup import html_of
