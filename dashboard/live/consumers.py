@@ -199,7 +199,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self._feed.unsubscribe(self, subscription.target)
 
     async def _send_lines(self, topic: str, first: int, count: int) -> None:
-        """Lines by number of a log that is subscribed to: who may read it was asked then, and is asked again and again."""
+        """Send lines of a subscribed log by number; rights are checked on subscribing and regularly after."""
         subscription = self._subscriptions.get(topic)
         if subscription is None or subscription.target.kind != "log":
             await self._deliver(frames.lines(topic[: passes.LONGEST_TOPIC], first, None))
@@ -226,7 +226,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         except Exception:  # whatever it is, an open socket that stays silent would be worse
             logger.exception(
-                "A live view's sender failed; its socket is closed, so that the page connects anew."
+                "A live view's sender failed; its socket is closed, so that the page reconnects."
             )
             with contextlib.suppress(OSError):
                 await self.close(FAILED)
@@ -286,7 +286,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self._has_left = True
             await self.close(STALLED)
             raise _Left from None
-        except OSError:  # the server's word for a client that went away meanwhile
+        except OSError:  # how the server reports that the client has gone
             self._has_left = True
             raise _Left from None
 

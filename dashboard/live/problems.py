@@ -1,4 +1,4 @@
-"""What does not work now, in sentences for the band on top of every page."""
+"""Current problems, in sentences for the band on top of every page."""
 
 import time
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ READINGS_STOPPED_S = 5.0
 
 @dataclass
 class RedisOutage:
-    """What the feed of this process knows of Redis."""
+    """What this process's feed knows about Redis."""
 
     since: float | None = None  # wall clock, seconds; None while Redis answers, or nobody watches
 
@@ -62,7 +62,7 @@ def current() -> list[Problem]:
             {
                 "part": "readings",
                 "since": readings.taken_at,
-                "sentence": f"Readings stopped at {at}; jobs keep running, what you see is from then.",
+                "sentence": f"Readings stopped at {at}; jobs keep running; the numbers shown are from then.",
             }
         )
     if since := redis_outage.since:

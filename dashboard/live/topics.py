@@ -1,4 +1,4 @@
-"""What each topic of the websocket holds, and what a reader gets who has seen it up to some seq.
+"""The websocket's topics: their contents, and what a reader who is at some seq gets.
 
 State topics (devices, jobs, queue, job, health) count their own changes; only the newest state is sent.
 ``metrics`` counts the points stored for the job and ``log`` the bytes, so these two resume exactly, from disk.
@@ -66,11 +66,11 @@ class _Batches:
         if (task := self._under_way.get(key)) is None:
             task = self._under_way[key] = asyncio.create_task(beside(read))
             task.add_done_callback(lambda done: self._end(key, done))
-        return await asyncio.shield(task)  # who leaves meanwhile does not take it from the others
+        return await asyncio.shield(task)  # a reader who leaves does not cancel it for the others
 
     def _end(self, key: object, task: asyncio.Task[Batch]) -> None:
         del self._under_way[key]
-        if not task.cancelled() and task.exception() is None:  # else who waits for it is told
+        if not task.cancelled() and task.exception() is None:  # otherwise the waiting reader gets the error
             self.put(key, task.result())
 
 
@@ -106,7 +106,7 @@ class StateSource:
 
 
 class DevicesSource:
-    """Readings: the numbers as ticks; everything anew when more than numbers changed."""
+    """Readings: numbers as ticks; a full frame when more than numbers changed."""
 
     topic = "devices"
     interval_s = 0.45
@@ -114,7 +114,7 @@ class DevicesSource:
     def __init__(self, first: int = 0) -> None:
         self.seq = self._first = first
         self._shape, self._shape_seq = "", 0
-        self._recent: dict[str, deque[float | None]] = {}  # for the sparklines of who comes later
+        self._recent: dict[str, deque[float | None]] = {}  # for the sparklines of readers who join later
         self._read = ("", -1)
         self._readings: NowReadings | None = None
         self._batches = _Batches()

@@ -35,7 +35,7 @@ def show_account(
     notice: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    """The whole page; ``created`` is a token's text, ``secret`` and ``notice`` what was refused, with errors by field."""
+    """Render the page; ``created`` is a new token's text, ``secret`` and ``notice`` are refused forms with errors."""
     user: User = signed_in(request)
     scopes = [scope for scope in Scope.values if scope != Scope.ADMIN or user.is_staff]
     context = {
@@ -62,7 +62,7 @@ def show_account(
 
 @require_POST
 def create_token(request: HttpRequest) -> HttpResponse:
-    """Make a token and show it once, in this answer."""
+    """Create a token and show it once, in this answer."""
     user = signed_in(request)
     form = {name: request.POST.get(name, "")[:200] for name in ("name", "scope", "expires")}
     if form["expires"] not in EXPIRIES or form["scope"] not in Scope.values:
@@ -81,7 +81,7 @@ def create_token(request: HttpRequest) -> HttpResponse:
 def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     token = get_object_or_404(Token, pk=token_id, user=signed_in(request))
     tokens.revoke(token)
-    messages.success(request, f"The token {token.name} is revoked; whatever used it is signed out.")
+    messages.success(request, f"Revoked the token {token.name}; anything that used it is signed out.")
     return redirect("account")
 
 
@@ -94,7 +94,7 @@ def add_target(request: HttpRequest) -> HttpResponse:
     except OrchestratorError as error:
         refused = {"url": url, "occasions": occasions, "errors": error.fields or {"url": [str(error)]}}
         return show_account(request, notice=refused, status=error.status)
-    messages.success(request, f"{target.shown} is added. Send a test to see that it works.")
+    messages.success(request, f"Added {target.shown}. Send a test to check that it works.")
     return redirect("account")
 
 
@@ -102,7 +102,7 @@ def add_target(request: HttpRequest) -> HttpResponse:
 def remove_target(request: HttpRequest, target_id: int) -> HttpResponse:
     target = get_object_or_404(NoticeTarget, pk=target_id, user=signed_in(request))
     target.delete()
-    messages.success(request, f"{target.shown} is removed.")
+    messages.success(request, f"Removed {target.shown}.")
     return redirect("account")
 
 
@@ -111,9 +111,9 @@ def test_target(request: HttpRequest, target_id: int) -> HttpResponse:
     target = get_object_or_404(NoticeTarget, pk=target_id, user=signed_in(request))
     error = targets.try_out(target)
     if error is None:
-        messages.success(request, f"A test went to {target.shown}.")
+        messages.success(request, f"Sent a test to {target.shown}.")
     else:
-        messages.error(request, f"The test did not arrive at {target.shown}: {error}")
+        messages.error(request, f"The test to {target.shown} failed: {error}")
     return redirect("account")
 
 
@@ -126,12 +126,12 @@ def store_secret(request: HttpRequest) -> HttpResponse:
         secrets.keep(signed_in(request), name, request.POST.get("value", ""))
     except OrchestratorError as error:
         return show_account(request, secret={"name": name, "errors": error.fields}, status=error.status)
-    messages.success(request, f"{name} is stored. Name it in a job's secrets to give it to that job.")
+    messages.success(request, f"Stored {name}. List it in a job's secrets to use it there.")
     return redirect("account")
 
 
 @require_POST
 def forget_secret(request: HttpRequest, name: str) -> HttpResponse:
     secrets.forget(signed_in(request), name)
-    messages.success(request, f"{name} is gone; jobs that name it fail at their next start.")
+    messages.success(request, f"Deleted {name}. Jobs that list it fail at their next start.")
     return redirect("account")

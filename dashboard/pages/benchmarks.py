@@ -1,4 +1,4 @@
-"""Benchmarks: strategies beside each other, measured by a job like any other."""
+"""Benchmarks: strategies side by side, measured by an ordinary job."""
 
 from typing import Any, TypedDict
 from uuid import UUID
@@ -54,7 +54,7 @@ class _Row(BaseModel):
 
 
 class _Result(BaseModel):
-    """What the job wrote; it may be anything, so it is checked like any other input."""
+    """The job's result file; a script can write anything, so it is validated like any input."""
 
     about: str = Field(max_length=400)
     took_s: float = Field(ge=0, allow_inf_nan=False)
@@ -63,7 +63,7 @@ class _Result(BaseModel):
 
 
 class FormTexts(TypedDict):
-    """What the form holds."""
+    """Texts of the form."""
 
     strategies: list[str]
     gpus: str
@@ -109,7 +109,9 @@ def _start(request: HttpRequest, user: User) -> HttpResponse:
     if not texts["strategies"]:
         errors["strategies"] = ["Choose at least one strategy."]
     if not errors and len(texts["strategies"]) * len(gpus) * len(sizes) > MOST_CELLS:
-        errors["strategies"] = [f"That makes more than {MOST_CELLS} cells; choose fewer of something."]
+        errors["strategies"] = [
+            f"That makes more than {MOST_CELLS} cells; choose fewer strategies, devices or batch sizes."
+        ]
     if not errors:
         try:
             job = _submit(user, texts, gpus, sizes, steps)
@@ -191,7 +193,7 @@ def _choose(request: HttpRequest, user: User, runs: list[Job]) -> tuple[Job | No
 
 
 def read_result(job: Job) -> _Result | None:
-    """What the job's output folder tells; None where it has no result that can be read."""
+    """The result in the job's output folder; None if it is missing or invalid."""
     path = settings.HOME.job(job.id).output / RESULT
     try:
         with open(open_plain(path), "rb") as file:  # noqa: PTH123 -- an open descriptor
@@ -233,7 +235,7 @@ def _rows(measured: list[Measured]) -> list[CellRow]:
 
 
 def _left_out(measured: list[Measured]) -> list[tuple[str, str]]:
-    """Cells that were not measured, those with one reason together."""
+    """Cells that were not measured, grouped by reason."""
     cells: dict[str, list[Cell]] = {}
     for each in measured:
         if not each.step_s:
@@ -249,7 +251,7 @@ def _left_out(measured: list[Measured]) -> list[tuple[str, str]]:
 
 
 def _asked(job: Job | None) -> FormTexts:
-    """What a run was asked for, as the form has it; the usual for what cannot be read."""
+    """The form's texts for the shown run; defaults for what its arguments do not say."""
     texts: FormTexts = {
         "strategies": list(USUAL_STRATEGIES),
         "gpus": "1 2",

@@ -1,4 +1,4 @@
-"""Jobs beside each other; which ones, and how they are looked at, stands in the address."""
+"""Jobs side by side; the address says which jobs, and how to show them."""
 
 from collections import defaultdict
 from typing import Any, TypedDict
@@ -66,7 +66,7 @@ def _visible(request: HttpRequest) -> JobQuerySet:
 
 
 def _wanted(request: HttpRequest) -> tuple[list[Job], list[str]]:
-    """The jobs of the address in its order, and what of it names none."""
+    """The jobs that the address names, in order, and the parts that name no job."""
     found: dict[Any, Job] = {}
     unknown = []
     parts = [part.strip() for part in request.GET.get("jobs", "")[:2000].split(",")]
@@ -80,7 +80,7 @@ def _wanted(request: HttpRequest) -> tuple[list[Job], list[str]]:
 
 
 def _by_name(request: HttpRequest, text: str) -> Job | None:
-    """The job of this id, else the newest of this name, or of a name that has this in it."""
+    """The job with this id, else the newest with this name or with this in its name."""
     try:
         return find_job(Job.objects.all(), signed_in(request), text)
     except OrchestratorError:

@@ -1,4 +1,4 @@
-"""The datasets page: what is registered, whether it is there now, who uses it, and a form to add one."""
+"""The datasets page: each dataset, whether it is available, its users, and a form to add one."""
 
 from typing import TypedDict
 
@@ -39,7 +39,7 @@ def list_datasets(request: HttpRequest) -> HttpResponse:
         )
     except OrchestratorError as error:
         return _page(request, texts, _errors(error), status=error.status)
-    messages.success(request, f"{made.reference} is registered; jobs name it as {made.reference}.")
+    messages.success(request, f"Added {made.reference}. Jobs refer to it by this name.")
     return redirect("datasets")
 
 

@@ -10,7 +10,7 @@ from dashboard.pages.reader import SHORTCUTS_COOKIE, YEAR_S, is_compact, theme_o
 from dashboard.parts import notices, rail
 from orchestrator.live.readings import read_now
 
-# As static/js/keys.js heeds them.
+# static/js/keys.js implements these keys.
 KEYS = (
     ("Ctrl K", "search or run anything"),
     ("g then o q j c d b u p", "go to Overview, Queue, Jobs, Compare, Datasets, Benchmarks, Usage, Pools"),
@@ -36,7 +36,7 @@ KEYS = (
 
 
 def shell(request: HttpRequest) -> dict[str, object]:
-    """Theme, address book and the bands; the admin's own pages need none of it."""
+    """Context of every page's frame: theme, rail and problem bands; empty for the admin's pages."""
     if request.path.startswith("/admin/"):
         return {}
     signed_in = getattr(request, "user", None) is not None and request.user.is_authenticated
@@ -58,7 +58,7 @@ def keys(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def list_notices(request: HttpRequest) -> HttpResponse:
-    """What happened to the reader's jobs; opening it marks all of it as seen in this browser."""
+    """The reader's messages; opening the page marks them all as seen in this browser."""
     now = timezone.now()
     answer = render(
         request,

@@ -144,7 +144,7 @@ def _kept(job: Job, row: Checkpoint, generation: Generation | None) -> KeptCheck
 
 
 def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:
-    """What it took of the devices so far; empty before it started."""
+    """Device time used so far, in words; empty before the job started."""
     held_s = device_s_of(found, attempts, now)
     if held_s is None or held_s < 1:
         return ""
@@ -189,7 +189,7 @@ class OutputFile(TypedDict):
 
 
 def seams(attempts: list[Attempt]) -> list[Seam]:
-    """Where the attempts after the first begin: step (None where anew) and seconds since 1970."""
+    """Where the attempts after the first begin."""
     return [
         {
             "attempt": attempt.number,
@@ -202,7 +202,7 @@ def seams(attempts: list[Attempt]) -> list[Seam]:
 
 
 def shown_plan(attempts: list[Attempt]) -> dict[str, Any] | None:
-    """How the newest attempt that told it trains, with what was considered where that was last planned."""
+    """The training plan of the newest attempt that reported one, with the candidates of the last planning."""
     told = [shown for attempt in attempts if (shown := training_plans.show(attempt))]
     if not told:
         return None
@@ -221,13 +221,13 @@ def neighbours(job: Job, request: HttpRequest) -> dict[str, UUID | None]:
 
 
 def visible_job(request: HttpRequest, job_id: UUID) -> Job:
-    """The job, or the same answer as for one that does not exist."""
+    """The job; 404 if it does not exist or the reader may not see it."""
     visible = Job.objects.visible_to(request.user).select_related("owner", "pool", "parent")
     return get_object_or_404(visible, pk=job_id)
 
 
 def _shown_spec(job: Job, request: HttpRequest) -> dict[str, Any]:
-    """What was submitted, without what is empty; values of the environment are the owner's alone."""
+    """The submitted fields that are not empty; environment values are shown only to the owner."""
     spec = {name: value for name, value in job.spec_fields.items() if value not in (None, [], {}, "")}
     if "env" in spec:
         spec["env"] = rights.environment_of(job, request.user.pk, "…")
@@ -235,7 +235,7 @@ def _shown_spec(job: Job, request: HttpRequest) -> dict[str, Any]:
 
 
 def offers(job: Job) -> list[dict[str, str]]:
-    """What can be done to a job in its state, what helps most first; ``kind`` marks it, and what ends the job."""
+    """Actions for a job in its state, most helpful first; ``kind`` marks the main and the destructive one."""
     state = JobState(job.state)
     if state in FINAL_STATES:
         main, others = remedies.choices(job)
@@ -257,7 +257,7 @@ def offers(job: Job) -> list[dict[str, str]]:
 
 
 def answer(job: Job, attempts: list[Attempt]) -> Failure | None:
-    """Why the newest attempt failed, for the head of the page; None where nothing failed lately."""
+    """Why the newest attempt failed, for the head of the page; None if it did not fail."""
     ended = next((attempt for attempt in attempts if attempt.ended_at), None)
     if ended is None or job.state in {JobState.RUNNING, JobState.SUCCEEDED, JobState.CANCELLED}:
         return None
@@ -277,7 +277,7 @@ def answer(job: Job, attempts: list[Attempt]) -> Failure | None:
 
 
 def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | None:
-    """The end of the newest attempt's log, of the rank that failed first if one did, else of rank 0."""
+    """The tail of the newest attempt's log: of the rank that failed first, else of rank 0."""
     if not attempts:
         return None
     number, ranks = attempts[0].number, range(len(attempts[0].leases.all()) or job.gpus)
@@ -292,7 +292,7 @@ def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | N
 
 
 def output_files(job: Job) -> list[OutputFile]:
-    """What the job wrote to its output folder; links are left out (B58)."""
+    """Files in the job's output folder; links are left out, since they could point anywhere."""
     found, _ = list_files(settings.HOME.job(job.pk).output)
     return [
         {"path": os.fsencode(path).decode(errors="replace"), "size": facts.st_size}
@@ -330,7 +330,7 @@ Act = Callable[[HttpRequest, Job], tuple[Job, str]]
 
 def _cancel(request: HttpRequest, job: Job) -> tuple[Job, str]:
     job = _steer(request, job, "cancel")
-    return job, "Cancelled." if job.is_final else "Stopping; its processes get time to end by themselves."
+    return job, "Cancelled." if job.is_final else "Stopping; its processes have time to shut down."
 
 
 def _hold(request: HttpRequest, job: Job) -> tuple[Job, str]:
@@ -338,13 +338,13 @@ def _hold(request: HttpRequest, job: Job) -> tuple[Job, str]:
 
 
 def _release(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return _steer(request, job, "release"), "Back in the queue."
+    return _steer(request, job, "release"), "Released; it is back in the queue."
 
 
 def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
     return _steer(
         request, job, "checkpoint"
-    ), "Asked for a checkpoint; it appears in the list when it is verified."
+    ), "Requested a checkpoint; it appears in the list once it is verified."
 
 
 def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
@@ -354,7 +354,7 @@ def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
     steering.note(
         signed_in(request), job, "job.changed", "Changed checkpoint_glob.", address=audit.address_of(request)
     )
-    return changed, f"Checkpoints that {glob} names are kept from now on."
+    return changed, f"Checkpoints that match {glob} are kept from now on."
 
 
 def _retry(request: HttpRequest, job: Job) -> tuple[Job, str]:

@@ -1,4 +1,4 @@
-"""What a job's devices showed while it held them: for the charts, and as a table of every record."""
+"""Readings of a job's devices while it held them: for charts, and as CSV."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +29,7 @@ CSV_HEADER = ("device", "time", *(f"{name}_{what}" for name in MEASURES for what
 
 @require_GET
 def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """Memory and utilisation from the first to the last time that the job held each device."""
+    """Memory and utilisation of each device from the job's first to its last lease."""
     history = DeviceHistory(settings.HOME.device_history)
     devices: dict[str, dict[str, Any]] = {}
     for lease in _leases(visible_job(request, job_id)):
@@ -49,7 +49,7 @@ def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 @require_GET
 def device_csv(request: HttpRequest, job_id: UUID) -> StreamingHttpResponse:
-    """Every record of the job's devices, one each two seconds, only of the times when it held them."""
+    """All readings of the job's devices, one every two seconds, limited to its leases."""
     job = visible_job(request, job_id)
     return StreamingHttpResponse(
         _records(list(_leases(job))),

@@ -1,4 +1,4 @@
-"""All jobs that the reader may see, with the filters in the address."""
+"""All jobs that the reader may see, filtered by the address."""
 
 from typing import TypedDict
 from urllib.parse import urlencode
@@ -42,7 +42,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 
 
 def job_by_part(request: HttpRequest, part: str) -> HttpResponse:
-    """The page of the job whose id has this part, as people and commands write it; 404 unless it is one job."""
+    """Redirect to the job whose id has this part; 404 unless exactly one job matches."""
     try:
         found = find_job(Job.objects.all(), signed_in(request), part)
     except OrchestratorError as error:
@@ -51,7 +51,7 @@ def job_by_part(request: HttpRequest, part: str) -> HttpResponse:
 
 
 def filtered(found: JobQuerySet, wanted: QueryDict) -> QuerySet[Job]:
-    """Apply what the address asks for, by the rules of the API; what is not known finds nothing."""
+    """Apply the address's filters by the API's rules; an invalid filter matches nothing."""
     given = {name: wanted[name] for name in FILTERS if wanted.get(name)}
     try:
         return find_jobs(found, JobFilters.model_validate(given))[0]
@@ -66,7 +66,7 @@ class PageLinks(TypedDict):
 
 
 def page_of(found: QuerySet[Job], wanted: QueryDict) -> tuple[list[Job], PageLinks]:
-    """One page, newest first, and the addresses of the pages beside it."""
+    """One page of jobs, newest first, and links to the pages before and after."""
     before, after = _uuid(wanted.get("before")), _uuid(wanted.get("after"))
     if after:
         page = list(found.filter(pk__gt=after).order_by("id")[: PAGE + 1])

@@ -1,4 +1,4 @@
-"""The Overview: is there room, who has it, how is mine doing."""
+"""The Overview: free devices, who holds the others, and the reader's own jobs."""
 
 from datetime import datetime
 from typing import TypedDict
@@ -65,7 +65,7 @@ def openable(user: AbstractBaseUser | AnonymousUser, timeline: lanes.TimelineVie
 def wall_tiles(
     user: AbstractBaseUser | AnonymousUser, readings: NowReadings, now: datetime
 ) -> list[wall.Tile]:
-    """The tiles as this reader may see them: a link and numbers only on their own jobs."""
+    """The tiles for this reader: links and numbers only for their own jobs."""
     devices = list(Device.objects.select_related("pool"))
     held = {UUID(str(holder["job"])) for entry in readings.devices for holder in entry.get("holders", [])}
     visible = {
@@ -82,13 +82,13 @@ def wall_tiles(
 
 
 def my_jobs(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[MyJob]:
-    """The reader's newest jobs, those that have not ended first."""
+    """The reader's newest jobs, unfinished ones first."""
     own = Job.objects.filter(owner_id=user.pk).select_related("owner", "pool")
     found = list(own.unfinished().order_by(_running_first(), "-id")[:MY_JOBS])
     if room := MY_JOBS - len(found):
         found += own.filter(state__in=FINAL_STATES).order_by("-id")[:room]
     labels = rows.device_labels([job.pk for job in found])
-    found.sort(key=lambda job: (job.state not in LEASED_STATES, job.is_final))  # what runs comes first
+    found.sort(key=lambda job: (job.state not in LEASED_STATES, job.is_final))  # running jobs first
     return [{**rows.own_row(job, labels[job.pk], now), "object": job} for job in found]
 
 
@@ -116,7 +116,7 @@ def counts(tiles: list[wall.Tile], now: datetime) -> Counts:
 
 
 def room(tiles: list[wall.Tile]) -> str:
-    """How many devices this reader could start a job on now, and which of the others nobody holds."""
+    """Devices that this reader could start a job on now, and those that are free but closed to them."""
     return words.room([tile["standing"].state for tile in tiles], _noun(tiles))
 
 

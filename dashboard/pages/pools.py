@@ -1,4 +1,4 @@
-"""Pools and their devices; what operators change here goes through the REST API, as anybody's script would."""
+"""Pools and their devices; operators' changes go through the REST API."""
 
 from typing import TypedDict
 
@@ -72,7 +72,7 @@ def _pool(pool: Pool, devices: list[Device], tiles: dict[str, wall.Tile], right:
 
 @require_GET
 def device(request: HttpRequest, device_id: str) -> HttpResponse:
-    """One device: what it shows, who holds it, who held it."""
+    """One device: its readings, and its present and past jobs."""
     found = get_object_or_404(Device.objects.select_related("pool"), pk=device_id)
     readings = read_now()
     leases = list(

@@ -1,4 +1,4 @@
-"""The Queue: who waits and why, who runs and until when, what ended lately."""
+"""The Queue: waiting jobs with reasons, running jobs with expected ends, recently ended jobs."""
 
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -26,7 +26,7 @@ from orchestrator.scheduler import owner_order, passes
 from orchestrator.scheduler.forecast.planning import look_ahead
 
 MOST_WAITING = 200
-MOST_STARTED = 2_000  # of a day, for the median wait
+MOST_STARTED = 2_000  # in a day, for the median wait
 DAY = timedelta(days=1)
 LATELY = 10
 MOST_NAMED = 5
@@ -60,13 +60,13 @@ def queue(request: HttpRequest) -> HttpResponse:
 
 
 def free_now(user: AbstractBaseUser | AnonymousUser, now: datetime) -> str:
-    """How many devices are free, for who finds nothing waiting; empty where there are none."""
+    """The free devices in words, for an empty queue; empty if the server has no devices."""
     tiles = overview.wall_tiles(user, read_now(), now)
     return f"{overview.room(tiles)}." if tiles else ""
 
 
 def median_wait_s(jobs: QuerySet[Job], now: datetime) -> float | None:
-    """Of those that first started in the last 24 hours, from their submit; None where none did."""
+    """Median wait of jobs first started in the last 24 hours; None if none started."""
     started = jobs.filter(first_started_at__gte=now - DAY).order_by("-first_started_at")
     times = started.values_list("submitted_at", "first_started_at")[:MOST_STARTED]
     waits_s = [(first - submitted).total_seconds() for submitted, first in times if first is not None]
@@ -74,7 +74,7 @@ def median_wait_s(jobs: QuerySet[Job], now: datetime) -> float | None:
 
 
 class QueueRow(rows.PublicRow):
-    """A job of the Queue; one that the reader may move knows its group and the jobs beside it there."""
+    """A job of the Queue; a movable one has its group and its neighbours in the group."""
 
     object: Job
     may_open: bool
@@ -84,7 +84,7 @@ class QueueRow(rows.PublicRow):
 
 
 def shown(jobs: list[Job], user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[QueueRow]:
-    """The jobs as this reader may see them; ``url`` only where they may open the page."""
+    """The jobs as this reader may see them."""
     labels = rows.device_labels([job.pk for job in jobs if rows.holds_devices(job)])
     pools = operated_pools(user)
     return [
@@ -101,9 +101,9 @@ def shown(jobs: list[Job], user: AbstractBaseUser | AnonymousUser, now: datetime
 
 
 def with_neighbours(waiting: list[QueueRow]) -> list[QueueRow]:
-    """Each waiting job that the reader may move, with the ids of the jobs before and behind which it can go.
+    """Add to each movable waiting job the ids of the jobs that it can move before or behind.
 
-    Jobs in line and jobs that may not start yet stand apart, and move among their own kind.
+    Jobs in line and jobs that may not start yet are separate groups; a job moves within its own.
     """
     groups: dict[str, list[QueueRow]] = {}
     for row in waiting:
@@ -119,7 +119,7 @@ def with_neighbours(waiting: list[QueueRow]) -> list[QueueRow]:
 
 @require_POST
 def move(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """Without JavaScript: put a waiting job before or behind another of its owner."""
+    """Without JavaScript: move a waiting job before or behind another of the same owner."""
     user = signed_in(request)
     job = get_object_or_404(Job.objects.visible_to(user).select_related("owner"), pk=job_id)
     behind = "behind" in request.POST

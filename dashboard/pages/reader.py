@@ -1,4 +1,4 @@
-"""Who is reading: the person, what a viewer may change, and how this browser wants the pages."""
+"""The reader: the signed-in person, what a viewer may change, and this browser's preferences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ DENSITY_COOKIE = "berth_density"
 COMPACT = "compact"
 DAY_S = 24 * 3600
 YEAR_S = 366 * DAY_S
-# Names of addresses; a page that is not here is closed to them.
+# URL names; viewers may post to no others.
 THEIR_OWN = frozenset(
     {
         "login",
@@ -38,7 +38,7 @@ THEIR_OWN = frozenset(
 
 
 def signed_in(request: HttpRequest) -> User:
-    """The person behind a request; every page asks for one before its view runs."""
+    """The signed-in person; the middleware lets no anonymous request reach a page."""
     user = request.user
     if not isinstance(user, User):
         raise PermissionDenied
@@ -58,12 +58,12 @@ class ViewersLookOnly(MiddlewareMixin):
             return
         if rights.role_of(request.user) == Role.VIEWER:
             raise PermissionDenied(
-                "Your role is viewer, which looks only; ask an admin for the role submitter."
+                "Your role is viewer, which is read-only; ask an admin for the role submitter."
             )
 
 
 def theme_of(request: HttpRequest) -> str:
-    """What the reader chose; empty follows the system."""
+    """The chosen theme; empty follows the system."""
     chosen = request.COOKIES.get(THEME_COOKIE, "")
     return chosen if chosen in THEMES else ""
 

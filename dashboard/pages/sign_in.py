@@ -18,14 +18,14 @@ from orchestrator.api.http.middleware import POLICY
 from orchestrator.exceptions import Unavailable
 from orchestrator.people import audit, sign_in_limits
 
-# Browsers hold the redirect that answers a form to the form's own rule, and the issuer is another host.
+# Browsers apply form-action to the redirect after the form too, and the issuer is another host.
 _POLICY_WITH_ISSUER = POLICY.replace("form-action 'self'", "form-action 'self' https:")
 
 
 class SignInForm(AuthenticationForm):
-    """Django's, which takes as long for a name that nobody has; too many wrong tries have to wait."""
+    """Django's form, which takes equally long for unknown names; adds a wait after too many failures."""
 
-    wait_s = 0.0  # above 0 after a try that came too early
+    wait_s = 0.0  # above 0 if this attempt came too early
 
     def clean(self) -> dict[str, Any]:
         account, address = self.cleaned_data.get("username"), audit.address_of(self.request)
@@ -43,7 +43,7 @@ class SignInForm(AuthenticationForm):
 
 
 class SignIn(LoginView):
-    """By name and password; with a button for the single sign-on where there is one."""
+    """Sign-in by name and password, with a button for single sign-on if it is configured."""
 
     redirect_authenticated_user = True
     authentication_form = SignInForm
@@ -57,7 +57,7 @@ class SignIn(LoginView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.user.is_authenticated and self.get_redirect_url().startswith(reverse("admin:index")):
-            # Sent here by the admin because they are no operator: sending them back would never end.
+            # The admin sent this person here because they are no operator: sending them back would loop.
             raise PermissionDenied
         answer = super().dispatch(request, *args, **kwargs)
         if settings.SINGLE_SIGN_ON_NAME:

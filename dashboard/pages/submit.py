@@ -1,4 +1,4 @@
-"""The submit form: drop a script, say on how many devices, run."""
+"""The submit form: drop a script, choose devices, run."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -30,13 +30,13 @@ MOST_DATASETS_SHOWN = 200
 
 @dataclass(slots=True)
 class Code:
-    """The upload behind a form: kept by its hash, so that it is not asked for twice."""
+    """The upload behind a form, stored by hash so that nobody uploads it twice."""
 
     sha256: str = ""
     name: str = ""
-    entrypoint: str = ""  # what to run when the form does not say
+    entrypoint: str = ""  # the script to run if the form names none
     warnings: list[str] = field(default_factory=list)
-    signed: str = ""  # the hash as the form carries it: proof that this person had it from us
+    signed: str = ""  # the signed hash in the form: proves that this person uploaded it
 
 
 @require_http_methods(["GET", "POST"])
@@ -77,7 +77,7 @@ def run_example(request: HttpRequest) -> HttpResponse:
 def _try_to_accept(
     request: HttpRequest, data: dict[str, Any], errors: dict[str, list[str]]
 ) -> tuple[Job | None, int]:
-    """Submit unless something is wrong already; then only look for what else is, to say all at once."""
+    """Submit the job; if there are errors already, only collect the others, to show all at once."""
     try:
         spec = intake.parse_spec(data)
         if errors:
@@ -100,7 +100,7 @@ def _try_to_accept(
 
 
 def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
-    """Store what was uploaded now, or take what an earlier try stored."""
+    """Store the new upload, or reuse that of an earlier try."""
     upload = request.FILES.get("file")
     kept = Code(name=request.POST.get("bundle_name", "")[:200])
     try:
@@ -112,19 +112,19 @@ def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
             kept.entrypoint = _entrypoint(stored)
             return kept, {}
     except BadSignature:
-        return Code(), {"file": ["The earlier upload is not known any more; upload the code again."]}
+        return Code(), {"file": ["The earlier upload has expired; upload the code again."]}
     except OrchestratorError as error:
         return Code(), {"file": [str(error)]}
     return Code(), {"file": ["Choose a script (.py) or an archive (.zip, .tar.gz) with one inside."]}
 
 
 def _signer(request: HttpRequest) -> Signer:
-    """Signs hashes for one person: another's hash, however learned, opens nothing."""
+    """A signer for one person: another person's hash is refused, however it was learned."""
     return Signer(salt=f"bundle of user {signed_in(request).pk}")
 
 
 def _store(upload: "UploadedFile[Any]") -> Code:
-    """Keep an upload; its content decides whether it is a script or an archive."""
+    """Store an upload; its content decides whether it is a script or an archive."""
     name = upload.name or "script.py"
     head = upload.read(512)
     upload.seek(0)
@@ -138,7 +138,7 @@ def _store(upload: "UploadedFile[Any]") -> Code:
 
 
 def _entrypoint(stored: bundles.Bundle) -> str:
-    """The one script at the top, if there is one; train.py where there are several."""
+    """The only script at the top level, or train.py if there are several."""
     scripts = [file.path for file in stored.files if PurePosixPath(file.path).suffix == ".py"]
     top = [path for path in scripts if "/" not in path] or scripts
     if len(top) == 1:
@@ -147,7 +147,7 @@ def _entrypoint(stored: bundles.Bundle) -> str:
 
 
 def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
-    """An empty form, or one filled from an earlier job of the reader."""
+    """The texts of an empty form, or of one cloned from an earlier job."""
     try:
         earlier = Job.objects.visible_to(request.user).filter(pk=UUID(request.GET.get("from", ""))).first()
     except ValueError:
@@ -157,7 +157,7 @@ def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
     texts = forms.fields_of(earlier.spec_fields)
     env = rights.environment_of(earlier, request.user.pk)
     if None in env.values():
-        texts["env"] = ""  # names alone would set them to nothing
+        texts["env"] = ""  # names alone would set the variables to empty values
     texts["datasets"] = ",".join(earlier.spec_fields.get("datasets") or [])
     return texts, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}")
 

@@ -1,4 +1,4 @@
-"""What the filled submit form would lead to: asked while it is filled, nothing is submitted."""
+"""The plan for a submit form while it is being filled; submits nothing."""
 
 import shlex
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ def submit_plan(request: HttpRequest) -> HttpResponse:
 
 
 def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dict[str, Any]:
-    """The plan in words with what would start it sooner, or what is wrong, field by field; and the command."""
+    """The plan in words with faster alternatives, or the errors by field; and the equivalent command."""
     data, errors = forms.read_fields(posted, datasets)
     file_name = posted.get("file_name", "")
     command = as_command(data, file_name)
@@ -77,7 +77,7 @@ def _show(found: SubmitPreview) -> dict[str, Any]:
 
 
 def as_command(data: Mapping[str, Any], file_name: str) -> str:
-    """The same job for the command line."""
+    """The command line that submits the same job."""
     parts = ["berth", "run"]
     for name, option in _OPTIONS.items():
         if name in data and data[name] != _DEFAULTS.get(name):

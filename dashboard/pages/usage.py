@@ -64,12 +64,12 @@ def usage_csv(request: HttpRequest) -> HttpResponse:
 
 
 def _asked(request: HttpRequest) -> tuple[UsageWindow, str]:
-    """What the address asks for; what it gets wrong falls back to the usual."""
+    """Read the query; invalid values fall back to the defaults."""
     by = request.GET.get("by", "owner")
     days = request.GET.get("days", "30")
     days = days if days in PERIODS else "30"
     start: datetime = timezone.now() - timedelta(days=int(days))
-    if by == "day":  # whole days only: a part of one would look like a fall
+    if by == "day":  # whole days only: a partial day would look like a drop
         start = datetime.combine(start.date(), datetime.min.time(), UTC)
     values = {
         "by": by if by in GROUPS else "owner",
@@ -138,7 +138,7 @@ def _uses(found: Usage) -> list[UseShare]:
 
 
 def _chart(found: Usage) -> dict[str, list[Any]]:
-    """GPU-hours of each row in three parts that add up: good, lost and idle."""
+    """GPU-hours of each row as good, lost and idle parts that add up."""
     rows = found.rows[:MOST_BARS]
     return {
         "keys": ["everybody else" if row.key == OTHERS else row.key for row in rows],

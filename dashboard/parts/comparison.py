@@ -1,4 +1,4 @@
-"""What differs between jobs: what they were given, and what came out, beside a baseline."""
+"""Differences between jobs: their settings and results, against a baseline."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ SETTINGS = (
     "max_retries",
 )
 MOST_METRICS = 40
-MANY_TIMES = 10  # above this a percentage says little
+MANY_TIMES = 10  # above this, "12 times" says more than a percentage
 ONE_RUN = "1 run, no spread"
 SMALL_CHANGE = 0.005  # of the baseline; less is not worth a number
 
@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One property of all jobs, in their order."""
+    """One property of all jobs, in column order."""
 
     name: str
     cells: list[Cell]
@@ -62,9 +62,9 @@ def compare(
     """Settings first, then results.
 
     Args:
-        attempts: of each job, by its id.
-        baseline: the place of the job that the others are measured against.
-        reader_id: values of the environment are shown of this person's jobs alone.
+        attempts: each job's attempts, by job id.
+        baseline: index of the job that the others are compared with.
+        reader_id: environment values are shown only for this person's jobs.
     """
     rows = [*_settings(jobs, baseline, reader_id), *_results(jobs, attempts, baseline, now)]
     return [row for row in rows if any(cell.text for cell in row.cells)]
@@ -118,13 +118,13 @@ def _results(
 
 
 def _spread(jobs: Sequence[Job]) -> Row:
-    """Of the arrays that the jobs are members of; shown however alike the cells are: it is what to trust the rest by."""
+    """Spread over each job's array; always shown, since it says how far to trust the other rows."""
     cells = [Cell(spread_over_array(job)) for job in jobs]
     return Row("spread", cells, differs=True, note="loss, mean ± standard deviation")
 
 
 def spread_over_array(job: Job) -> str:
-    """The main loss of the members of a job's array that succeeded; a member that was run again counts once."""
+    """Mean and spread of the main loss over the array's successful members; a rerun member counts once."""
     if job.array_id is None:
         return ONE_RUN
     ended = Job.objects.filter(array_id=job.array_id, state=JobState.SUCCEEDED).order_by("pk")
@@ -150,7 +150,7 @@ def run_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | No
 
 
 def device_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | None:
-    """Run times by the devices that each attempt had, which may be fewer than the next one's."""
+    """Run time times devices, per attempt: attempts may have held different numbers of devices."""
     ran_s = run_s_of(job, attempts, now)
     if ran_s is None:
         return None

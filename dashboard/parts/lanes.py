@@ -25,14 +25,14 @@ DAY_S = 86_400
 TICKS_S = (1_800, 3_600, 10_800, 21_600, DAY_S)
 MOST_TICKS = 10
 MOST_BARS = 300
-LEAST_PERCENT = 0.1  # what is narrower shows nothing
-ONE_BAR = timedelta(minutes=1)  # attempts of a job with less between them are drawn as one
-NAMED_PERCENT = 3.0  # of a bar with room for a name, and for a finger: targets are 24 px wide or none
+LEAST_PERCENT = 0.1  # narrower parts are not drawn
+ONE_BAR = timedelta(minutes=1)  # a job's attempts with a shorter gap are drawn as one bar
+NAMED_PERCENT = 3.0  # a narrower bar has no room for a name, nor for a finger: targets are 24 px wide
 EDGE_PERCENT = 2.5
 ROW_PX = 26
 MEMORY = "memory"
 MOST_MEMORY = timedelta(days=1)  # a week of 64 devices is a gigabyte of readings
-SAID_PERCENT = 8.0  # of an idle time that has room for its words
+SAID_PERCENT = 8.0  # a narrower idle time has no room for its label
 USES = {Use.FOREIGN: "not ours", Use.RESERVED: "kept", Use.DRAINED: "drained", Use.FAILED: "failed"}
 
 
@@ -59,7 +59,7 @@ class JobPart(Merged):
 
 
 class OtherPart(TypedDict):
-    """What somebody else or nobody had a device for."""
+    """Time in which a device was idle, or used outside Berth's jobs."""
 
     kind: Literal["other", "idle"]
     left: float
@@ -107,16 +107,16 @@ class Window:
     end: datetime
 
     def place(self, at: datetime) -> float:
-        """Percent from the left; what lies outside is at its edge."""
+        """Percent from the left, clamped to the window."""
         share = (at - self.start) / (self.end - self.start)
         return round(100 * min(1.0, max(0.0, share)), 2)
 
 
 def show_lanes(chosen: str, now: datetime) -> TimelineView:
-    """The time line around ``now``; a range that is none is the first.
+    """The time line around ``now``; an unknown range falls back to the first.
 
     Args:
-        chosen: the name of a range; with ", memory" behind it how full the devices were instead of who had them.
+        chosen: the name of a range; the suffix ", memory" shows memory in use instead of jobs.
     """
     name, _, view = chosen.partition(", ")
     by_memory = view == MEMORY
@@ -166,8 +166,8 @@ def _job_lanes(window: Window, now: datetime) -> Lanes:
 
 
 def _lane(device: Device, parts: list[JobPart | OtherPart]) -> Lane:
-    """A device with its bars; jobs that share it at one time stand in rows below each other."""
-    ends: list[float] = []  # of the last bar in each row
+    """A device with its bars; jobs that share the device are stacked in rows."""
+    ends: list[float] = []  # right edge of the last bar in each row
     for part in parts:
         if part["kind"] != "job":
             continue
@@ -178,7 +178,7 @@ def _lane(device: Device, parts: list[JobPart | OtherPart]) -> Lane:
 
 
 def _merged(bars: Iterable[Bar], end: datetime) -> list[Merged]:
-    """Attempts of one job that follow each other on a device, as one."""
+    """Merge consecutive attempts of one job on a device."""
     found: list[Merged] = []
     last: dict[tuple[str, UUID, bool], Merged] = {}
     for bar in sorted(bars, key=lambda one: one.start):
@@ -227,7 +227,7 @@ def _title(bar: Bar, lasted: str) -> str:
 def _parts(
     device: Device, bars: Sequence[JobPart], found: Timeline, window: Window, now: datetime
 ) -> list[JobPart | OtherPart]:
-    """A lane from left to right: what others had, what jobs had or will have, and between them idle times."""
+    """A lane from left to right: idle times, use by others, and past and planned jobs."""
     own = sorted((bar for bar in bars if bar["bar"].device_id == device.pk), key=_in_order)
     others: list[OtherPart] = []
     for span in (one for one in found.spans if one.device_id == device.pk and one.use in USES):
@@ -239,17 +239,17 @@ def _parts(
             )
     ran: list[JobPart | OtherPart] = [bar for bar in own if not bar["planned"]]
     taken = sorted([*ran, *others], key=lambda one: one["left"])
-    known = window.place(device.added_at)  # before, nobody knows
+    known = window.place(device.added_at)  # earlier use of the device is unknown
     return [*_idle(taken, known, window, now), *others, *_in_turn(own)]
 
 
 def _in_order(bar: JobPart) -> tuple[bool, float]:
-    """What runs first, then what waits, each from left to right."""
+    """Sort key: running jobs first, then waiting ones, each from left to right."""
     return bar["bar"].rank is None, bar["left"]
 
 
 def _in_turn(bars: Sequence[JobPart]) -> list[JobPart]:
-    """What waits is drawn from where the planned bars before it end."""
+    """Start each waiting job's bar where the planned bar before it ends."""
     free_from = 0.0
     found: list[JobPart] = []
     for bar in bars:
@@ -289,7 +289,9 @@ def _ticks(window: Window) -> list[Tick]:
         for at in range(first, int(window.end.timestamp()), step_s)
     )
     ticks: list[Tick] = [{"at": at, "left": window.place(at), "is_day": step_s == DAY_S} for at in moments]
-    return [tick for tick in ticks if EDGE_PERCENT <= tick["left"] <= 100 - EDGE_PERCENT]  # no half words
+    return [
+        tick for tick in ticks if EDGE_PERCENT <= tick["left"] <= 100 - EDGE_PERCENT
+    ]  # labels at the edge would be cut off
 
 
 def _note(kept: Sequence[JobPart], hidden: int, found: Timeline, now: datetime) -> str:

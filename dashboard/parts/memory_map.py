@@ -1,4 +1,4 @@
-"""The memory view of the time line: how full each device was, as colours of one scale."""
+"""The memory view of the time line: memory in use on each device, on one colour scale."""
 
 from datetime import datetime
 from typing import Literal, TypedDict
@@ -9,7 +9,7 @@ from berth import words
 from orchestrator.models import Device
 from orchestrator.store.device_history import DeviceHistory
 
-CELLS = 96  # of the part of the window that is past
+CELLS = 96  # in the past part of the window
 LEVELS = 10  # of the colour scale in berth.css
 LEGEND = "Memory in use, the most in each cell; dark: empty, bright: full."
 
@@ -30,7 +30,7 @@ class MemoryPart(TypedDict):
 def memory_parts(
     history: DeviceHistory, device: Device, start: datetime, end: datetime, now: datetime
 ) -> list[MemoryPart]:
-    """A lane's cells from left to right, in percent of the window; cells that look alike are one."""
+    """A lane's cells from left to right, in percent of the window; equal neighbours are merged."""
     span_s, past_s = (end - start).total_seconds(), (now - start).total_seconds()
     cell_s = past_s / CELLS
     most = _most_bytes(history, device, start.timestamp(), past_s)
@@ -63,7 +63,7 @@ def memory_parts(
 
 
 def _most_bytes(history: DeviceHistory, device: Device, start_s: float, past_s: float) -> np.ndarray:
-    """The most memory in use in each cell, shape ``(CELLS,)``; NaN where nothing was read."""
+    """Peak memory in use per cell, shape ``(CELLS,)``; NaN without readings."""
     most = np.full(CELLS, np.nan)
     series = history.read(device.pk, start_s, start_s + past_s, max_points=8 * CELLS).get("memory_used_bytes")
     if series is not None:

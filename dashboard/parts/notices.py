@@ -1,4 +1,4 @@
-"""What happened lately to a person's own jobs, for the bell."""
+"""Recent events of a person's own jobs, for the bell."""
 
 from datetime import datetime, timedelta
 from typing import TypedDict
@@ -58,7 +58,7 @@ def adds_nothing(event: JobEvent) -> bool:
 
 
 def count_unseen(request: HttpRequest, now: datetime) -> int:
-    """How many came since the list was last opened here; at most ``MOST_COUNTED`` are counted."""
+    """Count events since the list was last opened in this browser, up to ``MOST_COUNTED``."""
     try:
         since = datetime.fromtimestamp(float(request.COOKIES.get(SEEN_COOKIE, "")), tz=now.tzinfo)
     except (ValueError, OverflowError, OSError):

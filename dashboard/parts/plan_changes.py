@@ -1,4 +1,4 @@
-"""Small changes that would start a job at once, as the pages tell them."""
+"""Small changes that would start a job at once, in words."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypedDict
@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 from berth import words
 from orchestrator.scheduler.forecast.whatif import Change
 
-# What is said of a change, and the field of the submit form with its text.
+# How to describe a change, and the field of the submit form with its text.
 _LIKE: dict[str, tuple[Callable[[Any], str], str, Callable[[Any], str]]] = {
     "gpus": (lambda value: words.plural(int(value), "device"), "gpus", str),
     "gpu_memory_gib": (

@@ -26,7 +26,7 @@ def colour_classes(colour: int | None) -> str:
 
 
 def shape(readings: NowReadings, devices: Iterable[Device]) -> str:
-    """A digest of everything on the wall but its numbers: when it changes, the tiles are drawn anew."""
+    """A digest of everything on the wall but its numbers; when it changes, the tiles are redrawn."""
     facts = [
         [[device.pk, device.admin_state, device.health, device.health_reason] for device in devices],
         [
@@ -60,7 +60,7 @@ def host_words(host: Mapping[str, Any]) -> str:
 
 
 def tick(readings: NowReadings) -> list[list[Any]]:
-    """The numbers of each device, in the order of the wall.
+    """Each device's numbers, in the order of the wall.
 
     Each is [id, utilisation in percent, used bytes, watts, degrees, {short job id: used bytes}, foreign
     bytes]; null where there is no reading.
@@ -130,10 +130,10 @@ def tiles(
     """One tile for every device of the database, in the order of their indices.
 
     Args:
-        rows: the reader's own jobs by id, for the loss and the expected end.
+        rows: the reader's own jobs by id, for loss and expected end.
         links: the address of each job that the reader may open, by id.
         started: when each running job's attempt started, by id.
-        found: what this reader is told about each device, by its id.
+        found: availability of each device for this reader, by device id.
     """
     return [
         _tile(device, readings.device(device.pk), rows, links, started, found[device.pk])
@@ -197,7 +197,7 @@ def program(process: Mapping[str, Any]) -> str:
 
 
 def _strangers(entry: Mapping[str, Any]) -> str:
-    """Whose processes are on the device that are not Berth's: carl (python), root (Xorg)."""
+    """Owners of external processes on the device: carl (python), root (Xorg)."""
     seen: dict[str, None] = {}
     for process in entry.get("processes", []):
         if not process.get("job"):

@@ -1,4 +1,4 @@
-"""What templates need to write states, sizes and times."""
+"""Template tags and filters for states, sizes and times."""
 
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -30,7 +30,7 @@ FAVICON = (
 
 @register.filter
 def moment(seconds: float) -> datetime:
-    """Wall clock seconds as a time."""
+    """Convert seconds since 1970 to a datetime."""
     return datetime.fromtimestamp(seconds, tz=UTC)
 
 
@@ -41,7 +41,7 @@ def plural(count: int, one: str) -> str:
 
 @register.simple_tag
 def favicon() -> SafeString:
-    """The tab's icon as an address that holds it: a file would be one more request of each page."""
+    """The tab's icon as a data URI: a file would cost each page one more request."""
     return SafeString("data:image/svg+xml," + quote(FAVICON, safe=" '/:="))
 
 
@@ -56,7 +56,7 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag
 def state(name: str, stop_reason: str = "") -> SafeString:
-    """A job's state: word, shape and colour."""
+    """Render a job's state with its word, shape and colour."""
     preempted = name == JobState.QUEUED and stop_reason == StopReason.PREEMPT
     shape = "preempted" if preempted else name
     return format_html(
@@ -66,7 +66,7 @@ def state(name: str, stop_reason: str = "") -> SafeString:
 
 @register.simple_tag
 def when(at: datetime | None) -> SafeString:
-    """A moment as people say it; the script keeps it fresh, the title has the exact time."""
+    """Render a relative time; the script keeps it fresh, and the title has the exact time."""
     if at is None:
         return SafeString("")
     words_now = words.relative((at - timezone.now()).total_seconds())
@@ -77,7 +77,7 @@ def when(at: datetime | None) -> SafeString:
 
 @register.simple_tag
 def since(at: datetime | None) -> SafeString:
-    """How long something has been going on."""
+    """Render the time passed since a moment."""
     if at is None:
         return SafeString("")
     words_now = words.duration((timezone.now() - at).total_seconds())
@@ -88,7 +88,7 @@ def since(at: datetime | None) -> SafeString:
 
 @register.simple_tag
 def clock(at: datetime | float | None) -> SafeString:
-    """Hours and minutes; the script turns UTC into the reader's time zone."""
+    """Render hours and minutes in UTC; the script converts them to the reader's time zone."""
     if at is None:
         return SafeString("")
     exact = at if isinstance(at, datetime) else moment(at)
@@ -102,7 +102,7 @@ def clock(at: datetime | float | None) -> SafeString:
 
 @register.simple_tag
 def day(at: datetime) -> SafeString:
-    """The day of a moment; the script tells it in the reader's time zone."""
+    """Render a day; the script shows it in the reader's time zone."""
     return format_html('<time datetime="{}" data-day>{}</time>', at.isoformat(), at.strftime("%a %d"))
 
 
@@ -126,5 +126,5 @@ def course(attempt: Attempt) -> str:
 
 @register.filter
 def sandbox(attempt: Attempt) -> dict[str, object] | None:
-    """How an attempt was kept apart from others, in words."""
+    """Describe the sandbox of an attempt."""
     return isolation.describe(attempt.sandbox_level, attempt.sandbox_walls)

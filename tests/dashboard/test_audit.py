@@ -53,7 +53,7 @@ def test_the_page_filters_and_goes_on(reader, root, entry):
     html = html_of(browser.get(reverse("audit"), {"action": "token"}))
     older = html.split('rel="next"')[0].rsplit('href="', 1)[1].split('"')[0].replace("&amp;", "&")
     assert "token 0<" in html_of(browser.get(reverse("audit") + older))
-    assert "Nothing fits" in html_of(browser.get(reverse("audit"), {"actor": "%00 OR 1=1"}))
+    assert "Nothing matches" in html_of(browser.get(reverse("audit"), {"actor": "%00 OR 1=1"}))
 
 
 def test_what_a_hostile_name_would_do_stays_text(reader, root):

@@ -68,7 +68,7 @@ def test_running_it_is_a_job_like_any_other(reader, ada, make_device):
     assert job.spec_fields["args"] == [
         "--strategies", "ddp", "fsdp", "--gpus", "1", "2", "--batch-sizes", "64", "128", "--steps", "12",
     ]  # fmt: skip
-    assert "It is being measured" in html_of(reader(ada).get(answer["Location"]))
+    assert "Measuring" in html_of(reader(ada).get(answer["Location"]))
 
 
 @pytest.mark.parametrize(

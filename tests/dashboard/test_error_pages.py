@@ -38,7 +38,7 @@ def test_a_refused_request_gets_a_sentence(reader, ada):
     answer = permission_denied(request, PermissionDenied())
 
     assert answer.status_code == 403
-    assert "An administrator of this server can change what it may do." in html_of(answer)
+    assert "An administrator of this server can change its role." in html_of(answer)
 
 
 @pytest.mark.parametrize("is_signed_in", [True, False])
@@ -51,7 +51,7 @@ def test_b65_a_form_without_its_token_is_answered_with_what_to_do(home, ada, is_
 
     html = html_of(answer)
     assert answer.status_code == 403
-    assert "load the page anew and send it again" in html
+    assert "Reload the page and try again" in html
     assert ('aria-label="Main"' in html) is is_signed_in
 
 
@@ -60,7 +60,7 @@ def test_the_page_of_a_failure_needs_no_database_and_no_other_file(settings):
 
     html = html_of(answer)
     assert answer.status_code == 500
-    assert "The jobs go on" in html
+    assert "Jobs keep running" in html
     assert "/static/" not in html
     assert "<script" not in html
 

@@ -31,4 +31,4 @@ def test_anothers_wait_is_not_explained(reader, bob, make_job):
 def test_a_job_that_waits_for_nothing_small_says_so(reader, ada, make_job, home):
     piece = html_of(reader(ada).get(reverse("queue-explain", args=[make_job().pk])))
 
-    assert "Nothing that is small to change would start it now." in piece
+    assert "No small change would start it now." in piece

@@ -203,7 +203,7 @@ def test_an_empty_server_says_what_would_be_there(reader, ada):
 
     assert "No devices yet" in html_of(browser.get(reverse("overview")))
     assert "No jobs yet" in html_of(browser.get(reverse("jobs")))
-    assert "Nothing waits" in html_of(browser.get(reverse("queue")))
+    assert "No jobs are waiting" in html_of(browser.get(reverse("queue")))
 
 
 def test_b41_a_hostile_name_is_text_on_every_page(reader, ada, make_attempt, write_readings):
