@@ -22,8 +22,8 @@ SAID = {
     JobState.FAILED: "failed",
     JobState.TIMED_OUT: "reached its time limit",
     JobState.CANCELLED: "was cancelled",
-    JobState.BACKOFF: "failed and is tried again",
-    JobState.UNKNOWN: "cannot be seen any more",
+    JobState.BACKOFF: "failed and will be retried",
+    JobState.UNKNOWN: "can no longer be seen",
 }
 
 

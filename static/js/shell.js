@@ -64,7 +64,7 @@ const SAID = {
   succeeded: "finished",
   failed: "failed",
   timed_out: "reached its time limit",
-  backoff: "failed and is tried again",
+  backoff: "failed and will be retried",
 };
 
 function startNotices() {

@@ -28,7 +28,7 @@ def test_a_missing_page_shows_nothing_of_the_frame_to_who_is_not_signed_in(db, c
 
     html = html_of(answer)
     assert answer.status_code == 404
-    assert "There is nothing at this address" in html
+    assert "There is no page at this address" in html
     assert 'aria-label="Main"' not in html
 
 
