@@ -7,9 +7,9 @@ from orchestrator.scheduler.core.ends import End, end_of, limit_end
 from orchestrator.scheduler.core.packing import place
 from orchestrator.scheduler.core.quota import Quotas
 from orchestrator.scheduler.core.room import Room, at_another_time
+from orchestrator.scheduler.core.speed import USUAL_CONSTRAINTS
 from orchestrator.scheduler.core.types import (
     ANYWHERE,
-    WHOLE_GPUS,
     Constraints,
     Job,
     Policy,
@@ -19,13 +19,11 @@ from orchestrator.scheduler.core.types import (
 )
 
 Shape = tuple[int, int | None, Constraints | int]
-_USUAL = {id(ANYWHERE): 0, id(WHOLE_GPUS): 1}
 
 
 def shape_of(job: Job) -> Shape:
     """The properties that decide which devices a job fits."""
-    # Hashing the usual constraints 10,000 times would cost more than placing.
-    return (job.gpus, job.memory_bytes, _USUAL.get(id(job.constraints), job.constraints))
+    return (job.gpus, job.memory_bytes, USUAL_CONSTRAINTS.get(id(job.constraints), job.constraints))
 
 
 class PoolPass:
@@ -118,7 +116,7 @@ class PoolPass:
         return WaitCode.RESERVED if later >= need else WaitCode.UNAVAILABLE
 
     def _postpone(self, job: QueuedJob, shape: Shape) -> WaitCode:
-        """Make the job the head if there is none; every later job of its shape waits for the same reason."""
+        """Make the job the head if the queue has no head yet; every later job of its shape waits for the same reason."""
         whole, need = job.memory_bytes is None, job.memory_bytes or 0
         if (code := self._out_of_reach(job)) is not None:
             self._full[shape] = code

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from orchestrator.scheduler.core.ends import remaining_s
 from orchestrator.scheduler.core.learning import expected_left
+from orchestrator.scheduler.core.speed import new_tuple
 from orchestrator.scheduler.core.types import Job, OwnerUsage, Policy, QueuedJob, State
 
 _SHORTEST_S = 60.0  # jobs with less than this remaining rank alike
@@ -22,7 +23,6 @@ _SILENT_REMAINING = (
 _EPS = 1e-6
 _UNIT_EPS = 1e-9  # of sums of devices
 TRIAL, RANKED = 0, 1
-_standing = tuple.__new__  # of a named tuple at half the price
 
 
 class Standing(NamedTuple):
@@ -65,7 +65,7 @@ class Ranking:
             on_trial_s = self._on_trial_s[kind] = trial_s(job, self._policy) - _EPS
         if job.ran_s < on_trial_s:
             turn = job.submitted + self._policy.late_trial_s if late else job.submitted
-            return _standing(Standing, (-job.priority, TRIAL, turn, job.submitted, job.id, units, inf))
+            return new_tuple(Standing, (-job.priority, TRIAL, turn, job.submitted, job.id, units, inf))
         return self._by_work(job, units, late=late)
 
     def _by_work(self, job: Job, units: float, *, late: bool) -> Standing:
@@ -80,7 +80,7 @@ class Ranking:
         overdue = (self._now - job.submitted - job.ran_s) / bearable_s
         if overdue >= _FRONT:
             turn = job.submitted
-            return _standing(Standing, (-job.priority, TRIAL, turn, turn, job.id, units, inf))
+            return new_tuple(Standing, (-job.priority, TRIAL, turn, turn, job.id, units, inf))
         if queued:
             in_front = self._now + max(_SOON_S, (_FRONT - overdue) * bearable_s)
             if in_front < self.next_in_front:
@@ -97,7 +97,7 @@ class Ranking:
         elif late and job.ran_s == 0:  # fair share decides which jobs begin; jobs that ran rank by their work
             value *= policy.late_factor
             worth /= policy.late_factor
-        return _standing(Standing, (-job.priority, RANKED, value, job.submitted, job.id, units, worth))
+        return new_tuple(Standing, (-job.priority, RANKED, value, job.submitted, job.id, units, worth))
 
     def in_front_from(self, job: Job) -> float | None:
         """The latest moment from which a waiting job goes ahead of all later jobs; None: never."""

@@ -280,8 +280,6 @@ class WaitCode(StrEnum):
     ARRAY = "array"  # its array's limit of members that hold devices is reached
     IMPOSSIBLE = "impossible"  # the pool can never fit it
 
-    __hash__ = str.__hash__  # an enumeration's own is slow, and a pass asks ten thousand times
-
 
 @dataclass(frozen=True, slots=True)
 class Start:
