@@ -161,6 +161,20 @@ def test_a_number_of_devices_takes_the_free_ones_and_those_of_its_people(policy)
     assert "1 more is reserved for course" in sentence_of(wait_of(decisions, "b"))
 
 
+def test_booking_by_number_prefers_device_whose_tenants_can_all_be_stopped():
+    """One tenant that stays makes a device useless for a booking, however many others leave."""
+    by_count = booking(start=NOW, device_ids=(), count=1)
+    tenants = (
+        running("stays", "gpu-0", memory_bytes=GIB, preemptible=False),
+        running("leaves", "gpu-0", memory_bytes=GIB),
+        running("leaves too", "gpu-1", memory_bytes=GIB),
+    )
+
+    booked = booked_devices(state(gpus(2), *tenants, bookings=(by_count,)), Policy())
+
+    assert booked == {"1": {"gpu-1"}}
+
+
 @POLICIES
 def test_maintenance_is_for_nobody_and_may_be_without_an_end(policy):
     out = booking(name="new fans", start=NOW, until=None, owners=())

@@ -413,3 +413,14 @@ def test_ranks_that_must_talk_are_not_put_on_slices():
     decisions = decide(state(_cut(), job))
 
     assert decisions.start == ()
+
+
+def test_busy_device_of_earlier_reservation_stays_although_another_is_free_sooner():
+    busy = [running("long", "gpu-0", time_limit_s=900.0), running("short", "gpu-1", time_limit_s=60.0)]
+    earlier = BackfillReservation("id-head", ("gpu-0",), NOW - 5)
+
+    fresh = decide(state(gpus(2), *busy, queued("head")))
+    later = decide(state(gpus(2), *busy, queued("head"), reservations=(earlier,)))
+
+    assert fresh.reserve[0].device_ids == ("gpu-1",)
+    assert later.reserve[0].device_ids == ("gpu-0",)

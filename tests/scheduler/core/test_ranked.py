@@ -291,3 +291,21 @@ def test_who_starts_now_is_in_the_way_of_who_waits():
 
     assert started(decisions) == ["id-first"]
     assert decisions.wait[0].blocked_by == ("id-first",)
+
+
+def test_job_kept_from_held_devices_waits_for_them_even_once_its_owner_has_no_quota_left():
+    """Jobs of one shape get one reason: what is held is told before a quota that a shorter job has just used up."""
+    stays = running("stays", "gpu-0", preemptible=False, time_limit_s=3600.0)
+    head = queued("head", gpus=2, priority=90)
+    others = [
+        queued("first", owner="eve", preemptible=False, submitted=NOW - 3),
+        queued("short", preemptible=False, submitted=NOW - 2, time_limit_s=60.0),
+        queued("last", preemptible=False, submitted=NOW - 1),
+    ]
+
+    usage = (OwnerUsage(owner="ada", max_devices=1), OwnerUsage(owner="eve"))
+    decisions = ranked(state(gpus(2), stays, replace(head, owner="bob"), *others, usage=usage))
+
+    assert started(decisions) == ["id-short"]
+    codes = {wait.job_id: wait.code for wait in decisions.wait}
+    assert (codes["id-first"], codes["id-last"]) == (WaitCode.HELD, WaitCode.HELD)
