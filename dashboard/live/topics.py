@@ -164,7 +164,7 @@ class DevicesSource:
         return self._batches.put((whole, self.seq), Batch((text,), self.seq))
 
 
-def _public_device(entry: Row) -> Row:
+def _public_device(entry: Mapping[str, Any]) -> Row:
     """A reading as everybody may see it: the command lines of jobs hold their arguments, so they stay out."""
     shown = {name: value for name, value in entry.items() if name != "processes"}
     shown["processes"] = [

@@ -149,7 +149,7 @@ def _show(
     return render(request, "dashboard/whatif.html", context, status=status)
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     found = row["summary"]
     if found is None:
         return {"name": row["name"], "left_out": row["left_out"]}

@@ -9,8 +9,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.db import transaction
@@ -29,7 +30,7 @@ from orchestrator.models import Attempt, Job
 from orchestrator.store.log_lines import LineIndex
 from orchestrator.store.log_merge import MergedIndex
 from orchestrator.store.logs import read_log, split_lines
-from orchestrator.store.metrics import MetricWriter, Point, seq_before
+from orchestrator.store.metrics import Committed, MetricWriter, Point, seq_before
 from orchestrator.store.plain_file import open_plain
 from orchestrator.store.series import last_values
 from training.config.plan import PLAN_EVENT
@@ -54,6 +55,34 @@ RATE_WINDOW_S = 30.0
 RATE_EVERY_S = 1.0
 
 
+class FollowState(TypedDict, total=False):
+    """How far an attempt's files were read; stored in ``Attempt.followed``."""
+
+    metrics: int  # offset, as are the next ones
+    stdout: int
+    event_files: dict[str, int]
+    file_speaks: bool
+    events_speak: bool
+    printed: bool
+    parser: Mapping[str, Any]
+    columns: Committed | None
+    last_step: int | None
+    stepped: bool
+
+
+class JobColumns(TypedDict, total=False):
+    """The columns of ``Job`` that follow from a run's reports."""
+
+    metric_seq: int
+    last_report_at: datetime
+    step: int
+    step_unit: str
+    total_steps: int | None
+    steps_per_s: float
+    last_values: dict[str, float | str]
+    diverged_step: int
+
+
 class Follower:
     """Reads one attempt's files from the last committed offsets; an attempt has one follower at a time."""
 
@@ -62,7 +91,7 @@ class Follower:
         self.job_id = attempt.job_id
         job_folder = settings.HOME.job(attempt.job_id)
         self.folder = job_folder.attempt(attempt.number)
-        self.committed: dict[str, Any] = attempt.followed
+        self.committed: FollowState = attempt.followed
         state = self.committed
         self.metrics_offset: int = state.get("metrics", 0)
         self.stdout_offset: int = state.get("stdout", 0)
@@ -129,12 +158,15 @@ class Follower:
         """
         seq = seq_before(self.columns, self.attempt.number)
         earlier = last_values(self.columns, until_seq=seq)
-        speaks = {"file_speaks": self.file_speaks, "events_speak": self.events_speak}
-        forgotten = {"columns": None, "printed": False, "last_step": None, "stepped": False}
-        state = {**self.committed, **speaks, **forgotten}
-        changes: dict[str, Any] = {"metric_seq": seq, "step_unit": STEP}
+        state: FollowState = {
+            **self.committed,
+            "file_speaks": self.file_speaks,
+            "events_speak": self.events_speak,
+        }
+        state |= {"columns": None, "printed": False, "last_step": None, "stepped": False}
+        changes: JobColumns = {"metric_seq": seq, "step_unit": STEP}
         changes["last_values"] = {name: storable(last.value) for name, last in earlier.items()}
-        if self.parser.standing.unit != STEP and not self.attempt.job.spec_fields.get("total_steps"):
+        if self.parser.progress.unit != STEP and not self.attempt.job.spec_fields.get("total_steps"):
             changes["total_steps"] = None
         with transaction.atomic():
             mine = Attempt.objects.filter(pk=self.attempt.pk)
@@ -198,7 +230,7 @@ class Follower:
         self.writer.append(batch.points)
         columns = self.writer.flush()
         changes = self._changes(batch, rate, columns["seq"])
-        state = {
+        state: FollowState = {
             "metrics": self.metrics_offset,
             "stdout": self.stdout_offset,
             "printed": self.printed,
@@ -225,12 +257,12 @@ class Follower:
 
     def _unit(self) -> str:
         """The unit of the steps."""
-        return STEP if self.file_speaks or self.events_speak else self.parser.standing.unit
+        return STEP if self.file_speaks or self.events_speak else self.parser.progress.unit
 
-    def _changes(self, batch: ParsedBatch, rate: float | None, seq: int) -> dict[str, Any]:
+    def _changes(self, batch: ParsedBatch, rate: float | None, seq: int) -> JobColumns:
         """The values of the job's columns after a batch."""
         job = Job.objects.only("last_values", "diverged_step", "spec_fields").get(pk=self.job_id)
-        changes: dict[str, Any] = {"metric_seq": seq, "last_report_at": timezone.now()}
+        changes: JobColumns = {"metric_seq": seq, "last_report_at": timezone.now()}
         if self.last_step is not None:
             changes["step"] = self.last_step
             changes["step_unit"] = self._unit()

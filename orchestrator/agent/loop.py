@@ -26,7 +26,7 @@ CHECK_EVERY_S = 0.1  # liveness and ends of attempts, stop requests
 FOLLOW_A_TURN_S = 0.1
 FOLLOW_EVERY_S = 0.25  # telemetry; views get at most four frames a second
 SWEEP_EVERY_S = 1.0
-RETRY_AFTER_S = 1.0  # for an attempt whose turn failed: its tracebacks must not fill the log
+RETRY_AFTER_S = 1.0  # pause after an attempt's turn failed: its tracebacks must not fill the log
 
 # Columns that a turn never uses; reading them would cost up to 100 kB ten times a second.
 NOT_NEEDED = (
@@ -69,7 +69,7 @@ class Loop:
         self.beat = beat  # called at each turn, even after a failed one: waiting for the database is work
         self.watches: dict[int, AttemptWatch] = {}
         self.sweeper = Sweeper()
-        self.retry_at: dict[int, float] = {}  # of attempts whose turn failed
+        self.retry_at: dict[int, float] = {}  # by attempt, after its turn failed
         self.swept_at = 0.0
 
     def run(self) -> None:

@@ -6,9 +6,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import PurePath
-from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
@@ -33,18 +32,6 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
 CLEAN_EVERY_S = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A rank on a device, as the device wall shows it."""
-
-    job: str
-    name: str
-    owner: str
-    rank: int
-    colour: int | None
-    memory_bytes: int | None  # claimed; None: the whole device
 
 
 class ReadingsThread(threading.Thread):
@@ -99,9 +86,9 @@ class ReadingsThread(threading.Thread):
                 simulated=self.devices.kind == "sim",
                 host=asdict(read_host(settings.HOME.root)),
                 devices=[
-                    _shown(self.labels[each.device_id], each, held[each.device_id])
-                    for each in readings
-                    if each.device_id in self.labels
+                    _entry(self.labels[one.device_id], one, held[one.device_id])
+                    for one in readings
+                    if one.device_id in self.labels
                 ],
             )
         )
@@ -136,7 +123,7 @@ class ReadingsThread(threading.Thread):
             return []
         self.problem = None
         self.lost.note(readings)
-        if self.present is not None and self.present.changed({each.device_id for each in readings}):
+        if self.present is not None and self.present.changed({reading.device_id for reading in readings}):
             self._take_inventory()
         return readings
 
@@ -147,7 +134,7 @@ class ReadingsThread(threading.Thread):
         self.present = MissingDevices({info.id for info in inventory})
 
 
-def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, list[Held]]]:
+def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, list[live.HolderEntry]]]:
     """The holders of all devices, for the driver (pids) and for the device wall (names)."""
     holders, held = [], defaultdict(list)
     for lease in leases:
@@ -164,7 +151,14 @@ def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, li
             )
         )
         held[lease.device_id].append(
-            Held(str(job.pk), job.name, job.owner.get_username(), lease.rank, job.colour, lease.memory_bytes)
+            live.HolderEntry(
+                job=str(job.pk),
+                name=job.name,
+                owner=job.owner.get_username(),
+                rank=lease.rank,
+                colour=job.colour,
+                memory_bytes=lease.memory_bytes,
+            )
         )
     return holders, held
 
@@ -175,36 +169,39 @@ def _supervisor_pid(job_id: str, number: int) -> int | None:
     return pid if isinstance(pid, int) else None
 
 
-def _shown(row: Device, reading: Reading, held: list[Held]) -> dict[str, Any]:
-    """A device's entry in ``now.json``; a reading that does not exist is left out."""
-    shown: dict[str, Any] = {
-        "id": row.id,
-        "index": row.index,
-        "kind": row.kind,
-        "label": row.label,
-        "name": row.name,
-        "used_bytes": reading.used_bytes,
-        "total_bytes": reading.total_bytes,
-        "stale": reading.stale,
-        "lost": reading.lost,
-        "processes": [_process(each) for each in reading.processes],
-        "foreign_bytes": sum(each.used_bytes for each in reading.processes if each.attempt is None),
-        "holders": [asdict(each) for each in held],
-    }
-    for name in ("utilization_percent", "temperature_c", "power_w", "error"):
-        value = getattr(reading, name)
-        if value is not None:
-            shown[name] = value
-    return shown
+def _entry(row: Device, reading: Reading, holders: list[live.HolderEntry]) -> live.DeviceEntry:
+    entry = live.DeviceEntry(
+        id=row.id,
+        index=row.index,
+        kind=row.kind,
+        label=row.label,
+        name=row.name,
+        used_bytes=reading.used_bytes,
+        total_bytes=reading.total_bytes,
+        stale=reading.stale,
+        lost=reading.lost,
+        processes=[_process(process) for process in reading.processes],
+        foreign_bytes=sum(process.used_bytes for process in reading.processes if process.attempt is None),
+        holders=holders,
+    )
+    if reading.utilization_percent is not None:
+        entry["utilization_percent"] = reading.utilization_percent
+    if reading.temperature_c is not None:
+        entry["temperature_c"] = reading.temperature_c
+    if reading.power_w is not None:
+        entry["power_w"] = reading.power_w
+    if reading.error is not None:
+        entry["error"] = reading.error
+    return entry
 
 
-def _process(process: DeviceProcess) -> dict[str, Any]:
-    return {
-        "pid": process.pid,
-        "used_bytes": process.used_bytes,
-        "user": process.user,
-        # The program alone: arguments are their owner's, and everybody sees this.
-        "command": PurePath(process.command.split(" ", 1)[0]).name,
-        "job": process.attempt.partition(":")[0] if process.attempt else None,
-        "attempt": int(process.attempt.partition(":")[2]) if process.attempt else None,
-    }
+def _process(process: DeviceProcess) -> live.ProcessEntry:
+    job_id, _, number = process.attempt.partition(":") if process.attempt else ("", "", "")
+    return live.ProcessEntry(
+        pid=process.pid,
+        used_bytes=process.used_bytes,
+        user=process.user,
+        command=PurePath(process.command.split(" ", 1)[0]).name,
+        job=job_id or None,
+        attempt=int(number) if number else None,
+    )

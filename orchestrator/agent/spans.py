@@ -86,7 +86,7 @@ def _use_of(
 
 def _reserved() -> set[str]:
     term = SchedulerTerm.objects.filter(pk=1).first()
-    return {device for each in (term.reservations if term else []) for device in each["devices"]}
+    return {device for stored in (term.reservations if term else []) for device in stored["devices"]}
 
 
 def _foreign_owners(readings: Iterable[Reading]) -> dict[str, str]:

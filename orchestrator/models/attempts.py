@@ -58,9 +58,8 @@ class Attempt(models.Model):
     run_s = models.FloatField(default=0)
     peak_memory_bytes = models.BigIntegerField(null=True)
     dropped_log_bytes = models.BigIntegerField(default=0)
-    memory_key = models.CharField(
-        max_length=64, blank=True, db_index=True
-    )  # equal for runs of equal memory needs
+    # Equal for runs of equal memory needs.
+    memory_key = models.CharField(max_length=64, blank=True, db_index=True)
     resumed_from_step = models.BigIntegerField(null=True)
     resumed_from = models.CharField(max_length=300, blank=True)  # generation, for people
     last_step = models.BigIntegerField(null=True)

@@ -43,12 +43,12 @@ class StopReason(models.TextChoices):
     GPU_FAULT = "gpu_fault"
     SHUTDOWN = "shutdown"
     POLICY = "policy"
-    MEMORY = "memory"  # it outgrew the memory that it had claimed
+    MEMORY = "memory"  # it used more memory than it claimed
 
 
 class JobQuerySet(models.QuerySet["Job"]):
     def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
-        """The jobs whose code, logs and metrics this person may see: their own, and those of pools they operate."""
+        """The jobs whose code, logs and metrics this person may see: their own, and all jobs of pools they operate."""
         if not user.is_authenticated:
             return self.none()
         pools = operated_pools(user)
@@ -74,11 +74,11 @@ def new_job_id() -> uuid.UUID:
 
 
 class JobArray(models.Model):
-    """What the jobs of one submit have in common; the jobs themselves say the rest."""
+    """What the jobs of one submit share; the rest is in the jobs themselves."""
 
     id = models.UUIDField(primary_key=True, default=new_job_id, editable=False)
     count = models.PositiveIntegerField()
-    at_most = models.PositiveIntegerField(null=True)  # so many hold devices at once; None: no limit
+    at_most = models.PositiveIntegerField(null=True)  # members that hold devices at once; None: no limit
     created_at = models.DateTimeField()
 
     def __str__(self) -> str:
@@ -108,7 +108,8 @@ class Job(models.Model):
     array_index = models.PositiveIntegerField(null=True)
 
     state = models.CharField(max_length=16, choices=JobState, default=JobState.QUEUED)
-    version = models.PositiveIntegerField(default=0)  # rises with every transition; the race's referee
+    # Rises with every transition, so that one of two racing writers loses.
+    version = models.PositiveIntegerField(default=0)
     event_count = models.PositiveIntegerField(default=0)
     why = models.JSONField(default=dict)  # it is in this state: a fact, as ``Fact.as_json`` writes it
     stop_wanted = models.BooleanField(default=False)
@@ -116,27 +117,33 @@ class Job(models.Model):
     stop_wanted_at = models.DateTimeField(null=True)
 
     submitted_at = models.DateTimeField()
-    queued_at = models.DateTimeField()  # since when it waits now
-    own_place = models.PositiveIntegerField(null=True)  # among the jobs that its owner gave an order
+    queued_at = models.DateTimeField()  # when the current wait began
+    own_place = models.PositiveIntegerField(null=True)  # in the order that its owner gave their jobs
     first_started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     next_try_at = models.DateTimeField(null=True)
-    devices_kept_until = models.DateTimeField(null=True)  # of its last attempt, for its next one
+    # The devices of its last attempt are kept for its next one until then.
+    devices_kept_until = models.DateTimeField(null=True)
     seconds_run = models.FloatField(default=0)  # of ended attempts
     attained_gpu_s = models.FloatField(default=0)  # of ended attempts; half of a GPU counts half
-    restart_cost_s = models.FloatField(null=True)  # from getting devices to the first step, measured last
-    seen_to_resume = models.BooleanField(default=False)  # an attempt went on where an earlier one had saved
+    # The last measured time from getting devices to the first step.
+    restart_cost_s = models.FloatField(null=True)
+    # An attempt has resumed from an earlier one's checkpoint.
+    seen_to_resume = models.BooleanField(default=False)
+    # The job that it made room for; empty again once it runs.
     preempted_for = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )  # since it made room; empty again once it runs
+    )
     attempt_count = models.PositiveIntegerField(default=0)
-    failures = models.PositiveIntegerField(default=0)  # since the last progress; measured against max_retries
+    failures = models.PositiveIntegerField(default=0)  # since the last progress; compared with max_retries
     launch_failures = models.PositiveIntegerField(default=0)
     colour = models.PositiveSmallIntegerField(null=True)  # slot of the palette, kept for the job's life
-    memory_claim = models.JSONField(default=dict)  # as memory_claims.MemoryClaim.as_json writes it
-    claim_floor_bytes = models.BigIntegerField(null=True)  # what it claims at least, since it outgrew less
-    idle_since = models.DateTimeField(null=True)  # its devices do nothing since then, and it was warned
-    next_plan = models.JSONField(default=dict)  # how the next attempt trains, since memory ran out
+    memory_claim = models.JSONField(default=dict)  # as written by memory_claims.MemoryClaim.as_json
+    # The least it claims, after it outgrew a smaller claim.
+    claim_floor_bytes = models.BigIntegerField(null=True)
+    # Its devices have been idle since then, and its owner was warned.
+    idle_since = models.DateTimeField(null=True)
+    next_plan = models.JSONField(default=dict)  # how the next attempt trains after running out of memory
     resume_job = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
 
     wait_code = models.CharField(max_length=32, blank=True)
@@ -148,7 +155,7 @@ class Job(models.Model):
 
     step = models.BigIntegerField(null=True)
     total_steps = models.BigIntegerField(null=True)
-    step_unit = models.CharField(max_length=8, default="step")  # what both count: "step", "sample" or "epoch"
+    step_unit = models.CharField(max_length=8, default="step")  # of both: "step", "sample" or "epoch"
     steps_per_s = models.FloatField(null=True)
     last_values = models.JSONField(default=dict)  # newest value of each metric
     last_report_at = models.DateTimeField(null=True)
@@ -193,7 +200,7 @@ class Job(models.Model):
 
     @property
     def claimed_bytes(self) -> int | None:
-        """What it claims on each of its devices; None: the whole device."""
+        """The memory that the job claims on each device; None: the whole device."""
         if self.memory_claim:
             claimed: int | None = self.memory_claim["bytes"]
             return claimed
@@ -206,7 +213,7 @@ class Job(models.Model):
 
     @property
     def progress(self) -> float | None:
-        """0 to 1, or None when the total is not known."""
+        """0 to 1; None if the total is unknown."""
         if self.state == JobState.SUCCEEDED:
             return 1.0
         if not self.total_steps or self.step is None:

@@ -36,9 +36,8 @@ class StartPromise(models.Model):
     made_at = models.DateTimeField()
     earliest = models.DateTimeField()
     latest = models.DateTimeField()
-    foreseen_s = models.FloatField(
-        null=True
-    )  # the expected wait behind the range, if derived from remaining work
+    # The expected wait behind the range, if derived from remaining work.
+    foreseen_s = models.FloatField(null=True)
     started_at = models.DateTimeField(null=True)
     held = models.BooleanField(null=True)
 

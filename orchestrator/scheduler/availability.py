@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
 
 from berth import words
-from orchestrator.live.readings import NowReadings
+from orchestrator.live.readings import DeviceEntry, NowReadings
 from orchestrator.models import Device, Health, Lease, PoolRight, Role
 from orchestrator.people import rights
 from orchestrator.people.rights import Someone
@@ -19,7 +18,7 @@ FOREIGN_SHOWN_BYTES = 64 * words.MIB  # less is a display server and not shown
 
 class Availability(StrEnum):
     FREE = "free"  # a job of this person could start on it now
-    KEPT = "kept"  # no job holds it, but it is kept for another job or other people
+    KEPT = "kept"  # no job holds it, but another job or other people have a claim to it
     CLOSED = "closed"  # no job holds it, but its pool takes no jobs of this person
     HELD = "held"  # by jobs of Berth
     FOREIGN = "foreign"  # by external processes
@@ -33,7 +32,7 @@ class DeviceAvailability:
 
     state: Availability
     sentence: str
-    keep: Restriction | None = None  # why it is kept
+    keep: Restriction | None = None  # for KEPT: the reason
 
     @property
     def is_free(self) -> bool:
@@ -50,7 +49,7 @@ class AvailabilityReader:
         self._now = now
         self._restrictions: Mapping[str, list[Restriction]] = read_restrictions(now)
 
-    def judge(self, device: Device, *, held: bool, entry: Mapping[str, Any] | None) -> DeviceAvailability:
+    def judge(self, device: Device, *, held: bool, entry: DeviceEntry | None) -> DeviceAvailability:
         """
         Args:
             device: with its pool.

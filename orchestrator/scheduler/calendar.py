@@ -29,7 +29,7 @@ def make(
     address: str = "",
     **columns: Any,
 ) -> Booking:
-    """Enter a reservation for people or maintenance; ``columns`` are those of ``Booking``.
+    """Enter a reservation for people or maintenance; ``columns`` are fields of ``Booking``.
 
     Raises:
         Impossible: the booking contradicts itself, another booking, or the rights and limits of its people.

@@ -1,6 +1,7 @@
 """F84: when strangers take the memory of a job's device, its reason says so and it is tried again."""
 
 import time
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -19,7 +20,7 @@ def show(home):
     """Readings of the first device: what a stranger holds there."""
 
     def write(foreign_gib: float, user: str | None = "carl") -> None:
-        entry = {
+        entry: Any = {
             "id": "sim-0",
             "used_bytes": 70 * GIB,
             "foreign_bytes": round(foreign_gib * GIB),

@@ -34,7 +34,7 @@ def _home(home):
     """Passes keep their lock there."""
 
 
-def read(*devices: dict[str, Any], problem: str | None = None, age_s: float = 0.0) -> None:
+def read(*devices: Any, problem: str | None = None, age_s: float = 0.0) -> None:
     """Readings as the agent leaves them."""
     readings.write_now(
         NowReadings(

@@ -72,7 +72,7 @@ def a_queue(one_gpu, ran, bob):
         ran(10, 10 - 2 * number, 8 - 2 * number, owner=bob if number % 2 else None)
 
 
-def ask(*variants: Variant, days: int = 7) -> dict[str, dict[str, Any]]:
+def ask(*variants: Variant, days: int = 7) -> dict[str, Any]:
     question = Question("default", days, NOW.timestamp(), list(variants))
     return {row["name"]: row for row in answer(question)["rows"]}
 

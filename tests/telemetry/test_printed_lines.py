@@ -303,4 +303,4 @@ def test_a_state_of_another_version_is_passed_over():
     parser.carry_on([5, 1.0, False, 1])
     parser.carry_on({"standing": {"step": 7, "unheard_of": 1}})
 
-    assert parser.standing.step == 7
+    assert parser.progress.step == 7

@@ -81,7 +81,7 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
 
 
 def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
-    """The numbers ``[first, last)``, except those of clocks and dates."""
+    """The numbers ``[first, last)``, without clock times and dates."""
     numbers: list[Number] = []
     at = first
     while at < last:

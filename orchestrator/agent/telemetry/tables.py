@@ -78,7 +78,7 @@ def header_names(line: str) -> list[str]:
 
 
 def read_structure(texts: tuple[str, ...], whole: str) -> Layout | None:
-    """The part of a table that lines of this shape are; None if they are none."""
+    """The kind of table line that this shape is; None for other lines."""
     numbers = len(texts) - 1
     if numbers == 0 and _BORDER.fullmatch(whole):
         return Layout(Kind.BORDER)

@@ -80,9 +80,8 @@ NOT_VALUES |= _words("job attempt x no num elapsed ends param params parameters"
 NOT_VALUE_STARTS = ("num_", "n_", "max_epoch", "max_step", "max_iter", "total_")
 NOT_VALUE_ENDS = ("_id", "_seed", "_size", "_len", "_epochs", "_interval", "_every", "_step", "_steps")
 
-HEADERS = (
-    EPOCHS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
-)  # the first column of a table of metrics
+# The first column of a table of metrics.
+HEADERS = EPOCHS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
 # A line without any of these, in lower case, says nothing; the most common ones come first.
 _COMMON_HINTS = (
     "loss",

@@ -110,14 +110,16 @@ def blame_others(attempt: Attempt, ending: Ending) -> Ending:
         return ending
     readings = live.read_now()
     for lease in Lease.objects.active().filter(attempt=attempt).select_related("device").order_by("rank"):
-        entry = readings.device(lease.device_id) or {}
-        foreign = int(entry.get("foreign_bytes", 0))
+        entry = readings.device(lease.device_id)
+        foreign = entry["foreign_bytes"] if entry else 0
         claim = lease.memory_bytes if lease.memory_bytes is not None else lease.device.memory_bytes
         reached_its_claim = (lease.peak_bytes or 0) >= (1 - LEAST_MARGIN) * claim
         if foreign < WORTH_BLAMING * lease.device.memory_bytes or reached_its_claim:
             continue
         strangers = {
-            each.get("user") or "somebody" for each in entry.get("processes", []) if not each.get("job")
+            process["user"] or "somebody"
+            for process in (entry["processes"] if entry else ())
+            if not process["job"]
         }
         how = fact(
             Ended.CROWDED_OUT,

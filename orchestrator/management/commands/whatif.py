@@ -2,6 +2,7 @@
 
 import os
 from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -85,7 +86,7 @@ def _variants(options: dict[str, Any]) -> list[Variant]:
     return [variant] if name else []
 
 
-def _lines(rows: list[dict[str, Any]]) -> list[str]:
+def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     table = [COLUMNS, *(_cells(row) for row in rows)]
     widths = [max(len(line[at]) for line in table) for at in range(len(COLUMNS))]
     return [
@@ -97,7 +98,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     summary = row["summary"]
     if summary is None:
         return (row["name"], *[""] * (len(COLUMNS) - 1))

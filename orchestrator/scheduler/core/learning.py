@@ -20,9 +20,8 @@ FEWEST_STARTS = 20  # nothing is learned from fewer checked estimates
 _TAIL = 25  # one start in 25 came before the learned range, and one after it
 _QUANTILES = 48
 _LIMITS_HELP = 0.7  # limits are used if they leave less than this share of the spread of plain run times
-_DOUBT = tuple(
-    10.0 ** (-3 + 4 * step / 15) for step in range(16)
-)  # shares of the limit added to the observed ones
+# Shares of the limit added to the observed ones.
+_DOUBT = tuple(10.0 ** (-3 + 4 * step / 15) for step in range(16))
 _GRID = 16.0  # distinct ages per e-fold
 
 

@@ -119,7 +119,7 @@ class _Before(NamedTuple):
     longest_s: float = 0.0
     silent: float = 0.0  # silent jobs, in pools full of them
     silent_since: float = 0.0  # the sum of their submit times, each weighted by its share of the pool
-    endless: Job | None = None  # a job whose end is unknown
+    endless: Job | None = None  # a job of unknown end
 
     def and_then(self, other: "_Before") -> "_Before":
         return _Before(

@@ -14,7 +14,7 @@ LONGEST_S = 0.03  # of CPU time; remaining numbers are skipped; reached when som
 
 @dataclass(frozen=True, slots=True)
 class DeviceCountOption:
-    """A job on this number of devices; its ends are None if its start or duration is unknown."""
+    """A job on this number of devices; without an end if its start or duration is unknown."""
 
     gpus: int
     starts_now: bool

@@ -55,7 +55,7 @@ class SubmitPreview:
 
     @property
     def as_asked(self) -> device_counts.DeviceCountOption | None:
-        return next((each for each in self.outcomes if each.gpus == self.job.gpus), None)
+        return next((option for option in self.outcomes if option.gpus == self.job.gpus), None)
 
 
 def plan(user: AbstractBaseUser, spec: JobSpec) -> SubmitPreview:
@@ -68,16 +68,16 @@ def plan(user: AbstractBaseUser, spec: JobSpec) -> SubmitPreview:
     passes.fit_to_pools([job])
     now = timezone.now()
     state = passes.look(now, drafts=[job])
-    rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
+    rivals = tuple(one for one in state.queued if one.pool == job.pool_id)
     among = replace(state, queued=rivals)
     decisions = core.decide(among, _ESTIMATING)
-    starts_now = any(each.job_id == str(job.pk) for each in decisions.start)
+    starts_now = any(start.job_id == str(job.pk) for start in decisions.start)
     return _plan(
         job,
         decisions,
         now,
         search=whatif.Search() if starts_now else whatif.search(state, job, user),
-        training=next((said for ask in _training_planners if (said := ask(user, spec, job))), None),
+        training=next((answer for ask in _training_planners if (answer := ask(user, spec, job))), None),
         outcomes=device_counts.outcomes(job, among, decisions, _ESTIMATING),
     )
 
@@ -102,12 +102,12 @@ def look_ahead(job: Job, viewer: AbstractBaseUser) -> Outlook:
     search = whatif.search(state, job, viewer)
     if job.start_latest is not None:
         return Outlook(search=search)
-    rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
+    rivals = tuple(one for one in state.queued if one.pool == job.pool_id)
     decisions = core.decide(replace(state, queued=rivals), _ESTIMATING)
-    found = next((each for each in decisions.wait if each.job_id == str(job.pk)), None)
-    if found is None:
+    wait = next((wait for wait in decisions.wait if wait.job_id == str(job.pk)), None)
+    if wait is None:
         return Outlook(search=search)
-    return Outlook(_moment(found.start_earliest), _moment(found.start_latest), search)
+    return Outlook(_moment(wait.start_earliest), _moment(wait.start_latest), search)
 
 
 def _plan(
@@ -120,8 +120,8 @@ def _plan(
     outcomes: tuple[device_counts.DeviceCountOption, ...],  # first with the requested number of devices
 ) -> SubmitPreview:
     job_id = str(job.pk)
-    start = next((each for each in decisions.start if each.job_id == job_id), None)
-    wait = next((each for each in decisions.wait if each.job_id == job_id), None)
+    start = next((start for start in decisions.start if start.job_id == job_id), None)
+    wait = next((wait for wait in decisions.wait if wait.job_id == job_id), None)
     return SubmitPreview(
         job=job,
         made_at=now,
@@ -130,7 +130,7 @@ def _plan(
         facts={} if wait is None else wait.facts,
         sentence=_starts_sentence(job) if wait is None else _say(wait, now),
         devices=_devices(job, decisions),
-        stops=tuple(each.job_id for each in decisions.preempt if each.for_job_id == job_id),
+        stops=tuple(one.job_id for one in decisions.preempt if one.for_job_id == job_id),
         blocked_by=() if wait is None else wait.blocked_by,
         ahead=0 if wait is None else wait.position - 1,
         start_earliest=now if wait is None else _moment(wait.start_earliest),
@@ -145,9 +145,9 @@ def _plan(
 def _devices(job: Job, decisions: core.Decisions) -> tuple[tuple[Device, int | None], ...]:
     """The devices where the job would start, or that would be reserved for it."""
     job_id = str(job.pk)
-    starts = [share for each in decisions.start if each.job_id == job_id for share in each.devices]
-    kept = [id_ for each in decisions.reserve if each.job_id == job_id for id_ in each.device_ids]
-    ids = [share.device_id for share in starts] or kept
+    starts = [share for start in decisions.start if start.job_id == job_id for share in start.devices]
+    reserved = [id_ for one in decisions.reserve if one.job_id == job_id for id_ in one.device_ids]
+    ids = [share.device_id for share in starts] or reserved
     rows = Device.objects.in_bulk(ids)
     return tuple((rows[id_], job.claimed_bytes) for id_ in ids if id_ in rows)
 

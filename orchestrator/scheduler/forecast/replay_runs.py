@@ -11,16 +11,23 @@ import time
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from django.conf import settings
 
 from orchestrator.exceptions import Impossible, Malformed
-from orchestrator.scheduler.forecast.replays import Question, answer
+from orchestrator.scheduler.forecast.replays import Question, ReplayAnswer, answer
 from orchestrator.store.durable import write_durably
 
 STARTS_WITHIN_S = 30.0
 _children: list[subprocess.Popen[bytes]] = []  # until they end, so that none stays a zombie
+
+
+class StoredAnswer(TypedDict, total=False):
+    """The answer to a question, or the sentence that says why it is missing."""
+
+    answer: ReplayAnswer
+    problem: str
 
 
 class ReplayState(StrEnum):
@@ -63,7 +70,7 @@ def work_on(key: str) -> None:
         fcntl.flock(turn, fcntl.LOCK_EX)
         question = Question.read(json.loads(_question_file(key).read_bytes()))
         try:
-            result: dict[str, Any] = {"answer": answer(question)}
+            result: StoredAnswer = {"answer": answer(question)}
         except (Impossible, Malformed) as error:
             result = {"problem": str(error)}
         write_durably(_answer_file(key), json.dumps(result).encode())
@@ -90,9 +97,8 @@ def read_question(key: str) -> Question:
     return Question.read(json.loads(_question_file(key).read_bytes()))
 
 
-def read_answer(key: str) -> dict[str, Any]:
-    """``answer`` as returned by the function of that name, or ``problem``, a sentence."""
-    stored: dict[str, Any] = json.loads(_answer_file(key).read_bytes())
+def read_answer(key: str) -> StoredAnswer:
+    stored: StoredAnswer = json.loads(_answer_file(key).read_bytes())
     return stored
 
 

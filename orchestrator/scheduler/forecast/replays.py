@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import Max, Min
 
@@ -45,7 +45,7 @@ class Question:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> "Question":
-        variants = [Variant(**each) for each in fields["variants"]]
+        variants = [Variant(**variant) for variant in fields["variants"]]
         return cls(fields["pool"], fields["days"], fields["until_s"], variants)
 
 
@@ -71,7 +71,23 @@ class Recorded:
     restarts: int
 
 
-def answer(question: Question) -> dict[str, Any]:
+class ReplayRow(TypedDict):
+    """The figures of one variant; ``summary`` is None if no job fits its pool."""
+
+    name: str
+    left_out: int  # jobs that its pool could never hold
+    summary: dict[str, float] | None
+
+
+class ReplayAnswer(TypedDict):
+    """What a question is answered with: what happened first, then every variant."""
+
+    jobs: int
+    devices: int
+    rows: list[ReplayRow]
+
+
+def answer(question: Question) -> ReplayAnswer:
     """Replay all variants; may take minutes.
 
     Raises:
@@ -91,7 +107,7 @@ def answer(question: Question) -> dict[str, Any]:
     return {"jobs": len(recorded.jobs), "devices": len(devices), "rows": rows}
 
 
-def _row(name: str, summary: Summary | None, left_out: int) -> dict[str, Any]:
+def _row(name: str, summary: Summary | None, left_out: int) -> ReplayRow:
     return {"name": name, "left_out": left_out, "summary": summary.as_json() if summary else None}
 
 
@@ -101,17 +117,17 @@ def pool_devices(pool: str) -> tuple[PoolDevice, ...]:
     facts = (device_facts(row, None) for row in rows)
     return tuple(
         PoolDevice(
-            id=each.id,
-            node=each.node,
+            id=device.id,
+            node=device.node,
             pool="pool",
-            index=each.index,
-            total_bytes=each.total_bytes,
-            numa_node=each.numa_node,
-            nvlink=each.nvlink,
-            mig_parent=each.mig_parent,
-            mig_profile=each.mig_profile,
+            index=device.index,
+            total_bytes=device.total_bytes,
+            numa_node=device.numa_node,
+            nvlink=device.nvlink,
+            mig_parent=device.mig_parent,
+            mig_profile=device.mig_profile,
         )
-        for each in facts
+        for device in facts
     )
 
 

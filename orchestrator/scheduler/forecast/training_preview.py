@@ -11,8 +11,9 @@ import secrets
 import shutil
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -40,6 +41,17 @@ _ANSWER_BYTES = 1 << 20
 _MOST_ANSWERS = 500
 
 
+class DeviceCountPreview(TypedDict):
+    """How a model would train on a number of devices."""
+
+    gpus: int
+    fits: bool
+    chosen: Mapping[str, Any] | None  # of the candidates
+    why: str
+    usable_bytes: int | None
+    candidates: Sequence[Mapping[str, Any]]  # as ``training_plans.read_candidates`` returns them
+
+
 def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] | None:
     """The candidates for each number of devices up to the job's; None for scripts and for code not uploaded yet."""
     if spec.kind != "model" or not job.bundle:
@@ -51,11 +63,11 @@ def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] |
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
     folder = settings.HOME.root / "plans"
     cached = folder / f"{key}.json"
-    answer = read_record(cached)
+    answer: Mapping[str, Any] | None = read_record(cached)
     if answer is None:
         answer = _run(folder / f"{key}.{secrets.token_hex(4)}", spec, job, counts, memory_bytes, data)
         if "tables" in answer:
-            write_record(cached, answer)
+            write_record(cached, dict(answer))
             _forget_old(folder)
     return _show(answer, counts)
 
@@ -70,7 +82,7 @@ def _counts(gpus: int) -> list[int]:
 
 
 def _device_memory(job: Job) -> int | None:
-    """The memory that the job claims on each device, otherwise that of the pool's smallest device."""
+    """The memory that the job claims on each device, otherwise the memory of the pool's smallest device."""
     if job.claimed_bytes is not None:
         return job.claimed_bytes
     sizes = Device.objects.filter(pool=job.pool_id).exclude(kind="cpu").values_list("memory_bytes", flat=True)
@@ -79,7 +91,7 @@ def _device_memory(job: Job) -> int | None:
 
 def _run(
     root: Path, spec: JobSpec, job: Job, counts: list[int], memory_bytes: int | None, data: dict[str, Path]
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """The planner's answer, or ``{"error": sentence}``; removes the planner's folder."""
     folder = AttemptFolder(root)
     try:
@@ -166,7 +178,7 @@ def _answer(folder: AttemptFolder) -> Path:
     return folder.root / "output" / "plan.json"
 
 
-def _wait(folder: AttemptFolder) -> dict[str, Any]:
+def _wait(folder: AttemptFolder) -> Mapping[str, Any]:
     deadline_s = time.monotonic() + LONGEST_S
     while read_record(folder.exit) is None:
         if time.monotonic() > deadline_s:
@@ -189,7 +201,7 @@ def _end(folder: AttemptFolder) -> None:
     shutil.rmtree(folder.root, ignore_errors=True)
 
 
-def _show(answer: dict[str, Any], counts: list[int]) -> dict[str, Any]:
+def _show(answer: Mapping[str, Any], counts: list[int]) -> dict[str, Any]:
     """The chosen and considered plans by number of devices; user code wrote them, so every value is checked."""
     tables = answer.get("tables")
     if not isinstance(tables, dict):
@@ -200,7 +212,7 @@ def _show(answer: dict[str, Any], counts: list[int]) -> dict[str, Any]:
     }
 
 
-def _show_table(count: int, table: object) -> dict[str, Any]:
+def _show_table(count: int, table: object) -> DeviceCountPreview:
     table = table if isinstance(table, dict) else {}
     candidates = read_candidates(table.get("candidates"))
     chosen = candidates[0] if candidates and isinstance(table.get("chosen"), dict) else None

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from django.contrib.auth.models import AbstractBaseUser
 
@@ -25,6 +25,16 @@ class Change:
     change: str
     value: float | int | str
     stops: int = 0  # jobs that would first be stopped for it
+
+
+class JobChange(TypedDict, total=False):
+    """The fields of ``core.QueuedJob`` that a change sets."""
+
+    gpus: int
+    memory_bytes: int
+    time_limit_s: float
+    pool: str
+    priority: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +78,7 @@ def _is_being_cleared(state: core.State, job_id: str) -> bool:
     )
 
 
-def _candidates(
-    state: core.State, job: Job, viewer: AbstractBaseUser
-) -> Iterator[tuple[Change, dict[str, Any]]]:
+def _candidates(state: core.State, job: Job, viewer: AbstractBaseUser) -> Iterator[tuple[Change, JobChange]]:
     """Changes to try, the smallest of each field first, each with the fields of ``core.Job`` that it sets."""
     for gpus in _fewer(job.gpus):
         yield Change("gpus", gpus), {"gpus": gpus}
@@ -109,14 +117,14 @@ def _other_pools(job: Job, viewer: AbstractBaseUser) -> Iterator[str]:
 
 
 def _higher(state: core.State, job: Job, viewer: AbstractBaseUser) -> list[int]:
-    """Priorities just above those of other jobs of the pool, up to the viewer's highest."""
+    """Priorities just above the ones of other jobs in the pool, up to the viewer's highest."""
     highest = rights.HIGHEST_PRIORITY[rights.right_in(viewer, job.pool_id)]
     others = {other.priority for other in (*state.queued, *state.running) if other.pool == job.pool_id}
     above = {priority + 1 for priority in others if job.priority <= priority < highest}
     return sorted(above)[:_PRIORITIES]
 
 
-def _stops_needed(state: core.State, job_id: str, changed: dict[str, Any]) -> int | None:
+def _stops_needed(state: core.State, job_id: str, changed: JobChange) -> int | None:
     """How many jobs would be stopped so that the changed job starts; None if it would still wait."""
     queued = [replace(job, **changed) if job.id == job_id else job for job in state.queued]
     pool = next(job.pool for job in queued if job.id == job_id)

@@ -2,15 +2,16 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TypedDict
 
 from orchestrator.jobs.elapsed import supervised_s
+from orchestrator.live.readings import DeviceEntry
 from orchestrator.models import Booking, BookingKind, Device, Job, JobState, Lease
 from orchestrator.scheduler import core
 
 
 def device_facts(
-    row: Device, reading: dict[str, Any] | None, holders: Collection[tuple[str, int]] = ()
+    row: Device, reading: DeviceEntry | None, holders: Collection[tuple[str, int]] = ()
 ) -> core.Device:
     """The scheduler's view of a device: its row and its newest reading.
 
@@ -36,7 +37,7 @@ def device_facts(
     )
 
 
-def _residue_bytes(reading: dict[str, Any], holders: Collection[tuple[str, int]]) -> int:
+def _residue_bytes(reading: DeviceEntry, holders: Collection[tuple[str, int]]) -> int:
     """Memory that attempts which no longer hold the device had at its last reading; free once a reading shows 0."""
     return sum(
         process["used_bytes"]
@@ -45,7 +46,33 @@ def _residue_bytes(reading: dict[str, Any], holders: Collection[tuple[str, int]]
     )
 
 
-def job_facts(job: Job) -> dict[str, Any]:
+class JobFacts(TypedDict):
+    """The fields of ``core.Job`` that come from a job's row."""
+
+    id: str
+    owner: str
+    pool: str
+    gpus: int
+    constraints: core.Constraints
+    name: str
+    memory_bytes: int | None
+    priority: int
+    submitted: float
+    owner_place: int | None
+    time_limit_s: float | None
+    grace_s: float
+    ran_s: float
+    attained_gpu_s: float
+    progress_done: float | None
+    progress_total: float | None
+    step_s: float | None
+    restart_cost_s: float | None
+    preemptible: bool
+    array: str | None
+    array_at_most: int | None
+
+
+def job_facts(job: Job) -> JobFacts:
     spec = job.spec_fields
     return {
         "id": str(job.pk),

@@ -1,4 +1,4 @@
-"""Jobs that go on with fewer devices while their pool has not all of those that they ask for."""
+"""Jobs that continue with fewer devices while their pool has fewer working ones than they ask for."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,13 +9,13 @@ from orchestrator.jobs import lifecycle
 from orchestrator.models import AdminState, Device, Health, Job, JobState
 
 Nodes = Mapping[str, Sequence[int]]
-"""Bytes of each working device, by node."""
+"""The memory of each working device, by node."""
 
 
 def fit_to_pools(jobs: Iterable[Job]) -> None:
     """Have queued jobs that name ``min_gpus`` ask for what their pool can give, ``gpus`` at most.
 
-    Devices that others hold count: for those a job waits.  Its history tells each change.
+    Devices held by other jobs count, because the job can wait for them.  Each change is recorded in the job's history.
     """
     flexible = [job for job in jobs if job.state == JobState.QUEUED and job.spec_fields.get("min_gpus")]
     if not flexible:
@@ -39,14 +39,14 @@ def _ask_for(job: Job, count: int) -> None:
 
 
 def _working_devices(pools: set[str]) -> dict[str, Nodes]:
-    """What is fenced comes back soon, and counts."""
-    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    """The working devices of some pools; fenced ones count, because they return soon."""
+    sizes: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     rows = Device.objects.filter(
         pool__in=pools, admin_state=AdminState.ENABLED, health__in=[Health.OK, Health.FENCED]
     )
     for pool, node, size in rows.values_list("pool_id", "node", "memory_bytes"):
-        found[pool][node].append(size)
-    return dict(found)
+        sizes[pool][node].append(size)
+    return dict(sizes)
 
 
 def _most_on_a_node(nodes: Nodes, least_bytes: int) -> int:

@@ -63,7 +63,7 @@ def with_limits(
 
 
 def usage(now: datetime) -> tuple[core.OwnerUsage, ...]:
-    """The decayed usage of every owner who has used anything."""
+    """The decayed usage of every owner with any usage."""
     half_life_s = settings.ENVIRONMENT.half_life_s
     return tuple(
         core.OwnerUsage(

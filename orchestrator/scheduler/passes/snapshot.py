@@ -59,8 +59,8 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
             if leases.get(job_id)
         ),
         reservations=tuple(
-            core.BackfillReservation(each["job"], tuple(each["devices"]), each["since"])
-            for each in (term.reservations if term else [])
+            core.BackfillReservation(stored["job"], tuple(stored["devices"]), stored["since"])
+            for stored in (term.reservations if term else [])
         ),
         bookings=bookings(now),
         retry_holds=retry_holds(jobs.values(), now),

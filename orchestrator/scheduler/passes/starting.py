@@ -1,4 +1,4 @@
-"""Starts and stops that a pass decided, applied to a world that may have moved on since."""
+"""Apply the starts and stops that a pass decided, if nothing relevant changed since its snapshot."""
 
 import logging
 import secrets
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @again_when_undone
 def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
-    """Apply one start; False when the world moved on since the snapshot."""
+    """Apply one start; False if something relevant changed since the snapshot."""
     ids = [share.device_id for share in decision.devices]
     try:
         with transaction.atomic():
@@ -43,7 +43,7 @@ def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
 
 
 def _fits(device: Device, share: int | None) -> bool:
-    """Whether a device can take this claim beside the leases it has now (I3)."""
+    """Whether a device can take this claim in addition to its current leases."""
     if not device.usable:
         return False
     claims = list(Lease.objects.active().filter(device=device).values_list("memory_bytes", flat=True))
@@ -55,7 +55,7 @@ def _fits(device: Device, share: int | None) -> bool:
 
 @again_when_undone
 def preempt(term: int, job: Job, other: Job) -> bool:
-    """Stop a job so that another gets its devices; both histories say so.  False when it cannot be stopped now."""
+    """Stop a job so that another gets its devices, and record it in both histories; False if it cannot be stopped now."""
     try:
         with transaction.atomic():
             check_term(term)
@@ -71,7 +71,7 @@ def preempt(term: int, job: Job, other: Job) -> bool:
 
 @again_when_undone
 def vacate(term: int, job: Job, booking: str) -> bool:
-    """Stop a job whose devices are booked for others.  False when it cannot be stopped now."""
+    """Stop a job whose devices are booked for others; False if it cannot be stopped now."""
     try:
         with transaction.atomic():
             check_term(term)

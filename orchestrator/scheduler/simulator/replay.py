@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from orchestrator.scheduler.core import (
     ANYWHERE,
     WHOLE_GPUS,
     BackfillReservation,
+    Constraints,
     Decisions,
     Device,
     Lengths,
@@ -45,7 +46,7 @@ class Knowledge:
     limits: Limits = "given"
     eta_sigma: float = 0.0  # of the logarithm of the remaining time that jobs report
     restart_s: float = 60.0
-    priorities: bool = False  # use those of the trace
+    priorities: bool = False  # use the trace's
     preemptible: bool = True
     predict: bool = False  # ask for start estimates and check them
     seed: int = 1
@@ -85,12 +86,39 @@ class ReplayOutcome:
     estimates: list[CheckedEstimate] = field(default_factory=list)
 
 
+class TraceFacts(TypedDict):
+    """The fields of a scheduler's job that come from the trace."""
+
+    id: str
+    owner: str
+    pool: str
+    gpus: int
+    constraints: Constraints
+    memory_bytes: int | None
+    priority: int
+    submitted: float
+    time_limit_s: float | None
+    restart_cost_s: float
+    preemptible: bool
+
+
+class VisibleFacts(TypedDict, total=False):
+    """The fields of a scheduler's job that change while it runs."""
+
+    ran_s: float
+    attained_gpu_s: float
+    checkpoint_age_s: float
+    progress_done: float
+    progress_total: float
+    step_s: float
+
+
 @dataclass(slots=True)
 class _Life:
     """The truth about a job; ``facts`` are what the scheduler always knows."""
 
     job: TraceJob
-    facts: dict[str, Any]
+    facts: TraceFacts
     reports: bool
     noise: float
     left_s: float
@@ -281,7 +309,7 @@ def _lives(jobs: Sequence[TraceJob], device_bytes: int, knowledge: Knowledge) ->
     part = {"all": 1.0, "half": 0.5, "none": 0.0}[knowledge.progress]
     lives = {}
     for job, limit_s in zip(jobs, limits, strict=True):
-        facts = {
+        facts: TraceFacts = {
             "id": job.id,
             "owner": job.user,
             "pool": POOL,
@@ -313,9 +341,9 @@ def _units(life: _Life) -> float:
     return life.job.gpus * life.job.gpu_milli / 1000
 
 
-def _seen(life: _Life, ran_s: float, left_s: float) -> dict[str, Any]:
+def _seen(life: _Life, ran_s: float, left_s: float) -> VisibleFacts:
     """What the scheduler sees of a job that has run for a while: time, and steps if the job reports them."""
-    visible: dict[str, Any] = {"ran_s": ran_s, "attained_gpu_s": ran_s * _units(life)}
+    visible: VisibleFacts = {"ran_s": ran_s, "attained_gpu_s": ran_s * _units(life)}
     if ran_s > 0:
         visible["checkpoint_age_s"] = 0.0  # stopping writes one
     if life.reports and ran_s >= REPORTS_AFTER_S - _EPS:

@@ -1,4 +1,4 @@
-"""The pause of the collector must end with what it was made for."""
+"""The garbage collector is paused for a pass, and only for it."""
 
 import gc
 
@@ -7,7 +7,7 @@ import pytest
 from orchestrator.scheduler.core.speed import without_garbage_collection
 
 
-def test_the_collector_pauses_and_goes_on_whatever_happens():
+def test_collector_pauses_inside_and_resumes_after_nested_blocks_and_errors():
     with without_garbage_collection():
         assert not gc.isenabled()
         with without_garbage_collection():
