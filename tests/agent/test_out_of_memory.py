@@ -38,7 +38,8 @@ def out_of_memory(kind: ExitKind = ExitKind.OOM_GPU) -> Ending:
     return Ending(kind=kind, how=sentence_only("Rank 0 ran out of GPU memory."), at=timezone.now())
 
 
-def test_f84_a_stranger_that_grew_is_named_and_the_job_is_tried_again(make_attempt, show):
+@pytest.mark.code("F84")
+def test_external_process_that_grew_is_named_and_the_job_is_retried(make_attempt, show):
     attempt = make_attempt(state=JobState.RUNNING)
     show(30)
 
@@ -49,7 +50,8 @@ def test_f84_a_stranger_that_grew_is_named_and_the_job_is_tried_again(make_attem
     assert job.claim_floor_bytes is None
 
 
-def test_f84_a_job_that_had_all_it_claimed_has_itself_to_blame(make_attempt, show):
+@pytest.mark.code("F84")
+def test_job_that_had_all_its_claimed_memory_blames_no_other_process(make_attempt, show):
     attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
     Lease.objects.update(peak_bytes=20 * GIB)
     show(30)
@@ -61,7 +63,7 @@ def test_f84_a_job_that_had_all_it_claimed_has_itself_to_blame(make_attempt, sho
 
 
 @pytest.mark.parametrize("foreign_gib", [0, 0.06])
-def test_nobody_is_blamed_for_nothing(foreign_gib, make_attempt, show):
+def test_idle_external_process_is_not_blamed(foreign_gib, make_attempt, show):
     attempt = make_attempt(state=JobState.RUNNING)
     show(foreign_gib)
 
@@ -76,7 +78,7 @@ def test_other_ends_are_left_as_they_are(make_attempt, show):
     assert blame_others(attempt, ending) is ending
 
 
-def test_without_a_reading_nobody_is_blamed(make_attempt, home):
+def test_no_process_is_blamed_without_a_reading(make_attempt, home):
     attempt = make_attempt(state=JobState.RUNNING)
     ending = out_of_memory()
 

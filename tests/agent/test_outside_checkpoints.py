@@ -74,7 +74,7 @@ def test_a_job_that_names_no_files_has_its_checkpoints_kept_wherever_it_writes_t
     assert len(said(attempt)) == 1
 
 
-def test_a_model_that_was_fetched_before_the_training_is_no_checkpoint(running):
+def test_model_downloaded_before_the_training_is_not_a_checkpoint(running):
     attempt, folder = running()
     keeper = CheckpointKeeper(attempt)
     save(folder.work / "pretrained.pt")
@@ -83,7 +83,7 @@ def test_a_model_that_was_fetched_before_the_training_is_no_checkpoint(running):
     assert (Checkpoint.objects.count(), said(attempt)) == (0, [])
 
 
-def test_a_job_that_names_other_files_is_told_once_what_is_not_kept(running):
+def test_owner_of_a_job_that_names_other_files_is_told_once_what_is_not_kept(running):
     attempt, folder = running(checkpoint_glob="other/*.pt")
     keeper = CheckpointKeeper(attempt)
     for number in range(3):

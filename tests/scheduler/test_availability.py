@@ -70,7 +70,7 @@ def test_its_owner_reads_that_it_is_their_own(wide_job_waits, ada):
     assert told(ada)["sim-1"].sentence.startswith("Kept for your big-7b, ")
 
 
-def test_the_end_of_a_keep_that_nobody_knows_is_called_unknown(wide_job_waits, bob):
+def test_unknown_end_of_a_restriction_is_called_unknown(wide_job_waits, bob):
     wide_job_waits.start_earliest = wide_job_waits.start_latest = None
     wide_job_waits.save()
 
@@ -150,7 +150,7 @@ def test_a_device_of_a_closed_pool_is_free_to_those_with_a_right_in_it(make_pool
     assert told(bob)["sim-0"].sentence == "Free, but pool lab is closed to you."
 
 
-def test_a_gpu_that_nobody_reads_is_not_free(make_device, ada):
+def test_gpu_without_readings_is_not_free(make_device, ada):
     gpu, slot = make_device(0, kind="gpu"), make_device(1, kind="cpu")
 
     found = read_availability(ada, [gpu, slot], read_now(), timezone.now())

@@ -37,7 +37,8 @@ def history(job: Job) -> list[str]:
     return [event.reason for event in job.events.order_by("number")]
 
 
-def test_f76_a_model_that_lost_a_gpu_goes_on_with_the_plan_kept_for_the_rest(make_attempt, make_job, devices):
+@pytest.mark.code("F76")
+def test_model_that_lost_a_gpu_continues_with_the_plan_for_the_rest(make_attempt, make_job, devices):
     first = make_attempt(make_job(spec=FLEXIBLE), state=JobState.RUNNING, devices=devices)
     event = {"plan": json.dumps(TWO.to_json()), "table": json.dumps({"fewer": {"1": ONE.to_json()}})}
     plan_changes.keep_plan(first, event)
@@ -113,6 +114,7 @@ def test_it_asks_for_no_more_than_it_can_fill_with_its_memory(make_job, make_dev
     assert (job.gpus, job.state) == (1, JobState.STARTING)
 
 
-def test_b28_more_devices_at_least_than_at_most_are_malformed():
+@pytest.mark.code("B28")
+def test_min_gpus_above_gpus_is_malformed():
     with pytest.raises(ValueError, match="min_gpus: 3 is more than gpus, which is 2"):
         JobSpec.model_validate({"gpus": 2, "min_gpus": 3})

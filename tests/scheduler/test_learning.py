@@ -47,7 +47,8 @@ def test_nothing_is_read_again_within_half_a_minute(finished, django_assert_num_
         learn(now + timedelta(seconds=10))
 
 
-def test_f61_a_clock_that_went_back_does_not_stop_the_learning(finished):
+@pytest.mark.code("F61")
+def test_clock_that_went_back_does_not_stop_the_learning(finished):
     learn(timezone.now() + timedelta(days=1))
 
     learn(timezone.now())
@@ -57,7 +58,7 @@ def test_f61_a_clock_that_went_back_does_not_stop_the_learning(finished):
     assert abs(learned_at - timezone.now()) < timedelta(minutes=1)
 
 
-def test_a_range_is_promised_once_and_checked_at_the_start(make_attempt, make_job):
+def test_start_estimate_is_made_once_and_checked_at_the_start(make_attempt, make_job):
     attempt = make_attempt(state=JobState.RUNNING, time_limit_s=600)
     job = make_job()
     passes.run_pass()
@@ -76,7 +77,7 @@ def test_a_range_is_promised_once_and_checked_at_the_start(make_attempt, make_jo
     assert calibration() == {"inside": 1, "of": 1}
 
 
-def test_a_promise_is_void_once_its_job_does_not_wait(make_attempt, make_job):
+def test_start_estimate_is_void_once_its_job_does_not_wait(make_attempt, make_job):
     make_attempt(state=JobState.RUNNING, time_limit_s=600)
     job = make_job()
     passes.run_pass()
@@ -88,7 +89,7 @@ def test_a_promise_is_void_once_its_job_does_not_wait(make_attempt, make_job):
     assert calibration() is None
 
 
-def test_only_the_newest_promises_are_kept(make_job):
+def test_only_the_newest_start_estimates_are_stored(make_job):
     job, now = make_job(state=JobState.SUCCEEDED), timezone.now()
     StartPromise.objects.bulk_create(
         StartPromise(job=job, made_at=now, earliest=now, latest=now, started_at=now, held=True)

@@ -35,9 +35,10 @@ def _home(home):
     """Passes keep their lock there."""
 
 
+@pytest.mark.code("F12")
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_f12_two_schedulers_at_once_place_nothing_twice(make_job, make_device):
+def test_two_schedulers_at_once_place_nothing_twice(make_job, make_device):
     devices = [make_device(index) for index in range(4)]
     jobs = [make_job(gpus=1 + number % 2) for number in range(12)]
 
@@ -52,9 +53,10 @@ def test_f12_two_schedulers_at_once_place_nothing_twice(make_job, make_device):
     check_invariants()
 
 
+@pytest.mark.code("F12", "F88")
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_f12_f88_passes_that_race_with_ends_keep_what_is_true(make_job, make_device):
+def test_passes_racing_with_ends_keep_the_invariants(make_job, make_device):
     """Jobs end while two schedulers place and stop others: each device has one holder, each job one end."""
     for index in range(2):
         make_device(index)
@@ -75,7 +77,8 @@ def test_f12_f88_passes_that_race_with_ends_keep_what_is_true(make_job, make_dev
     check_invariants()
 
 
-def test_f10_a_scheduler_that_dies_between_stopping_and_keeping_loses_nothing(
+@pytest.mark.code("F10")
+def test_scheduler_killed_between_stopping_and_reserving_loses_nothing(
     make_attempt, make_job, bob, monkeypatch
 ):
     """The devices were to be kept for the higher priority; the next pass decides the same again."""
@@ -103,9 +106,7 @@ def test_f10_a_scheduler_that_dies_between_stopping_and_keeping_loses_nothing(
     assert high.state == JobState.STARTING
 
 
-def test_i14_a_pass_leaves_the_errand_of_a_job_that_was_committed_after_it_had_read(
-    make_device, make_job, monkeypatch
-):
+def test_pass_leaves_the_request_of_a_job_committed_after_its_read(make_device, make_job, monkeypatch):
     """The job is dated when its transaction began, which may be before the pass."""
     make_job()
     late: list[Outbox] = []
@@ -141,8 +142,9 @@ def test_a_job_that_comes_while_a_pass_begins_is_not_dated_as_started_before_its
         assert attempt.job.submitted_at <= attempt.created_at
 
 
+@pytest.mark.code("F60", "F61")
 @pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1), timedelta(days=-400)])
-def test_f60_f61_a_clock_that_jumps_stops_no_trial_and_loses_no_job(make_attempt, make_job, jump):
+def test_clock_jump_stops_no_trial_and_loses_no_job(make_attempt, make_job, jump):
     """The supervisor's own clock says how long a job has run."""
     attempt = make_attempt(state=JobState.RUNNING, spec={"preemptible": True})
     write_identity(attempt, alive_for_s=5)

@@ -73,7 +73,7 @@ def test_a_higher_priority_stops_a_job_and_both_histories_say_so(runs, make_job,
     check_invariants()
 
 
-def test_the_devices_are_kept_for_whom_they_were_cleared(runs, make_job, bob, ada):
+def test_cleared_devices_are_reserved_for_the_job_they_were_cleared_for(runs, make_job, bob, ada):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
     passes.run_pass()
@@ -109,7 +109,7 @@ def test_the_victim_waits_with_its_progress_and_for_whom(runs, make_job, bob):
     )
 
 
-def test_who_was_preempted_does_not_take_its_devices_back(runs, make_job, bob):
+def test_preempted_job_does_not_take_its_devices_back(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60, spec={"preemptible": True})
     passes.run_pass()
@@ -146,7 +146,8 @@ def test_a_job_that_was_seen_to_resume_may_be_stopped(runs, make_job, bob):
     assert low.state == JobState.STOPPING
 
 
-def test_f11_a_pass_that_was_paused_stops_nobody(runs, make_job, bob):
+@pytest.mark.code("F11")
+def test_paused_pass_stops_no_job(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
     old_term = passes.next_term()
@@ -159,7 +160,8 @@ def test_f11_a_pass_that_was_paused_stops_nobody(runs, make_job, bob):
     assert reasons(high) == [""], "nothing is written of what was not done"
 
 
-def test_f88_a_job_that_finished_while_it_was_stopped_has_succeeded(runs, make_job, bob):
+@pytest.mark.code("F88")
+def test_job_that_finishes_while_being_stopped_has_succeeded(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
     passes.run_pass()
@@ -176,7 +178,7 @@ def test_f88_a_job_that_finished_while_it_was_stopped_has_succeeded(runs, make_j
     check_invariants()
 
 
-def test_a_job_nobody_can_reach_is_not_asked_to_leave(runs, make_job, bob):
+def test_job_with_a_silent_supervisor_is_not_asked_to_stop(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     lifecycle.lose_sight(Attempt.objects.get(job=low), why=sentence_only("Silent."))
     make_job(owner=bob, priority=60)
@@ -187,7 +189,7 @@ def test_a_job_nobody_can_reach_is_not_asked_to_leave(runs, make_job, bob):
     assert low.state == JobState.UNKNOWN
 
 
-def test_a_cleared_device_goes_to_nobody_else_when_its_job_is_cancelled(runs, make_job, bob):
+def test_cleared_device_goes_to_no_other_when_its_job_is_cancelled(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
     passes.run_pass()

@@ -218,7 +218,7 @@ def test_a_replay_that_cannot_be_answered_keeps_its_sentence(home, question, mon
     assert "nothing to replay" in replay_runs.read_answer(key)["problem"]
 
 
-def test_a_replay_whose_process_died_has_failed_and_is_begun_anew(home, question, monkeypatch):
+def test_replay_whose_process_died_has_failed_and_is_restarted(home, question, monkeypatch):
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: _Ended())
     key = replay_runs.ask(question)
     (replay_runs.folder() / f"{key}.lock").touch()  # taken, and free again without an answer
@@ -228,7 +228,7 @@ def test_a_replay_whose_process_died_has_failed_and_is_begun_anew(home, question
     assert replay_runs.state_of(key) == ReplayState.RUNNING
 
 
-def test_nobody_asked(home):
+def test_replay_that_was_never_asked_for_has_no_state(home):
     assert replay_runs.state_of("0" * 32) is None
 
 

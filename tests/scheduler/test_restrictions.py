@@ -94,9 +94,7 @@ def test_a_job_that_was_cancelled_in_its_back_off_keeps_nothing(make_attempt, ma
     assert devices_of(newcomer) == ["sim-0"]
 
 
-def test_a_device_that_is_drained_meanwhile_is_not_kept_and_the_job_says_so(
-    make_attempt, make_device, make_job
-):
+def test_drained_device_is_not_held_and_the_job_says_so(make_attempt, make_device, make_job):
     device = make_device(0)
     job = end(make_attempt(state=JobState.RUNNING, devices=[device]), progressed=True)
 

@@ -73,7 +73,7 @@ def test_a_job_that_may_still_run_when_the_booking_begins_is_kept_away(policy):
 
 
 @POLICIES
-def test_who_waits_for_the_calendar_is_told_nothing_where_it_does_not_say(policy):
+def test_job_kept_away_by_an_endless_booking_gets_no_start_estimate(policy):
     facts = {"time_limit_s": 4 * HOUR, "preemptible": False}
     first, second = (queued(name, submitted=number, **facts) for number, name in enumerate("ab"))
     theirs = running("theirs", "gpu-0", owner="eve")
@@ -107,7 +107,7 @@ def test_a_job_that_can_be_stopped_uses_the_devices_until_the_booking_begins(pol
 
 
 @POLICIES
-def test_nobody_is_started_only_to_be_stopped_at_once(policy):
+def test_no_job_starts_only_to_be_stopped_at_once(policy):
     job = queued("any", preemptible=True, grace_s=30.0)
     soon = booking(start=NOW + 150)
 
@@ -128,7 +128,7 @@ def test_a_job_without_a_known_end_is_kept_away_for_the_last_day_only(policy):
 
 
 @POLICIES
-def test_who_can_be_stopped_leaves_in_time_and_who_cannot_stays(policy):
+def test_preemptible_job_leaves_in_time_and_others_stay(policy):
     polite = running("polite", "gpu-0", grace_s=30.0)
     stubborn = running("stubborn", "gpu-1", preemptible=False)
     theirs = running("theirs", "gpu-2", owner="eve")
@@ -251,7 +251,7 @@ def booked_states(draw: st.DrawFn) -> State:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(booked_states())
-def test_nobody_starts_on_what_is_booked_for_others_now(policy, given_):
+def test_no_job_starts_on_devices_booked_for_others_now(policy, given_):
     decisions = decide(given_, policy)
 
     owners = {job.id: job.owner for job in given_.queued}
@@ -326,7 +326,7 @@ def test_the_order_of_the_calendar_means_nothing(policy, given_, seed):
 
 
 @POLICIES
-def test_who_waits_for_several_bookings_is_told_all_of_them(policy):
+def test_job_kept_away_by_several_bookings_is_told_all_of_them(policy):
     cooling = booking(id="2", name="cooling", start=NOW - HOUR, until=NOW + HOUR, owners=())
     course = booking(start=NOW - HOUR / 2, until=NOW + 2 * HOUR, device_ids=("gpu-1", "gpu-2"))
 

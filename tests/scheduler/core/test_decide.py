@@ -38,7 +38,7 @@ def test_higher_priority_starts_first_then_who_came_first():
     assert [wait.job_id for wait in decisions.wait] == ["id-late"]
 
 
-def test_a_job_that_cannot_start_yet_holds_nobody_up():
+def test_job_that_cannot_start_yet_delays_no_other():
     decisions = decide(
         state(
             gpus(1),
@@ -117,7 +117,8 @@ def test_a_gpu_that_is_cut_is_used_through_its_slices_only():
 # Foreign processes and devices that are out of use
 
 
-def test_f83_a_foreign_process_keeps_whole_jobs_off_a_gpu():
+@pytest.mark.code("F83")
+def test_external_process_keeps_whole_jobs_off_a_gpu():
     devices = (gpu(0, foreign_bytes=9 * GIB), gpu(1))
 
     decisions = decide(state(devices, queued("a"), queued("both", gpus=2)))
@@ -129,7 +130,8 @@ def test_f83_a_foreign_process_keeps_whole_jobs_off_a_gpu():
     )
 
 
-def test_f83_a_foreign_process_only_shrinks_what_can_be_shared():
+@pytest.mark.code("F83")
+def test_external_process_only_shrinks_the_memory_for_shares():
     devices = (gpu(0, foreign_bytes=50 * GIB),)
 
     decisions = decide(
@@ -158,7 +160,8 @@ def test_devices_out_of_use_are_named(facts: dict[str, str], words: str):
     assert sentence_of(wait) == f"Waits for 1 GPU; 0 of 1 can be used now ({words})."
 
 
-def test_f79_a_pool_with_a_problem_pauses_with_its_sentence():
+@pytest.mark.code("F79")
+def test_pool_with_a_problem_pauses_and_says_why():
     problem = PoolProblem("default", "No NVIDIA driver found on this host (library not found).")
 
     decisions = decide(state(gpus(1), queued("a"), problems=(problem,)))

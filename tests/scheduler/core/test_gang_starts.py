@@ -35,7 +35,7 @@ def full(*jobs: QueuedJob | RunningJob, **facts: Any) -> State:
     return state(gpus(8), wide, *(small(index, **facts) for index in range(8)), *jobs)
 
 
-def test_its_latest_start_is_when_it_goes_before_whoever_came_later():
+def test_latest_start_of_a_gang_is_when_it_passes_later_jobs():
     wait = wait_of("wide", full())
 
     ratio = POLICY.ageing_ratio
@@ -90,7 +90,7 @@ def test_work_that_came_earlier_is_in_the_range():
 @pytest.mark.parametrize(
     "facts", [{"progress_total": None, "preemptible": False}, {"step_s": None, "priority": 90}]
 )
-def test_who_may_run_for_ever_ahead_of_it_is_named(facts: dict[str, Any]):
+def test_endless_job_ahead_of_a_gang_is_named(facts: dict[str, Any]):
     wait = wait_of("wide", full(**facts))
 
     assert (wait.start_earliest, wait.start_latest) == (None, None)

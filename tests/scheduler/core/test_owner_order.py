@@ -66,7 +66,7 @@ def test_of_equal_work_turns_are_exchanged():
 
 
 @POLICIES
-def test_jobs_that_came_at_the_same_moment_take_the_order_of_the_wish(policy: Policy):
+def test_jobs_submitted_at_once_follow_their_owners_order(policy: Policy):
     members = [queued(f"member {n}", submitted=NOW - 5, owner_place=9 - n) for n in range(3)]
     assert line(full(*members), policy) == ["member 2", "member 1", "member 0"]
 
@@ -74,7 +74,9 @@ def test_jobs_that_came_at_the_same_moment_take_the_order_of_the_wish(policy: Po
 @POLICIES
 @given(seen=st.one_of(states(), crowded()), wishes=st.permutations(range(20)))
 @examples
-def test_a_wish_is_kept_and_costs_nobody_else_a_place(policy: Policy, seen: State, wishes: list[int]):
+def test_owners_order_is_kept_and_costs_no_other_owner_a_place(
+    policy: Policy, seen: State, wishes: list[int]
+):
     wished = replace(
         seen,
         devices=(),  # nobody starts, so that the whole line is seen

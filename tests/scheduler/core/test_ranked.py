@@ -65,7 +65,7 @@ def test_trials_are_served_in_the_order_of_arrival():
 
 
 @pytest.mark.parametrize("facts", [{"restart_cost_s": 300.0}, {"preemptible": False}])
-def test_who_is_costly_to_stop_has_no_trial(facts):
+def test_job_that_is_costly_to_stop_has_no_trial(facts):
     costly, seen = queued("costly", **facts), queued("seen", **left(100))
 
     assert started(ranked(state(gpus(1), costly, seen))) == ["id-seen"]
@@ -125,7 +125,7 @@ def test_what_is_kept_tells_until_when_others_may_use_it():
     assert kept.open_until > NOW
 
 
-def test_nobody_is_stopped_who_would_end_before_he_is_back():
+def test_job_that_ends_before_it_could_be_back_is_not_stopped():
     nearly = running("nearly", "gpu-0", **left(20))
 
     assert ranked(state(gpus(1), nearly, queued("seen", **left(50)))).preempt == ()
@@ -160,7 +160,7 @@ def test_a_long_wait_brings_a_job_to_the_front():
 USAGE = tuple(OwnerUsage(owner=name, decayed_gpu_s=used) for name, used in (("ada", 9e6), ("bob", 1e3)))
 
 
-def test_who_used_far_more_than_the_others_begins_later():
+def test_jobs_of_a_heavy_user_begin_later():
     heavy = queued("heavy", owner="ada", preemptible=False, submitted=NOW - 60)
     light = queued("light", owner="bob", preemptible=False)
 
@@ -174,14 +174,14 @@ def test_what_has_begun_is_ranked_by_its_work_whatever_its_owner_used():
 
 
 @pytest.mark.parametrize(("later_s", "first"), [(500, "id-light"), (700, "id-heavy")])
-def test_who_used_far_more_has_trials_ten_minutes_after_those_of_the_others(later_s, first):
+def test_trials_of_a_heavy_user_come_ten_minutes_later(later_s, first):
     heavy = queued("heavy", owner="ada", submitted=NOW - 900)
     light = queued("light", owner="bob", submitted=NOW - 900 + later_s)
 
     assert started(ranked(state(gpus(1), heavy, light, usage=USAGE))) == [first]
 
 
-def test_nobody_is_stopped_for_having_used_much():
+def test_no_job_is_stopped_because_its_owner_used_much():
     heavy = running("heavy", "gpu-0", owner="ada", **left(900))
 
     decisions = ranked(state(gpus(1), heavy, queued("light", owner="bob", **left(900)), usage=USAGE))
@@ -286,7 +286,7 @@ def test_a_wide_job_is_held_a_slot_where_those_who_run_may_not_be_stopped():
     assert [(each.job_id, len(each.device_ids)) for each in decisions.reserve] == [("id-wide", 8)]
 
 
-def test_who_starts_now_is_in_the_way_of_who_waits():
+def test_job_that_starts_now_blocks_waiting_jobs():
     decisions = ranked(state(gpus(1), queued("first", priority=60), queued("second")))
 
     assert started(decisions) == ["id-first"]

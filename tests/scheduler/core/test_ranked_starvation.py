@@ -64,7 +64,7 @@ def test_the_big_job_starts_within_its_promised_ranges_and_ends(knowledge: Knowl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("knowledge", KNOWN.values(), ids=KNOWN.keys())
-def test_where_nobody_may_be_stopped_the_big_job_is_held_a_slot(knowledge: Knowledge):
+def test_big_job_gets_a_slot_where_no_job_may_be_stopped(knowledge: Knowledge):
     stubborn = Knowledge(
         progress=knowledge.progress, limits=knowledge.limits, predict=True, preemptible=False
     )

@@ -61,7 +61,7 @@ def test_a_killed_job_starts_where_it_ran_although_a_newcomer_would_come_first(p
     }
 
 
-def test_without_a_keep_the_newcomer_has_its_trial_first():
+def test_new_job_has_its_trial_first_without_a_hold():
     killed = queued("killed", submitted=5.0, ran_s=4000.0, attained_gpu_s=4000.0)
 
     assert started(decide(state(gpus(1), killed, queued("newcomer")), Policy.progress_aware())) == {
@@ -123,7 +123,7 @@ def test_a_device_that_cannot_be_used_is_not_kept_and_the_job_says_why(policy, f
 
 
 @POLICIES
-def test_a_booking_that_begins_meanwhile_gets_the_devices(policy):
+def test_booking_that_begins_during_a_hold_gets_the_devices(policy):
     booking = Booking(
         id="1", name="course", pool="default", start=NOW + 5, device_ids=("gpu-0",), owners=("eve",)
     )
@@ -158,7 +158,7 @@ def test_memory_that_the_kernel_has_not_given_back_yet_is_waited_for():
     assert decisions.next_wake == NOW + LEFT_S
 
 
-def test_nobody_is_stopped_for_a_place_on_kept_devices():
+def test_no_job_is_stopped_for_a_place_on_held_devices():
     jobs = (running("old", "gpu-1", ran_s=9000.0, attained_gpu_s=9000.0), queued("wide", gpus=2, owner="eve"))
 
     decisions = decide(state(gpus(2), *jobs, retry_holds=(keep("killed", "gpu-0"),)), Policy.progress_aware())
@@ -166,7 +166,7 @@ def test_nobody_is_stopped_for_a_place_on_kept_devices():
     assert (decisions.start, decisions.preempt) == ((), ())
 
 
-def test_who_shares_a_device_keeps_its_part_only():
+def test_retry_of_a_sharing_job_holds_only_its_share():
     half = {"memory_bytes": 40 * GIB}
     given_ = state(gpus(1), queued("killed", **half), queued("newcomer", **half))
 
@@ -212,7 +212,7 @@ examples = settings(
 @pytest.mark.slow
 @examples
 @given(kept_states())
-def test_nobody_starts_on_what_is_kept_for_a_job_in_its_back_off(policy, given_):
+def test_no_job_starts_on_devices_held_for_a_job_in_back_off(policy, given_):
     decisions = decide(given_, policy)
 
     kept, _ = valid_holds(given_, booked_devices(given_, policy))
@@ -246,7 +246,7 @@ def test_every_job_still_has_one_answer_and_no_device_is_given_twice(policy, giv
 @pytest.mark.slow
 @examples
 @given(kept_states(), st.integers(0, 99))
-def test_the_order_of_the_keeps_means_nothing(policy, given_, seed):
+def test_order_of_holds_has_no_effect(policy, given_, seed):
     other = replace(listed_otherwise(given_, seed), retry_holds=tuple(reversed(given_.retry_holds)))
 
     assert decide(given_, policy) == decide(other, policy)
@@ -256,7 +256,7 @@ def test_the_order_of_the_keeps_means_nothing(policy, given_, seed):
 @pytest.mark.slow
 @examples
 @given(st.one_of(states(), crowded()))
-def test_keeps_that_are_over_change_nothing(policy, given_):
+def test_expired_holds_change_nothing(policy, given_):
     over = tuple(keep(f"gone-{device.index}", device.id, until=NOW) for device in given_.devices)
 
     assert decide(replace(given_, retry_holds=over), policy) == decide(given_, policy)
