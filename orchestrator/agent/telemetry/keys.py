@@ -117,7 +117,6 @@ class Unit(NamedTuple):
     bad: bool = False  # a duration or a word: the number alone is not a value
     rate: str = ""  # "samples" of "12.3 samples/s"
     per: str = ""  # "it" of "2.0s/it"
-    bytes_rate: bool = False
 
 
 def read_key(text: str, *, first: bool = True) -> Key | None:
@@ -183,7 +182,7 @@ def read_unit(text: str, name: str = "") -> Unit:
 def _rate(what: str, per: str, factor: float) -> Unit:
     if per in _PER_SECOND:
         counted = _RATES.get(what.lower(), what.lower())
-        return Unit("per_s", factor, rate=counted, bytes_rate=what.lower() in _SIZES)
+        return Unit("per_s", factor, rate=counted)
     if what.lower() in _TIMES:
         return Unit(f"{_TIMES[what.lower()]}_per_{per}", factor, per=per)
     return Unit("", factor)

@@ -93,8 +93,6 @@ class Job:
     restart_cost_s: float | None = None
     preemptible: bool = True
     constraints: Constraints = ANYWHERE
-    peak_bytes: int | None = None  # learned from earlier runs, for each device
-    peak_spread_bytes: int | None = None
     array: str | None = None  # the array it belongs to
     array_at_most: int | None = None  # members of the array that hold devices at once; None: no limit
 

@@ -13,9 +13,9 @@ from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.models import FINAL_STATES, Attempt, Device, Job, Lease
 from orchestrator.scheduler.core import Device as PoolDevice
 from orchestrator.scheduler.passes.facts import device_facts
-from orchestrator.scheduler.simulator.summary import Course, Summary, summarise
-from orchestrator.scheduler.simulator.trace import GIB, TraceJob
-from orchestrator.scheduler.simulator.variants import LARGEST_CHANGE, MOST_SLICES, RecordedJob, Variant, run
+from orchestrator.scheduler.simulator.summary import Summary, summarise
+from orchestrator.scheduler.simulator.trace import GIB, Course, RecordedJob, TraceJob
+from orchestrator.scheduler.simulator.variants import LARGEST_CHANGE, MOST_SLICES, Variant, run
 
 MOST_JOBS = 5_000
 MOST_DAYS = 366

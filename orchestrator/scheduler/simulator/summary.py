@@ -6,27 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from orchestrator.scheduler.simulator.trace import Course
+
 SHORTEST_S = 10.0  # shorter jobs count as this long; otherwise one second of waiting would weigh too much
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """One job from its submit to its end."""
-
-    user: str
-    submitted_s: float
-    ended_s: float
-    ran_s: float  # on its devices, over all attempts
-    gpu_s: float  # on its devices; shared devices count in proportion
-
-    @property
-    def wait_s(self) -> float:
-        """Total waiting time: before the first start and after being stopped for other jobs."""
-        return max(0.0, self.turnaround_s - self.ran_s)
-
-    @property
-    def turnaround_s(self) -> float:
-        return max(0.0, self.ended_s - self.submitted_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Literal
 
 from orchestrator.scheduler.core import Device, Policy
 from orchestrator.scheduler.simulator.replay import Knowledge, Segment, replay
-from orchestrator.scheduler.simulator.summary import Course, Summary, summarise
-from orchestrator.scheduler.simulator.trace import GIB, TraceJob, claim_bytes
+from orchestrator.scheduler.simulator.summary import Summary, summarise
+from orchestrator.scheduler.simulator.trace import GIB, Course, RecordedJob, TraceJob, claim_bytes
 
 Order = Literal["progress", "fifo"]
 LARGEST_CHANGE = 64  # devices
@@ -26,14 +26,6 @@ class Variant:
     split_devices: int = 0  # devices that are cut into slices
     slices: int = MOST_SLICES  # slices per cut device
     measured_memory: bool = False  # jobs claim their measured peak and share devices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedJob:
-    """A job that ran, with its measured peak memory."""
-
-    trace: TraceJob
-    peak_gib: float | None  # of its largest rank; None: not measured
 
 
 @dataclass(frozen=True, slots=True)
