@@ -309,3 +309,14 @@ def test_job_kept_from_held_devices_waits_for_them_even_once_its_owner_has_no_qu
     assert started(decisions) == ["id-short"]
     codes = {wait.job_id: wait.code for wait in decisions.wait}
     assert (codes["id-first"], codes["id-last"]) == (WaitCode.HELD, WaitCode.HELD)
+
+
+def test_memory_of_external_processes_is_not_offered_to_shares_beside_a_tenant():
+    device = gpu(0, foreign_bytes=10 * GIB, used_bytes=50 * GIB)
+    tenant = running("tenant", "gpu-0", memory_bytes=40 * GIB, preemptible=False, time_limit_s=600.0)
+
+    decisions = ranked(state((device,), tenant, queued("wants", memory_bytes=35 * GIB)))
+
+    assert decisions.start == ()
+    # It waits for the tenant's end as the head; a place that is being cleared would be open to no other job.
+    assert decisions.reserve[0].open_until is not None
