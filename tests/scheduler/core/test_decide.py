@@ -160,6 +160,14 @@ def test_devices_out_of_use_are_named(facts: dict[str, str], words: str):
     assert sentence_of(wait) == f"Waits for 1 GPU; 0 of 1 can be used now ({words})."
 
 
+def test_device_that_holds_exactly_the_claim_counts_as_usable():
+    devices = (gpu(0), gpu(1, health="faulty"))
+
+    wait = _wait(decide(state(devices, queued("a", gpus=2, memory_bytes=80 * GIB))), "a")
+
+    assert sentence_of(wait) == "Waits for 2 GPUs; 1 of 2 can be used now (GPU 1 is faulty)."
+
+
 @pytest.mark.code("F79")
 def test_pool_with_a_problem_pauses_and_says_why():
     problem = PoolProblem("default", "No NVIDIA driver found on this host (library not found).")

@@ -320,3 +320,52 @@ def test_memory_of_external_processes_is_not_offered_to_shares_beside_a_tenant()
     assert decisions.start == ()
     # It waits for the tenant's end as the head; a place that is being cleared would be open to no other job.
     assert decisions.reserve[0].open_until is not None
+
+
+def test_share_that_does_not_fit_keeps_no_smaller_share_from_the_same_device():
+    tenant = running("tenant", "gpu-0", memory_bytes=40 * GIB, preemptible=False, time_limit_s=600.0)
+    large = queued("large", memory_bytes=60 * GIB, submitted=NOW - 5)
+    small = queued("small", memory_bytes=10 * GIB, submitted=NOW - 4)
+
+    assert started(ranked(state(gpus(1), tenant, large, small))) == ["id-small"]
+
+
+def test_silent_jobs_of_equal_gpu_time_go_by_their_arrival_whatever_their_width():
+    used = {"ran_s": 5000.0, "attained_gpu_s": 5000.0}
+    wide = queued("wide", gpus=4, submitted=NOW - 5002, **used)
+    narrow = queued("narrow", submitted=NOW - 5001, **used)
+
+    assert started(ranked(state(gpus(4), narrow, wide), gpu_time_weight=0.0)) == ["id-wide"]
+
+
+def test_silent_job_ranks_by_the_time_that_learned_run_times_leave_it():
+    lengths = learn_lengths(
+        [
+            (limit_s * part, limit_s)
+            for limit_s in (600.0, 3600.0, 14400.0, 86400.0)
+            for part in (0.45, 0.5, 0.55)
+        ]
+    )
+    silent = queued("silent", ran_s=5000.0, attained_gpu_s=5000.0, time_limit_s=10_000.0)
+
+    assert started(ranked(state(gpus(1), queued("reports", **left(4000)), silent, lengths=lengths))) == [
+        "id-silent"
+    ]
+
+
+def test_latest_start_waits_for_the_longest_grace_of_the_running_jobs():
+    """Any of them may have to be stopped for the job that waits."""
+
+    def latest(*graces_s: float) -> float | None:
+        busy = [
+            running(f"busy-{number}", f"gpu-{number}", grace_s=grace_s, **left(9000))
+            for number, grace_s in enumerate(graces_s)
+        ]
+        decisions = ranked(state(gpus(2), *busy, queued("next", **left(9000))))
+        return decisions.wait[0].start_latest
+
+    short, long = latest(30.0, 30.0), latest(30.0, 300.0)
+
+    assert short is not None
+    assert long is not None
+    assert long - short == pytest.approx(270.0)
