@@ -11,7 +11,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from orchestrator.agent.checkpoints import CheckpointKeeper
-from orchestrator.agent.follow import Follower, storable_text
+from orchestrator.agent.follow import Follower
+from orchestrator.agent.run_values import storable_text
 from orchestrator.agent.watches.memory import blame_others
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened

@@ -7,7 +7,6 @@ which the file was read is committed together with everything derived from it (d
 import math
 import os
 import time
-from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from django.utils import timezone
 
 from berth.losses import is_loss
 from orchestrator.agent.follow_events import EventFiles
+from orchestrator.agent.run_values import StepRate, storable, storable_text
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.agent.telemetry.printed_lines import LineParser
 from orchestrator.agent.telemetry.progress import STEP
@@ -51,8 +51,6 @@ MOST_AT_END_BYTES = 1 << 30  # unread when the run is over; above this only the 
 READ_AT_END_BYTES = 256 << 20
 MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log per poll
 MOST_LAST_VALUES = 200
-RATE_WINDOW_S = 30.0
-RATE_EVERY_S = 1.0
 
 
 class FollowState(TypedDict, total=False):
@@ -328,50 +326,8 @@ class Follower:
         return more
 
 
-class StepRate:
-    """Steps per second over the last half minute."""
-
-    def __init__(self) -> None:
-        self.steps: deque[tuple[float, int]] = deque()
-        self.reported_at = 0.0
-
-    def note(self, step: int | None, now: float, points: list[Point], unit: str = STEP) -> float | None:
-        """Take the newest step; add a point once a second unless the run reports a throughput itself."""
-        if step is None:
-            return None
-        if self.steps and step < self.steps[-1][1]:  # the run went back after a resume
-            self.steps.clear()
-        if not self.steps or step > self.steps[-1][1]:
-            self.steps.append((now, step))
-        while len(self.steps) > 2 and now - self.steps[0][0] > RATE_WINDOW_S:
-            self.steps.popleft()
-        (first_at, first), (last_at, last) = self.steps[0], self.steps[-1]
-        if last_at - first_at < 0.2:
-            return None
-        rate = (last - first) / (last_at - first_at)
-        if now - self.reported_at >= RATE_EVERY_S and not any(
-            point.name.endswith("_per_s") for point in points
-        ):
-            self.reported_at = now
-            points.append(Point(f"{unit}s_per_s", step, now, rate))
-        return rate
-
-
-def storable_text(text: str) -> str:
-    """Text of a run as every database can store it: without NUL and lone surrogates."""
-    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
-
-
-def storable(value: float) -> float | str:
-    """A number as the database can store it: JSON has no NaN and no infinities, so they become text."""
-    if math.isfinite(value):
-        return value
-    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-
-
-_TOLD_BY_RUNS: Mapping[
-    str, tuple[Happened, Mapping[str, str]]
-] = {  # by kind: its facts, as the event calls them
+# By kind of event: what happened, and the event's names of its facts.
+_TOLD_BY_RUNS: Mapping[str, tuple[Happened, Mapping[str, str]]] = {
     FALLBACK_EVENT: (
         Happened.RUN_FELL_BACK,
         {"from_step": "from_step", "to_step": "to_step", "why": "reason"},

@@ -91,6 +91,6 @@ class OutsideKeeper:
                 self._tell(what, once_for="glob")
 
     def _tell(self, what: Fact, *, once_for: str) -> None:
-        """Write it into the history, unless the same was told of this path or pattern."""
+        """Record a fact in the job's history, unless it is there already for this path or pattern."""
         if not self.attempt.job.events.of(what.code, **{once_for: what.facts[once_for]}).exists():
             lifecycle.remark(self.attempt.job, what, actor="agent")

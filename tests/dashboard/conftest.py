@@ -42,7 +42,7 @@ def write_readings(home) -> Callable[..., None]:
     """Write what the agent would: one entry for each device id, with more fields by id."""
 
     def write(*ids: str, seq: int = 1, age_s: float = 0, stream: str = "s", **by_id: dict[str, Any]) -> None:
-        entries = [
+        entries: list[Any] = [
             {
                 "id": device,
                 "index": number,

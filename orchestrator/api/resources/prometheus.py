@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -98,8 +98,9 @@ def _devices() -> Iterator[Metric]:
     leased = {(row.id,): int(row.id in held) for row in rows}
     yield _gauge("berth_device_leased", "1 while a job holds the device.", leased, "device")
     readings = live.read_now()
+    entries: Iterable[Mapping[str, Any]] = readings.devices
     for name, key, help_text in READINGS:
-        values = {(each["id"],): each[key] for each in readings.devices if each.get(key) is not None}
+        values = {(each["id"],): each[key] for each in entries if each.get(key) is not None}
         yield _gauge(name, help_text, values, "device")
     age_s = max(0.0, time.time() - readings.taken_at) if readings.taken_at else float("inf")
     yield _gauge("berth_readings_age_seconds", "Age of the newest readings.", {(): age_s})

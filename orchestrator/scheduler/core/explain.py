@@ -123,7 +123,7 @@ def makes_room(stopping: Sequence[Job]) -> Facts:
 
 
 def held_for(room: Room, job: QueuedJob, head: Job) -> Facts:
-    """Enough is free, but it is kept for the head of the queue."""
+    """Enough is free, but reserved for the head of the queue."""
     free = room.count_free(job.constraints, job.memory_bytes, frozenset())
     return {**_wanted(room, job), "free": free, "kept_for": called(head)}
 

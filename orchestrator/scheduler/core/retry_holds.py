@@ -110,7 +110,7 @@ def _as_booking(hold: RetryHold, now: float) -> Booking:
 def told(
     decisions: Decisions, state: State, kept: Iterable[RetryHold], void: Mapping[str, Facts]
 ) -> Decisions:
-    """The decisions with what each waiting job is told of its devices, and a wake-up when a hold ends."""
+    """The decisions with the state of each waiting job's held devices, and a wake-up when a hold ends."""
     devices = {device.id: device for device in state.devices}
     further: dict[str, Facts] = {id_: {"not_kept_for_retry": why} for id_, why in void.items()}
     for hold in kept:

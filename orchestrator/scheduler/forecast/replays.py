@@ -72,7 +72,7 @@ class Recorded:
 
 
 class ReplayRow(TypedDict):
-    """The figures of one variant; ``summary`` is None if no job fits its pool."""
+    """The figures of one variant; ``summary``: None if no job fits its pool."""
 
     name: str
     left_out: int  # jobs that its pool could never hold

@@ -23,7 +23,7 @@ _WRITTEN = ("wait_code", "wait_facts", "wait_blocked_by", "wait_ahead", "start_e
 
 
 def write_waits(decisions: core.Decisions, jobs: dict[str, Job], now: datetime) -> None:
-    """Keep why each job waits and the first range it is told; only what changed is written."""
+    """Store why each job waits and its first start estimate; write only what changed."""
     changed = []
     made_room = _made_room(jobs)
     promised = set(StartPromise.objects.open().values_list("job_id", flat=True))
@@ -84,7 +84,7 @@ class _Prepared:
     """Values as the database takes them; facts that jobs share are written out once."""
 
     def __init__(self) -> None:
-        self._facts: dict[int, Any] = {}  # by identity: the rows hold them meanwhile
+        self._facts: dict[int, Any] = {}  # by identity: the rows keep them alive
 
     def value(self, field: "Field[Any, Any]", value: Any) -> Any:
         if field.name != "wait_facts":
