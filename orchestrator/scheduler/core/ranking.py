@@ -1,7 +1,4 @@
-"""Which jobs are served first, and which hold devices, when jobs may be stopped for one another.
-
-See the scheduling guide, "Policy, in order".
-"""
+"""Which jobs are served first, and which hold devices, when jobs may be stopped for one another."""
 
 from collections.abc import Collection, Iterable
 from math import floor, inf, log
