@@ -1,7 +1,7 @@
 """Devices, with their current readings and holders."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -269,7 +269,7 @@ def _rows() -> QuerySet[Device]:
     return Device.objects.select_related("pool").prefetch_related(Prefetch("leases", queryset=active))
 
 
-def _reading(reading: dict[str, Any] | None, taken_at: float) -> ReadingOut | None:
+def _reading(reading: Mapping[str, Any] | None, taken_at: float) -> ReadingOut | None:
     if reading is None:
         return None
     age_s = datetime.now(tz=UTC).timestamp() - taken_at
