@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from berth.job_fields import BY_NAME
 from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.plain_text import why_unwritable
 
@@ -173,10 +174,19 @@ def _read_dependency(value: Any) -> Any:
 DependsOn = Annotated[Dependency, BeforeValidator(_read_dependency, json_schema_input_type=str | Dependency)]
 
 
-class JobSpec(BaseModel):
-    """A job as people write it; see docs/reference/api.md for each field."""
+def describe_fields(schema: dict[str, Any]) -> None:
+    """Give the properties of a schema that are fields of a job their title, description and example."""
+    for name, property_ in schema["properties"].items():
+        if field := BY_NAME.get(name):
+            property_["title"] = field.label
+            property_.setdefault("description", field.help)
+            property_.setdefault("examples", [field.example])
 
-    model_config = ConfigDict(extra="forbid")
+
+class JobSpec(BaseModel):
+    """A job as people write it; what its fields mean stands in ``berth.job_fields``."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=describe_fields)
 
     name: Name | None = None
     kind: Literal["script", "model"] = "script"
@@ -186,7 +196,7 @@ class JobSpec(BaseModel):
     datasets: list[StrictStr] = Field(default_factory=list, max_length=32)
     pool: Annotated[StrictStr, Field(min_length=1, max_length=64)] = "default"
     gpus: Annotated[StrictInt, Field(ge=1, le=100_000)] = 1
-    min_gpus: Annotated[StrictInt, Field(ge=1)] | None = None  # that it goes on with where a device is lost
+    min_gpus: Annotated[StrictInt, Field(ge=1)] | None = None
     gpu_memory_gib: Gib | None = None
     cpus: Annotated[StrictInt, Field(ge=1, le=4096)] | None = None
     memory_gib: Gib | None = None

@@ -49,28 +49,11 @@ from orchestrator.store.manifest import Generation
 
 # Rows from before a field existed show its default.
 _SPEC_DEFAULTS: Mapping[str, Any] = JobSpec().model_dump()
-_SPEC_FIELDS = (
-    "kind",
-    "min_gpus",
-    "gpu_memory_gib",
-    "cpus",
-    "memory_gib",
-    "preemptible",
-    "max_retries",
-    "grace_period_s",
-    "hang_timeout_s",
-    "entrypoint",
-    "args",
-    "resume_args",
-    "datasets",
-    "depends_on",
-    "secrets",
-    "checkpoint_glob",
-    "begin_anew",
-    "total_steps",
-    "python",
-    "launcher",
+# Fields that a job's row tells, after changes, or not at all.
+_NOT_FROM_SPEC = frozenset(
+    {"name", "pool", "gpus", "priority", "time_limit_s", "env", "tags", "not_before", "array", "source"}
 )
+_SPEC_FIELDS = tuple(name for name in _SPEC_DEFAULTS if name not in _NOT_FROM_SPEC)
 MOST_CHECKPOINT_FILES = 200
 
 

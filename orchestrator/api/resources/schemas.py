@@ -4,12 +4,12 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, Field, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from orchestrator.api.http.paging import Page
 from orchestrator.api.http.reading import Body
 from orchestrator.api.http.writing import ByName
-from orchestrator.spec.job_spec import Seconds
+from orchestrator.spec.job_spec import Seconds, describe_fields
 
 Number = Annotated[int | float, Field(allow_inf_nan=False)]
 
@@ -197,6 +197,8 @@ class MemoryClaimOut(BaseModel):
 
 
 class JobOut(BaseModel):
+    model_config = ConfigDict(json_schema_extra=describe_fields)
+
     id: UUID
     short_id: str
     name: str
@@ -267,6 +269,10 @@ class JobOut(BaseModel):
 
 
 class JobChanges(Body):
+    """The fields of a job that can change after the submit."""
+
+    model_config = ConfigDict(json_schema_extra=describe_fields)
+
     name: StrictStr | None = None
     tags: list[StrictStr] | None = None
     priority: StrictInt | None = None
