@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from berth.client import BerthError
 
 CANNOT = 2  # exit status of whatever could not be carried out
-SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume"})
+SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan"})
 
 
 class _Commands(TyperGroup):

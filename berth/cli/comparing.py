@@ -13,18 +13,9 @@ from berth.chart_groups import in_order
 from berth.cli.printing import safe
 from berth.cli.tables import grid, job_line
 from berth.client import Job
+from berth.job_fields import SETTINGS
 
-SETTINGS = (
-    "entrypoint",
-    "pool",
-    "gpus",
-    "gpu_memory_gib",
-    "cpus",
-    "memory_gib",
-    "datasets",
-    "kind",
-    "python",
-)
+SPLIT = frozenset({"args", "env"})  # a row for each of their entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +50,8 @@ def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _settings(jobs: Sequence[Job]) -> list[Row]:
-    rows = [_row(name, [_plain(job.json.get(name)) for job in jobs]) for name in SETTINGS]
+    names = [field.name for field in SETTINGS if field.name not in SPLIT]
+    rows = [_row(name, [_plain(job.json.get(name)) for job in jobs]) for name in names]
     rows += _union("", [by_name(job.args) for job in jobs])
     rows += _union("env ", [job.env for job in jobs])
     code = [str(job.json.get("bundle", ""))[:8] for job in jobs]

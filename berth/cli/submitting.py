@@ -2,12 +2,11 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
-from berth.arguments import WrongUse, duration_s, merge, pair, start_time
-from berth.cli.choosing import find_job, newest
+from berth.arguments import WrongUse, merge
+from berth.cli.choosing import newest
 from berth.cli.following import follow_log, wait_for_end
 from berth.cli.printing import remark, safe, say, show_json
 from berth.cli.tables import job_line, on_devices
@@ -43,61 +42,6 @@ def run_again(
     if args:
         changes["args"] = merge(parent.args, args)
     return parent.again(resume=resume, **changes)
-
-
-def spec_of(
-    berth: Berth,
-    gpus: int | None = None,
-    memory_gib: float | None = None,
-    name: str | None = None,
-    data: Sequence[str] | None = None,
-    pool: str | None = None,
-    priority: int | None = None,
-    time_limit: str | None = None,
-    retries: int | None = None,
-    env: Sequence[str] | None = None,
-    tags: Sequence[str] | None = None,
-    after: Sequence[str] | None = None,
-    after_any: Sequence[str] | None = None,
-    at: str | None = None,
-    array: str | None = None,
-) -> Spec:
-    """The fields that were given as options; the server knows the defaults of the others.
-
-    Raises:
-        WrongUse: a duration or a NAME=VALUE that is none.
-        NotFound: no such job to start after.
-    """
-    spec: Spec = {}
-    given = {
-        "gpus": gpus,
-        "gpu_memory_gib": memory_gib,
-        "name": name,
-        "datasets": data or None,
-        "pool": pool,
-        "priority": priority,
-        "time_limit_s": None if time_limit is None else duration_s(time_limit),
-        "max_retries": retries,
-        "env": dict(map(pair, env)) if env else None,
-        "tags": tags or None,
-        "depends_on": _dependencies(berth, after or (), after_any or ()) or None,
-        "not_before": None if at is None else start_time(at),
-        "array": array,
-    }
-    fill(spec, given)
-    return spec
-
-
-def _dependencies(
-    berth: Berth, after: Sequence[str], after_any: Sequence[str]
-) -> list[str | Mapping[str, str]]:
-    wanted: list[str | Mapping[str, str]] = [find_job(berth, each).id for each in after]
-    return wanted + [{"job": find_job(berth, each).id, "when": "any"} for each in after_any]
-
-
-def fill(spec: Spec, given: Mapping[str, Any]) -> None:
-    """Put what is not None into a spec; the names are those of its fields."""
-    spec.update(cast(Spec, {name: value for name, value in given.items() if value is not None}))
 
 
 def report(job: Job, *, follow: bool, wait: bool, as_json: bool) -> int:
