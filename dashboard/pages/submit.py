@@ -1,6 +1,7 @@
 """The submit form: drop a script, choose devices, run."""
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, TypedDict, cast
@@ -14,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from berth.job_fields import JobField
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
@@ -45,7 +47,7 @@ def submit(request: HttpRequest) -> HttpResponse:
         texts, code = _start_from(request)
         return _page(request, texts, code, {})
     texts = {
-        name: value[: forms.MOST_TEXT]
+        name: value[: forms.MOST_TEXT + 1]
         for name, value in request.POST.dict().items()
         if isinstance(value, str)
     }
@@ -153,12 +155,11 @@ def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
     except ValueError:
         earlier = None
     if earlier is None:
-        return dict(forms.DEFAULTS), Code()
-    texts = forms.fields_of(earlier.spec_fields)
+        return forms.default_texts(), Code()
+    texts = forms.texts_of(earlier)
     env = rights.environment_of(earlier, request.user.pk)
     if None in env.values():
         texts["env"] = ""  # names alone would set the variables to empty values
-    texts["datasets"] = ",".join(earlier.spec_fields.get("datasets") or [])
     return texts, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}")
 
 
@@ -170,11 +171,11 @@ def _page(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    chosen = request.POST.getlist("datasets") or [
-        name for name in texts.get("datasets", "").split(",") if name
-    ]
+    chosen = request.POST.getlist("datasets") or forms.names(texts.get("datasets", ""))
+    registered = Dataset.objects.order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
+    references = [dataset.reference for dataset in registered]
     pools = [_pool(pool) for pool in Pool.objects.prefetch_related("devices")]
-    shown = {one.name for one in forms.FIELDS} | {"file", "gpus", "pool", "datasets"}
+    shown = {"file", *forms.LABELS}
     if code.sha256:
         code.signed = _signer(request).sign(code.sha256)
     context = {
@@ -183,7 +184,7 @@ def _page(
         "replaces": bool(code.sha256 and request.GET.get("replace")),
         "main_fields": _filled(forms.MAIN, texts, errors),
         "more_fields": _filled(forms.MORE, texts, errors),
-        "more_open": any(one.name in errors for one in forms.MORE),
+        "more_open": any(field.form_name in errors for field in forms.MORE),
         "errors": errors,
         "other_errors": [said for name, all_said in errors.items() if name not in shown for said in all_said],
         "pools": pools,
@@ -193,7 +194,8 @@ def _page(
         "quick": [
             count for count in (1, 2, 4, 8) if count <= max((pool["devices"] for pool in pools), default=0)
         ],
-        "datasets": list(Dataset.objects.order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]),
+        # A clone keeps a dataset that is beyond the list, or no longer registered: the submit says so.
+        "datasets": [*references, *(name for name in chosen if name not in references)],
         "chosen_datasets": chosen,
         "key": secrets.token_hex(16),
         "plan": read_plan(signed_in(request), texts, chosen),
@@ -224,8 +226,24 @@ def _pool(pool: Pool) -> PoolChoice:
 
 
 def _filled(
-    fields: tuple[forms.Field, ...], texts: dict[str, str], errors: dict[str, list[str]]
+    fields: Sequence[JobField], texts: dict[str, str], errors: dict[str, list[str]]
 ) -> list[FilledField]:
+    """What the template shows of each field, with its text and its errors."""
     return [
-        {"field": one, "value": texts.get(one.name, ""), "errors": errors.get(one.name, [])} for one in fields
+        {
+            "field": field,
+            "value": texts.get(field.form_name, ""),
+            "errors": errors.get(field.form_name, []),
+            "control": _control(field, texts.get(field.form_name, "")),
+        }
+        for field in fields
     ]
+
+
+def _control(field: JobField, text: str) -> str:
+    """The kind of the control; one line would lose the line ends of a text."""
+    if field.kind == "assignments" or "\n" in text:
+        return "lines"
+    return {"count": "number", "number": "number", "switch": "switch", "choice": "choice"}.get(
+        field.kind, "text"
+    )

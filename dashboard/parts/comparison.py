@@ -9,25 +9,13 @@ from typing import Any
 
 from berth import words
 from berth.arguments import by_name
+from berth.job_fields import SETTINGS
 from berth.losses import in_loss_order, is_loss
 from dashboard.parts.rows import main_loss, recorded
 from orchestrator.models import Attempt, Job, JobState
 from orchestrator.people import rights
 
-SETTINGS = (
-    "kind",
-    "entrypoint",
-    "pool",
-    "gpus",
-    "gpu_memory_gib",
-    "cpus",
-    "memory_gib",
-    "datasets",
-    "python",
-    "total_steps",
-    "time_limit_s",
-    "max_retries",
-)
+SPLIT = frozenset({"args", "env"})  # a row for each of their entries
 MOST_METRICS = 40
 MANY_TIMES = 10  # above this, "12 times" says more than a percentage
 ONE_RUN = "1 run, no spread"
@@ -71,9 +59,13 @@ def compare(
 
 
 def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list[Row]:
-    specs = [job.spec_fields for job in jobs]
-    rows = [_texts(name, [_plain(spec.get(name)) for spec in specs], baseline) for name in SETTINGS]
-    rows += _union("", [by_name(spec.get("args") or []) for spec in specs], baseline)
+    specs = [job.spec.model_dump(mode="json") for job in jobs]
+    rows = [
+        _texts(field.name, [field.text(spec[field.name]) for spec in specs], baseline)
+        for field in SETTINGS
+        if field.name not in SPLIT
+    ]
+    rows += _union("", [by_name(job.spec.args) for job in jobs], baseline)
     environments = [rights.environment_of(job, reader_id, "…") for job in jobs]
     rows += _union("env ", environments, baseline)
     return [*rows, _texts("code", [job.bundle[:8] for job in jobs], baseline)]
