@@ -72,6 +72,8 @@ class JobField(NamedTuple):
             return ""
         if self.kind == "duration" and isinstance(value, int | float):
             return words.duration(value)
+        if self.kind == "time" and isinstance(value, str):
+            return f"{written_time(value)} {self.unit}"
         if self.kind == "switch":
             return "yes" if value else "no"
         if isinstance(value, float):
@@ -117,7 +119,7 @@ FIELDS: tuple[JobField, ...] = (
         "entrypoint",
         "Script to run",
         "Script inside an archive or folder",
-        "train.py",
+        "src/train.py",
         empty="the only script, else train.py",
         option="--entrypoint -e",
         commands="run",
@@ -156,7 +158,7 @@ FIELDS: tuple[JobField, ...] = (
         "pool",
         "Pool",
         "Pool of devices",
-        "default",
+        "a100",
         empty="default",
         option="--pool",
         form="own",
@@ -438,8 +440,7 @@ def _option_words(field: JobField, value: Json) -> list[str]:
         case str() if option == f"--{value}":
             return [option]
         case int() | float() if field.kind == "duration":
-            minutes = written_duration(value, "minutes")
-            return [option, minutes if minutes.endswith("s") else f"{minutes}m"]
+            return [option, f"{value / 60:.0f}m" if value % 60 == 0 else f"{written_number(value)}s"]
         case int() | float():
             return [option, written_number(value)]
         case Mapping() if field.kind == "assignments":

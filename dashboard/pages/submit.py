@@ -235,6 +235,7 @@ def _filled(
             "value": texts.get(field.form_name, ""),
             "errors": errors.get(field.form_name, []),
             "control": _control(field, texts.get(field.form_name, "")),
+            "placeholder": forms.placeholder(field),
         }
         for field in fields
     ]

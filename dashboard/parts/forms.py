@@ -161,6 +161,11 @@ def default_texts() -> dict[str, str]:
     return texts | {field.form_name: _write(field, DEFAULTS[field.name]) for field in fixed}
 
 
+def placeholder(field: JobField) -> str:
+    """An example of what to type; numbers need none."""
+    return "" if field.kind in ("count", "number", "duration") else _write(field, field.example)
+
+
 def _write(field: JobField, value: Any) -> str:
     if value is None:
         return ""

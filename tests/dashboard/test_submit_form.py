@@ -2,14 +2,22 @@
 
 import io
 import re
+import shlex
+import sys
 import zipfile
+from collections import defaultdict
+from html.parser import HTMLParser
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
+from berth.job_fields import FIELDS, command_line
+from orchestrator.jobs.submission import intake
 from orchestrator.models import Dataset, DatasetRoot, Job
+from orchestrator.people import secrets
 from tests.dashboard.markup import html_of
+from tests.spec.every_field import DEFAULTS, every_field
 
 SCRIPT = b"print('step 1 loss 0.5')\n"
 
@@ -231,3 +239,93 @@ def test_start_time_dependencies_and_array_are_taken_from_the_form(form, reader,
 )
 def test_when_and_how_often_is_checked_beside_the_field(form, field, value, words):
     assert words in error_at(html_of(form(**{field: value})), field)
+
+
+class Controls(HTMLParser):
+    """What a browser sends of the submit form as it stands: ``sent`` has values by name."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.sent: dict[str, list[str]] = defaultdict(list)
+        self.select, self.text_of = "", ""
+        self.feed(html[html.index('id="submit-form"') :])
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attributes}
+        if tag == "select":
+            self.select = given["name"]
+        elif tag == "option" and "selected" in given:
+            self.sent[self.select].append(given.get("value", ""))
+            self.text_of = "" if "value" in given else self.select
+        elif tag == "textarea":
+            self.sent[given["name"]].append("")
+            self.text_of = given["name"]
+        elif (
+            tag == "input"
+            and given.get("type") != "file"
+            and (given.get("type") != "checkbox" or "checked" in given)
+        ):
+            self.sent[given["name"]].append(re.sub("[\r\n]", "", given.get("value", "")))
+
+    def handle_data(self, data: str) -> None:
+        if self.text_of:
+            self.sent[self.text_of][-1] += re.sub("\r\n?|\n", "\r\n", data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.text_of = ""
+
+
+@pytest.fixture
+def existing(ada, make_pool, make_device, tmp_path):
+    """What a job with every field refers to."""
+    pool = make_pool("a100", pythons={"torch-2.8": sys.executable})
+    for index in (8, 9):
+        make_device(index, pool=pool)
+    (tmp_path / "digits").mkdir()
+    root = DatasetRoot.objects.create(name="data", path=str(tmp_path))
+    Dataset.objects.create(name="shakespeare", version="1", root=root, path="digits", owner=ada)
+    secrets.keep(ada, "WANDB_API_KEY", "x")
+
+
+def test_clone_carries_every_field_of_a_job(existing, form, reader, ada, make_job):
+    first = make_job()
+    values = every_field(
+        depends_on=[str(first.pk), {"job": str(make_job().pk), "when": "any"}],
+        array="7",
+        tags=["plain", 'with, "comma"', '"quoted"'],
+    )
+    code = {"text": SCRIPT.decode()}
+    parent = intake.accept(ada, intake.parse_spec({**values, "source": code})).job
+
+    html = reader(ada).get(reverse("submit"), {"from": str(parent.pk)}).content.decode()
+    answer = reader(ada).post(reverse("submit"), dict(Controls(html).sent))
+
+    assert answer.status_code == 302, re.findall("error[^<]*<", answer.content.decode())
+    clone = Job.objects.order_by("pk").last()
+    assert clone is not None
+    assert clone.pk != parent.pk
+    assert clone.spec.model_dump() == parent.spec.model_dump()
+    assert (clone.bundle, clone.array_index) == (parent.bundle, parent.array_index)
+
+
+def test_command_of_a_job_names_every_field_that_is_set():
+    words = shlex.split(command_line(every_field(), DEFAULTS, "code.zip"))
+
+    options = {re.split("[ /]", field.option)[0] for field in FIELDS if field.option}
+    # A switch that is on by default has another word for off.
+    assert options - set(words) == {"--restart"}
+    assert "--no-restart" in words
+    assert words[words.index("--") + 1 :] == every_field()["args"]
+
+
+def test_duration_is_a_number_of_the_unit_or_a_text_with_units(form):
+    form(time_limit_h="1h30m", hang_timeout_min="10", grace_period_s="2m")
+
+    spec = Job.objects.get().spec
+    assert (spec.time_limit_s, spec.hang_timeout_s, spec.grace_period_s) == (5400, 600, 120)
+
+
+def test_text_too_long_for_the_form_is_refused_beside_its_field(form):
+    html = form(env="A=" + "x" * 100_001).content.decode()
+
+    assert "more than 100,000 characters" in error_at(html, "env")

@@ -5,7 +5,8 @@ import shlex
 import pytest
 from django.urls import reverse
 
-from dashboard.pages.submit_plan import as_command
+from berth.job_fields import command_line
+from dashboard.parts import forms
 from orchestrator.models import Device, Job, JobState
 from tests.dashboard.markup import html_of
 
@@ -87,8 +88,9 @@ def test_the_command_says_all_that_the_form_says():
         "resume_args": ["--resume", "{checkpoint}"], "entrypoint": "src/train.py",
     }  # fmt: skip
 
-    assert shlex.split(as_command(job, "")) == [
-        "berth", "run", "--memory", "20", "--checkpoint-glob", "out/*.pt", "--grace-period", "45s", "--data", "words@1", "--tag", "paper", "--after", "8c2f01d4",
-        "--after-any", "77b0e3aa", "--env", "A=b c", "--preemptible", "--resume-args", "--resume '{checkpoint}'",
+    assert shlex.split(command_line(job, forms.DEFAULTS, "src/train.py")) == [
+        "berth", "run", "--resume-args", "--resume '{checkpoint}'", "--data", "words@1", "--memory", "20",
+        "--env", "A=b c", "--tag", "paper", "--after", "8c2f01d4", "--after-any", "77b0e3aa",
+        "--grace-period", "45s", "--preemptible", "--checkpoint-glob", "out/*.pt",
         "src/train.py",
     ]  # fmt: skip
