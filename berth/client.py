@@ -99,7 +99,7 @@ class Record:
 
     _parts: ClassVar[Mapping[str, type["Record"]]] = {}
 
-    def __init__(self, json: dict[str, Any]) -> None:
+    def __init__(self, json: Mapping[str, Any]) -> None:
         self.json = json
 
     if not TYPE_CHECKING:  # for type checkers only the declared names exist
@@ -120,6 +120,99 @@ class Record:
         return f"{type(self).__name__}({self.json!r})"
 
 
+class DeviceShare(TypedDict):
+    """A device under one rank of an attempt or a plan."""
+
+    id: str
+    index: int
+    label: str
+    kind: str
+    rank: int
+    memory_bytes: int | None  # None: the whole device
+
+
+class RankEnd(TypedDict):
+    """How one rank ended."""
+
+    rank: int
+    code: int | None
+    signal: int | None
+    finished: bool | None  # the script's code returned
+
+
+class Failure(TypedDict, total=False):
+    """The first rank that failed."""
+
+    rank: int
+    code: int | None
+    signal: int | None
+    exception: str
+    message: str
+
+
+class Change(TypedDict):
+    """A change of one field with which a job would start now."""
+
+    change: str  # the field
+    value: int | float | str
+    stops: int  # jobs that would be stopped for it
+
+
+class Calibration(TypedDict):
+    """How many of the earlier start ranges held."""
+
+    inside: int
+    of: int
+
+
+class MemoryClaim(TypedDict):
+    """The memory that a job claims on each of its devices."""
+
+    bytes: int | None  # None: the whole device
+    source: str
+    error_percent: float | None
+    runs: int  # that it was learned from
+
+
+class Outcome(TypedDict):
+    """When a job would end on a number of devices."""
+
+    gpus: int
+    sentence: str
+    is_soonest: bool
+
+
+class ArrayPlace(TypedDict, total=False):
+    """The array that a job is a member of."""
+
+    id: str
+    index: int
+    count: int
+    at_most: int | None
+    jobs: list[str]  # in the answer to run() only
+
+
+class Limit(TypedDict):
+    """The limits of a person over all pools or in one, with what they use of them; None: no limit."""
+
+    pool: str | None  # None: over all pools
+    devices: int
+    max_devices: int | None
+    queued: int
+    max_queued: int | None
+    gpu_hours: float  # in the last seven days
+    gpu_hours_a_week: float | None
+    weight: float | None
+
+
+class UnkeptFiles(TypedDict):
+    """Files outside of the checkpoint folder that look like checkpoints and are not kept."""
+
+    path: str
+    times: int
+    glob: str  # add it to checkpoint_glob to keep them
+
+
 class Progress(Record):
     step: int | None
     total_steps: int | None
@@ -134,12 +227,14 @@ class Attempt(Record):
 
     number: int
     state: str
-    devices: list[dict[str, Any]]  # id, index, label, kind, rank, memory_bytes
+    devices: list[DeviceShare]
     exit_kind: str | None
     exit_detail: str
-    ending: dict[str, Any] | None  # code and facts that exit_detail is made of
+    ending: Mapping[str, Any] | None  # code and facts that exit_detail is made of
     ranks: list[dict[str, Any]]  # rank, code, signal, finished
     first_failure: dict[str, Any] | None  # rank, code, signal, exception, message
+    ranks: list[RankEnd]
+    first_failure: Failure | None
     log_tail: str
     started_at: datetime | None
     ended_at: datetime | None
@@ -160,8 +255,8 @@ class Explanation(Record):
     start_latest: str | None
     blocked_by: list[str]
     ahead: int
-    would_start_now_with: list[dict[str, Any]]  # change, value; from Job.explain() only
-    calibration: dict[str, int] | None  # inside, of; from Job.explain() only
+    would_start_now_with: list[Change]  # from Job.explain() only
+    calibration: Calibration | None  # from Job.explain() only
 
 
 class Plan(Record):
@@ -172,17 +267,17 @@ class Plan(Record):
     starts_now: bool
     sentence: str
     reason: str
-    devices: list[dict[str, Any]]  # id, index, label, kind, rank, memory_bytes; by rank
+    devices: list[DeviceShare]  # by rank
     stops: list[str]  # ids of jobs that would be stopped for it
     start_earliest: str | None
     start_latest: str | None
     blocked_by: list[str]
     ahead: int
-    would_start_now_with: list[dict[str, Any]]  # change, value, stops
-    memory_claim: dict[str, Any]
-    calibration: dict[str, int] | None  # inside, of
-    training: dict[str, Any] | None
-    outcomes: list[dict[str, Any]]  # gpus, sentence, lasts, is_soonest, ...; as asked first
+    would_start_now_with: list[Change]
+    memory_claim: MemoryClaim
+    calibration: Calibration | None
+    training: Mapping[str, Any] | None
+    outcomes: list[Outcome]  # with as many devices as asked for first
 
 
 class Event(Record):
@@ -361,7 +456,7 @@ class Person(Record):
     role: str
     is_operator: bool
     scope: str
-    limits: list[dict[str, Any]]  # over all pools first; what is used beside each limit
+    limits: list[Limit]  # over all pools first
 
 
 class LogPart(NamedTuple):
@@ -427,7 +522,7 @@ class Job(Record):
     tags: list[str]
     gpus: int
     gpu_memory_gib: float | None
-    memory_claim: dict[str, Any]  # bytes on each device (None: all of it), source, error_percent, runs
+    memory_claim: MemoryClaim | None
     cpus: int | None
     memory_gib: float | None
     time_limit_s: float | None
@@ -439,9 +534,9 @@ class Job(Record):
     datasets: list[str]
     env: dict[str, str | None]
     secrets: list[str]
-    depends_on: list[dict[str, Any]]
-    array: dict[str, Any] | None  # id, index, count, at_most
-    plan: dict[str, Any] | None  # how a job of kind model trains
+    depends_on: list[str | Mapping[str, str]]
+    array: ArrayPlace | None
+    plan: Mapping[str, Any] | None  # how a job of kind model trains
     submitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -462,7 +557,7 @@ class Job(Record):
     links: dict[str, str]
     _parts = {"attempt": Attempt, "progress": Progress, "explanation": Explanation}
 
-    def __init__(self, json: dict[str, Any], berth: "Berth") -> None:
+    def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
         super().__init__(json)
         self.berth = berth
 
@@ -616,7 +711,7 @@ class Job(Record):
         patience_s: float = 0,
     ) -> dict[str, Series]:
         """Down-sampled series by name; each bucket keeps its smallest and largest value."""
-        query: dict[str, Any] = {"x": x, "max_points": max_points}
+        query: dict[str, str | int] = {"x": x, "max_points": max_points}
         if names is not None:
             query["names"] = ",".join(names)
         answer = self.berth.get(self._path("metrics"), params=query, patience_s=patience_s)
@@ -644,7 +739,7 @@ class Job(Record):
             self._path(f"checkpoints/{quote(str(step), safe='')}/files/{quote(path)}"), to
         )
 
-    def unkept(self) -> list[dict[str, Any]]:
+    def unkept(self) -> list[UnkeptFiles]:
         """What looks like checkpoints and is not kept: path, times, and the glob that would keep it."""
         return list(self.berth.get(self._path("checkpoints")).get("unkept") or [])
 
@@ -813,7 +908,7 @@ class Berth:
 
     def pages(
         self, path: str, params: Mapping[str, Any] | None = None, *, limit: int | None = None
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Mapping[str, Any]]:
         """The entries of a list, page after page."""
         query = {name: value for name, value in (params or {}).items() if value is not None}
         if limit is not None:
@@ -868,7 +963,7 @@ class Berth:
                 file.write(chunk)
         return to
 
-    def _request(self, method: str, path: str, options: dict[str, Any]) -> httpx.Response:
+    def _request(self, method: str, path: str, options: Mapping[str, Any]) -> httpx.Response:
         with _said_in_words(self.url, self.timeout_s):
             return self._http.request(method, path, **options)
 
@@ -1029,10 +1124,10 @@ def _checked(answer: httpx.Response, url: str) -> httpx.Response:
         if answer.status_code != 204 and answer.headers.get("content-type", "").startswith("text/html"):
             raise Unreachable(f"What answers at {url} is not a Berth server; check the address.")
         return answer
-    problem: dict[str, Any] = {}
+    problem: Mapping[str, Any] = {}
     if answer.headers.get("content-type", "").startswith("application/problem+json"):
         with contextlib.suppress(ValueError):
-            problem = cast(dict[str, Any], answer.json())
+            problem = cast(Mapping[str, Any], answer.json())
     if not problem and answer.status_code not in _BUSY:
         raise Unreachable(
             f"What answers at {url} is not a Berth server (HTTP {answer.status_code}); check the address.",

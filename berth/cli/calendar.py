@@ -1,8 +1,7 @@
 """berth calendar: what is reserved and when, entered and taken away by operators."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from berth.arguments import WrongUse, start_time
 from berth.cli.choosing import connect
@@ -65,7 +64,7 @@ def add_entry(
     """
     if bool(people) == maintenance:
         raise WrongUse("Say for whom (--for NAME), or that it is --maintenance.")
-    body: dict[str, Any] = {
+    body: Mapping[str, object] = {
         "name": name,
         "pool": pool,
         "kind": "maintenance" if maintenance else "reservation",

@@ -37,7 +37,7 @@ def read_options(berth: "Berth", given: Mapping[str, Any]) -> "Spec":
         WrongUse: a duration, time or NAME=VALUE that is none.
         NotFound: no such job to start after.
     """
-    spec: dict[str, Any] = {}
+    spec: dict[str, object] = {}
     for field in FIELDS:
         value = given.get(field.name)
         if field.kind == "jobs":

@@ -1,14 +1,14 @@
 """Options and arguments that several commands have."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperArgument, TyperCommand
 
-Given = dict[str, Any]  # the options of a command that fill a job, by the name of the field
+Given = Mapping[str, Any]  # the options of a command that fill a job, by the name of the field
 
 
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
@@ -24,17 +24,17 @@ def complete_job(incomplete: str) -> list[tuple[str, str]]:
 
 
 JobId = Annotated[
-    str | None, typer.Argument(metavar="[JOB]", help="id, part of it, or name", autocompletion=complete_job)
+    str | None, typer.Argument(metavar="[JOB]", help="Id, part of it, or name", autocompletion=complete_job)
 ]
 JobIds = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[JOB]...", help="ids, parts of them, or names", autocompletion=complete_job),
+    typer.Argument(metavar="[JOB]...", help="Ids, parts of them, or names", autocompletion=complete_job),
 ]
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
-Rank = Annotated[int, typer.Option("--rank", "-r", help="whose log")]
+Json = Annotated[bool, typer.Option("--json", help="Output as JSON")]
+Rank = Annotated[int, typer.Option("--rank", "-r", help="Rank whose log to read")]
 PoolName = Annotated[str | None, typer.Option("--pool", help="Pool of devices")]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="print the log; exit as the job does")]
-Wait = Annotated[bool, typer.Option("--wait", "-w", help="return when it has ended; exit as the job does")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Log until the end; exit status of the job")]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="No return before the end; exit status of the job")]
 
 
 class JobCommand(TyperCommand):

@@ -11,11 +11,13 @@ commands = typer.Typer()
 
 @commands.command(rich_help_panel="Server")
 def login(
-    url: Annotated[str | None, typer.Argument(help="such as http://gpu-box:8265")] = None,
-    token: Annotated[str | None, typer.Option(help="- reads it from standard input; default: asks")] = None,
+    url: Annotated[str | None, typer.Argument(help="Address, such as http://gpu-box:8265")] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Token, or - for standard input; default: a question")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Keep a token for this server."""
+    """Store a token for a server."""
     from berth.cli.signing_in import log_in
 
     log_in(url, token, as_json=as_json)
@@ -23,7 +25,7 @@ def login(
 
 @commands.command(rich_help_panel="Server")
 def logout(as_json: Json = False) -> None:
-    """Forget the token."""
+    """Delete the stored token."""
     from berth.cli.signing_in import log_out
 
     log_out(as_json=as_json)

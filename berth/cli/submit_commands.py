@@ -122,7 +122,7 @@ def secret(ctx: typer.Context, as_json: Json = False) -> None:
 
 @secret_app.command("list")
 def list_secrets(as_json: Json = False) -> None:
-    """The names of your secrets; values are never shown."""
+    """List the names of your secrets; values are never shown."""
     from berth.cli.secrets import show_secrets
 
     show_secrets(as_json=as_json)
@@ -130,7 +130,7 @@ def list_secrets(as_json: Json = False) -> None:
 
 @secret_app.command("set")
 def set_secret(
-    name: Annotated[str, typer.Argument(help="the variable that a job finds it in")], as_json: Json = False
+    name: Annotated[str, typer.Argument(help="Environment variable for jobs")], as_json: Json = False
 ) -> None:
     """Store a secret; asks for its value, or reads it from standard input."""
     from berth.cli.secrets import keep_secret
@@ -139,7 +139,9 @@ def set_secret(
 
 
 @secret_app.command("forget")
-def forget_secret(name: str, as_json: Json = False) -> None:
+def forget_secret(
+    name: Annotated[str, typer.Argument(help="Name of the secret")], as_json: Json = False
+) -> None:
     """Delete a secret."""
     from berth.cli.secrets import drop_secret
 
