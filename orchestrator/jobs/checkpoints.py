@@ -9,12 +9,12 @@ from orchestrator.exceptions import Conflict, NotFound
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
+from orchestrator.jobs.launch.engines import engine_of, order_of
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.live import wakeups
-from orchestrator.models import Checkpoint, Job, JobState
+from orchestrator.models import Attempt, Checkpoint, Job, JobState
 from orchestrator.store.checkpoints import GenerationStore
 from orchestrator.store.manifest import Generation
-from orchestrator.supervisor.orders import order_checkpoint
 
 
 def order(job: Job, *, by: str) -> Job:
@@ -24,10 +24,13 @@ def order(job: Job, *, by: str) -> Job:
         IllegalTransition: it does not run.
     """
     job.refresh_from_db()
-    folder = settings.HOME.job(job.pk).attempt(job.attempt_count)
-    if job.state != JobState.RUNNING or not folder.root.is_dir():
+    attempt = Attempt.objects.filter(job=job, number=job.attempt_count).first()
+    if (
+        job.state != JobState.RUNNING
+        or attempt is None
+        or not engine_of(attempt).request_checkpoint(order_of(attempt))
+    ):
         raise IllegalTransition(f"The job is {job.state}; only a running job can save a checkpoint.")
-    order_checkpoint(folder)
     lifecycle.remark(job, fact(Happened.CHECKPOINT_ASKED), actor=by)
     return job
 

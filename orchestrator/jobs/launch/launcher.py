@@ -1,13 +1,9 @@
-"""Turns a placed attempt into a running supervisor: folders, code, checkpoint, launch record, spawn.
-
-The interface other engines will share: ``start(attempt)``, ``stop(attempt, grace_s)``.
-"""
+"""Turns a placed attempt into a running supervisor: folders, code, checkpoint, launch record, then its engine."""
 
 import errno
 import fcntl
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +17,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import isolation
 from orchestrator.jobs.launch import record as launch_record
 from orchestrator.jobs.launch import resume as resuming
+from orchestrator.jobs.launch.engines import NotStarted, engine_of, order_of
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job
 from orchestrator.people import secrets as job_secrets
@@ -28,9 +25,7 @@ from orchestrator.sentences.words import say
 from orchestrator.store import bundles
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.orders import order_stop
 from orchestrator.supervisor.records import write_record
-from orchestrator.supervisor.spawn import SpawnFailed, spawn
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +47,8 @@ def start(attempt: Attempt) -> None:
                 _give_up(attempt, ExitKind.CANCELLED, fact(Ended.STOPPED_BEFORE_START), retriable=False)
                 return
             secrets = job_secrets.reveal(job.owner, job.spec.secrets)
-            spawn(folder_of(attempt), python=sys.executable, secrets=secrets)
-    except SpawnFailed as error:
+            engine_of(attempt).start(order_of(attempt), secrets)
+    except NotStarted as error:
         # It may still come, and only its free lock proves that it will not: the agent looks at the folder.
         logger.warning("%s", error)
         return
@@ -71,7 +66,7 @@ def start(attempt: Attempt) -> None:
 
 
 def stop(attempt: Attempt, *, reason: str, grace_s: float, saved: bool = False) -> bool:
-    """Hand the wish to stop to the supervisor; may be repeated until the exit record is there.
+    """Send the stop request to the supervisor; may be repeated until the exit record is there.
 
     False where there is no folder yet to write it into.
 
@@ -81,11 +76,7 @@ def stop(attempt: Attempt, *, reason: str, grace_s: float, saved: bool = False) 
     Raises:
         OSError: the order could not be written.
     """
-    folder = folder_of(attempt)
-    if not folder.root.exists():
-        return False
-    order_stop(folder, reason, grace_s, saved=saved)
-    return True
+    return engine_of(attempt).stop(order_of(attempt), reason=reason, grace_s=grace_s, saved=saved)
 
 
 def is_preparing(attempt: Attempt) -> bool:
@@ -108,20 +99,9 @@ def forestall(attempt: Attempt, how: Fact) -> bool:
 
     Whoever takes the lock later finds an exit record, and leaves.
     """
-    folder = folder_of(attempt)
-    if not folder.root.is_dir():
-        return True
-    fd = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    else:
-        names = {"number": attempt.number, "nonce": attempt.nonce, "kind": ExitKind.INFRA}
-        write_record(folder.exit, {**names, **how.as_json(), "detail": say(how)})
-        return True
-    finally:
-        os.close(fd)
+    names = {"number": attempt.number, "nonce": attempt.nonce, "kind": ExitKind.INFRA}
+    record = {**names, **how.as_json(), "detail": say(how)}
+    return engine_of(attempt).forestall(order_of(attempt), record)
 
 
 def folder_of(attempt: Attempt) -> AttemptFolder:

@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from django.conf import settings
 
@@ -21,6 +21,39 @@ CONTEXT_BYTES = 512 * 1024**2  # of CUDA with the libraries that torch loads, as
 MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
 
 
+class SandboxRecord(TypedDict):
+    level: int
+    network: str
+
+
+class LaunchRecord(TypedDict):
+    """``launch.json``; what each field means: docs/protocol.md."""
+
+    v: int
+    job_id: str
+    number: int
+    nonce: str
+    python: str
+    python_roots: list[str]
+    entry: str
+    script: str
+    args: list[str]
+    env: dict[str, str]
+    ranks: int
+    launcher: str
+    home: str
+    work: str
+    checkpoints: str
+    output: str
+    read_only: list[str]
+    device_nodes: list[str]
+    sandbox: SandboxRecord
+    grace_s: float
+    limits: dict[str, int | None]
+    hang_timeout_s: float | None
+    gpu_memory_fraction: float | None
+
+
 class CannotLaunch(OrchestratorError):
     """The attempt cannot be started, and trying again would not help."""
 
@@ -30,7 +63,7 @@ class CannotLaunch(OrchestratorError):
 
 def describe(
     job: Job, attempt: Attempt, folder: JobFolder, resume: Resume | None, level: int
-) -> dict[str, Any]:
+) -> LaunchRecord:
     """The content of ``launch.json`` for an attempt whose folders and code are there.
 
     Raises:

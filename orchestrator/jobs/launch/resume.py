@@ -56,11 +56,11 @@ def choose_checkpoint(job: Job, folder: JobFolder) -> Resume | None:
     generation = store.newest_verified(passed_over)
     for each in passed_over:
         lifecycle.remark(job, _fall_back(each, generation), actor="launcher")
-    if passed_over and generation is None and not job.spec_fields.get("begin_anew", True):
+    if passed_over and generation is None and not job.spec.begin_anew:
         raise NoSoundCheckpoint("none of its checkpoints can be trusted, and it asked not to begin anew.")
     if generation is not None:
         store.put_back(generation)
-    watcher = Watcher(folder, job.spec_fields.get("checkpoint_glob"))
+    watcher = Watcher(folder, job.spec.checkpoint_glob)
     _set_torn_folders_aside(job, watcher, folder, generation)
     _set_torn_files_aside(job, watcher, store)
     if generation is None:
