@@ -9,11 +9,11 @@ from rich.text import Text
 
 from berth import words
 from berth.arguments import by_name
-from berth.chart_groups import in_order
 from berth.cli.printing import safe
 from berth.cli.tables import grid, job_line
 from berth.client import Job
 from berth.job_fields import SETTINGS
+from berth.metric_names import in_order
 
 SPLIT = frozenset({"args", "env"})  # a row for each of their entries
 
@@ -42,7 +42,7 @@ def comparison_table(jobs: Sequence[Job], rows: Sequence[Row]) -> Table:
     return table
 
 
-def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> dict[str, Any]:
+def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> Mapping[str, object]:
     return {
         "jobs": [job.id for job in jobs],
         "rows": [{"name": row.name, "values": row.values, "differs": row.differs} for row in rows],

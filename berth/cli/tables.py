@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from berth import words
-from berth.chart_groups import in_order
 from berth.cli.printing import safe
 from berth.client import Device, Job
+from berth.metric_names import in_order
 
 WIDE = 200  # columns where nobody looks: a pipe or file should not lose text
 BAR = 12

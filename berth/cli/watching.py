@@ -10,7 +10,6 @@ from rich.live import Live
 from rich.text import Text
 
 from berth import words
-from berth.chart_groups import in_order
 from berth.cli import chart
 from berth.cli.choosing import UNFINISHED, exit_status
 from berth.cli.following import detaching, follow_log, say_end, stdout_is_terminal
@@ -26,6 +25,7 @@ from berth.cli.tables import (
     terminal,
 )
 from berth.client import Berth, Job, Series, Unreachable
+from berth.metric_names import in_order
 
 EVERY_S = 1.0
 PATIENCE_S = 60.0

@@ -17,9 +17,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from berth import words
-from berth.chart_groups import in_order
+from berth.job_fields import FIELDS
+from berth.metric_names import in_order
 from dashboard.pages.reader import signed_in
-from dashboard.parts import remedies, rows, wall
+from dashboard.parts import forms, remedies, rows, wall
 from dashboard.parts.comparison import device_s_of
 from orchestrator.api.http.downloads import list_files
 from orchestrator.exceptions import Conflict, OrchestratorError
@@ -39,6 +40,7 @@ from orchestrator.people import audit, rights
 from orchestrator.store import logs, outside_checkpoints
 from orchestrator.store.manifest import Generation
 
+SHOWN_APART = frozenset({"name", "entrypoint", "args", "gpus", "min_gpus", "gpu_memory_gib", "tags"})
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
 MOST_FILES = 200
@@ -90,6 +92,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "files": output_files(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
         "command": " ".join([found.spec_fields.get("entrypoint", ""), *found.spec_fields.get("args", [])]),
+        "request_rows": request_rows(found, request),
         "spec": orjson.dumps(_shown_spec(found, request), option=orjson.OPT_INDENT_2).decode(),
         "log": log,
         "colour": wall.colour_classes(found.colour),
@@ -224,6 +227,17 @@ def visible_job(request: HttpRequest, job_id: UUID) -> Job:
     """The job; 404 if it does not exist or the reader may not see it."""
     visible = Job.objects.visible_to(request.user).select_related("owner", "pool", "parent")
     return get_object_or_404(visible, pk=job_id)
+
+
+def request_rows(job: Job, request: HttpRequest) -> list[tuple[str, str]]:
+    """Label and text of each field that was set, but for those that the page shows by other means."""
+    spec = job.spec.model_dump(mode="json") | {"env": rights.environment_of(job, request.user.pk, "…")}
+    return [
+        (field.label, field.text(spec[field.name]))
+        for field in FIELDS
+        if field.form and field.name not in SHOWN_APART
+        if field.name == "priority" or spec[field.name] != forms.DEFAULTS[field.name]
+    ]
 
 
 def _shown_spec(job: Job, request: HttpRequest) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from berth import words
 from berth.arguments import by_name
 from berth.job_fields import SETTINGS
-from berth.losses import in_loss_order, is_loss
+from berth.metric_names import in_loss_order, is_loss
 from dashboard.parts.rows import main_loss, recorded
 from orchestrator.models import Attempt, Job, JobState
 from orchestrator.people import rights

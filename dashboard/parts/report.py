@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from berth import words
-from berth.losses import in_loss_order
+from berth.metric_names import in_loss_order
 from orchestrator.store import series
 from orchestrator.store.buckets import Series
 

@@ -11,8 +11,8 @@ from uuid import UUID
 from django.db.models import Case, QuerySet, When
 
 from berth import words
-from berth.losses import in_loss_order
-from orchestrator.jobs.silence import is_silent
+from berth.metric_names import in_loss_order
+from orchestrator.jobs.progress import is_silent
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.scheduler import owner_order, waiting

@@ -20,7 +20,7 @@ from orchestrator.facts.record import Fact, fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending
-from orchestrator.jobs.silence import is_silent
+from orchestrator.jobs.progress import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
 from orchestrator.sentences.words import say
 from orchestrator.store.logs import display_text, read_tail

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from berth.losses import is_loss
+from berth.metric_names import is_loss
 from orchestrator.agent.follow_events import EventFiles
 from orchestrator.agent.run_values import StepRate, storable, storable_text
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines

@@ -14,11 +14,10 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle, retention
-from orchestrator.jobs.elapsed import supervised_s
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.jobs.lifecycle.endings import LONGEST_BACKOFF_S
-from orchestrator.jobs.restarts import saved_for_stop
+from orchestrator.jobs.progress import saved_for_stop, supervised_s
 from orchestrator.jobs.submission import repeated_requests
 from orchestrator.live import wakeups
 from orchestrator.models import (

@@ -1,12 +1,8 @@
 """Datasets: registered under a root that an operator allows, checked again each time one is used."""
 
-import errno
-import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from django.conf import settings
@@ -15,14 +11,9 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
-from orchestrator.jobs.kernel_files import kernel_devices
+from orchestrator.jobs.dataset_files import measure, refusals_told, refuse_kernel_files
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.spec.job_spec import DATASET_REFERENCE, clean_text
-from orchestrator.store.trees import walk
-
-HASHED_BYTES = 64 * 1024**2  # above this the caller would wait too long for the checksum
-COUNTED_FILES = 10_000
-_CHUNK_BYTES = 1024**2
 
 
 def register(
@@ -53,7 +44,7 @@ def register(
     description = _check_description(description)
     _check_owner(user, name)
     try:
-        with _refusals_told(), transaction.atomic():  # a refused dataset leaves no root behind
+        with refusals_told(), transaction.atomic():  # a refused dataset leaves no root behind
             if root is None:
                 found_root, path = _root_for(path, may_add_root=may_add_root)
             else:
@@ -131,10 +122,10 @@ def check_root(path: str) -> None:
         Impossible: its files are the kernel's.
     """
     folder = Path(path)
-    with _refusals_told():
+    with refusals_told():
         if not folder.is_absolute() or not folder.is_dir():
             raise _malformed("path", "Give the absolute path of a folder of this server that is there.")
-        _refuse_kernel_files(folder, folder.stat())
+        refuse_kernel_files(folder, folder.stat())
     real, home = folder.resolve(), settings.HOME.root.resolve()
     if real.is_relative_to(home) or home.is_relative_to(real):
         raise _malformed(
@@ -194,93 +185,8 @@ def checked_path(dataset: Dataset) -> Path:
         ) from error
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise _impossible("path", f"The dataset {dataset.reference} is neither a file nor a folder.")
-    _refuse_kernel_files(path, status)
+    refuse_kernel_files(path, status)
     return path
-
-
-@contextmanager
-def _refusals_told() -> Iterator[None]:
-    """What the system refuses while a dataset is looked at is said beside its path, with the file's name."""
-    try:
-        yield
-    except OSError as error:
-        name = os.fsencode(error.filename or "a file").decode(errors="replace")
-        if isinstance(error, PermissionError):
-            sentence = f"Berth may not read {name}; let its user read it, or register a folder without it."
-        else:
-            sentence = f"{name} cannot be read ({error.strerror}); try again when it can."
-        raise _impossible("path", sentence) from error
-
-
-def _refuse_kernel_files(path: Path, status: os.stat_result) -> None:
-    if kind := kernel_devices().get(status.st_dev):
-        raise _impossible("path", _no_data(path, kind))
-
-
-def _no_data(path: Path, kind: str) -> str:
-    return (
-        f"{path} lies on a file system of the kernel ({kind}), which holds no data and tells of other people's "
-        "processes; choose another folder."
-    )
-
-
-def measure(path: Path) -> tuple[int | None, str]:
-    """Size and SHA-256 of a file or folder.
-
-    A folder's checksum covers the paths and contents of its regular files. Beyond ``COUNTED_FILES`` files
-    the size is None; beyond ``HASHED_BYTES`` bytes the checksum is empty. Links are not followed.
-
-    Raises:
-        OSError: a file or folder cannot be read; the error names it.
-        Impossible: something of the kernel's is mounted in it.
-    """
-    files = []
-    size = 0
-    for relative, file_size in _walk(path):
-        files.append(relative)
-        size += file_size
-        if len(files) > COUNTED_FILES:
-            return None, ""
-    if size > HASHED_BYTES:
-        return size, ""
-    return size, _sha256_file(path) if path.is_file() else _sha256_folder(path, sorted(files))
-
-
-def _walk(path: Path) -> Iterator[tuple[str, int]]:
-    if path.is_file():
-        _refuse_unreadable(path, os.R_OK)
-        yield path.name, path.stat().st_size
-        return
-    for folder, folders, names in walk(path):
-        for name in names:
-            file = Path(folder, name)
-            entry = file.lstat()
-            if stat.S_ISREG(entry.st_mode):
-                _refuse_unreadable(file, os.R_OK)
-                yield str(file.relative_to(path)), entry.st_size
-        for name in folders:
-            inner = Path(folder, name)
-            _refuse_unreadable(inner, os.R_OK | os.X_OK)
-            _refuse_kernel_files(inner, inner.lstat())
-
-
-def _refuse_unreadable(path: Path, wanted: int) -> None:
-    """Large data is not hashed, so nobody would notice before a job does."""
-    if not os.access(path, wanted, effective_ids=True):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-
-
-def _sha256_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _sha256_folder(path: Path, files: list[str]) -> str:
-    listing = "".join(f"{_sha256_file(path / file)} {file!r}\n" for file in files)
-    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _relative(path: str) -> str:

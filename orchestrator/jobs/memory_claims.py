@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from django.db.models import Max, Q
@@ -59,6 +59,15 @@ class Source(StrEnum):
     DEVICE = "whole device"
 
 
+class ClaimRecord(TypedDict):
+    """A claim as its job's row and REST have it."""
+
+    bytes: int | None
+    source: str
+    error_percent: float | None
+    runs: int
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryClaim:
     """What a job claims on each of its devices."""
@@ -68,7 +77,7 @@ class MemoryClaim:
     error_percent: float | None = None  # the margin above the largest earlier peak; learned claims only
     runs: int = 0  # that it was learned from
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ClaimRecord:
         return {
             "bytes": self.memory_bytes,
             "source": str(self.source),
@@ -106,7 +115,7 @@ def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
 def refresh(jobs: Iterable[Job]) -> None:
     """Write anew what queued jobs claim, where that changed since they were looked at last."""
     queued = {job.pk: job for job in jobs if job.state == JobState.QUEUED}
-    shown: dict[MemoryClaim, dict[str, Any]] = {}  # most of a long queue claim the same
+    shown: dict[MemoryClaim, ClaimRecord] = {}  # most of a long queue claim the same
     changed: dict[MemoryClaim, list[UUID]] = defaultdict(list)
     for job_id, claim in claims_of(queued.values()).items():
         job = queued[job_id]

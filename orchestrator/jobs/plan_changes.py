@@ -1,12 +1,13 @@
 """What became different in how a ``model`` run trains: on its way, and from one attempt to the next."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import NOTHING, Fact, fact
 from orchestrator.jobs import training_plans
+from orchestrator.jobs.training_plans import PlanChange
 from orchestrator.models import Attempt, ExitKind, Job
 from training.config.plan import Plan
 from training.config.words import summarise
@@ -18,7 +19,7 @@ _BALANCE = "divided anew by the measured speed of the ranks"
 _NUMBERS = re.compile(r"\d{1,9}(, \d{1,9}){0,63}")
 
 
-def keep_plan(attempt: Attempt, event: dict[str, Any]) -> None:
+def keep_plan(attempt: Attempt, event: Mapping[str, object]) -> None:
     """Keep the plan that a run tells, and what differs from the attempt before where that ran out of memory."""
     told = training_plans.read_event(event)
     if told is not None:
@@ -26,7 +27,7 @@ def keep_plan(attempt: Attempt, event: dict[str, Any]) -> None:
         Attempt.objects.filter(pk=attempt.pk).update(plan=told)
 
 
-def note_less_memory(attempt: Attempt, event: dict[str, Any]) -> Fact:
+def note_less_memory(attempt: Attempt, event: Mapping[str, object]) -> Fact:
     """Take in that a step was repeated with smaller micro-batches; NOTHING where the event is nonsense.
 
     The next attempt begins with what fitted.
@@ -52,7 +53,7 @@ def note_less_memory(attempt: Attempt, event: dict[str, Any]) -> Fact:
     return fact(Happened.RUN_LESS_MEMORY, step=step, change=what, why=why)
 
 
-def note_balanced(attempt: Attempt, event: dict[str, Any]) -> None:
+def note_balanced(attempt: Attempt, event: Mapping[str, object]) -> None:
     """Take in how the work was divided anew; of several times in a row the newest is kept."""
     step, shares, bounds = _number(event.get("step")), event.get("shares"), event.get("stage_bounds")
     told = shares or bounds
@@ -95,7 +96,7 @@ def describe(before: Plan, after: Plan) -> str:
     return "; ".join(said)
 
 
-def _since_last_attempt(attempt: Attempt, plan: Plan) -> list[dict[str, Any]]:
+def _since_last_attempt(attempt: Attempt, plan: Plan) -> list[PlanChange]:
     last = Attempt.objects.filter(job_id=attempt.job_id, number=attempt.number - 1).first()
     before = training_plans.parse_plan(last.plan.get("plan")) if last else None
     what = describe(before, plan) if before is not None else ""

@@ -1,8 +1,9 @@
 """How jobs of kind ``model`` train: what their runs say of it, and what changes when memory ran out."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, TypedDict
 
 from orchestrator.models import Attempt, Job, Lease
 from training.config.plan import MEMORY_VARIABLE, PLAN_VARIABLE, WHY_VARIABLE, Plan, with_less_memory
@@ -21,15 +22,53 @@ _WHOLE_FIELDS = (
 )
 
 
+PlanValues: TypeAlias = Mapping[str, object]  # a plan as ``Plan.to_json`` writes it
+
+
+class Candidate(TypedDict):
+    """A plan that the planner considered."""
+
+    summary: str
+    plan: PlanValues
+    memory_bytes: float | None
+    step_s: float | None
+    fits: bool
+    reason: str  # why it was not chosen
+
+
+class PlanChange(TypedDict):
+    """What a plan does otherwise than before."""
+
+    step: int | None  # None: since its attempt began
+    what: str
+    why: str
+
+
+class PlanRecord(TypedDict, total=False):
+    """How an attempt trains, as its row has it; ``changes`` came later than the others."""
+
+    plan: PlanValues
+    summary: str
+    why: str
+    memory_bytes: float | None
+    step_s: float | None
+    usable_bytes: float | None
+    device: str
+    candidates: list[Candidate]
+    fewer: dict[str, PlanValues]  # plans for fewer devices, by their number
+    changes: list[PlanChange]
+    now_step_s: float | None  # for people and REST only
+
+
 @dataclass(frozen=True, slots=True)
 class Lighter:
     """The plan of the next attempt after memory ran out, and what is different in it."""
 
-    plan: dict[str, Any]
+    plan: PlanValues
     change: str
 
 
-def read_event(event: dict[str, Any]) -> dict[str, Any] | None:
+def read_event(event: Mapping[str, object]) -> PlanRecord | None:
     """A run's plan event as it is kept with the attempt; None where it makes no sense.
 
     Nothing in it is trusted: a run writes what it likes.
@@ -51,17 +90,17 @@ def read_event(event: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _read_fewer(given: object) -> dict[str, Any]:
+def _read_fewer(given: object) -> dict[str, PlanValues]:
     """The plans for fewer devices, by their number."""
     plans = [parse_plan(each) for each in list(given.values())[:_KEPT]] if isinstance(given, dict) else []
     return {str(plan.world_size): plan.to_json() for plan in plans if plan is not None}
 
 
-def read_candidates(given: object) -> list[dict[str, Any]]:
+def read_candidates(given: object) -> list[Candidate]:
     """What the planner considered, each with memory, step time and why it was not taken."""
     if not isinstance(given, list):
         return []
-    read = []
+    read: list[Candidate] = []
     for each in given[:MOST_CANDIDATES]:
         plan = parse_plan(each.get("plan")) if isinstance(each, dict) else None
         if plan is not None:
@@ -80,7 +119,7 @@ def read_candidates(given: object) -> list[dict[str, Any]]:
 
 def lighten(attempt: Attempt) -> Lighter | None:
     """What to try after an attempt ran out of memory; None for scripts and where nothing smaller is left."""
-    if attempt.job.spec_fields.get("kind") != "model":
+    if attempt.job.spec.kind != "model":
         return None
     plan = parse_plan(attempt.plan.get("plan"))
     less = with_less_memory(plan) if plan is not None else None
@@ -91,7 +130,7 @@ def lighten(attempt: Attempt) -> Lighter | None:
 
 def environment(job: Job, attempt: Attempt) -> dict[str, str]:
     """What tells a ``model`` run how it is to train, and in how much memory of each device."""
-    if job.spec_fields.get("kind") != "model":
+    if job.spec.kind != "model":
         return {}
     told = {}
     limits = [limit for lease in attempt.leases.select_related("device") if (limit := _limit(lease))]
@@ -122,15 +161,16 @@ def _limit(lease: Lease) -> int | None:
     return lease.device.memory_bytes if lease.device.kind == "sim" else None
 
 
-def show(attempt: Attempt) -> dict[str, Any] | None:
+def show(attempt: Attempt) -> PlanRecord | None:
     """The plan of an attempt for people and REST; None where its run has not told one."""
     if not attempt.plan:
         return None
     rate = attempt.job.steps_per_s if attempt.job.attempt_count == attempt.number else None
-    return {"changes": [], **attempt.plan, "now_step_s": 1 / rate if rate else None}
+    record: PlanRecord = {"changes": [], **attempt.plan, "now_step_s": 1 / rate if rate else None}
+    return record
 
 
-def speed(shown: dict[str, Any]) -> str:
+def speed(shown: PlanRecord) -> str:
     """As "predicted 0.19 s/step, now 0.20 s"; empty where neither is known."""
     said = [f"predicted {format_s(shown['step_s'])}/step"] if shown["step_s"] else []
     if shown["now_step_s"]:
@@ -138,7 +178,7 @@ def speed(shown: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
-def _load(text: object) -> dict[str, Any]:
+def _load(text: object) -> Mapping[str, object]:
     if not isinstance(text, str):
         return {}
     try:

@@ -30,7 +30,7 @@ from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending
-from orchestrator.jobs.silence import is_silent
+from orchestrator.jobs.progress import is_silent
 from orchestrator.models import (
     Attempt,
     AttemptState,

@@ -1,6 +1,6 @@
 """Charts appear by the names of metrics, with nothing to set up."""
 
-from berth.chart_groups import chart_groups, in_order
+from berth.metric_names import chart_groups, in_order
 
 
 def test_what_was_validated_is_drawn_over_what_was_trained():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.losses import in_loss_order, is_loss
+from berth.metric_names import in_loss_order, is_loss
 
 
 @pytest.mark.parametrize(

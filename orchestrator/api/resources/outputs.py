@@ -12,7 +12,7 @@ from django.urls.converters import PathConverter
 from ninja import Query, Router
 from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from berth.chart_groups import chart_groups
+from berth.metric_names import chart_groups
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.downloads import (
     Download,

@@ -1,4 +1,4 @@
-"""Accepts jobs: checks (``admission``), the snapshot of the code, then job, event and errand in one transaction."""
+"""Accepts jobs: checks, the snapshot of the code, then job, event and outbox row in one transaction."""
 
 import hashlib
 import threading
@@ -42,14 +42,14 @@ RESOLVED = ("datasets", "depends_on")  # replaced by what they stand for at the 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of a submit.
+    """An accepted submit.
 
-    ``answer`` is what was answered the first time, when the key was seen before.
+    ``answer`` is the first answer to a request that is repeated, else None.
     """
 
     job: Job
     created: bool
-    answer: dict[str, Any] | None = None
+    answer: repeated_requests.Answer | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -87,26 +87,26 @@ def accept(
     user: AbstractBaseUser,
     spec: JobSpec,
     *,
-    render: Callable[[Job, list[str]], dict[str, Any]] | None = None,
+    render: Callable[[Job, list[str]], repeated_requests.Answer] | None = None,
     script: Upload | None = None,
     bundle: Upload | None = None,
     uploaded: str | None = None,
     idempotency_key: str | None = None,
     endpoint: str = "jobs",
 ) -> Accepted:
-    """Take a job in; when this returns, the job is safe.
+    """Accept a job; when this returns, the job is stored.
 
     Args:
         render: makes the answer that a repeated request with the same key gets again.
-        uploaded: SHA-256 of a bundle that this person uploaded, or may see, for sure; other bundles have to
-            be those of a job that is theirs to see.
+        uploaded: SHA-256 of a bundle that this person is known to have uploaded; another bundle has to belong
+            to a job that they may see.
 
     Raises:
         Malformed, TooLarge: the files or fields cannot be read.
         Impossible: well-formed, but can never run here.
         Forbidden: beyond what this person may ask for.
     """
-    # The same request gets the same answer, whatever changed in pools and datasets since.
+    # A repeated request gets the same answer, even if pools or datasets have changed since.
     request = repeated_requests.Request(user, endpoint, idempotency_key) if idempotency_key else None
     known = request is not None and request.is_known()
     resolved = spec if known else checks.resolve(user, spec)
@@ -115,7 +115,8 @@ def accept(
     spec, stored, warnings = store_code(spec, script, bundle)
     fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
     spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
-    # Before others have to wait for us; a request that was answered before makes none, and may be unable to.
+    # Build the row outside the write lock. A replayed request skips this: it creates no job, and its spec may no
+    # longer resolve.
     columns = {} if known else _columns(user, spec, stored.sha256)
 
     @again_when_undone
@@ -154,7 +155,7 @@ def _accepted_before(request: repeated_requests.Request, fingerprint: str) -> Ac
 
 @contextmanager
 def _one_writer() -> Iterator[None]:
-    """SQLite has one writer at a time, and who waits at its lock is not served in turn: wait here instead."""
+    """Wait for the turn to write: SQLite has one writer at a time, and does not serve waiting ones in order."""
     if connection.vendor != "sqlite":
         yield
         return
@@ -181,7 +182,7 @@ def _create(
     if spec.array is not None:
         jobs = _array_members(spec.array, columns)
     elif parent is not None and parent.array is not None:
-        # It takes the place of the member that it repeats.
+        # A retry takes the place of the member that it repeats.
         jobs = [Job(**columns, array=parent.array, array_index=parent.array_index)]
     else:
         jobs = [Job(**columns)]
@@ -194,7 +195,7 @@ def _create(
 
 
 def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, Any]:
-    """The row of a job, but for its times."""
+    """The columns of a job's row, without its times."""
     columns: dict[str, Any] = {
         "owner_id": user.pk,
         "pool_id": spec.pool,
@@ -215,7 +216,7 @@ def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, An
 
 
 def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
-    """The job that this would become, of an array its first; nothing is kept, and no code is needed.
+    """Build the unsaved Job for this spec (an array's first member). Saves nothing; needs no code.
 
     Raises:
         Impossible, Forbidden, TooMany: as ``accept``.
@@ -259,16 +260,16 @@ def retry(
     changes: Mapping[str, Any],
     plan: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Submit the same code again as a new job of the same owner, whoever asks for it.
+    """Submit the same code as a new job of the same owner, even if another person asks.
 
     Args:
         resume: start from the newest checkpoint of ``job``.
         changes: fields of the spec that differ.
-        plan: how a ``model`` is to train; None: its run plans.
+        plan: how a ``model`` trains; None: its run plans.
 
     Raises:
         Conflict: there is no checkpoint to resume from.
-        Forbidden: another's job, and this person may not steer it, or changes what runs.
+        Forbidden: this person may not steer the job, or changes what another person's job runs.
     """
     if resume and not GenerationStore(settings.HOME.job(job.pk)).list():
         raise Conflict(f"{job} has kept no checkpoint to resume from; run it again without resume.")
@@ -292,7 +293,7 @@ def retry(
 
 @again_when_undone
 def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
-    """Change what may be changed after the submit: name, tags, priority, time limit, files to keep.
+    """Change fields that the table of fields marks as changeable.
 
     Raises:
         Malformed: another field, or a wrong value.
@@ -312,7 +313,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
         spec = parse_spec({**job.spec_fields, **changes})
         if "priority" in changes:
             rights.check_priority(user, job.pool_id, spec.priority)
-        values: dict[str, Any] = {name: getattr(spec, name) for name in changes}
+        values: Mapping[str, Any] = {name: getattr(spec, name) for name in changes}
         columns = {name: values[name] for name in values.keys() - NO_COLUMNS}
         if columns.get("name", "") is None:
             raise Malformed("A job needs a name.", fields={"name": ["give a name"]})

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TypedDict
 
-from orchestrator.jobs.elapsed import supervised_s
+from orchestrator.jobs.progress import supervised_s
 from orchestrator.live.readings import DeviceEntry
 from orchestrator.models import Booking, BookingKind, Device, Job, JobState, Lease
 from orchestrator.scheduler import core
