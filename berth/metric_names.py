@@ -11,7 +11,7 @@ _NO_LOSS = frozenset(
     {"scale", "scaler", "weight", "weights", "coef", "coeff", "lambda", "threshold", "smoothing"}
 )
 _EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
-# The training's own first; Hugging Face's "train_loss" is the mean over the whole run, told at its end.
+# Training losses first; Hugging Face's "train_loss" is the mean over the whole run, logged at its end.
 _MAIN = ("train/loss", "loss", "train_loss", "loss_train", "training_loss", "total_loss", "lm_loss")
 _OTHER, _EVALUATED = len(_MAIN), len(_MAIN) + 1
 _OF_ANOTHER_SET = re.compile(r"(?:val|valid|eval)([/_])(.+)")
@@ -25,12 +25,12 @@ def is_loss(name: str) -> bool:
 
 
 def in_loss_order(names: Iterable[str]) -> list[str]:
-    """The losses among the names; the first stands for the job wherever one number does."""
+    """Return the losses among the names; the first represents the job wherever one number does."""
     return sorted(filter(is_loss, names), key=lambda name: (loss_rank(name), name))
 
 
 def loss_rank(name: str) -> int:
-    """The place of a loss: the training's own, then other losses of it, then those of evaluations."""
+    """Rank a loss: the main training loss, then other training losses, then evaluation losses."""
     lower = name.lower()
     if lower in _MAIN:
         return _MAIN.index(lower)
@@ -46,7 +46,7 @@ def _parts(name: str) -> list[str]:
 
 
 def chart_groups(names: Iterable[str]) -> list[list[str]]:
-    """Names that are drawn over each other: ``val/x`` over ``train/x`` or ``x``, else each alone.
+    """Group names that share a chart: ``val/x`` with ``train/x`` or ``x``, else each alone.
 
     Losses come first, then throughput, learning rates and gradient norms, then the rest by name.
     """
@@ -62,7 +62,7 @@ def chart_groups(names: Iterable[str]) -> list[list[str]]:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """The names in the order of their charts."""
+    """Return the names in the order of their charts."""
     return [name for group in chart_groups(names) for name in group]
 
 

@@ -1,4 +1,4 @@
-"""Commands about devices: who has them, what was used of them, when they are reserved."""
+"""Commands about devices: holders, usage, bookings."""
 
 from typing import Annotated
 

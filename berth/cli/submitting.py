@@ -20,7 +20,7 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
     """Submit a script, archive or folder; ``-`` reads a script from standard input.
 
     Raises:
-        WrongUse: what names the script looks like a variable of the environment.
+        WrongUse: the name of the script looks like an environment variable.
     """
     if "=" in (named := spec.get("entrypoint") or "") and not Path(code, named).exists():
         raise WrongUse(f"-e names the script in a folder; for a variable: --env {named}")
@@ -36,7 +36,7 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
 def run_again(
     berth: Berth, text: str | None, changes: Spec, args: Sequence[str], *, resume: bool = False
 ) -> Job:
-    """The job that was named, or the newest, once more; ``args`` replace those of the same name."""
+    """Clone the named job, or the newest; ``args`` replace arguments of the same name."""
     states = sorted(FINAL_STATES) if resume else None
     parent = newest(berth, text, states, "You have no job to run again; submit one with: berth run train.py")
     if args:
@@ -45,9 +45,9 @@ def run_again(
 
 
 def report(job: Job, *, follow: bool, wait: bool, as_json: bool) -> int:
-    """Say what became of a submit, and stay with the job if that was asked for; returns the exit status.
+    """Print the result of a submit, and follow or wait for the job if asked to.
 
-    Of an array all jobs are waited for, one after the other; the first status that is not 0 counts.
+    Returns: the exit status; for an array the first that is not 0, after waiting for all jobs in turn.
     """
     for warning in job.json.get("warnings", []):
         remark(f"berth: {safe(warning)}")
@@ -74,7 +74,7 @@ def report(job: Job, *, follow: bool, wait: bool, as_json: bool) -> int:
 
 
 def settle(job: Job) -> None:
-    """Give the scheduler a moment, so that the first answer says more than that the job is queued."""
+    """Wait a moment for the scheduler, so that the first answer says more than "queued"."""
     deadline = time.monotonic() + SETTLE_S
     while job.state == "queued" and time.monotonic() < deadline:
         if job.explanation is not None and job.explanation.reason != NOT_LOOKED_AT:

@@ -1,4 +1,4 @@
-"""Usage as a table on a terminal."""
+"""berth usage: who used the devices, as a table."""
 
 from berth import words
 from berth.cli.printing import safe
@@ -11,7 +11,7 @@ USES = {
     "reserved": "kept for a job",
     "drained": "drained",
     "failed": "out of order",
-    "unknown": "not known",
+    "unknown": "unknown",
 }
 
 

@@ -16,13 +16,36 @@ from orchestrator.store.trees import walk
 HASHED_BYTES = 64 * 1024**2  # above this the caller would wait too long for the checksum
 COUNTED_FILES = 10_000
 _CHUNK_BYTES = 1024**2
-# By their names in /proc/self/mountinfo (proc(5)). Those that hold what somebody wrote are not among them.
+# By their names in /proc/self/mountinfo (proc(5)): file systems whose files are the kernel's answers, not data.
 KERNEL_TYPES = frozenset(
     [
-        *("proc", "sysfs", "cgroup", "cgroup2", "cpuset", "resctrl"),
-        *("devtmpfs", "devpts", "mqueue", "binfmt_misc", "nsfs", "sockfs", "pipefs"),
-        *("debugfs", "tracefs", "securityfs", "selinuxfs", "smackfs", "configfs", "bpf"),
-        *("pstore", "efivarfs", "fusectl", "rpc_pipefs", "nfsd", "xenfs", "ocfs2_dlmfs"),
+        "proc",
+        "sysfs",
+        "cgroup",
+        "cgroup2",
+        "cpuset",
+        "resctrl",
+        "devtmpfs",
+        "devpts",
+        "mqueue",
+        "binfmt_misc",
+        "nsfs",
+        "sockfs",
+        "pipefs",
+        "debugfs",
+        "tracefs",
+        "securityfs",
+        "selinuxfs",
+        "smackfs",
+        "configfs",
+        "bpf",
+        "pstore",
+        "efivarfs",
+        "fusectl",
+        "rpc_pipefs",
+        "nfsd",
+        "xenfs",
+        "ocfs2_dlmfs",
     ]
 )
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -36,7 +59,7 @@ def measure(path: Path) -> tuple[int | None, str]:
 
     Raises:
         OSError: a file or folder cannot be read; the error names it.
-        Impossible: something of the kernel's is mounted in it.
+        Impossible: a file system of the kernel is mounted in the folder.
     """
     files = []
     size = 0
@@ -69,7 +92,7 @@ def _walk(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _refuse_unreadable(path: Path, wanted: int) -> None:
-    """Large data is not hashed, so nobody would notice before a job does."""
+    """Refuse unreadable files now: large data is not hashed, so only a job would notice later."""
     if not os.access(path, wanted, effective_ids=True):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
@@ -89,7 +112,7 @@ def _sha256_folder(path: Path, files: list[str]) -> str:
 
 @contextmanager
 def refusals_told() -> Iterator[None]:
-    """What the system refuses while a dataset is looked at is said beside its path, with the file's name."""
+    """Turn errors of the system into a message for the field ``path``, with the file's name."""
     try:
         yield
     except OSError as error:
@@ -110,24 +133,24 @@ def refuse_kernel_files(path: Path, status: os.stat_result) -> None:
 
 
 def kernel_devices() -> dict[int, str]:
-    """The type of each such file system that is mounted here, by the device number of its files.
+    """Map device numbers to types of mounted file systems of the kernel, such as ``/proc``.
 
-    Links and bind mounts hide a path, not this number.
+    Links and bind mounts hide a path, but not this number.
     """
     return _read_mounts(int(time.monotonic()))
 
 
 @functools.lru_cache(maxsize=1)
 def _read_mounts(_second: int) -> dict[int, str]:
-    """At most once a second: a list of datasets asks for each, and a host with containers has thousands of mounts."""
-    found = {}
+    """Read the mounts at most once a second: each dataset of a list asks, and a host may have thousands of mounts."""
+    types = {}
     for line in _MOUNTS.read_text(errors="replace").splitlines():
         before, _, after = line.partition(" - ")
         kind = after.split(" ", 1)[0]
         if kind in KERNEL_TYPES:
             major, _, minor = before.split(" ")[2].partition(":")
-            found[os.makedev(int(major), int(minor))] = kind
-    return found
+            types[os.makedev(int(major), int(minor))] = kind
+    return types
 
 
 def unusable(sentence: str) -> Impossible:

@@ -1,4 +1,4 @@
-"""Datasets: registered under a root that an operator allows, checked again each time one is used."""
+"""Datasets: registered under a root that an operator allows, and checked again at each use."""
 
 import os
 import re
@@ -26,19 +26,19 @@ def register(
     description: str = "",
     may_add_root: bool = False,
 ) -> Dataset:
-    """Make ``name@version`` stand for a file or folder under a root.
+    """Register a file or folder under a root as ``name@version``.
 
-    Size and checksum are taken now where the data is small; they stay empty for large data.
+    Small data gets its size and checksum now; for large data they stay empty.
 
     Args:
         path: relative to the root; without a root the absolute path, which must lie under a root unless the
             caller ``may_add_root``.
 
     Raises:
-        Malformed: a name, version or path that is not of its form, or a path that leaves the root (B35).
-        Impossible: no such root, nothing there, a file that Berth may not read, or one of the kernel's.
+        Malformed: a name, version or path of the wrong form, or a path that leaves the root.
+        Impossible: no such root or file, a file that Berth may not read, or a file of the kernel.
         Conflict: this version is registered already.
-        Forbidden: another person's name, or a new root by somebody who may not add one.
+        Forbidden: a name of another person, or a new root by somebody who may not add one.
     """
     _check_reference(name, version)
     description = _check_description(description)
@@ -67,10 +67,10 @@ def register(
 
 
 def _find_root(name: str) -> DatasetRoot:
-    found = DatasetRoot.objects.filter(pk=name).first() if name.isascii() and name.isprintable() else None
-    if found is None:
+    root = DatasetRoot.objects.filter(pk=name).first() if name.isascii() and name.isprintable() else None
+    if root is None:
         raise _impossible("root", f"There is no dataset root {name[:64]!r}; {_known_roots()}")
-    return found
+    return root
 
 
 def _known_roots() -> str:
@@ -82,20 +82,20 @@ def _known_roots() -> str:
 
 
 def _root_for(path: str, *, may_add_root: bool) -> tuple[DatasetRoot, str]:
-    """The root that holds an absolute path, and the path under it.
+    """Find the root that contains an absolute path, and the path below it.
 
-    Where none holds it yet, the folder itself becomes one, or the folder of the file: members may register
-    what lies under a root, so it opens no more than was named.
+    If there is none, the folder itself becomes a root, or the folder of the file. Members may register what is
+    below a root, so the new root gives access to nothing else.
     """
     if not path.startswith("/"):
         raise _malformed("root", f"Name the root that the path lies under; {_known_roots()}")
     if not _can_be_path(path):
         raise _malformed("path", "The path has a character that no path has, or more than 1024 characters.")
     real = Path(os.path.realpath(path))
-    for root in DatasetRoot.objects.order_by("-path"):  # of nested ones the innermost
+    for root in DatasetRoot.objects.order_by("-path"):  # the innermost of nested roots
         if real.is_relative_to(folder := Path(os.path.realpath(root.path))):
             return root, str(real.relative_to(folder))
-    if not may_add_root:  # before any look at what is there: it is not theirs to know
+    if not may_add_root:  # before any check of the path: they may not learn what exists there
         sentence = f"This path lies under none of the dataset roots; {_known_roots()}"
         raise Forbidden(sentence, fields={"root": [sentence]})
     if not real.exists():
@@ -115,11 +115,11 @@ def _free_root_name(folder: Path) -> str:
 
 
 def check_root(path: str) -> None:
-    """Whether a folder may become a root: what lies under it can be read by every job.
+    """Check whether a folder may become a root: every job can read what is below it.
 
     Raises:
-        Malformed: not an absolute path of a folder, or one that holds or lies in Berth's own state.
-        Impossible: its files are the kernel's.
+        Malformed: not an absolute path of a folder, or a folder that contains or is inside Berth's own state.
+        Impossible: the files are the kernel's.
     """
     folder = Path(path)
     with refusals_told():
@@ -134,11 +134,11 @@ def check_root(path: str) -> None:
 
 
 def resolve(reference: str) -> Dataset:
-    """The dataset that ``name@version`` or ``name`` (its newest version) stands for.
+    """Find the dataset ``name@version``, or the newest version of ``name``.
 
     Raises:
-        Malformed: not of this form (B35).
-        Impossible: not registered.
+        Malformed: the reference has another form.
+        Impossible: the dataset is not registered.
     """
     if not DATASET_REFERENCE.fullmatch(reference):
         sentence = f"{reference[:80]!r} is not a dataset; give name or name@version of a registered one."
@@ -156,17 +156,17 @@ def resolve(reference: str) -> Dataset:
 
 
 def variable_of(name: str) -> str:
-    """The environment variable in which a job finds this dataset."""
+    """The environment variable that has the dataset's path."""
     return "BERTH_DATASET_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
 def checked_path(dataset: Dataset) -> Path:
-    """The real path of a dataset, free of links, for use right now; call it at each launch (B36).
+    """Resolve a dataset's path, without links, for immediate use; call this at each launch.
 
     Raises:
-        Malformed: it lies outside its root, by a link for example.
-        Impossible: nothing is there, neither a file nor a folder, or a file of the kernel's.
-        Unavailable: the root itself is gone, an unmounted disk for example.
+        Malformed: the path is outside of its root, for example by a link.
+        Impossible: the path does not exist, is neither file nor folder, or is the kernel's.
+        Unavailable: the root itself is missing, for example on an unmounted disk.
     """
     root = Path(os.path.realpath(dataset.root.path))
     if not os.access(root, os.X_OK, effective_ids=True) or not root.is_dir():
@@ -190,7 +190,7 @@ def checked_path(dataset: Dataset) -> Path:
 
 
 def _relative(path: str) -> str:
-    """The path in its plain form; refused when it could mean anything outside a root (B35)."""
+    """Normalise a relative path, and refuse one that could leave its root."""
     pure = PurePosixPath(path)
     if (
         not path
@@ -208,7 +208,7 @@ def _relative(path: str) -> str:
 
 
 def _can_be_path(text: str) -> bool:
-    """Whether it is short enough and free of control characters and halves of UTF-16 pairs."""
+    """Whether a text is short enough for a path, without control characters and halves of UTF-16 pairs."""
     return len(text) <= 1024 and not any(ord(each) < 32 or "\ud800" <= each <= "\udfff" for each in text)
 
 
@@ -233,7 +233,7 @@ def _check_description(text: str) -> str:
 
 
 def _check_owner(user: User, name: str) -> None:
-    """A name belongs to whoever registered its first version: nobody else may slip a newer one under it."""
+    """Refuse a name that another person registered first: a newer version of theirs would replace the data of jobs."""
     first = Dataset.objects.filter(name=name).order_by("pk").select_related("owner").first()
     if first and first.owner_id != user.pk and not user.is_staff:
         raise Forbidden(f"The dataset {name} belongs to {first.owner.username}; choose another name.")

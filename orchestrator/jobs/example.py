@@ -20,16 +20,16 @@ FOLDER = settings.BASE_DIR / "examples"
 
 
 class ExampleJob:
-    """Submits ``examples/digits.py`` once there are devices, and tells how it goes."""
+    """Submits ``examples/digits.py`` once there are devices, and prints its progress."""
 
     def __init__(self, tell: Callable[[str], None], address: str) -> None:
         self.tell, self.address = tell, address
         self.job: Job | None = None
-        self.told = ""
+        self.last_line = ""
         self.why = ""
 
     def ended(self) -> bool:
-        """Look at the job once; tells what changed; True when it reached a final state."""
+        """Print what changed in the job; True once it has ended."""
         if self.job is None:
             if Device.objects.exists():
                 self.job = submit()
@@ -54,13 +54,13 @@ class ExampleJob:
         if isinstance(loss := job.last_values.get("loss"), int | float):
             parts.append(f"loss {loss:.4f}")
         line = "  ".join(parts)
-        if line != self.told:
-            self.told = line
+        if line != self.last_line:
+            self.last_line = line
             self.tell(f"  {line}")
 
 
 def submit(user: User | None = None) -> Job:
-    """Register the example dataset as the first admin's, and submit the example job for a user, or for that admin."""
+    """Register the example dataset for the first admin, and submit the example job for a user, else for that admin."""
     admin = get_user_model().objects.filter(is_superuser=True).order_by("pk").first()
     if admin is None:
         raise Impossible(

@@ -1,4 +1,4 @@
-"""What became different in how a ``model`` run trains: on its way, and from one attempt to the next."""
+"""Changes in how a ``model`` trains: within a run, and from one attempt to the next."""
 
 import re
 from collections.abc import Mapping
@@ -15,22 +15,22 @@ from training.events import BALANCED_EVENT
 
 MOST_CHANGES = 20
 _LARGEST = 2**31
-_BALANCE = "divided anew by the measured speed of the ranks"
+_BALANCE = "rebalanced by the measured speed of the ranks"
 _NUMBERS = re.compile(r"\d{1,9}(, \d{1,9}){0,63}")
 
 
 def keep_plan(attempt: Attempt, event: Mapping[str, object]) -> None:
-    """Keep the plan that a run tells, and what differs from the attempt before where that ran out of memory."""
-    told = training_plans.read_event(event)
-    if told is not None:
-        told["changes"] = _since_last_attempt(attempt, Plan.from_json(told["plan"]))
-        Attempt.objects.filter(pk=attempt.pk).update(plan=told)
+    """Store the plan that a run reports, and its differences from the previous attempt."""
+    record = training_plans.read_event(event)
+    if record is not None:
+        record["changes"] = _since_last_attempt(attempt, Plan.from_json(record["plan"]))
+        Attempt.objects.filter(pk=attempt.pk).update(plan=record)
 
 
 def note_less_memory(attempt: Attempt, event: Mapping[str, object]) -> Fact:
-    """Take in that a step was repeated with smaller micro-batches; NOTHING where the event is nonsense.
+    """Store that a step was repeated with smaller micro-batches; the next attempt starts with them.
 
-    The next attempt begins with what fitted.
+    Returns: the fact for the history; NOTHING if the event makes no sense.
     """
     before, after, step = (_number(event.get(name)) for name in ("from_batch_size", "to_batch_size", "step"))
     if before is None or after is None or step is None or before % after:
@@ -54,12 +54,12 @@ def note_less_memory(attempt: Attempt, event: Mapping[str, object]) -> Fact:
 
 
 def note_balanced(attempt: Attempt, event: Mapping[str, object]) -> None:
-    """Take in how the work was divided anew; of several times in a row the newest is kept."""
+    """Store how a run rebalanced its work; several changes in a row leave the newest."""
     step, shares, bounds = _number(event.get("step")), event.get("shares"), event.get("stage_bounds")
-    told = shares or bounds
-    if step is None or not isinstance(told, str) or not _NUMBERS.fullmatch(told):
+    division = shares or bounds
+    if step is None or not isinstance(division, str) or not _NUMBERS.fullmatch(division):
         return
-    what = f"samples of each rank {told}" if shares else f"pipeline cut before blocks {told}"
+    what = f"samples of each rank {division}" if shares else f"pipeline cut before blocks {division}"
     kept = Attempt.objects.values_list("plan", flat=True).get(pk=attempt.pk)
     if not kept:
         return
@@ -72,7 +72,7 @@ def note_balanced(attempt: Attempt, event: Mapping[str, object]) -> None:
 
 
 def describe(before: Plan, after: Plan) -> str:
-    """What one plan does otherwise than another; "" where nothing is."""
+    """Describe how a plan differs from another; "" if it does not."""
     said = []
     if before.world_size != after.world_size:
         said.append(f"{before.world_size} -> {after.world_size} devices")
@@ -102,7 +102,7 @@ def _since_last_attempt(attempt: Attempt, plan: Plan) -> list[PlanChange]:
     what = describe(before, plan) if before is not None else ""
     if last is None or not what:
         return []
-    why = "planned anew"
+    why = "planned again"
     if last.kind == ExitKind.OOM_GPU:
         why = f"attempt {last.number} ran out of memory"
     elif before is not None and before.world_size != plan.world_size:

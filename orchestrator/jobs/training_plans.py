@@ -1,9 +1,9 @@
-"""How jobs of kind ``model`` train: what their runs say of it, and what changes when memory ran out."""
+"""How jobs of kind ``model`` train: the plans that runs report, and lighter ones after out-of-memory."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypedDict
+from typing import TypeAlias, TypedDict, cast
 
 from orchestrator.models import Attempt, Job, Lease
 from training.config.plan import MEMORY_VARIABLE, PLAN_VARIABLE, WHY_VARIABLE, Plan, with_less_memory
@@ -62,16 +62,16 @@ class PlanRecord(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Lighter:
-    """The plan of the next attempt after memory ran out, and what is different in it."""
+    """The plan of the next attempt after out-of-memory, and what it changes."""
 
     plan: PlanValues
     change: str
 
 
 def read_event(event: Mapping[str, object]) -> PlanRecord | None:
-    """A run's plan event as it is kept with the attempt; None where it makes no sense.
+    """Read a run's plan event into the record of its attempt; None if the event makes no sense.
 
-    Nothing in it is trusted: a run writes what it likes.
+    Nothing in the event is trusted: a run writes what it likes.
     """
     plan = parse_plan(_load(event.get("plan")))
     if plan is None:
@@ -91,13 +91,13 @@ def read_event(event: Mapping[str, object]) -> PlanRecord | None:
 
 
 def _read_fewer(given: object) -> dict[str, PlanValues]:
-    """The plans for fewer devices, by their number."""
+    """Read the plans for fewer devices, by their number."""
     plans = [parse_plan(each) for each in list(given.values())[:_KEPT]] if isinstance(given, dict) else []
     return {str(plan.world_size): plan.to_json() for plan in plans if plan is not None}
 
 
 def read_candidates(given: object) -> list[Candidate]:
-    """What the planner considered, each with memory, step time and why it was not taken."""
+    """Read the plans that the planner considered."""
     if not isinstance(given, list):
         return []
     read: list[Candidate] = []
@@ -118,7 +118,7 @@ def read_candidates(given: object) -> list[Candidate]:
 
 
 def lighten(attempt: Attempt) -> Lighter | None:
-    """What to try after an attempt ran out of memory; None for scripts and where nothing smaller is left."""
+    """Make a plan with less memory than the attempt's; None for scripts, or if nothing smaller is possible."""
     if attempt.job.spec.kind != "model":
         return None
     plan = parse_plan(attempt.plan.get("plan"))
@@ -129,53 +129,52 @@ def lighten(attempt: Attempt) -> Lighter | None:
 
 
 def environment(job: Job, attempt: Attempt) -> dict[str, str]:
-    """What tells a ``model`` run how it is to train, and in how much memory of each device."""
+    """Environment variables with the plan of a ``model`` run, and its memory on each device."""
     if job.spec.kind != "model":
         return {}
-    told = {}
+    variables = {}
     limits = [limit for lease in attempt.leases.select_related("device") if (limit := _limit(lease))]
     if limits:
-        told[MEMORY_VARIABLE] = str(min(limits))
+        variables[MEMORY_VARIABLE] = str(min(limits))
     if ready := _ready_plan(job, attempt):
-        told[PLAN_VARIABLE], told[WHY_VARIABLE] = json.dumps(ready[0].to_json()), ready[1]
-    return told
+        variables[PLAN_VARIABLE], variables[WHY_VARIABLE] = json.dumps(ready[0].to_json()), ready[1]
+    return variables
 
 
 def _ready_plan(job: Job, attempt: Attempt) -> tuple[Plan, str] | None:
-    """What is known already for as many devices as the attempt has, and why it is taken; None: the run plans."""
+    """Find a plan for the attempt's number of devices, and why it is used; None: the run plans."""
     count = attempt.leases.count()
     lighter = parse_plan(job.next_plan)
     if lighter is not None and lighter.world_size == count:
-        return lighter, "With less memory than the attempt before."
+        return lighter, "With less memory than the previous attempt."
     last = Attempt.objects.filter(job=job, number=attempt.number - 1).first()
     kept = parse_plan(last.plan.get("fewer", {}).get(str(count))) if last else None
     if kept is None or kept.world_size != count:
         return None
-    return kept, f"Made by the attempt before, should it have only {count} of its devices left."
+    return kept, f"Made by the previous attempt for the case that only {count} of its devices remain."
 
 
 def _limit(lease: Lease) -> int | None:
-    """The memory that the run may count on; of a whole real GPU it sees for itself what is free."""
+    """The memory that a run may use; None: a whole real GPU, whose free memory it sees itself."""
     if lease.memory_bytes is not None:
         return lease.memory_bytes
     return lease.device.memory_bytes if lease.device.kind == "sim" else None
 
 
 def show(attempt: Attempt) -> PlanRecord | None:
-    """The plan of an attempt for people and REST; None where its run has not told one."""
+    """The plan of an attempt for people and REST; None before its run reports one."""
     if not attempt.plan:
         return None
     rate = attempt.job.steps_per_s if attempt.job.attempt_count == attempt.number else None
-    record: PlanRecord = {"changes": [], **attempt.plan, "now_step_s": 1 / rate if rate else None}
-    return record
+    return cast(PlanRecord, {"changes": [], **attempt.plan, "now_step_s": 1 / rate if rate else None})
 
 
 def speed(shown: PlanRecord) -> str:
-    """As "predicted 0.19 s/step, now 0.20 s"; empty where neither is known."""
-    said = [f"predicted {format_s(shown['step_s'])}/step"] if shown["step_s"] else []
+    """Say "predicted 0.19 s/step, now 0.20 s"; empty if both are unknown."""
+    parts = [f"predicted {format_s(shown['step_s'])}/step"] if shown["step_s"] else []
     if shown["now_step_s"]:
-        said.append(f"now {format_s(shown['now_step_s'])}{'' if said else '/step'}")
-    return ", ".join(said)
+        parts.append(f"now {format_s(shown['now_step_s'])}{'' if parts else '/step'}")
+    return ", ".join(parts)
 
 
 def _load(text: object) -> Mapping[str, object]:
@@ -189,7 +188,7 @@ def _load(text: object) -> Mapping[str, object]:
 
 
 def parse_plan(values: object) -> Plan | None:
-    """A plan that a run wrote; None where it makes no sense."""
+    """Read a plan that a run wrote; None if it makes no sense."""
     if not isinstance(values, dict) or not values:
         return None
     try:

@@ -212,7 +212,7 @@ def test_move_orders_ones_own_waiting_jobs(cli, web):
         assert re.fullmatch(r"\S+ \w{8} comes before vit-s \w{8} now.\n", shown)
         refused = cli("move", job)
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr.endswith("Say where to: --before JOB or --behind JOB.\n")
+        assert refused.stderr.endswith("Give either --before JOB or --behind JOB.\n")
     finally:
         cli("cancel", job)
 
@@ -223,7 +223,7 @@ def test_cancel_asks_which_and_does_nothing_without_an_answer(cli):
 
     assert refused.returncode == 2
     assert "tiny-gpt" in refused.stderr
-    assert refused.stderr.endswith("berth: You have 2 such jobs; name the one to cancel.\n")
+    assert refused.stderr.endswith("berth: You have 2 jobs to cancel; name one.\n")
 
 
 def test_compare_shows_what_differs(cli, web):
@@ -323,7 +323,7 @@ def test_a_refusal_can_be_json_too(cli):
         (("run", "-e", "CODE=3", "train.py"), "for a variable: --env CODE=3"),
         (("run", "-", "-t", "soon"), "'soon' is not a duration"),
         (("run", "-", "--env", "A"), "'A' is not of the form NAME=VALUE"),
-        (("compare", "tiny-gpt"), "Two jobs or more can be compared"),
+        (("compare", "tiny-gpt"), "Name two or more jobs to compare"),
         (("compare", "-x"), "There is no option -x"),
         (("ps", "--", "x"), "take arguments after --"),
         (("ps", "--state", "gone"), "There is no state 'gone'"),
@@ -451,7 +451,7 @@ def test_operators_reserve_devices_and_everybody_sees_it(cli):
     assert cli(*words).returncode == 2
     made = cli(*words, who="root")
     assert made.returncode == 0, made.stderr
-    entry = re.search(r"Entered course as (\d+)", made.stdout)
+    entry = re.search(r"Added course as (\d+)", made.stdout)
     assert entry
 
     assert re.search(rf"^{entry[1]} +course +default +1 +ada +20", cli("calendar").stdout, re.MULTILINE)

@@ -110,7 +110,7 @@ def test_ctrl_c_detaches_and_the_job_goes_on(start_in_lab, script, berth, lab):
 
     assert child.returncode == 130
     assert err.endswith(
-        f"Detached; train {job.short_id} goes on. Come back with: berth watch {job.short_id}\n"
+        f"Detached; train {job.short_id} continues. Come back with: berth watch {job.short_id}\n"
     )
     assert job.refresh().state == "running"
     assert job.cancel().wait(PATIENCE_S).state == "cancelled"

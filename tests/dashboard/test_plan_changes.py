@@ -109,7 +109,7 @@ def test_what_was_considered_stays_on_the_page_after_a_retry_that_only_takes_les
     job = lifecycle.end(model_attempt, out_of_memory())
     second = Attempt.objects.create(job=job, number=2, nonce="b" * 32, created_at=model_attempt.created_at)
     assert lighter is not None
-    told = {"plan": json.dumps(lighter.plan), "why": "With less memory than the attempt before."}
+    told = {"plan": json.dumps(lighter.plan), "why": "With less memory than the previous attempt."}
     follow(second, (PLAN_EVENT, told))
 
     page = html_of(reader(ada).get(f"/jobs/{job.pk}"))

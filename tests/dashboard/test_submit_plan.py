@@ -5,7 +5,7 @@ import shlex
 import pytest
 from django.urls import reverse
 
-from berth.job_fields import command_line
+from berth.job_fields import Json, command_line
 from dashboard.parts import forms
 from orchestrator.models import Device, Job, JobState
 from tests.dashboard.markup import html_of
@@ -81,7 +81,7 @@ def test_b28_b31_what_is_wrong_is_said_field_by_field_before_it_is_submitted(ask
 
 
 def test_the_command_says_all_that_the_form_says():
-    job = {
+    job: dict[str, Json] = {
         "gpus": 1, "priority": 50, "gpu_memory_gib": 20.0, "datasets": ["words@1"], "env": {"A": "b c"},
         "depends_on": ["8c2f01d4", {"job": "77b0e3aa", "when": "any"}], "tags": ["paper"], "preemptible": True,
         "checkpoint_glob": "out/*.pt", "grace_period_s": 45.0,

@@ -196,7 +196,7 @@ def test_an_interpreter_that_is_gone_fails_the_job(placed, make_pool):
 
     launcher.start(placed(spec={"python": "old"}))
 
-    assert "interpreter 'old' is not there any more" in Job.objects.get().reason
+    assert "interpreter 'old' is no longer there" in Job.objects.get().reason
 
 
 def test_f58_a_folder_that_cannot_be_made_is_tried_again_and_then_told(placed, home):
@@ -370,7 +370,7 @@ def test_f57_without_any_sound_checkpoint_the_job_says_whether_it_may_begin_anew
     assert job.state == state
     assert remarks(second)[0].startswith("Fell back from step 10 to the beginning: ")
     if not begin_anew:
-        assert job.reason.startswith("Could not start: none of its checkpoints can be trusted")
+        assert job.reason.startswith("Could not start: all its checkpoints are damaged")
         check_invariants()
 
 

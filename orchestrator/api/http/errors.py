@@ -26,7 +26,7 @@ from orchestrator.exceptions import (
     TooLarge,
     Unavailable,
 )
-from orchestrator.spec.job_spec import say_problem
+from orchestrator.spec.job_spec import problem_text
 from orchestrator.spec.plain_text import writable
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ def _fields(error: ValidationError) -> dict[str, list[str]]:
     fields: dict[str, list[str]] = {}
     for entry in error.errors:
         name = ".".join(str(part) for part in entry["loc"][1:]) or str(entry["loc"][0])
-        fields.setdefault(name, []).append(say_problem(entry))
+        fields.setdefault(name, []).append(problem_text(entry))
     return fields
 
 

@@ -30,7 +30,7 @@ from orchestrator.supervisor.records import write_record
 logger = logging.getLogger(__name__)
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-PREPARING = "preparing"  # locked by a launch at work
+PREPARING = "preparing"  # locked while a launch is at work
 
 
 def start(attempt: Attempt) -> None:
@@ -43,13 +43,13 @@ def start(attempt: Attempt) -> None:
             if not job.stop_wanted:
                 prepare(job, attempt)
                 job.refresh_from_db(fields=["stop_wanted"])
-            if job.stop_wanted:  # nothing runs, so nothing must be stopped
+            if job.stop_wanted:  # nothing runs yet, so there is nothing to stop
                 _give_up(attempt, ExitKind.CANCELLED, fact(Ended.STOPPED_BEFORE_START), retriable=False)
                 return
             secrets = job_secrets.reveal(job.owner, job.spec.secrets)
             engine_of(attempt).start(order_of(attempt), secrets)
     except NotStarted as error:
-        # It may still come, and only its free lock proves that it will not: the agent looks at the folder.
+        # The supervisor may still come; only its free lock proves that it will not. The agent watches the folder.
         logger.warning("%s", error)
         return
     except OrchestratorError as error:
@@ -61,17 +61,17 @@ def start(attempt: Attempt) -> None:
         how = fact(Ended.COULD_NOT_PREPARE, error=error.strerror or str(error))
         _give_up(attempt, ExitKind.INFRA, how, retriable=True, no_room=error.errno in NO_ROOM)
         return
-    # From here on the supervisor lives: nothing that fails may free its devices.
+    # The supervisor lives from here on: no failure may free its devices.
     lifecycle.run(attempt, started_at=timezone.now())
 
 
 def stop(attempt: Attempt, *, reason: str, grace_s: float, saved: bool = False) -> bool:
     """Send the stop request to the supervisor; may be repeated until the exit record is there.
 
-    False where there is no folder yet to write it into.
+    False if there is no folder yet to write the order into.
 
     Args:
-        saved: a checkpoint was kept since the first order, so the run need not go on for another.
+        saved: a checkpoint was kept since the first order, so the run need not write another.
 
     Raises:
         OSError: the order could not be written.
@@ -80,7 +80,7 @@ def stop(attempt: Attempt, *, reason: str, grace_s: float, saved: bool = False) 
 
 
 def is_preparing(attempt: Attempt) -> bool:
-    """Whether a launch is at work in the attempt's folder: a large checkpoint may take it minutes."""
+    """Whether a launch is preparing the attempt's folder, which takes minutes for a large checkpoint."""
     try:
         fd = os.open(folder_of(attempt).root / PREPARING, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -95,9 +95,9 @@ def is_preparing(attempt: Attempt) -> bool:
 
 
 def forestall(attempt: Attempt, how: Fact) -> bool:
-    """Make sure that no supervisor can come any more; False when one is there.
+    """Prevent any later start of a supervisor; False if there is one.
 
-    Whoever takes the lock later finds an exit record, and leaves.
+    A supervisor that takes the lock later finds an exit record, and exits.
     """
     names = {"number": attempt.number, "nonce": attempt.nonce, "kind": ExitKind.INFRA}
     record = {**names, **how.as_json(), "detail": say(how)}
@@ -110,7 +110,7 @@ def folder_of(attempt: Attempt) -> AttemptFolder:
 
 @contextmanager
 def preparing(folder: AttemptFolder) -> Iterator[None]:
-    """A lock that ends with its process: the sign that this launch goes on."""
+    """Hold the lock that says a launch is at work; it ends with our process."""
     folder.root.mkdir(parents=True, exist_ok=True)
     with (folder.root / PREPARING).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -123,7 +123,7 @@ def _give_up(attempt: Attempt, kind: ExitKind, how: Fact, *, retriable: bool, no
 
 
 def prepare(job: Job, attempt: Attempt) -> None:
-    """Everything up to the launch record; may be cut short anywhere."""
+    """Do everything up to the launch record; may be interrupted anywhere."""
     home_folder = settings.HOME.job(job.pk)
     folder = home_folder.attempt(attempt.number)
     _make_folders(home_folder, attempt)

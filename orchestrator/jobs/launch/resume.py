@@ -1,4 +1,4 @@
-"""Chooses the checkpoint an attempt starts from, and puts it back where its script expects it."""
+"""Chooses the checkpoint that an attempt starts from, and restores it where the script expects it."""
 
 import shutil
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from orchestrator.supervisor.finished_files import read_finished_files
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The checkpoint an attempt starts from, and the paths a script is told.
+    """The checkpoint that an attempt starts from, and the paths that its script gets.
 
-    ``path`` is a file where the checkpoint is a file, and a folder where it is a folder; ``folder`` is always one.
+    ``path`` is a file or a folder, as the checkpoint is; ``folder`` is always a folder.
     """
 
     generation: Generation
@@ -36,18 +36,18 @@ class Resume:
 
 
 class NoSoundCheckpoint(OrchestratorError):
-    """All that a job kept is damaged, and its owner would rather look than lose the work (F57)."""
+    """All checkpoints of a job are damaged, and its owner does not want it to restart at step 0."""
 
     code = "no_sound_checkpoint"
 
 
 def choose_checkpoint(job: Job, folder: JobFolder) -> Resume | None:
-    """The newest checkpoint that verifies, put back where the script expects it.
+    """Find the newest checkpoint that verifies, and restore it where the script expects it.
 
-    A newer one that does not verify is passed over, and the job's history says so (F54-F56).
+    A newer one that does not verify is skipped and noted in the job's history.
 
     Raises:
-        NoSoundCheckpoint: none verifies, and the job asked not to begin anew.
+        NoSoundCheckpoint: no checkpoint verifies, and the job may not restart at step 0.
     """
     if job.resume_job_id is not None and not GenerationStore(folder).list():
         _copy_checkpoints(settings.HOME.job(job.resume_job_id), folder)
@@ -57,7 +57,7 @@ def choose_checkpoint(job: Job, folder: JobFolder) -> Resume | None:
     for each in passed_over:
         lifecycle.remark(job, _fall_back(each, generation), actor="launcher")
     if passed_over and generation is None and not job.spec.begin_anew:
-        raise NoSoundCheckpoint("none of its checkpoints can be trusted, and it asked not to begin anew.")
+        raise NoSoundCheckpoint("all its checkpoints are damaged, and it may not restart from step 0.")
     if generation is not None:
         store.put_back(generation)
     watcher = Watcher(folder, job.spec.checkpoint_glob)
@@ -82,7 +82,7 @@ def _fall_back(passed_over: Skip, generation: Generation | None) -> Fact:
 def _set_torn_folders_aside(
     job: Job, watcher: Watcher, folder: JobFolder, generation: Generation | None
 ) -> None:
-    """A trainer that looks for its last folder itself would find the one that was being written at the kill."""
+    """Rename folders that were being written at the kill: a trainer that looks for its last folder would use them."""
     own = {file.path for file in generation.files} if generation else set()
     seen = [file.seen[1] for file in generation.files if file.seen] if generation else []
     for save in group(watcher.signatures()).saves:
@@ -95,7 +95,7 @@ def _set_torn_folders_aside(
 
 
 def _is_proven(save: Save, folder: JobFolder) -> bool:
-    """Whether the supervisor of an earlier attempt saw the whole folder finished."""
+    """Whether the supervisor of an earlier attempt saw every file of the folder finished."""
     numbers = [int(path.name) for path in (folder.root / "attempts").glob("[0-9]*") if path.name.isdecimal()]
     vouched = [read_finished_files(folder.attempt(number)) for number in sorted(numbers)[-2:]]
     return all(
@@ -104,14 +104,14 @@ def _is_proven(save: Save, folder: JobFolder) -> bool:
 
 
 def _set_torn_files_aside(job: Job, watcher: Watcher, store: GenerationStore) -> None:
-    """A script that finds half a checkpoint, perhaps newer than ours, would fail on it."""
+    """Rename half-written files: a script that finds one, perhaps newer than ours, would fail on it."""
     for path in store.torn(watcher.files()):
         path.rename(path.with_name(f"{path.name}.torn"))
         lifecycle.remark(job, fact(Happened.CUT_SHORT_FILE, name=path.name), actor="launcher")
 
 
 def _copy_checkpoints(source: JobFolder, into: JobFolder) -> None:
-    """Give a retried job its parent's checkpoints, as its own."""
+    """Copy the checkpoints of a retried job's parent into its own folder."""
     for name in ("generations", "checkpoints"):
         origin, target = getattr(source, name), getattr(into, name)
         if origin.exists() and not any(target.iterdir()):

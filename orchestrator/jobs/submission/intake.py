@@ -27,7 +27,7 @@ from orchestrator.people import quotas, rights
 from orchestrator.sentences.events import ended_as
 from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.arrays import ArraySpec
-from orchestrator.spec.job_spec import JobSpec, say_problem
+from orchestrator.spec.job_spec import JobSpec, problem_text
 from orchestrator.spec.plain_text import refuse_unwritable
 from orchestrator.store import bundles
 from orchestrator.store.checkpoints import GenerationStore
@@ -71,7 +71,7 @@ def parse_spec(data: Any) -> JobSpec:
 def _malformed(error: ValidationError) -> Malformed:
     fields: dict[str, list[str]] = {}
     for problem in error.errors(include_url=False):
-        name, message = str(problem["loc"][0]) if problem["loc"] else "", say_problem(problem)
+        name, message = str(problem["loc"][0]) if problem["loc"] else "", problem_text(problem)
         if problem["type"] == "extra_forbidden":
             name, message = name[:80], "unknown field; known are " + ", ".join(JobSpec.model_fields)
         elif not name and ": " in message:  # a rule over the whole job names its field itself
