@@ -32,6 +32,14 @@ Kind = Literal[
 UNITS_S: Mapping[str, int] = {"hours": 3600, "minutes": 60, "seconds": 1}
 
 
+_HOW_TO_TYPE: Mapping[Kind, str] = {
+    "assignments": "One NAME=value a line.",
+    "duration": "90s or 1h30m works too.",
+    "jobs": "any:ID for one that only has to end.",
+    "names": "Separated by commas.",
+}
+
+
 class JobField(NamedTuple):
     """One field of a job."""
 
@@ -64,7 +72,9 @@ class JobField(NamedTuple):
 
     @property
     def hint(self) -> str:
-        return f"{self.help}. Empty: {self.empty}." if self.empty else f"{self.help}."
+        """What the form says below a control."""
+        empty = f"Empty: {self.empty}." if self.empty else ""
+        return " ".join(filter(None, [f"{self.help}.", _HOW_TO_TYPE.get(self.kind, ""), empty]))
 
     def text(self, value: Json) -> str:
         """A value for people to read; empty for none."""
@@ -119,7 +129,7 @@ FIELDS: tuple[JobField, ...] = (
         "entrypoint",
         "Script to run",
         "Script inside an archive or folder",
-        "src/train.py",
+        "fit.py",
         empty="the only script, else train.py",
         option="--entrypoint -e",
         commands="run",
@@ -146,7 +156,7 @@ FIELDS: tuple[JobField, ...] = (
     JobField(
         "datasets",
         "Datasets",
-        "Registered dataset",
+        "Registered datasets",
         ["shakespeare@1"],
         "names",
         option="--data -d",
@@ -257,7 +267,7 @@ FIELDS: tuple[JobField, ...] = (
     JobField(
         "env",
         "Environment",
-        "Environment variable of the job",
+        "Environment variables of the job",
         {"SEED": "1"},
         "assignments",
         option="--env",
@@ -267,18 +277,20 @@ FIELDS: tuple[JobField, ...] = (
     JobField(
         "secrets",
         "Secrets",
-        "Stored secret to put into the environment",
+        "Stored secrets to put into the environment",
         ["WANDB_API_KEY"],
         "names",
         option="--secret",
         metavar="NAME",
         setting=True,
     ),
-    JobField("tags", "Tags", "Tag to find the job by", ["paper-x"], "names", option="--tag", changeable=True),
+    JobField(
+        "tags", "Tags", "Tags to find the job by", ["paper-x"], "names", option="--tag", changeable=True
+    ),
     JobField(
         "depends_on",
         "Start after",
-        "Job that must succeed first",
+        "Jobs that must succeed first",
         ["8c2f01d4", {"job": "77b0e3aa", "when": "any"}],
         "jobs",
         option="--after",
@@ -330,8 +342,8 @@ FIELDS: tuple[JobField, ...] = (
     ),
     JobField(
         "preemptible",
-        "May be paused for a more urgent job",
-        "Permission to pause it for others",
+        "May be paused",
+        "Pause for a more urgent job, with a checkpoint",
         True,
         "switch",
         option="--preemptible",
@@ -348,7 +360,7 @@ FIELDS: tuple[JobField, ...] = (
     ),
     JobField(
         "begin_anew",
-        "Restart from step 0 if all checkpoints are damaged",
+        "Restart from step 0",
         "Restart from step 0 if all checkpoints are damaged",
         True,
         "switch",

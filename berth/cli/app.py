@@ -8,10 +8,10 @@ from typer.core import TyperGroup
 
 from berth.arguments import WrongUse, split_at_dashes
 from berth.cli import (
+    account_commands,
     device_commands,
     fetch_commands,
     look_commands,
-    server_commands,
     steer_commands,
     submit_commands,
 )
@@ -56,7 +56,7 @@ for subject in (
     steer_commands,
     fetch_commands,
     device_commands,
-    server_commands,
+    account_commands,
 ):
     app.add_typer(subject.commands)
 

@@ -34,7 +34,7 @@ def usage(
 ) -> None:
     """Show who used the devices, and how much was wasted."""
     from berth.cli.choosing import connect
-    from berth.cli.using import show_usage
+    from berth.cli.usage import show_usage
 
     found = connect().usage(by, days=days, pool=pool)
     if as_json:

@@ -83,7 +83,7 @@ def _parameters(command: str) -> Iterator[inspect.Parameter]:
         if command in field.commands.split() and field.option:
             yield _parameter(field.name, field.option, field, field.option_help or field.help, is_new)
             if field.kind == "jobs":
-                text = "Job that must end first, however it ends"
+                text = "Jobs that must end first, in any way"
                 yield _parameter(AFTER_ANY, f"{field.option}-any", field, text, is_new)
 
 

@@ -8,8 +8,6 @@ from berth.cli.options import Follow, Given, JobCommand, JobId, Json, Wait, take
 from berth.cli.printing import show_json
 
 commands = typer.Typer()
-secret_app = typer.Typer(help="Secrets for jobs: list, set, forget.", invoke_without_command=True)
-commands.add_typer(secret_app, name="secret", rich_help_panel="Submit")
 
 
 @commands.command(cls=JobCommand, rich_help_panel="Submit")
@@ -112,37 +110,3 @@ def plan(
         show_json(answer.json)
     else:
         planning.say_plan(answer)
-
-
-@secret_app.callback()
-def secret(ctx: typer.Context, as_json: Json = False) -> None:
-    if ctx.invoked_subcommand is None:
-        list_secrets(as_json=as_json)
-
-
-@secret_app.command("list")
-def list_secrets(as_json: Json = False) -> None:
-    """List the names of your secrets; values are never shown."""
-    from berth.cli.secrets import show_secrets
-
-    show_secrets(as_json=as_json)
-
-
-@secret_app.command("set")
-def set_secret(
-    name: Annotated[str, typer.Argument(help="Environment variable for jobs")], as_json: Json = False
-) -> None:
-    """Store a secret; asks for its value, or reads it from standard input."""
-    from berth.cli.secrets import keep_secret
-
-    keep_secret(name, as_json=as_json)
-
-
-@secret_app.command("forget")
-def forget_secret(
-    name: Annotated[str, typer.Argument(help="Name of the secret")], as_json: Json = False
-) -> None:
-    """Delete a secret."""
-    from berth.cli.secrets import drop_secret
-
-    drop_secret(name, as_json=as_json)

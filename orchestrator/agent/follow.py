@@ -24,7 +24,7 @@ from orchestrator.agent.telemetry.printed_lines import LineParser
 from orchestrator.agent.telemetry.progress import STEP
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import NOTHING, Fact, fact
-from orchestrator.jobs import lifecycle, plan_changes, restarts
+from orchestrator.jobs import lifecycle, plan_changes, progress
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Job
 from orchestrator.store.log_lines import LineIndex
@@ -246,7 +246,7 @@ class Follower:
             if not self.stepped and self.last_step is not None:
                 self.stepped = True
                 first = min((point.step for point in batch.points), default=self.last_step)
-                restarts.note_first_step(self.attempt, first, timezone.now())
+                progress.note_first_step(self.attempt, first, timezone.now())
             self._remark(batch)
             wakeups.publish(f"metrics:{self.job_id}", columns["seq"])
             wakeups.publish(f"job:{self.job_id}")
@@ -293,7 +293,7 @@ class Follower:
             step = event.get("step")
             if kind == RESUMED_EVENT and isinstance(step, int) and 0 <= step <= INT64_LAST:
                 Attempt.objects.filter(pk=self.attempt.pk).update(resumed_from_step=step)
-                restarts.note_resumed(self.attempt)
+                progress.note_resumed(self.attempt)
         if batch.first_nonfinite and is_loss(batch.first_nonfinite[0]):
             name, step = batch.first_nonfinite
             changed = Job.objects.filter(pk=self.job_id, diverged_step=step).exists()

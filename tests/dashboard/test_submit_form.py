@@ -3,7 +3,6 @@
 import io
 import re
 import shlex
-import sys
 import zipfile
 from collections import defaultdict
 from html.parser import HTMLParser
@@ -13,9 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
 from berth.job_fields import FIELDS, command_line
-from orchestrator.jobs.submission import intake
 from orchestrator.models import Dataset, DatasetRoot, Job
-from orchestrator.people import secrets
 from tests.dashboard.markup import html_of
 from tests.spec.every_field import DEFAULTS, every_field
 
@@ -275,27 +272,8 @@ class Controls(HTMLParser):
         self.text_of = ""
 
 
-@pytest.fixture
-def existing(ada, make_pool, make_device, tmp_path):
-    """What a job with every field refers to."""
-    pool = make_pool("a100", pythons={"torch-2.8": sys.executable})
-    for index in (8, 9):
-        make_device(index, pool=pool)
-    (tmp_path / "digits").mkdir()
-    root = DatasetRoot.objects.create(name="data", path=str(tmp_path))
-    Dataset.objects.create(name="shakespeare", version="1", root=root, path="digits", owner=ada)
-    secrets.keep(ada, "WANDB_API_KEY", "x")
-
-
-def test_clone_carries_every_field_of_a_job(existing, form, reader, ada, make_job):
-    first = make_job()
-    values = every_field(
-        depends_on=[str(first.pk), {"job": str(make_job().pk), "when": "any"}],
-        array="7",
-        tags=["plain", 'with, "comma"', '"quoted"'],
-    )
-    code = {"text": SCRIPT.decode()}
-    parent = intake.accept(ada, intake.parse_spec({**values, "source": code})).job
+def test_clone_carries_every_field_of_a_job(job_with_every_field, reader, ada):
+    parent = job_with_every_field
 
     html = reader(ada).get(reverse("submit"), {"from": str(parent.pk)}).content.decode()
     answer = reader(ada).post(reverse("submit"), dict(Controls(html).sent))

@@ -57,7 +57,9 @@ def test_model_that_lost_a_gpu_continues_with_the_plan_for_the_rest(make_attempt
     assert "Takes 1 of the 2 devices that it asks for: pool default has no more that work." in history(job)
     plan_changes.keep_plan(second, {"plan": told[PLAN_VARIABLE], "why": told[WHY_VARIABLE]})
     second.refresh_from_db()
-    assert second.plan["why"] == "Made by the previous attempt for the case that only 1 of its devices remain."
+    assert (
+        second.plan["why"] == "Made by the previous attempt for the case that only 1 of its devices remain."
+    )
     assert second.plan["changes"] == [
         {
             "step": None,

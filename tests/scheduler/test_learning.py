@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.facts.record import sentence_only
-from orchestrator.jobs import lifecycle, restarts
+from orchestrator.jobs import lifecycle, progress
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, SchedulerNotes, SchedulerTerm, StartPromise
 from orchestrator.scheduler import core, passes
@@ -104,7 +104,7 @@ def test_only_the_newest_start_estimates_are_stored(make_job):
 def test_a_restart_costs_what_the_last_attempt_took_to_its_first_step(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
 
-    restarts.note_first_step(attempt, 1, attempt.created_at + timedelta(seconds=42))
+    progress.note_first_step(attempt, 1, attempt.created_at + timedelta(seconds=42))
 
     attempt.job.refresh_from_db()
     assert attempt.job.restart_cost_s == 42
@@ -122,7 +122,7 @@ def test_a_job_is_seen_to_resume_by_where_it_goes_on(make_job, first_report, giv
     )
     second = Attempt.objects.create(job=job, number=2, nonce="b", created_at=now, resumed_from_step=given)
 
-    restarts.note_first_step(second, begins_at, now)
+    progress.note_first_step(second, begins_at, now)
 
     job.refresh_from_db()
     assert job.seen_to_resume == resumes

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.facts.record import sentence_only
-from orchestrator.jobs import lifecycle, restarts
+from orchestrator.jobs import lifecycle, progress
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import (
     Attempt,
@@ -137,7 +137,7 @@ def test_a_job_that_cannot_resume_is_never_stopped_for_another(runs, make_job, b
 def test_a_job_that_was_seen_to_resume_may_be_stopped(runs, make_job, bob):
     low = runs(spec={"preemptible": False})
     attempt = Attempt.objects.get(job=low)
-    restarts.note_resumed(attempt)
+    progress.note_resumed(attempt)
     make_job(owner=bob, priority=60)
 
     passes.run_pass()
