@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"-\.?\d")
 
 
 def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line into our words and, after the first ``--``, those of the script."""
+    """Split a command line at the first ``--`` into our words and the script's words."""
     if "--" not in words:
         return list(words), []
     at = words.index("--")

@@ -325,7 +325,7 @@ class Series(Record):
     bucket: float
     total: int
     nonfinite: list[tuple[float, str]]
-    last: Mapping[str, Any] | None  # the newest point: x, y, and nonfinite where y is None
+    last: Mapping[str, Any] | None  # the newest point: x, y, nonfinite
 
 
 class Process(Record):
@@ -1015,7 +1015,7 @@ def tidy_url(url: str) -> str:
     text = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(text)
-        named = re.fullmatch(r"[\w.:%-]+", parts.hostname or "")  # colons are those of IPv6
+        named = re.fullmatch(r"[\w.:%-]+", parts.hostname or "")  # colons as in IPv6
         valid = parts.scheme in {"http", "https"} and named is not None and parts.port != 0
     except ValueError:  # a port that is no number, half a bracket
         valid = False

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from berth.arguments import duration_s, pair, start_time
-from berth.job_fields import FIELDS, JobField
+from berth.field import JobField
+from berth.job_fields import FIELDS
 
 if TYPE_CHECKING:
     from berth.client import Berth, Spec
@@ -34,7 +35,7 @@ def read_options(berth: "Berth", given: Mapping[str, Any]) -> "Spec":
     """The fields that were given as options; the server knows the defaults of the others.
 
     Raises:
-        WrongUse: a duration, time or NAME=VALUE that is none.
+        WrongUse: a duration, time or NAME=VALUE that cannot be read.
         NotFound: no such job to start after.
     """
     spec: dict[str, object] = {}

@@ -239,7 +239,7 @@ def is_free(device: Device) -> bool:
 def overview(
     devices: Sequence[Device], jobs: Sequence[Job], width: int, why_none: str = ""
 ) -> list[RenderableType]:
-    """The devices, or why there are none, then waiting jobs in the order of their starts, then running ones."""
+    """The devices, or why the list is empty, then waiting jobs in the order of their starts, then running ones."""
     parts: list[RenderableType] = [Text(box_line(devices, jobs), "bold")]
     if devices:
         parts += [Text(), wall(devices, width)]

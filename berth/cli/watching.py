@@ -41,7 +41,7 @@ class Follower:
         self.job, self.rank = job, rank
         self.attempt, self.offset = 0, 0
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self._open = ""  # a line whose end has not been written
+        self._open = ""  # a line without its newline yet
 
     def read_on(self) -> None:
         if self.job.attempt_count != self.attempt:

@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from berth.job_fields import JobField
+from berth.field import JobField
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms

@@ -8,15 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from berth.arguments import WrongUse, duration_s
-from berth.job_fields import (
-    BY_NAME,
-    FIELDS,
-    UNITS_S,
-    JobField,
-    written_duration,
-    written_number,
-    written_time,
-)
+from berth.field import UNITS_S, JobField, written_duration, written_number, written_time
+from berth.job_fields import BY_NAME, FIELDS
 from orchestrator.models import Job
 from orchestrator.spec.job_spec import JobSpec
 

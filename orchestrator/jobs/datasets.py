@@ -84,7 +84,7 @@ def _known_roots() -> str:
 def _root_for(path: str, *, may_add_root: bool) -> tuple[DatasetRoot, str]:
     """Find the root that contains an absolute path, and the path below it.
 
-    If there is none, the folder itself becomes a root, or the folder of the file. Members may register what is
+    Without such a root the folder itself becomes a root, or the folder of the file. Members may register what is
     below a root, so the new root gives access to nothing else.
     """
     if not path.startswith("/"):

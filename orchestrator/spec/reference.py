@@ -3,7 +3,8 @@
 import json
 import sys
 
-from berth.job_fields import FIELDS, JobField
+from berth.field import JobField
+from berth.job_fields import FIELDS
 from orchestrator.spec.job_spec import JobSpec
 
 _HEAD = """# Fields of a job

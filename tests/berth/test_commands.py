@@ -106,7 +106,7 @@ def test_an_operator_acts_on_own_jobs_without_a_name_not_on_others(cli):
     assert (refused.returncode, refused.stderr) == (2, "berth: You have no job to cancel.\n")
 
 
-def test_why_tells_the_sentence_of_the_oldest_waiting_job(cli):
+def test_why_explains_the_oldest_waiting_job(cli):
     shown = cli("why").stdout
 
     assert shown.startswith("vit-s ")
@@ -333,7 +333,7 @@ def test_a_refusal_can_be_json_too(cli):
         (("pull", "ner", "-c", "latest"), "has no checkpoints"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(cli, words, sentence):
+def test_wrong_use_is_answered_with_a_sentence(cli, words, sentence):
     refused = cli(*words, stdin=SCRIPT)
 
     assert refused.returncode == 2
@@ -341,7 +341,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(cli, words, sentence):
     assert "Traceback" not in refused.stderr
 
 
-def test_t29_a_name_cannot_steer_the_terminal(cli, web):
+def test_t29_name_cannot_control_the_terminal(cli, web):
     shown = cli("ps", "-q", "evil", who="bob").stdout
 
     assert "evil" in shown
@@ -461,7 +461,7 @@ def test_operators_reserve_devices_and_everybody_sees_it(cli):
     assert "Nothing is reserved." in cli("calendar").stderr
 
 
-def test_jobs_are_put_off_chained_and_submitted_as_arrays(cli, tmp_path):
+def test_jobs_are_delayed_chained_and_submitted_as_arrays(cli, tmp_path):
     (tmp_path / "sweep.py").write_text(SCRIPT)
 
     shown = cli("run", "sweep.py", "--array", "0-2%1", "--at", "23h", "--name", "sweep", "--json")

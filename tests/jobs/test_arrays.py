@@ -89,7 +89,7 @@ def test_an_array_is_one_snapshot_and_one_key_for_all_its_jobs(ada):
     assert "array" not in first.spec_fields
 
 
-def test_no_more_members_run_than_may_at_once(ada):
+def test_at_most_the_allowed_members_run_at_once(ada):
     first = submit(ada, name="sweep", array="0-2%1")
 
     passes.run_pass()
@@ -104,7 +104,7 @@ def test_no_more_members_run_than_may_at_once(ada):
     assert states().count("queued") == 2
 
 
-def test_a_member_that_is_run_again_keeps_its_index(ada):
+def test_retried_member_keeps_its_index(ada):
     member = submit(ada, name="sweep", array={"indices": "5"})
 
     again = intake.retry(ada, member, resume=False, changes={})
@@ -121,7 +121,7 @@ def test_the_index_is_a_placeholder():
 @pytest.mark.parametrize(
     "text", ["tomorrow", "2026-11-21", "2026-11-21T07:00:00", "2026-13-01T00:00:00Z", 5, "1e9", "", True]
 )
-def test_a_start_time_without_zone_or_sense_is_malformed(text):
+def test_start_time_without_zone_or_meaning_is_malformed(text):
     with pytest.raises(Malformed) as error:
         parse_spec({"not_before": text})
     assert list(error.value.fields) == ["not_before"]
@@ -132,7 +132,7 @@ def test_a_start_time_years_ahead_is_refused(ada):
         submit(ada, not_before="2190-01-01T00:00:00Z")
 
 
-def test_a_job_put_off_starts_when_its_time_comes(ada):
+def test_delayed_job_starts_at_its_time(ada):
     start = timezone.now() + timedelta(hours=2)
     submit(ada, not_before=start.isoformat())
     sweeper = Sweeper()

@@ -115,7 +115,7 @@ def test_a_member_of_an_array_learns_its_index(placed):
     assert record["args"] == ["--seed", "4"]
 
 
-def test_a_job_on_gpus_sees_its_own_and_no_more_of_them_than_it_claimed(make_device, placed, make_pool):
+def test_job_sees_only_its_gpus_and_the_memory_it_claimed(make_device, placed, make_pool):
     pool = make_pool(network=Network.NONE)
     gpu = make_device(0, id="GPU-a", kind="gpu", memory_gib=80, nodes=["/dev/nvidia0"], pool=pool)
     attempt = placed(devices=[gpu])
@@ -129,7 +129,7 @@ def test_a_job_on_gpus_sees_its_own_and_no_more_of_them_than_it_claimed(make_dev
     assert record["sandbox"]["network"] == "none"
 
 
-def test_a_model_job_is_told_its_steps_and_its_own_options_win(placed):
+def test_model_job_gets_its_steps_and_its_own_options_win(placed):
     options = ["--epochs", "3"]
     told = prepare(placed(spec={"kind": "model", "total_steps": 20, "args": options}))["args"]
     untold = prepare(placed(spec={"kind": "model", "args": options}))["args"]
@@ -143,7 +143,7 @@ def test_a_script_job_gets_only_its_own_arguments(placed):
 
 
 @pytest.mark.parametrize(("claim_gib", "left_gib"), [(20, 19.5), (2, 1.5), (1, 0.75)])
-def test_of_a_small_claim_at_most_a_quarter_is_for_the_cuda_context(claim_gib, left_gib):
+def test_cuda_context_takes_at_most_a_quarter_of_a_claim(claim_gib, left_gib):
     assert launch_record.allocator_bytes(claim_gib * GIB) == left_gib * GIB
 
 
@@ -199,7 +199,7 @@ def test_an_interpreter_that_is_gone_fails_the_job(placed, make_pool):
     assert "interpreter 'old' is no longer there" in Job.objects.get().reason
 
 
-def test_f58_a_folder_that_cannot_be_made_is_tried_again_and_then_told(placed, home):
+def test_f58_folder_that_cannot_be_made_is_retried_and_then_reported(placed, home):
     attempt = placed()
     folder = home.job(attempt.job_id)
     folder.root.mkdir(parents=True)
@@ -212,7 +212,7 @@ def test_f58_a_folder_that_cannot_be_made_is_tried_again_and_then_told(placed, h
     assert job.reason.startswith("Could not prepare the job's folder:")
 
 
-def test_f53_a_launch_that_finds_no_room_is_tried_until_there_is_some(placed):
+def test_f53_launch_on_a_full_disk_is_retried_until_there_is_room(placed):
     attempt = placed()
     device = attempt.leases.get().device
     waits_s = []
@@ -259,7 +259,7 @@ def test_a_script_runs_and_its_job_is_running(placed, home):
     assert home.job(attempt.job_id).attempt(1).log(0).read_text() == "rank 0\n"
 
 
-def test_f08_a_launch_that_comes_again_starts_nothing(placed, home):
+def test_f08_repeated_launch_starts_nothing(placed, home):
     attempt = placed(b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n")
     copies = [Attempt.objects.get(pk=attempt.pk) for _ in range(3)]
     for each in copies:
@@ -282,7 +282,7 @@ def test_a_launch_at_work_is_seen_and_ends_with_its_process(placed, home):
     assert not launcher.is_preparing(attempt)
 
 
-def test_a_supervisor_that_comes_after_its_attempt_was_given_up_leaves(placed, home):
+def test_late_supervisor_of_a_forestalled_attempt_exits(placed, home):
     attempt = placed(b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n")
     prepare(attempt)
     folder = launcher.folder_of(attempt)
@@ -329,7 +329,7 @@ def test_the_newest_checkpoint_is_put_back_and_named(placed, home):
     assert (second.resumed_from_step, second.resumed_from) == (10, "generation 1")
 
 
-def test_f54_a_checkpoint_that_does_not_verify_is_passed_over_and_said(placed, home):
+def test_f54_damaged_checkpoint_is_skipped_and_noted(placed, home):
     attempt = placed()
     prepare(attempt)
     folder = home.job(attempt.job_id)
@@ -349,7 +349,7 @@ def test_f54_a_checkpoint_that_does_not_verify_is_passed_over_and_said(placed, h
 
 
 @pytest.mark.parametrize(("begin_anew", "state"), [(True, JobState.STARTING), (False, JobState.FAILED)])
-def test_f57_without_any_sound_checkpoint_the_job_says_whether_it_may_begin_anew(
+def test_f57_job_whose_checkpoints_are_all_damaged_fails_unless_it_may_restart(
     placed, home, begin_anew, state
 ):
     attempt = placed(spec={"begin_anew": begin_anew})
@@ -374,7 +374,7 @@ def test_f57_without_any_sound_checkpoint_the_job_says_whether_it_may_begin_anew
         check_invariants()
 
 
-def test_f57_with_no_checkpoint_that_verifies_a_job_begins_anew_and_says_so(placed, home):
+def test_f57_job_whose_checkpoints_are_all_damaged_restarts_and_notes_it(placed, home):
     attempt = placed()
     prepare(attempt)
     folder = home.job(attempt.job_id)
@@ -468,7 +468,7 @@ def test_the_folder_of_a_checkpoint_that_is_a_file_is_the_one_it_lies_in(placed,
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_half_a_checkpoint_is_set_aside_also_beside_a_whole_one(placed, home, kept):
+def test_half_written_checkpoint_is_set_aside_also_beside_a_whole_one(placed, home, kept):
     attempt = placed()
     prepare(attempt)
     folder = home.job(attempt.job_id)
@@ -509,7 +509,7 @@ def test_a_stop_is_handed_over_once_there_is_a_folder(placed):
     assert orders == [{"v": 1, "order": "stop", "reason": "cancel", "grace_s": 3, "saved": False}]
 
 
-def test_who_prepared_and_died_leaves_an_attempt_that_is_launching(placed):
+def test_launcher_that_dies_after_preparing_leaves_a_launching_attempt(placed):
     attempt = placed()
     lifecycle.claim_launch(attempt, attempt.created_at)
     write_record(_made(attempt) / "launch.json", {})

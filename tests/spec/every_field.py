@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from berth.job_fields import FIELDS, JobField
+from berth.field import JobField
+from berth.job_fields import FIELDS
 from orchestrator.spec.job_spec import JobSpec
 
 DEFAULTS = JobSpec().model_dump(mode="json")
