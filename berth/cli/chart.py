@@ -10,7 +10,7 @@ LABEL_WIDTH = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class ChartBucket:
     """One bucket of a series that has finite values."""
 
     x: float
@@ -24,16 +24,16 @@ def buckets_of(
     y: Sequence[float | None],
     y_min: Sequence[float | None],
     y_max: Sequence[float | None],
-) -> list[Bucket]:
+) -> list[ChartBucket]:
     """The buckets of a series that have finite values."""
     return [
-        Bucket(at, low, mean, high)
+        ChartBucket(at, low, mean, high)
         for at, mean, low, high in zip(x, y, y_min, y_max, strict=True)
         if mean is not None and low is not None and high is not None
     ]
 
 
-def draw(buckets: Sequence[Bucket], *, width: int, height: int) -> list[str]:
+def draw(buckets: Sequence[ChartBucket], *, width: int, height: int) -> list[str]:
     """``height`` lines of ``width`` characters and one for the x axis; the left ones are the labels of y."""
     columns, rows = 2 * max(1, width - LABEL_WIDTH - 1), 4 * max(1, height)
     if not buckets:

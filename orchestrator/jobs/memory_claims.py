@@ -52,7 +52,7 @@ _WITHOUT_WEIGHT = frozenset(
 _FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(\.\d*)?[eE][+-]?\d+)([eE][+-]?\d+)?")
 
 
-class Source(StrEnum):
+class ClaimSource(StrEnum):
     TYPED = "typed"
     LEARNED = "learned"
     RAISED = "raised"  # it outgrew an earlier claim
@@ -73,7 +73,7 @@ class MemoryClaim:
     """What a job claims on each of its devices."""
 
     memory_bytes: int | None  # None: the whole device
-    source: Source
+    source: ClaimSource
     error_percent: float | None = None  # the margin above the largest earlier peak; learned claims only
     runs: int = 0  # number of runs that it was learned from
 
@@ -86,7 +86,7 @@ class MemoryClaim:
         }
 
 
-WHOLE_DEVICE = MemoryClaim(None, Source.DEVICE)
+WHOLE_DEVICE = MemoryClaim(None, ClaimSource.DEVICE)
 
 
 def claim_of(job: Job) -> MemoryClaim:
@@ -136,7 +136,7 @@ def _claim(
 ) -> MemoryClaim:
     gib = job.spec_fields.get("gpu_memory_gib")
     if gib is not None:
-        claim = MemoryClaim(round(gib * GIB), Source.TYPED)
+        claim = MemoryClaim(round(gib * GIB), ClaimSource.TYPED)
     # A job may land on any of the pool's device models, so each of them needs an earlier run.
     elif peaks and models <= peaks.keys():
         claim = max((learn(peaks[model]) for model in models), key=lambda each: each.memory_bytes or 0)
@@ -147,7 +147,7 @@ def _claim(
         return claim
     if floor >= largest.get(job.pool_id, 0):
         return WHOLE_DEVICE
-    return MemoryClaim(floor, Source.RAISED)
+    return MemoryClaim(floor, ClaimSource.RAISED)
 
 
 def learn(peaks: Sequence[int]) -> MemoryClaim:
@@ -159,7 +159,7 @@ def learn(peaks: Sequence[int]) -> MemoryClaim:
     top = max(peaks)
     least = LEAST_MARGIN if len(peaks) >= FEW_RUNS else MARGIN_OF_FEW
     margin = max(top - min(peaks), round(least * top))
-    return MemoryClaim(top + margin, Source.LEARNED, 100 * margin / top, len(peaks))
+    return MemoryClaim(top + margin, ClaimSource.LEARNED, 100 * margin / top, len(peaks))
 
 
 def memory_key(spec: Mapping[str, Any], bundle: str) -> str:
