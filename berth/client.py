@@ -231,8 +231,6 @@ class Attempt(Record):
     exit_kind: str | None
     exit_detail: str
     ending: Mapping[str, Any] | None  # code and facts that exit_detail is made of
-    ranks: list[dict[str, Any]]  # rank, code, signal, finished
-    first_failure: dict[str, Any] | None  # rank, code, signal, exception, message
     ranks: list[RankEnd]
     first_failure: Failure | None
     log_tail: str
@@ -551,7 +549,7 @@ class Job(Record):
     diverged_step: int | None
     exit_kind: str | None
     exit_detail: str
-    ending: dict[str, Any] | None  # code and facts that exit_detail is made of
+    ending: Mapping[str, Any] | None  # code and facts that exit_detail is made of
     explanation: Explanation | None  # None unless it waits
     warnings: list[str]  # about the code; in the answer to run() only
     links: dict[str, str]
