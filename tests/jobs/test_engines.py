@@ -19,7 +19,8 @@ SCRIPT = b"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: exit(0)
 
 @pytest.fixture(params=[LocalEngine])
 def engine(request) -> Engine:
-    return request.param()
+    made: Engine = request.param()
+    return made
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def prepared(make_attempt, make_job, store_script) -> Callable[[], Attempt]:
     """An attempt with its folder and launch record, and no supervisor."""
 
     def make() -> Attempt:
-        attempt = make_attempt(make_job(bundle=store_script(SCRIPT)))
+        attempt: Attempt = make_attempt(make_job(bundle=store_script(SCRIPT)))
         launcher.prepare(Job.objects.select_related("pool").get(pk=attempt.job_id), attempt)
         return attempt
 
