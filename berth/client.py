@@ -248,7 +248,7 @@ class Explanation(Record):
     sentence: str
     reason: str
     code: str  # the same as reason
-    facts: dict[str, Any]  # what the sentence is made of
+    facts: Mapping[str, Any]  # what the sentence is made of
     start_earliest: str | None
     start_latest: str | None
     blocked_by: list[str]
@@ -285,7 +285,7 @@ class Event(Record):
     actor: str
     reason: str
     code: str  # what happened
-    facts: dict[str, Any]  # what reason is made of
+    facts: Mapping[str, Any]  # what reason is made of
 
 
 class CheckpointFile(Record):
@@ -512,7 +512,7 @@ class Job(Record):
     kind: str
     state: str
     reason: str
-    why: dict[str, Any] | None  # code and facts that reason is made of
+    why: Mapping[str, Any] | None  # code and facts that reason is made of
     stop_reason: str | None
     parent: str | None
     pool: str
