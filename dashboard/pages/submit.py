@@ -211,9 +211,11 @@ class PoolChoice(TypedDict):
 
 
 class FilledField(TypedDict):
-    field: forms.Field
+    field: JobField
     value: str
     errors: list[str]
+    control: str
+    placeholder: str
 
 
 def _pool(pool: Pool) -> PoolChoice:

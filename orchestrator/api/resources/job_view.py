@@ -257,7 +257,7 @@ def show_calibration() -> CalibrationOut | None:
 
 def _training_plan(attempt: Attempt) -> TrainingPlanOut | None:
     plan = training_plans.show(attempt)
-    return None if plan is None else TrainingPlanOut(**plan)
+    return None if plan is None else TrainingPlanOut.model_validate(plan)
 
 
 def _sandbox(attempt: Attempt) -> SandboxOut | None:
