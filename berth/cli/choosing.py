@@ -144,8 +144,9 @@ def exit_status(job: Job) -> int:
     if job.state == "cancelled":
         return _TERMINATED
     failure = (job.attempt.first_failure if job.attempt else None) or {}
-    if failure.get("signal"):
-        return _SIGNAL + int(failure["signal"])
+    signal_number = failure.get("signal")
+    if signal_number:
+        return _SIGNAL + int(signal_number)
     return int(failure.get("code") or 1) & 0xFF or 1
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from berth import words
 from berth.cli.printing import safe, say
 from berth.cli.tables import grid, heat_text, job_line, note, state_text, terminal, wall
-from berth.client import Berth, Dataset, Device, Explanation, Job, NotFound
+from berth.client import Berth, Calibration, Dataset, Device, Explanation, Job, NotFound
 
 _CHANGES = {
     "gpus": "-g {}",
@@ -44,7 +44,7 @@ def say_changes(changes: Sequence[Mapping[str, Any]]) -> None:
         say(f"It would start now with: {form.format(change['value'])}{after}")
 
 
-def say_calibration(calibration: Mapping[str, int] | None) -> None:
+def say_calibration(calibration: Calibration | None) -> None:
     if calibration:
         inside, of = calibration["inside"], calibration["of"]
         say(f"Estimates like this were inside their range {inside} times of the last {of}.")
