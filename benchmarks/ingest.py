@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.agent.telemetry.metric_lines import parse_lines
-from orchestrator.store.metrics import Committed, MetricWriter, Point
-from orchestrator.store.series import read_series
+from orchestrator.store.metrics.series import read_series
+from orchestrator.store.metrics.writer import Committed, MetricWriter, Point
 from training.events import metric_line
 
 BATCH_BYTES = 1 << 20  # what the agent reads at a time

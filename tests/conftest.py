@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool
 from orchestrator.spec.job_spec import GIB, JobSpec
-from orchestrator.store import bundles
+from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import Home
 from tests import marks
 from tests.system.server import Prepared, prepare_once

@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage
 from django.core.files.storage import FileSystemStorage
 
 from dashboard.assets import plotly_bundle
-from orchestrator.store.durable import write_durably
+from orchestrator.store.files.durable import write_durably
 
 PLOTLY = "vendor/plotly.min.js"
 

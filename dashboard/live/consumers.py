@@ -18,7 +18,7 @@ from dashboard.live.topics import Source
 from orchestrator.api.resources.logs import read_beside
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.spec.plain_text import why_unwritable
-from orchestrator.store import log_lines
+from orchestrator.store.logs.lines import show_lines
 
 logger = logging.getLogger(__name__)
 
@@ -207,8 +207,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         target = subscription.target
         folder = settings.HOME.job(target.job_id).attempt(target.attempt)
         log, index = folder.log(target.rank), folder.log_index(target.rank)
-        shown = await read_beside(lambda: log_lines.show_lines(log, index, first, count))
-        await self._deliver(frames.lines(topic, first, shown))
+        shown = await read_beside(lambda: show_lines(log, index, first, count))
+        await self._deliver(frames.lines(topic, first, dict(shown)))
 
     def mark(self, source: Source) -> None:
         """The topic has something new; sent when the client has taken what came before."""

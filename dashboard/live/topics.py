@@ -16,8 +16,10 @@ from dashboard.parts import rows, wall
 from orchestrator.api.resources.logs import read_beside
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
-from orchestrator.store import logs, series
-from orchestrator.store.log_blocks import split_places
+from orchestrator.store.logs.blocks import split_places
+from orchestrator.store.logs.chunks import LogChunk, read_log
+from orchestrator.store.logs.text import LONGEST_LINE_BYTES, display_text
+from orchestrator.store.metrics import series
 
 LOG_FRAME_BYTES = 64 << 10
 LOG_BACKLOG_BYTES = 256 << 10  # a second's worth; who is further behind is taken to the end
@@ -299,23 +301,23 @@ class LogSource:
             return Batch((), self.seq)
         return await self._batches.read((after, self.seq), lambda: self._read(after), read_beside)
 
-    def _before(self, chunk: logs.LogChunk) -> bytes:
+    def _before(self, chunk: LogChunk) -> bytes:
         """The end of what was sent before, as much of it as tells how the chunk's first line began."""
-        begin = max(0, chunk.offset - logs.LONGEST_LINE_BYTES - 1)
+        begin = max(0, chunk.offset - LONGEST_LINE_BYTES - 1)
         if begin == chunk.offset:
             return b""
-        return logs.read_log(self.path, begin, logs.LONGEST_LINE_BYTES + 1).data[: chunk.offset - begin]
+        return read_log(self.path, begin, LONGEST_LINE_BYTES + 1).data[: chunk.offset - begin]
 
     def _read(self, after: int | None) -> Batch:
         frames: list[str] = []
         if after is None:
-            chunk = logs.read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
+            chunk = read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
         else:
-            chunk = logs.read_log(self.path, after, LOG_FRAME_BYTES, whole_lines=True)
+            chunk = read_log(self.path, after, LOG_FRAME_BYTES, whole_lines=True)
             if after > chunk.size:
                 return Batch((gap(self.topic, chunk.size),), chunk.size)
             if chunk.size - after > LOG_BACKLOG_BYTES:
-                chunk = logs.read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
+                chunk = read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
                 skipped = {"from": after, "to": chunk.offset}
                 frames.append(frame(self.topic, "skipped", chunk.offset, skipped))
         if chunk.next_offset == chunk.offset:
@@ -324,7 +326,7 @@ class LogSource:
         # Lines that are too long are split at places that a chunk does not know; a part may be missing.
         is_uneven = bool(chunk.dropped_bytes) or _has_long_line(before, chunk.data)
         lines = None if is_uneven else chunk.data.count(b"\n")
-        data = {"offset": chunk.offset, "text": logs.display_text(chunk.data), "lines": lines}
+        data = {"offset": chunk.offset, "text": display_text(chunk.data), "lines": lines}
         if before.endswith(b"\r") or (before[-1:] not in b"\n" and _writes_over(chunk.data)):
             data["over"] = True  # a progress bar: it replaces the line that is still open
         frames.append(frame(self.topic, "chunk", chunk.next_offset, data))

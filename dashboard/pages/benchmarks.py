@@ -16,7 +16,7 @@ from orchestrator.api.resources.job_filters import tagged
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Job, Pool
-from orchestrator.store.plain_file import open_plain
+from orchestrator.store.files.untrusted import open_plain
 from training.bench.cells import Cell, Measured, scaling_efficiency
 from training.bench.page import make_figures
 

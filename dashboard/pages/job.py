@@ -37,8 +37,10 @@ from orchestrator.models import (
     JobState,
 )
 from orchestrator.people import audit, rights
-from orchestrator.store import logs, outside_checkpoints
-from orchestrator.store.manifest import Generation
+from orchestrator.store.checkpoints.manifest import Generation
+from orchestrator.store.checkpoints.outside import added, read_unkept
+from orchestrator.store.logs.chunks import read_tail
+from orchestrator.store.logs.text import COLOUR, display_text
 
 SHOWN_APART = frozenset({"name", "entrypoint", "args", "gpus", "min_gpus", "gpu_memory_gib", "tags"})
 TAIL_LINES = 200
@@ -85,9 +87,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
             for name in in_order(found.last_values)
         ],
         "checkpoints": kept_checkpoints(found),
-        "unkept": outside_checkpoints.read_unkept(
-            settings.HOME.job(found.pk), found.spec_fields.get("checkpoint_glob")
-        ),
+        "unkept": read_unkept(settings.HOME.job(found.pk), found.spec_fields.get("checkpoint_glob")),
         "may_steer": rights.may_steer(signed_in(request), found),
         "files": output_files(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
@@ -284,7 +284,7 @@ def answer(job: Job, attempts: list[Attempt]) -> Failure | None:
         "detail": "" if Fact.read(job.why).tells(Fact.read(ended.ending)) else ended.exit_detail,
         "rank": first.get("rank"),
         "attempt": ended.number,
-        "tail": logs.COLOUR.sub("", logs.display_text(ended.log_tail.encode())) if ended.log_tail else "",
+        "tail": COLOUR.sub("", display_text(ended.log_tail.encode())) if ended.log_tail else "",
         "next": job.reason,
         "again_at": job.next_try_at if job.state == JobState.BACKOFF else None,
     }
@@ -296,10 +296,10 @@ def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | N
         return None
     number, ranks = attempts[0].number, range(len(attempts[0].leases.all()) or job.gpus)
     rank = rank if rank is not None and rank in ranks else 0
-    chunk = logs.read_tail(settings.HOME.job(job.pk).attempt(number).log(rank), TAIL_LINES, TAIL_BYTES)
+    chunk = read_tail(settings.HOME.job(job.pk).attempt(number).log(rank), TAIL_LINES, TAIL_BYTES)
     start = chunk.next_offset - len(chunk.data) if not chunk.dropped_bytes else chunk.offset
     return {
-        "text": logs.COLOUR.sub("", logs.display_text(chunk.data)),  # the script shows colours
+        "text": COLOUR.sub("", display_text(chunk.data)),  # the script shows colours
         "from": {"attempt": number, "rank": rank, "start": start, "next": chunk.next_offset},
         "ranks": list(ranks),
     }
@@ -363,7 +363,7 @@ def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
 
 def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
     """Keep files that the job writes outside its checkpoint folder, from now on."""
-    glob = outside_checkpoints.added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
+    glob = added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
     changed = intake.update(signed_in(request), job, {"checkpoint_glob": glob})
     steering.note(
         signed_in(request), job, "job.changed", "Changed checkpoint_glob.", address=audit.address_of(request)

@@ -17,8 +17,8 @@ from berth import words
 from dashboard.pages.job import visible_job
 from orchestrator.api.http.writing import write_csv
 from orchestrator.models import Job, Lease
-from orchestrator.store.buckets import Series
-from orchestrator.store.device_history import MEASURES, DeviceHistory, reading_json
+from orchestrator.store.metrics.buckets import Series
+from orchestrator.store.metrics.device_history import MEASURES, DeviceHistory, reading_json
 
 MOST_POINTS = 240
 MEMORY = "memory_used_bytes"
@@ -71,7 +71,7 @@ def _series(history: DeviceHistory, device_id: str, start: datetime, end: dateti
     found = history.read(device_id, start.timestamp(), end.timestamp(), max_points=MOST_POINTS)
     memory = found.pop(MEMORY, None)
     shown = {name: found[name] for name in CHARTED if name in found}
-    return reading_json(shown if memory is None else {**shown, "memory_gib": _in_gib(memory)})
+    return dict(reading_json(shown if memory is None else {**shown, "memory_gib": _in_gib(memory)}))
 
 
 def _in_gib(memory: Series) -> Series:

@@ -24,7 +24,7 @@ from orchestrator.jobs import example
 from orchestrator.jobs.submission import intake
 from orchestrator.models import AdminState, Dataset, Job, Pool
 from orchestrator.people import rights
-from orchestrator.store import bundles, scripts
+from orchestrator.store.bundles import bundles, scripts
 
 ARCHIVE_HEADS = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b")
 MOST_DATASETS_SHOWN = 200

@@ -12,7 +12,7 @@ from berth import words
 from dashboard.parts.memory_map import LEGEND, MemoryPart, memory_parts
 from orchestrator.models import Device, Job, Use
 from orchestrator.scheduler.timeline import Bar, Timeline, read_timeline
-from orchestrator.store.device_history import DeviceHistory
+from orchestrator.store.metrics.device_history import DeviceHistory
 
 # How far back and ahead each choice looks.
 RANGES = {

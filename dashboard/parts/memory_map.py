@@ -7,7 +7,7 @@ import numpy as np
 
 from berth import words
 from orchestrator.models import Device
-from orchestrator.store.device_history import DeviceHistory
+from orchestrator.store.metrics.device_history import DeviceHistory
 
 CELLS = 96  # in the past part of the window
 LEVELS = 10  # of the colour scale in berth.css

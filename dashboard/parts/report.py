@@ -4,12 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from berth import words
 from berth.metric_names import in_loss_order
-from orchestrator.store import series
-from orchestrator.store.buckets import Series
+from orchestrator.store.metrics import series
+from orchestrator.store.metrics.buckets import Series
 
 WIDTH, HEIGHT = 640, 180  # of a curve's drawing, in SVG units
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 8, 22
@@ -53,11 +52,11 @@ def draw_curves(folder: Path, until_seq: int) -> list[Curve]:
 
 
 def _draw(name: str, one: Series, newest: float) -> Curve | None:
-    facts: dict[str, Any] = one.as_json()
+    facts = one.as_json()
     rows = [
         (x, y, low, high)
         for x, y, low, high in zip(facts["x"], facts["y"], facts["y_min"], facts["y_max"], strict=True)
-        if y is not None
+        if y is not None and low is not None and high is not None
     ]
     if not rows:
         return None

@@ -23,9 +23,10 @@ from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.progress import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
 from orchestrator.sentences.words import say
-from orchestrator.store.logs import display_text, read_tail
+from orchestrator.store.logs.chunks import read_tail
+from orchestrator.store.logs.text import display_text
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness, end_leftovers, liveness
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.protocol.records import read_record
 
 logger = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Checkpoint, Job
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.collector import Collector, Look
-from orchestrator.store.manifest import Generation
-from orchestrator.store.saves import Save
-from orchestrator.store.series import step_at
+from orchestrator.store.checkpoints.collector import Collector, Look
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.checkpoints.manifest import Generation
+from orchestrator.store.checkpoints.saves import Save
+from orchestrator.store.metrics.series import step_at
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 logger = logging.getLogger(__name__)

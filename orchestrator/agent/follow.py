@@ -27,12 +27,13 @@ from orchestrator.facts.record import NOTHING, Fact, fact
 from orchestrator.jobs import lifecycle, plan_changes, progress
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Job
-from orchestrator.store.log_lines import LineIndex
-from orchestrator.store.log_merge import MergedIndex
-from orchestrator.store.logs import read_log, split_lines
-from orchestrator.store.metrics import Committed, MetricWriter, Point, seq_before
-from orchestrator.store.plain_file import open_plain
-from orchestrator.store.series import last_values
+from orchestrator.store.files.untrusted import open_plain
+from orchestrator.store.logs.chunks import read_log
+from orchestrator.store.logs.lines import LineIndex
+from orchestrator.store.logs.merged import MergedIndex
+from orchestrator.store.logs.text import split_lines
+from orchestrator.store.metrics.series import last_values
+from orchestrator.store.metrics.writer import Committed, MetricWriter, Point, seq_before
 from training.config.plan import PLAN_EVENT
 from training.events import (
     BALANCED_EVENT,

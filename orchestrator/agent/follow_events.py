@@ -12,8 +12,8 @@ from orchestrator.agent.telemetry.event_files import (
     read_records,
 )
 from orchestrator.agent.telemetry.metric_lines import ParsedBatch
+from orchestrator.store.files.untrusted import open_plain
 from orchestrator.store.layout import JobFolder
-from orchestrator.store.plain_file import open_plain
 
 SEARCH_EVERY_S = 2.0
 MOST_BYTES_A_POLL = 256 << 10

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from orchestrator.exceptions import Conflict
 from orchestrator.store.layout import Home
-from orchestrator.supervisor.processes import ProcessId, from_record, identify, is_alive, send_signal
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.linux.processes import ProcessId, from_record, identify, is_alive, send_signal
+from orchestrator.supervisor.protocol.records import read_record, write_record
 
 # Longer than any turn of a working agent, even on a busy machine with a slow database.
 SILENT_AFTER_S = 60.0

@@ -6,9 +6,9 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.outside_checkpoints import Beside, BesideWatch, is_named, write_unkept
-from orchestrator.store.watcher import Watcher
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.checkpoints.outside import OutsideCheckpoint, OutsideWatch, is_named, write_unkept
+from orchestrator.store.checkpoints.watcher import Watcher
 
 REPORTED_AFTER_TIMES = 2  # a file written once may be a result or a downloaded model
 
@@ -22,7 +22,7 @@ class OutsideKeeper:
         self.folder = settings.HOME.job(attempt.job_id)
         self.watcher = watcher
         started = attempt.launched_at or attempt.created_at
-        self.watch = BesideWatch(self.folder, int(started.timestamp() * 1e9))
+        self.watch = OutsideWatch(self.folder, int(started.timestamp() * 1e9))
         self.kept = self._kept_before()
         self.watcher.watch_also(self.kept)
         self.trained_since_ns: int | None = None
@@ -58,7 +58,7 @@ class OutsideKeeper:
             for generation in GenerationStore(self.folder).list()
         )
 
-    def _is_trained(self, beside: Beside) -> bool:
+    def _is_trained(self, beside: OutsideCheckpoint) -> bool:
         """Whether the training wrote the file, rather than downloading it at the start."""
         if beside.times >= REPORTED_AFTER_TIMES:
             return True
@@ -67,7 +67,7 @@ class OutsideKeeper:
             self.trained_since_ns = int(at.timestamp() * 1e9) if at else None
         return self.trained_since_ns is not None and beside.written_ns > self.trained_since_ns
 
-    def _keep(self, beside: Beside) -> None:
+    def _keep(self, beside: OutsideCheckpoint) -> None:
         if beside.paths <= self.kept:
             return
         is_first = beside.paths.isdisjoint(self.kept)
@@ -76,7 +76,7 @@ class OutsideKeeper:
         if is_first:
             self._tell(fact(Happened.OUTSIDE_KEPT, path=beside.path), once_for="path")
 
-    def _point_out(self, unkept: list[Beside]) -> None:
+    def _point_out(self, unkept: list[OutsideCheckpoint]) -> None:
         """Tell the owner once per pattern; the job's page and the command line show the newest count."""
         often = [each for each in unkept if each.times >= REPORTED_AFTER_TIMES]
         shown = [(each.glob, each.times) for each in often]

@@ -25,8 +25,8 @@ from orchestrator.exceptions import OrchestratorError
 from orchestrator.live import readings as live
 from orchestrator.live import wakeups
 from orchestrator.models import Device, Lease
-from orchestrator.store.device_history import DeviceHistory
-from orchestrator.supervisor.records import read_record
+from orchestrator.store.metrics.device_history import DeviceHistory
+from orchestrator.supervisor.protocol.records import read_record
 
 logger = logging.getLogger(__name__)
 

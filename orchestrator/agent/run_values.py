@@ -4,7 +4,7 @@ import math
 from collections import deque
 
 from orchestrator.agent.telemetry.progress import STEP
-from orchestrator.store.metrics import Point
+from orchestrator.store.metrics.writer import Point
 
 RATE_WINDOW_S = 30.0
 RATE_EVERY_S = 1.0

@@ -31,7 +31,7 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.scheduler import passes as placement
-from orchestrator.store.durable import discard_folder
+from orchestrator.store.files.untrusted import remove_tree
 
 logger = logging.getLogger(__name__)
 
@@ -258,6 +258,6 @@ def clean(now: datetime) -> None:
             unfinished = folder == settings.HOME.uploads or path.name.startswith(".")
             if unfinished and time.time() - path.lstat().st_mtime > UPLOAD_KEPT_S:
                 if path.is_dir() and not path.is_symlink():
-                    discard_folder(path)
+                    remove_tree(path)
                 else:
                     path.unlink(missing_ok=True)

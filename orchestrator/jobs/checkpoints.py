@@ -13,8 +13,8 @@ from orchestrator.jobs.launch.engines import engine_of, order_of
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Checkpoint, Job, JobState
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.manifest import Generation
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.checkpoints.manifest import Generation
 
 
 def order(job: Job, *, by: str) -> Job:

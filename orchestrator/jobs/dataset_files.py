@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.exceptions import Impossible
-from orchestrator.store.trees import walk
+from orchestrator.store.files.untrusted import walk_tree
 
 HASHED_BYTES = 64 * 1024**2  # above this the caller would wait too long for the checksum
 COUNTED_FILES = 10_000
@@ -78,7 +78,7 @@ def _walk(path: Path) -> Iterator[tuple[str, int]]:
         _refuse_unreadable(path, os.R_OK)
         yield path.name, path.stat().st_size
         return
-    for folder, folders, names in walk(path):
+    for folder, folders, names in walk_tree(path):
         for name in names:
             file = Path(folder, name)
             entry = file.lstat()

@@ -8,8 +8,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from orchestrator.models import Attempt, Checkpoint, Job, JobState, StopReason
-from orchestrator.supervisor.processes import boot_id, from_record
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.linux.processes import boot_id, from_record
+from orchestrator.supervisor.protocol.records import read_record
 
 PATIENCE_S = 600.0
 PATIENCE_STEPS = 20  # of a run whose steps take minutes

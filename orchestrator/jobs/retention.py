@@ -22,8 +22,7 @@ from orchestrator.jobs import lifecycle
 from orchestrator.models import FINAL_STATES, Checkpoint, Job
 from orchestrator.sentences.words import say
 from orchestrator.spec.job_spec import GIB
-from orchestrator.store.durable import discard_folder
-from orchestrator.store.trees import walk
+from orchestrator.store.files.untrusted import remove_tree, walk_tree
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +117,7 @@ def apply(removals: Iterable[Removal]) -> None:
         root.rename(trash)  # in one step, so that nobody sees half of it
         Checkpoint.objects.filter(job=each.job).delete()
         lifecycle.remark(each.job, each.why, actor="retention")
-        discard_folder(trash)
+        remove_tree(trash)
         logger.info("Removed %.1f MiB of %s: %s", each.size_bytes / 2**20, each.job, say(each.why))
 
 
@@ -127,7 +126,7 @@ def sweep(now: datetime) -> None:
     environment = settings.ENVIRONMENT
     apply(plan(now, keep_days=environment.keep_days, user_disk_gib=environment.user_disk_gib))
     for path in settings.HOME.jobs.glob(".*.trash") if settings.HOME.jobs.is_dir() else ():
-        discard_folder(path)  # left by an agent that died
+        remove_tree(path)  # left by an agent that died
     if environment.keep_days:
         _remove_unused_bundles(now)
 
@@ -144,13 +143,13 @@ def _remove_unused_bundles(now: datetime) -> None:
             continue
         if any(settings.HOME.job(pk).root.is_dir() for pk in jobs.values_list("pk", flat=True)):
             continue
-        discard_folder(path)
+        remove_tree(path)
 
 
 def folder_bytes(folder: Path) -> int:
     """Sum up the blocks in use below a folder, each file once, without following links."""
     total, seen = 0, set()
-    for here, _, files in walk(folder):
+    for here, _, files in walk_tree(folder):
         for name in files:
             try:
                 status = os.lstat(f"{here}/{name}")

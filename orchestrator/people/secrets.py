@@ -16,7 +16,7 @@ from django.utils import timezone
 from orchestrator.exceptions import Malformed, OrchestratorError
 from orchestrator.models import JobSecret
 from orchestrator.spec.job_spec import why_not_a_variable
-from orchestrator.store.private_file import read_or_create
+from orchestrator.store.files.durable import read_or_create
 
 LONGEST_VALUE_BYTES = 16 * 1024
 MOST_SECRETS = 100

@@ -7,7 +7,7 @@ from pathlib import Path
 from orchestrator.exceptions import WrongSetting
 from orchestrator.people import single_sign_on
 from orchestrator.server.environment import read_environment
-from orchestrator.store.private_file import read_or_create
+from orchestrator.store.files.durable import read_or_create
 
 try:
     ENVIRONMENT = read_environment()

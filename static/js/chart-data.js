@@ -4,7 +4,7 @@ const DEEPEST = 1e6; // parts of the largest value below which symmetric-log is 
 const [LOW_SHARE, HIGH_SHARE] = [0.01, 0.99];
 const ROOM = 0.05;
 
-// Points go into the buckets that the server began (orchestrator/store/buckets.py): mean, minimum, maximum, count.
+// Points go into the buckets that the server began (orchestrator/store/metrics/buckets.py): mean, minimum, maximum, count.
 // Edges are multiples of the bucket's width, so a new point changes only the last bucket.
 
 // y is null for what is not a number; n counts the finite ones behind it.

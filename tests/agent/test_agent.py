@@ -48,8 +48,8 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.people.notices.events import occasion_of
-from orchestrator.supervisor.processes import environ
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.linux.processes import environ
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from tests.jobs.folders import living, make_folder, write_exit, write_identity
 from tests.jobs.invariants import check_invariants
 from tests.jobs.races import race

@@ -18,8 +18,8 @@ from orchestrator.live import readings
 from orchestrator.server.doctor.processes import check_agent
 from orchestrator.server.operation import leftovers, services
 from orchestrator.store.layout import Home
-from orchestrator.supervisor.processes import ProcessId, identify, is_alive
-from orchestrator.supervisor.records import write_record
+from orchestrator.supervisor.linux.processes import ProcessId, identify, is_alive
+from orchestrator.supervisor.protocol.records import write_record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 120  # for what happens at once on an idle machine

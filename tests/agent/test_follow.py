@@ -17,8 +17,8 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, ExitKind, Job, JobState
-from orchestrator.store.log_lines import read_index
-from orchestrator.store.series import read_series, stored_seq
+from orchestrator.store.logs.lines import read_index
+from orchestrator.store.metrics.series import read_series, stored_seq
 from tests.jobs.folders import make_folder
 
 pytestmark = pytest.mark.usefixtures("home", "db")

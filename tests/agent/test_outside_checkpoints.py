@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.models import Attempt, Checkpoint, Job, JobState
+from orchestrator.store.checkpoints.outside import OutsideWatch, read_unkept
 from orchestrator.store.layout import JobFolder
-from orchestrator.store.outside_checkpoints import BesideWatch, read_unkept
 
 written_ns = [0]
 
@@ -116,7 +116,7 @@ def test_a_folder_of_the_trainer_is_named_with_its_steps(running):
     for step in (100, 200):
         path = save(folder.work / f"out/checkpoint-{step}/optimizer.pt").parent
         (path / "trainer_state.json").write_text(json.dumps({"global_step": step}))
-    watch = BesideWatch(folder, 0)
+    watch = OutsideWatch(folder, 0)
     watch.look()
 
     [found] = watch.found.values()
@@ -136,7 +136,7 @@ def test_a_folder_of_the_trainer_is_named_with_its_steps(running):
 def test_caches_and_other_zips_are_no_checkpoints(tmp_path, path):
     folder = JobFolder(tmp_path)
     save(folder.work / path)
-    watch = BesideWatch(folder, 0)
+    watch = OutsideWatch(folder, 0)
     watch.look()
 
     assert watch.found == {}
@@ -145,7 +145,7 @@ def test_caches_and_other_zips_are_no_checkpoints(tmp_path, path):
 def test_what_came_with_the_code_is_no_checkpoint_of_the_run(tmp_path):
     folder = JobFolder(tmp_path)
     path = save(folder.work / "model.pt")
-    watch = BesideWatch(folder, path.stat().st_ctime_ns + 1)
+    watch = OutsideWatch(folder, path.stat().st_ctime_ns + 1)
     watch.look()
 
     assert watch.found == {}

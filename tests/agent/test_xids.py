@@ -53,7 +53,7 @@ def test_error_of_the_program_is_a_hint_and_the_gpu_stays(number, attempt):
     assert attempt.job.state == JobState.RUNNING
     hint = attempt.job.events.get(actor="health").reason
     assert f"simulated GPU 0 reported Xid {number}" in hint
-    assert "the GPU is kept" in hint
+    assert "the GPU stays in use" in hint
 
 
 @pytest.mark.code("F77")

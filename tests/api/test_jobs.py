@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from orchestrator.models import AuditEntry, Job, JobState, Person, Role
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.checkpoints.generations import GenerationStore
 
 
 def ids(answer) -> list[str]:

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from orchestrator.live import readings
 from orchestrator.models import AdminState, Health, JobState
-from orchestrator.store.device_history import DeviceHistory
+from orchestrator.store.metrics.device_history import DeviceHistory
 
 
 def reading(index: int = 0, **fields: object) -> dict[str, object]:

@@ -21,7 +21,7 @@ from orchestrator.jobs import lifecycle  # noqa: E402
 from orchestrator.models import Attempt, DatasetRoot, Device, ExitKind, Job, Pool  # noqa: E402
 from orchestrator.people import tokens  # noqa: E402
 from orchestrator.spec.job_spec import GIB, JobSpec  # noqa: E402
-from orchestrator.store import bundles  # noqa: E402
+from orchestrator.store.bundles import bundles  # noqa: E402
 
 OLD_LOG = "".join(f"line {number}\n" for number in range(1, 40_001))
 MANY = 57

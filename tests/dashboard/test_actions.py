@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from orchestrator.models import Job, JobState, Token
 from orchestrator.people import tokens
-from orchestrator.store.outside_checkpoints import Beside, write_unkept
+from orchestrator.store.checkpoints.outside import OutsideCheckpoint, write_unkept
 from tests.dashboard.markup import html_of
 
 
@@ -79,7 +79,7 @@ def test_a_page_offers_what_is_legal_in_the_state(reader, ada, make_job, state, 
 def test_one_click_keeps_what_a_job_writes_elsewhere_from_now_on(reader, ada, bob, make_attempt, home):
     job = make_attempt(state=JobState.RUNNING).job
     home.job(job.pk).root.mkdir(parents=True, exist_ok=True)
-    write_unkept(home.job(job.pk), [Beside("out/*.pt", "out/ckpt.pt", 15)])
+    write_unkept(home.job(job.pk), [OutsideCheckpoint("out/*.pt", "out/ckpt.pt", 15)])
     browser, address = reader(ada), reverse("job", args=[job.pk])
     html = html_of(browser.get(address))
     assert "was written 15 times outside the checkpoint folder and is not kept" in html

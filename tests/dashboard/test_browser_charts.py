@@ -13,7 +13,7 @@ from playwright.sync_api import Page, Route, expect
 
 from orchestrator.agent.run_values import storable
 from orchestrator.models import Attempt, AttemptState, Job, JobState
-from orchestrator.store.metrics import MetricWriter, points_of
+from orchestrator.store.metrics.writer import MetricWriter, points_of
 
 pytestmark = [
     pytest.mark.slow,

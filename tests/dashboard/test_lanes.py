@@ -10,7 +10,7 @@ from django.utils import timezone
 from dashboard.parts.lanes import ROW_PX, show_lanes
 from orchestrator.models import Device, DeviceSpan, JobState, Lease, Use
 from orchestrator.spec.job_spec import GIB
-from orchestrator.store.device_history import DeviceHistory
+from orchestrator.store.metrics.device_history import DeviceHistory
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Checkpoint, ExitKind, Job, JobState
-from orchestrator.store.capture import Wanted
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.checkpoints.capture import Wanted
+from orchestrator.store.checkpoints.generations import GenerationStore
 from tests.dashboard.markup import html_of
 
 HOSTILE = "<script>alert(1)</script>"

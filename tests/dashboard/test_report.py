@@ -6,7 +6,7 @@ from django.urls import reverse
 from dashboard.parts.report import draw_curves, ticks
 from orchestrator.facts.record import sentence_only
 from orchestrator.models import Job, JobState
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics.writer import MetricWriter, Point
 from tests.dashboard.markup import html_of
 
 HOSTILE = "<script>alert(1)</script>"

@@ -19,7 +19,7 @@ from dashboard.live.routing import websocket_urlpatterns
 from orchestrator.facts.record import sentence_only
 from orchestrator.models import Job, JobState
 from orchestrator.people import tokens
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics.writer import MetricWriter, Point
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -17,7 +17,7 @@ from dashboard.live.topics import (
 )
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics.writer import MetricWriter, Point
 
 
 async def frames_of(source, after: int | None) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from orchestrator.jobs.launch.engines import Engine, NotStarted, order_of
 from orchestrator.jobs.launch.engines.local import LocalEngine
 from orchestrator.jobs.launch.engines.port import Order
 from orchestrator.models import Attempt, Job
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.protocol.records import read_record
 from tests.waiting import wait_until
 
 SCRIPT = b"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: exit(0))\nprint('up', flush=True)\ntime.sleep(600)\n"

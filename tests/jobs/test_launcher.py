@@ -22,10 +22,10 @@ from orchestrator.jobs.launch import record as launch_record
 from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobArray, JobState, Network
 from orchestrator.people import secrets
 from orchestrator.spec.job_spec import GIB
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.collector import Collector
+from orchestrator.store.checkpoints.collector import Collector
+from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.layout import Home, JobFolder
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
 from tests.jobs.invariants import check_invariants
 from tests.waiting import wait_until

@@ -14,8 +14,8 @@ from django.db import connections
 
 from orchestrator.models import Job, JobState
 from orchestrator.server.backup.writing import _Exactly
-from orchestrator.store import trees
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.files.untrusted import remove_tree
 from tests.conftest import lacking
 from tests.jobs.folders import make_folder
 from tests.server.test_doctor import manage
@@ -106,7 +106,7 @@ def test_a_folder_that_is_too_deep_for_paths_stops_neither_backup_nor_restore(jo
     assert (work / "d/d/d").is_dir()
     assert Job.objects.get() == job
     for folder in (work, home.root / "before-restore"):
-        trees.remove(folder)  # pytest's own removal would break
+        remove_tree(folder)  # pytest's own removal would break
 
 
 def test_a_file_of_a_terabyte_of_nothing_is_left_out_and_that_is_said(job, home, tmp_path):

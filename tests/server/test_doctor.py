@@ -30,12 +30,12 @@ from orchestrator.models import (
 )
 from orchestrator.server import doctor
 from orchestrator.server.doctor import disk
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.durable import write_durably
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.processes import boot_id, identify
-from orchestrator.supervisor.reaping import find_stopped
-from orchestrator.supervisor.records import write_record
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.files.durable import write_durably
+from orchestrator.supervisor.linux.processes import boot_id, identify
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import write_record
+from orchestrator.supervisor.watch.stalls import find_stopped
 from tests.jobs.folders import make_folder, write_exit
 from tests.jobs.invariants import check_invariants
 from tests.waiting import PATIENCE_S

@@ -8,10 +8,10 @@ import pytest
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import fact
 from orchestrator.sentences.words import say
-from orchestrator.supervisor.ending import Ending, rank_rows
-from orchestrator.supervisor.exit_record import KIND_OF_STOP, classify, first_failure
-from orchestrator.supervisor.orders import STOP_REASONS
-from orchestrator.supervisor.rank_reports import RankError
+from orchestrator.supervisor.protocol.orders import STOP_REASONS
+from orchestrator.supervisor.verdict.ending import Ending, rank_rows
+from orchestrator.supervisor.verdict.rank_reports import RankError
+from orchestrator.supervisor.verdict.rules import KIND_OF_STOP, classify, first_failure
 
 HANG = fact(Ended.HUNG, timeout_s=60.0, silent_s=[61.0, 62.0])
 KILL, TERM, ABRT, SEGV = -signal.SIGKILL, -signal.SIGTERM, -signal.SIGABRT, -signal.SIGSEGV
@@ -183,7 +183,8 @@ def test_every_reason_for_a_stop_has_a_kind_and_a_sentence() -> None:
         assert say(verdict.how).startswith(("Stopped", "Cancelled"))
 
 
-def test_f23_a_rank_that_left_while_the_others_waited_is_named() -> None:
+@pytest.mark.code("F23")
+def test_a_rank_that_left_while_the_others_waited_is_named() -> None:
     verdict = classify(Ending(3, top=KILL, hang=HANG, finished={1: 0}))
     all_there = classify(Ending(3, top=KILL, hang=HANG))
 

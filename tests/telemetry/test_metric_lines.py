@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.agent.telemetry.metric_lines import LONGEST_LINE_BYTES, parse_lines
-from orchestrator.store.metrics import Point
+from orchestrator.store.metrics.writer import Point
 from training.events import event_line, heartbeat_line, metric_line, total_steps_line
 
 NOW = 1_750_000_000.0

@@ -38,13 +38,13 @@ def test_committed_uncommitted_and_new_files_of_a_branch_have_changed(repository
 
 def test_a_changed_test_file_comes_first(tmp_path):
     assert (
-        files_for(["tests/store/test_trees.py", "orchestrator/store/trees.py"])[0]
+        files_for(["tests/store/test_trees.py", "orchestrator/store/files/untrusted.py"])[0]
         == "tests/store/test_trees.py"
     )
 
 
 def test_files_that_import_a_changed_module_come_before_the_rest_of_its_room():
-    tests = files_for(["orchestrator/store/bundles.py"])
+    tests = files_for(["orchestrator/store/bundles/bundles.py"])
 
     near, far = tests.index("tests/store/test_bundles.py"), tests.index("tests/store/test_log_blocks.py")
     assert near < far
@@ -54,7 +54,7 @@ def test_files_that_import_a_changed_module_come_before_the_rest_of_its_room():
 @pytest.mark.parametrize(
     ("file", "room"),
     [
-        ("orchestrator/store/bundles.py", "tests/store"),
+        ("orchestrator/store/bundles/bundles.py", "tests/store"),
         ("orchestrator/scheduler/core/decide.py", "tests/scheduler/core"),
         ("orchestrator/scheduler/passes/passes.py", "tests/scheduler"),
         ("templates/job.html", "tests/dashboard"),

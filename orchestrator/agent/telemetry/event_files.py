@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, short_name
-from orchestrator.store.metrics import Point
+from orchestrator.store.metrics.writer import Point
 
 MARK = ".tfevents."
 MOST_RECORD_BYTES = 1 << 20

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from orchestrator.store.metrics import Point
+from orchestrator.store.metrics.writer import Point
 from training.events import EVENT, HEARTBEAT, RESERVED, STEP, TIME, TOTAL_STEPS
 
 LONGEST_LINE_BYTES = 64 << 10

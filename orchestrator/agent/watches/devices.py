@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from orchestrator.devices.types import Reading
-from orchestrator.devices.xids import Bucket, Xid, explain
+from orchestrator.devices.xids import Resolution, Xid, explain
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
@@ -27,7 +27,7 @@ def act_on_xids(readings: Iterable[Reading], leases: Sequence[Lease]) -> None:
 
 def _act(device_id: str, xid: Xid, leases: Sequence[Lease]) -> None:
     logger.warning("Device %s: %s", device_id, xid.sentence)
-    grave = xid.bucket in {Bucket.RESET, Bucket.SUPPORT}
+    grave = xid.resolution in {Resolution.RESET, Resolution.SUPPORT}
     if grave:
         Device.objects.filter(pk=device_id).exclude(health=Health.MISSING).update(
             health=Health.FAULTY, health_reason=xid.sentence[:300]
@@ -36,7 +36,7 @@ def _act(device_id: str, xid: Xid, leases: Sequence[Lease]) -> None:
         wakeups.schedule()
     for lease in leases:
         what = fact(Happened.DEVICE_ERROR, device=lease.device.label, xid=xid.number, meaning=xid.sentence)
-        if grave or xid.bucket == Bucket.RESTART:
+        if grave or xid.resolution == Resolution.RESTART:
             lifecycle.lose_device(lease.attempt.job, why=what)
         else:
             lifecycle.remark(lease.attempt.job, what, actor="health")

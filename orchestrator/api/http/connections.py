@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from orchestrator.api.http.errors import problem
 from orchestrator.exceptions import OrchestratorError, TooLarge
-from orchestrator.store.bundles import DEFAULT_LIMITS
+from orchestrator.store.bundles.bundles import DEFAULT_LIMITS
 
 # The types of Django's own ASGI application.
 Scope = dict[str, Any]

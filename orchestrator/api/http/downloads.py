@@ -13,7 +13,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, StreamingHttpResponse
 
 from orchestrator.exceptions import NotFound
-from orchestrator.store.plain_file import open_plain
+from orchestrator.store.files.untrusted import open_plain
 
 CHUNK_BYTES = 256 * 1024
 LISTED_FILES = 5_000

@@ -12,7 +12,7 @@ from ninja.renderers import BaseRenderer
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.spec.plain_text import writable
-from orchestrator.store.series import Block
+from orchestrator.store.metrics.series import Block
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 

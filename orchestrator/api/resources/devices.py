@@ -25,7 +25,7 @@ from orchestrator.models import AdminState, Device, Lease, Pool
 from orchestrator.people import audit, rights
 from orchestrator.scheduler import availability
 from orchestrator.scheduler.availability import Availability
-from orchestrator.store.device_history import DeviceHistory
+from orchestrator.store.metrics.device_history import DeviceHistory
 
 router = Router()
 

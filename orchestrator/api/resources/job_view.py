@@ -45,7 +45,7 @@ from orchestrator.scheduler import passes, waiting
 from orchestrator.scheduler.forecast.whatif import Change
 from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.job_spec import JobSpec
-from orchestrator.store.manifest import Generation
+from orchestrator.store.checkpoints.manifest import Generation
 
 # Rows from before a field existed show its default.
 _SPEC_DEFAULTS: Mapping[str, Any] = JobSpec().model_dump()

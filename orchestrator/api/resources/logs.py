@@ -19,11 +19,12 @@ from orchestrator.api.http.downloads import moment
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.exceptions import NotFound
 from orchestrator.models import Attempt, Job
-from orchestrator.store import log_lines, log_merge, log_search, logs
-from orchestrator.store.log_lines import MOST_LINES
-from orchestrator.store.log_merge import MergedLine
-from orchestrator.store.log_search import LONGEST_QUERY
-from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.store.logs.chunks import read_log
+from orchestrator.store.logs.lines import MOST_LINES, show_lines
+from orchestrator.store.logs.merged import MergedLine, count_merged, read_merged, search_merged
+from orchestrator.store.logs.search import LONGEST_QUERY, search
+from orchestrator.store.logs.text import display_text
+from orchestrator.supervisor.protocol.folder import AttemptFolder
 
 router = Router()
 
@@ -137,7 +138,7 @@ def read_job_log(request: ApiRequest, job_id: str, window: Query[LogWindow]) -> 
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
     log = folder.log(window.rank)
-    chunk = read_in_turn(lambda: logs.read_log(log, window.offset, window.limit))
+    chunk = read_in_turn(lambda: read_log(log, window.offset, window.limit))
     headers = {
         "X-Offset": str(chunk.offset),
         "X-Next-Offset": str(chunk.next_offset),
@@ -158,8 +159,8 @@ def read_job_log_lines(request: ApiRequest, job_id: str, window: Query[LineWindo
     number, folder = find_log(job, window.attempt, window.rank)
     log, index = folder.log(window.rank), folder.log_index(window.rank)
     has_left = has_left_of(request)
-    lines = read_in_turn(lambda: log_lines.show_lines(log, index, window.start, window.count, has_left))
-    return LogLinesOut(attempt=number, rank=window.rank, **lines)
+    lines = read_in_turn(lambda: show_lines(log, index, window.start, window.count, has_left))
+    return LogLinesOut.model_validate({"attempt": number, "rank": window.rank, **lines})
 
 
 @router.get("/{job_id}/logs/search", response=LogHitsOut)
@@ -167,8 +168,8 @@ def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -
     """One page of the lines that match, and the number of matches in the whole log."""
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt, window.rank)
-    search = partial(
-        log_search.search,
+    find = partial(
+        search,
         folder.log(window.rank),
         folder.log_index(window.rank),
         window.q,
@@ -178,7 +179,7 @@ def search_job_log(request: ApiRequest, job_id: str, window: Query[LogSearch]) -
         limit=window.limit,
         has_left=has_left_of(request),
     )
-    matches = read_in_turn(search)
+    matches = read_in_turn(find)
     return LogHitsOut(
         attempt=number,
         rank=window.rank,
@@ -205,7 +206,7 @@ def find_log(job: Job, attempt: int | None, rank: int = 0) -> tuple[int, Attempt
 
 
 def _show_line(number: int, offset: int, data: bytes) -> LogLineOut:
-    return LogLineOut(number=number, offset=offset, text=logs.display_text(data))
+    return LogLineOut(number=number, offset=offset, text=display_text(data))
 
 
 class MergedWindow(AttemptPlace, Lines):
@@ -222,9 +223,9 @@ def read_merged_log(request: ApiRequest, job_id: str, window: Query[MergedWindow
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt)
     index = folder.merged_index
-    total = log_merge.count_merged(index)
+    total = count_merged(index)
     log_of, has_left = partial(_log_of, folder), has_left_of(request)
-    lines = read_in_turn(lambda: log_merge.read_merged(index, log_of, window.start, window.count, has_left))
+    lines = read_in_turn(lambda: read_merged(index, log_of, window.start, window.count, has_left))
     return MergedLinesOut(
         attempt=number,
         total=max(total, lines[-1].number + 1) if lines else total,
@@ -238,7 +239,7 @@ def search_merged_log(request: ApiRequest, job_id: str, window: Query[MergedSear
     job = find_job(Job.objects.all(), request.user, job_id)
     number, folder = find_log(job, window.attempt)
     search = partial(
-        log_merge.search_merged,
+        search_merged,
         folder.merged_index,
         partial(_log_of, folder),
         window.q,
@@ -263,5 +264,5 @@ def _show(line: MergedLine) -> MergedLineOut:
         rank=line.rank,
         seen_at=moment(line.seen_s),
         offset=line.offset,
-        text=logs.display_text(line.data),
+        text=display_text(line.data),
     )

@@ -32,8 +32,9 @@ from orchestrator.api.resources.schemas import CheckpointOut, LastPointOut, Seri
 from orchestrator.jobs import checkpoints, steering
 from orchestrator.models import Job
 from orchestrator.people import audit, rights
-from orchestrator.store import outside_checkpoints, series
+from orchestrator.store.checkpoints.outside import read_unkept
 from orchestrator.store.layout import JobFolder
+from orchestrator.store.metrics import series
 
 router = Router()
 
@@ -151,7 +152,7 @@ def list_checkpoints(request: ApiRequest, job_id: str) -> CheckpointsOut:
         show_checkpoint(row, generation, request.path, by_name=newest[row.step] != row.pk)
         for row, generation in listed
     ]
-    unkept = outside_checkpoints.read_unkept(_folder(job), job.spec_fields.get("checkpoint_glob"))
+    unkept = read_unkept(_folder(job), job.spec_fields.get("checkpoint_glob"))
     return CheckpointsOut(
         next=None,
         previous=None,

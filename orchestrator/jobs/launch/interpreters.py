@@ -10,8 +10,8 @@ from django.conf import settings
 
 from orchestrator.exceptions import Unavailable
 from orchestrator.jobs.launch import isolation
-from orchestrator.supervisor import sandbox
-from orchestrator.supervisor.launch import Launch
+from orchestrator.supervisor.protocol.launch import Launch
+from orchestrator.supervisor.sandbox import bwrap
 
 ENTRY = settings.BASE_DIR / "training" / "entry.py"
 STARTS_WITHIN_S = 60.0
@@ -49,7 +49,7 @@ def _tried_roots(python: str, _changed_at: int, level: int) -> list[str]:
     found = _ask(python)
     launch = _trial(python, found, level)
     try:
-        words = sandbox.try_interpreter(launch)
+        words = bwrap.try_interpreter(launch)
     except (OSError, subprocess.TimeoutExpired) as error:
         words = str(error)
     if words is not None:

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 
 from orchestrator.exceptions import Unavailable
 from orchestrator.spec.job_spec import JobSpec
-from orchestrator.supervisor import landlock, sandbox
+from orchestrator.supervisor.sandbox import bwrap, landlock
 
 WALLS = {  # parts of a sandbox, by their names in an attempt's row
     "bubblewrap": "own processes, files, /tmp and devices",
@@ -58,7 +58,7 @@ class NotKeptApart(Unavailable):
 @functools.cache
 def level() -> int:
     """Detect the best level that works here (docs/security.md), once a process."""
-    return sandbox.detect()
+    return bwrap.detect()
 
 
 def walls() -> list[str]:

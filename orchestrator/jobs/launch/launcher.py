@@ -22,10 +22,10 @@ from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job
 from orchestrator.people import secrets as job_secrets
 from orchestrator.sentences.words import say
-from orchestrator.store import bundles
+from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import JobFolder
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.records import write_record
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import write_record
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Job
-from orchestrator.store.checkpoints import GenerationStore, Skip
-from orchestrator.store.durable import discard_folder
+from orchestrator.store.checkpoints.generations import GenerationStore, Skip
+from orchestrator.store.checkpoints.manifest import Generation
+from orchestrator.store.checkpoints.saves import Save, group
+from orchestrator.store.checkpoints.watcher import Watcher
+from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.store.layout import JobFolder
-from orchestrator.store.manifest import Generation
-from orchestrator.store.saves import Save, group
-from orchestrator.store.watcher import Watcher
-from orchestrator.supervisor.finished_files import read_finished_files
+from orchestrator.supervisor.watch.finished_files import read_finished_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _set_torn_folders_aside(
         is_newer = save.kind == "folder" and save.written_ns > max(seen, default=0)
         if is_newer and own.isdisjoint(save.files) and not _is_proven(save, folder):
             path = folder.root / save.path
-            discard_folder(path.with_name(f"{path.name}.torn"))
+            remove_tree(path.with_name(f"{path.name}.torn"))
             path.rename(path.with_name(f"{path.name}.torn"))
             lifecycle.remark(job, fact(Happened.UNFINISHED_FOLDER, name=path.name), actor="launcher")
 

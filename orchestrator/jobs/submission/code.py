@@ -11,8 +11,8 @@ from django.conf import settings
 from orchestrator.exceptions import Malformed, NotFound, TooLarge
 from orchestrator.jobs.submission import checks
 from orchestrator.spec.job_spec import JobSpec
-from orchestrator.store import bundles, scripts
-from orchestrator.store.plain_file import open_plain
+from orchestrator.store.bundles import bundles, scripts
+from orchestrator.store.files.untrusted import open_plain
 
 COMPILED = frozenset({".pyc", ".pyz"})  # Python runs these too, but they are not text
 

@@ -29,8 +29,8 @@ from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.arrays import ArraySpec
 from orchestrator.spec.job_spec import JobSpec, problem_text
 from orchestrator.spec.plain_text import refuse_unwritable
-from orchestrator.store import bundles
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.bundles import bundles
+from orchestrator.store.checkpoints.generations import GenerationStore
 
 LONGEST_TURN_S = 5.0
 _turn = threading.Lock()

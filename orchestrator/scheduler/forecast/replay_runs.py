@@ -17,7 +17,7 @@ from django.conf import settings
 
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.scheduler.forecast.replays import Question, ReplayAnswer, answer
-from orchestrator.store.durable import write_durably
+from orchestrator.store.files.durable import write_durably
 
 STARTS_WITHIN_S = 30.0
 _children: list[subprocess.Popen[bytes]] = []  # until they end, so that none stays a zombie

@@ -23,10 +23,10 @@ from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.training_plans import read_candidates
 from orchestrator.models import Device, Job, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
-from orchestrator.store import bundles
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.orders import order_stop
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.store.bundles import bundles
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.orders import order_stop
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from django.conf import settings
 from orchestrator.exceptions import Unavailable
 from orchestrator.server.backup.dumping import dump, dump_name
 from orchestrator.server.backup.sealing import SEAL, SEALED, Seal
-from orchestrator.store.durable import sync_folder
-from orchestrator.store.trees import walk
+from orchestrator.store.files.durable import sync_folder
+from orchestrator.store.files.untrusted import walk_tree
 
 VERSION = 1
 ABOUT = "backup.json"
@@ -105,7 +105,7 @@ def _is_hollow(path: Path) -> bool:
 
 def _files(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
     """Paths to back up, folders before their content; without sockets, pipes and temporary files."""
-    for folder, names, files in walk(root):
+    for folder, names, files in walk_tree(root):
         here = Path(folder)
         inside = here.relative_to(root)
         if here == root:

@@ -20,12 +20,12 @@ from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, AttemptState, Checkpoint, ExitKind, Job
 from orchestrator.server.doctor.findings import Finding
 from orchestrator.server.doctor.processes import end_attempt
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.durable import sync_folder
-from orchestrator.store.journal import COLUMN, column_path, lengths_after, read_state
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.checkpoints.manifest import Generation, NotVerified
+from orchestrator.store.files.durable import sync_folder
 from orchestrator.store.layout import JobFolder
-from orchestrator.store.manifest import Generation, NotVerified
-from orchestrator.supervisor.records import read_record
+from orchestrator.store.metrics.journal import COLUMN, column_path, lengths_after, read_state
+from orchestrator.supervisor.protocol.records import read_record
 
 LEAST_FREE_PERCENT = 5.0
 

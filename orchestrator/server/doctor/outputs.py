@@ -15,7 +15,7 @@ from orchestrator.jobs import retention
 from orchestrator.models import Attempt, AttemptState, Checkpoint, JobEvent
 from orchestrator.server.doctor.findings import Finding
 from orchestrator.spec.job_spec import GIB
-from orchestrator.store.plain_file import open_plain
+from orchestrator.store.files.untrusted import open_plain
 
 
 def check_shares() -> Iterator[Finding]:

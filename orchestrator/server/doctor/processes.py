@@ -15,10 +15,10 @@ from django.utils import timezone
 from orchestrator.agent import lock
 from orchestrator.models import Attempt
 from orchestrator.server.doctor.findings import Finding
+from orchestrator.supervisor.linux.processes import environ
 from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
-from orchestrator.supervisor.orders import order_stop
-from orchestrator.supervisor.processes import environ
-from orchestrator.supervisor.reaping import find_stopped
+from orchestrator.supervisor.protocol.orders import order_stop
+from orchestrator.supervisor.watch.stalls import find_stopped
 
 PATIENCE = timedelta(seconds=10)  # beyond the grace period
 STOP_WITHIN_S = 15.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.agent import lock
 from orchestrator.store.layout import Home
-from orchestrator.supervisor.processes import (
+from orchestrator.supervisor.linux.processes import (
     ProcessId,
     environ,
     from_record,
@@ -21,7 +21,7 @@ from orchestrator.supervisor.processes import (
     is_alive,
     send_signal,
 )
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.protocol.records import read_record, write_record
 
 TERMINATE_WITHIN_S = 8.0
 KILL_WITHIN_S = 5.0

@@ -107,8 +107,8 @@ class History:
             self.world.end(self.chance.choice(living), kind)
 
     def supervisor_obeys(self) -> None:
-        from orchestrator.supervisor.exit_record import KIND_OF_STOP
-        from orchestrator.supervisor.records import read_record
+        from orchestrator.supervisor.protocol.records import read_record
+        from orchestrator.supervisor.verdict.rules import KIND_OF_STOP
 
         for one in self.world.living():
             orders = sorted(one.folder.orders.glob("*.json"))

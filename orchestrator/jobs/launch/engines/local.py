@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from django.conf import settings
 
 from orchestrator.jobs.launch.engines.port import NotStarted, Order
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.orders import order_checkpoint, order_stop
-from orchestrator.supervisor.records import write_record
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.orders import order_checkpoint, order_stop
+from orchestrator.supervisor.protocol.records import write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
 
 
