@@ -152,6 +152,7 @@ function build() {
   const none = make("p", { id: "palette-none", className: "quiet", role: "status" });
   const made = make("dialog", { className: "dialog palette", ariaLabel: "Search or run" }, input, list, none);
   input.addEventListener("input", () => {
+    asked += 1; // an answer to what the field held before comes too late
     show(matching(input.value));
     clearTimeout(timer);
     timer = setTimeout(() => ask(input.value), WAIT_MS);

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.server import REPOSITORY, Server, alive, free_port
-from tests.system.trainings import assert_resumed, train
+from tests.system.trainings import assert_resumed, let_go, train
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def test_the_demo_runs_from_nothing_to_a_job_that_succeeded(tmp_path: Path) -> N
 
 def test_f32_a_restart_leaves_trainings_running_and_finds_them(own_server: Server) -> None:
     server = own_server
-    job = train(server, 400)
+    job = train(server, 400, env={"HOLD_AT": "100"})
     server.wait_for_line(job, "step 20 ")
     ranks = server.ranks(job)
 
@@ -66,17 +66,19 @@ def test_f32_a_restart_leaves_trainings_running_and_finds_them(own_server: Serve
 
     assert (services, running) == ([], ranks)
     assert "1 training keeps running" in (server.home / "up.log").read_text()
+    let_go(server, job)
     ended = server.wait_for_end(job)
     assert (ended["state"], ended["attempt_count"], ended["progress"]["step"]) == ("succeeded", 1, 400)
 
 
 def test_down_ends_trainings_and_the_next_start_resumes_them(own_server: Server) -> None:
     server = own_server
-    job = train(server, 400, grace_period_s=1)
+    job = train(server, 400, grace_period_s=1, env={"HOLD_AT": "100"})
     server.wait_for_line(job, "step 70 ")
 
     done = manage(server, "down")
     left = server.all_processes()
+    let_go(server, job)
     server.start()
 
     assert done.returncode == 0, done.stdout + done.stderr

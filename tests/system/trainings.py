@@ -11,6 +11,7 @@ INTERVAL = 10  # steps between its checkpoints
 def training(step_s: float, *, weights_bytes: int = 0) -> str:
     """A script whose argument is the number of steps; a zip as torch.save writes it every ten, SIGTERM ends it.
 
+    At the step ``HOLD_AT`` of its environment it waits for a file ``go`` beside its checkpoint: see ``let_go``.
     With ``--resume`` it fails where its checkpoint is damaged.
     """
     return f"""
@@ -21,6 +22,7 @@ done = 0
 if "--resume" in sys.argv:
     with zipfile.ZipFile(path) as file:
         done = int(file.read("count"))
+hold_at = int(os.environ.get("HOLD_AT", 0))
 print("began at", done, flush=True)
 for step in range(done + 1, total + 1):
     time.sleep({step_s})
@@ -31,6 +33,8 @@ for step in range(done + 1, total + 1):
                 file.writestr("count", str(step))
                 file.writestr("weights", b"w" * {weights_bytes})
             path.with_suffix(".part").replace(path)
+    while step == hold_at and not path.with_name("go").exists():
+        time.sleep(0.02)
 """
 
 
@@ -39,6 +43,11 @@ TRAIN = training(0.02)
 
 def train(server: Server, steps: int = 200, **fields: object) -> str:
     return server.submit(TRAIN, args=[str(steps)], resume_args=["--resume"], **fields)
+
+
+def let_go(server: Server, job: str) -> None:
+    """Let a training go on that waits at its ``HOLD_AT``."""
+    (server.home / "jobs" / job / "checkpoints" / "go").touch()
 
 
 def last_step(log: str) -> int:
