@@ -113,7 +113,7 @@ def test_f31_a_second_start_refuses_and_harms_nothing(own_server: Server) -> Non
     other = manage(server, "up")
 
     assert other.returncode != 0
-    assert "already runs" in other.stderr
+    assert "already running" in other.stderr
     assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
 
 
