@@ -43,7 +43,7 @@ def test_a_job_can_be_looked_at_and_not_changed(admin_client, make_attempt):
     job = make_attempt().job
     address = reverse("admin:orchestrator_job_change", args=[job.pk])
 
-    assert b"Starts." in admin_client.get(address).content
+    assert b"Starts on" in admin_client.get(address).content
     assert admin_client.post(address, {"state": "succeeded"}).status_code == 403
     assert admin_client.get(reverse("admin:orchestrator_job_add")).status_code == 403
     assert admin_client.post(reverse("admin:orchestrator_job_delete", args=[job.pk])).status_code == 403

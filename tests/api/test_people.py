@@ -78,7 +78,7 @@ def test_a_viewer_submits_nothing_with_whatever_token(submit, client_of, bob):
 def test_a_viewers_new_tokens_read_only(client_of, bob, anonymous):
     Person.objects.create(user=bob, role=Role.VIEWER)
 
-    with pytest.raises(Exception, match="cannot make a token with the scope write"):
+    with pytest.raises(Exception, match="cannot create a token with the scope write"):
         client_of(bob, "write")
     assert client_of(bob, "read").send("GET", "/jobs").status_code == 200
 

@@ -84,7 +84,7 @@ def test_t23_who_has_enough_waiting_is_told_to_come_back(limit, submit, client_o
     refused = client.send("POST", "/jobs", body)
 
     assert (refused.status_code, refused["Retry-After"]) == (429, "60")
-    assert refused.json()["detail"].startswith("Your limit is 2 waiting jobs and 2 wait;")
+    assert refused.json()["detail"].startswith("Your limit is 2 waiting jobs, and 2 wait.")
     assert Job.objects.count() == 2
 
 
@@ -117,9 +117,9 @@ def test_a_persons_own_limit_goes_before_everybodys(limit, submit, client_of, ad
         ({}, "max_devices", "limits nothing"),
         ({"max_devices": 0}, "max_devices", "could never start"),
         ({"weight": 0}, "weight", "more than 0"),
-        ({"pool": "default", "weight": 2}, "weight", "holds in all pools"),
+        ({"pool": "default", "weight": 2}, "weight", "applies to all pools"),
         ({"max_devices": 2, "gpu_hours_a_week": 337}, "gpu_hours_a_week", "for a whole week make 336"),
-        ({"user": "ada", "pool": "default", "max_devices": 5}, "max_devices", "larger than the whole"),
+        ({"user": "ada", "pool": "default", "max_devices": 5}, "max_devices", "but 4 over all pools"),
         ({"user": "nobody", "max_devices": 1}, "user", "no user 'nobody'"),
         ({"pool": "nowhere", "max_devices": 1}, "pool", "no pool 'nowhere'"),
     ],

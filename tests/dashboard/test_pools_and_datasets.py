@@ -164,7 +164,7 @@ def test_a_device_that_holds_a_job_stays(home, root, make_attempt, make_pool):
     answer = move(root, device, "lab")
 
     assert answer.status_code == 409
-    assert "drain it" in answer.json()["detail"]
+    assert "Drain it" in answer.json()["detail"]
 
 
 def test_t03_a_device_moves_only_where_its_mover_operates_both_pools(home, ada, make_device, make_pool):

@@ -301,7 +301,7 @@ def test_an_outage_is_said_once(caplog):
         sender.put(str(number), fail)
     assert sender.wait_until_idle(10)
 
-    assert caplog.text.count("Redis does not take wake-ups") == 1
+    assert caplog.text.count("Redis does not accept wake-ups") == 1
 
 
 def test_f33_a_redis_that_cannot_read_what_it_kept_starts_empty(home):

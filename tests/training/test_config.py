@@ -65,7 +65,7 @@ def test_number_of_ranks_decides_the_automatic_strategy() -> None:
         ),
         (
             {"strategy": "fsdp", "pipeline_parallel_size": 2},
-            "pipeline_parallel_size is 2, which strategy 'fsdp' cannot",
+            "pipeline_parallel_size is 2, which strategy 'fsdp' does not support",
         ),
         (
             {"strategy": "ddp", "tensor_parallel_size": 2},
@@ -73,7 +73,7 @@ def test_number_of_ranks_decides_the_automatic_strategy() -> None:
         ),
         (
             {"strategy": "ddp", "cpu_offload": "parameters"},
-            "cpu_offload is 'parameters', which strategy 'ddp' cannot",
+            "cpu_offload is 'parameters', which strategy 'ddp' does not support",
         ),
         ({"strategy": "pipeline", "precision": "fp16"}, "precision 'fp16' needs scaled gradients"),
         (

@@ -30,7 +30,7 @@ from training.watch.explanation import explain
         (AttributeError("Can't pickle local object 'f.<locals>.<lambda>'"), "lambdas"),
         (OSError(24, "Too many open files"), "ulimit"),
         (ModuleNotFoundError("No module named 'cv2'", name="cv2"), "pip install opencv-python"),
-        (FileNotFoundError(2, "No such file", "data.csv"), "data.csv is not there"),
+        (FileNotFoundError(2, "No such file", "data.csv"), "data.csv does not exist"),
     ],
 )  # fmt: skip
 def test_common_errors_are_explained_with_a_remedy(error: Exception, expected: str) -> None:
@@ -51,7 +51,7 @@ def test_errors_of_the_installed_torch_are_explained() -> None:
     types = raised_by(lambda: nn.Linear(3, 2)(torch.ones(1, 3, dtype=torch.float64)))
     other = raised_by(lambda: nn.Linear(3, 2).load_state_dict(nn.Linear(4, 2).state_dict()))
 
-    assert "shapes that do not fit" in explain(shapes)
+    assert "incompatible shapes" in explain(shapes)
     assert "number of classes" in explain(labels)
     assert "number types" in explain(types)
     assert "another model" in explain(other)

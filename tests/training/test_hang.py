@@ -78,7 +78,7 @@ def test_hang_message_names_stuck_and_waiting_ranks() -> None:
     assert describe_hang(beats, [2], 100.0) == (
         "Rank 2 has made no progress for 62 s, and 2 others wait. The stacks are in the logs of the ranks."
     )
-    assert "all stand at the same place" in describe_hang(beats, [], 100.0)
+    assert "all are at the same place" in describe_hang(beats, [], 100.0)
     assert "was stopped" in describe_hang([beat(1, 10), beat(1, 10, 20)], [1], 100.0)
 
 

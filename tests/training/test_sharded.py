@@ -180,7 +180,10 @@ def call(function: object, *arguments: object) -> bytes:
     [
         (call(os.mkdir, "owned"), r"posix\.mkdir, which no checkpoint needs"),
         (call(getattr, Metadata, "__init__"), "getattr of something other than a memory format"),
-        (call(getattr, TensorStorageMetadata, "__module__"), "getattr of something other than a memory format"),
+        (
+            call(getattr, TensorStorageMetadata, "__module__"),
+            "getattr of something other than a memory format",
+        ),
         (call(getattr, _MEM_FORMAT_ENCODING, "__class__"), "getattr of something other than a memory format"),
         (call(getattr, _MEM_FORMAT_ENCODING, "mro"), "getattr of something other than a memory format"),
         (call(getattr, "text", "join"), "getattr of something other than a memory format"),

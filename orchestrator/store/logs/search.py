@@ -116,10 +116,9 @@ def _matcher(query: str, *, case: bool) -> Find:
     try:
         expression: Any = re2.compile(f"(?m:{query})".encode(), options)
     except re2.error as error:
-        reason = (
-            error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else ""
-        )
-        sentence = f"this expression cannot be read: {reason.rpartition(': ')[0] or 'it is not complete'}"
+        raw = error.args[0] if error.args and isinstance(error.args[0], bytes) else b""
+        what = raw.rpartition(b": ")[0].decode(errors="replace")  # RE2 adds the expression
+        sentence = f"this expression cannot be read: {what or 'it is not complete'}"
         raise Malformed(sentence, fields={"q": [sentence]}) from None
 
     def find(data: bytes) -> Iterator[int]:

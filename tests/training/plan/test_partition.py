@@ -114,13 +114,13 @@ def test_a_model_too_large_for_all_devices_is_refused_with_its_size():
         ("", "has no layers"),
         ("hello world\n", "line 1: 'hello world' is neither a layer"),
         (LAYER.format("a") + "\ta -- b\n", "line 2: the edge names 'b'"),
-        (LAYER.format("a") + LAYER.format("a"), "line 2: a is there twice"),
+        (LAYER.format("a") + LAYER.format("a"), "line 2: a occurs twice"),
         (LAYER.format("a").replace("1.0", "soon"), "forward_compute_time is 'soon'"),
         (LAYER.format("a").replace("2.0", "nan"), "backward_compute_time is 'nan'"),
         (LAYER.format("a").replace("8.0", "-8"), "parameter_size is '-8"),
         (LAYER.format("a").replace("activation_size=4.0, ", ""), "a has no activation_size"),
-        (LAYER.format("a") + LAYER.format("b") + "\ta -- b\n\tb -- a\n", "form a circle through a"),
-        (LAYER.format("a").replace("Linear", "Input0"), "has only inputs"),
+        (LAYER.format("a") + LAYER.format("b") + "\ta -- b\n\tb -- a\n", "form a cycle through a"),
+        (LAYER.format("a").replace("Linear", "Input0"), "contains only inputs"),
     ],
 )
 def test_invalid_profile_is_refused_with_its_line(text, message, tmp_path):
