@@ -418,11 +418,11 @@ def test_attempt_that_raises_does_not_stop_the_others(make_attempt, home, caplog
     agent = Loop(threading.Event())
     deadline = time.monotonic() + PATIENCE_S
 
-    while not ended(Job.objects.get(pk=good.job_id)) or "failed; trying again" not in caplog.text:
+    while not ended(Job.objects.get(pk=good.job_id)) or "failed; retrying" not in caplog.text:
         assert time.monotonic() < deadline
         agent.tick()
 
-    assert caplog.text.count(f"Attending attempt {bad} failed") == 1, "told once a second, not each turn"
+    assert caplog.text.count(f"Handling attempt {bad} failed") == 1, "told once a second, not each turn"
     threads = [watch.keeper.thread for watch in agent.watches.values()]
     agent.forget()
     for thread in threads:
@@ -545,7 +545,7 @@ def test_stop_order_that_cannot_be_written_does_not_stop_the_agent(make_attempt,
 
     Sweeper().order_stops(living_attempts())
 
-    assert "could not be written, trying again" in caplog.text
+    assert "could not be written; retrying" in caplog.text
 
 
 @pytest.mark.parametrize(

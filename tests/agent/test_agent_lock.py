@@ -259,7 +259,7 @@ def test_an_agent_that_works_and_was_not_started_by_up_is_refused_not_ended(home
     holder = start(HOLD, home.root)
 
     with pytest.raises(
-        services.CannotStart, match=rf"not started here works .*\(pid {holder.pid}, .* Stop it first"
+        services.CannotStart, match=rf"Another agent is running .*\(pid {holder.pid}, .* Stop it"
     ):
         services.Services(settings.ENVIRONMENT, REPOSITORY, print).start()
 

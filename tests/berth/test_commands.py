@@ -456,7 +456,7 @@ def test_operators_reserve_devices_and_everybody_sees_it(cli):
 
     assert re.search(rf"^{entry[1]} +course +default +1 +ada +20", cli("calendar").stdout, re.MULTILINE)
     assert json.loads(cli("calendar", "--json").stdout)[0]["people"] == ["ada"]
-    assert "for whom" in cli("calendar", "add", "x", "-d", "1", "--from", "1h", who="root").stderr
+    assert "(--for NAME)" in cli("calendar", "add", "x", "-d", "1", "--from", "1h", who="root").stderr
     assert cli("calendar", "remove", entry[1], who="root").returncode == 0
     assert "Nothing is reserved." in cli("calendar").stderr
 

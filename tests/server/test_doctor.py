@@ -73,7 +73,7 @@ def test_nothing_is_found_where_nothing_is_wrong(sound_job, make_attempt):
     make_folder(make_attempt(sound_job(), state=JobState.RUNNING))
 
     assert doctor.examine() == []
-    assert "as it must be" in repair()
+    assert "No problems found." in repair()
 
 
 def test_what_cannot_be_repaired_ends_with_a_status(sound_job):
