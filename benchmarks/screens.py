@@ -1,7 +1,4 @@
-"""``python -m benchmarks.screens``: every page in ``docs/screens/``, wide and narrow, light and dark, full, empty and broken.
-
-git ignores the folder; the README's pictures are copies of a few of them in ``docs/pictures/``.
-"""
+"""``python -m benchmarks.screens``: every page in ``docs/screens/``, wide and narrow, light and dark, full, empty and broken."""
 
 import os
 import shutil
@@ -51,6 +48,9 @@ def main() -> int:
             shoot(visitor, "", pages)
             shoot_palette(visitor)
         shoot_broken(browser)
+    # The two that the front page of the project shows.
+    for name in ("overview", "job"):
+        shutil.copy(FOLDER / f"{name}-1440-light.png", FOLDER / f"{name}.png")
     print(
         f"{len(list(FOLDER.glob('*.png')))} pictures are in {FOLDER.relative_to(ROOT)}"
     )  # a command's answer

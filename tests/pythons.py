@@ -92,10 +92,7 @@ def tree_for(user: pwd.struct_passwd | None) -> Iterator[Path]:
         os.chown(folder, user.pw_uid, user.pw_gid)
         tree = Path(folder, "berth")
         shutil.copytree(
-            ROOT,
-            tree,
-            symlinks=True,
-            ignore=shutil.ignore_patterns(".venv*", ".git", ".*_cache", ".hypothesis", "__pycache__"),
+            ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".venv*", ".git", ".*_cache")
         )
         yield tree
 
@@ -121,7 +118,7 @@ def run_on(python: Path, user: pwd.struct_passwd | None, arguments: Sequence[str
             for path in [tree, *tree.rglob("*")]:
                 os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
         workers = str(min(4, max(2, os.cpu_count() or 2)))
-        options = ["-m", "not gpu", "-n", workers, "--dist", "loadfile", "-q", *arguments]
+        options = ["-m", "not gpu", "-n", workers, "--dist", "worksteal", "-q", *arguments]
         return subprocess.run(
             [program, "-m", "pytest", *options],
             cwd=tree,

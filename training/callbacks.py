@@ -1,4 +1,4 @@
-"""Callbacks at the end of each epoch: early stopping, or a function of your own."""
+"""What a training does besides training, at the end of its epochs."""
 
 import math
 from collections.abc import Callable
@@ -7,17 +7,17 @@ from training.state import TrainState
 
 
 class Callback:
-    """Base class. Every rank calls its callbacks with the same numbers, so all ranks decide alike."""
+    """Subclass it; every rank calls it with the same numbers, so ranks decide alike."""
 
     def after_epoch(self, state: TrainState, val_loss: float | None) -> bool:
-        """Return True to end the training; ``val_loss`` is None without a validation dataset."""
+        """An epoch has ended; ``val_loss`` is None without a validation dataset.  True ends the training."""
         return False
 
 
 class EarlyStopping(Callback):
-    """End the training once the validation loss has not improved for ``patience`` epochs.
+    """Ends the training when the validation loss has not become better for ``patience`` epochs.
 
-    An improvement is a decrease by more than ``least_change``.  The count restarts when a run resumes.
+    Better means lower by more than ``least_change``.  A resumed run counts anew.
     """
 
     def __init__(self, patience: int = 3, *, least_change: float = 0.0) -> None:
@@ -29,9 +29,7 @@ class EarlyStopping(Callback):
 
     def after_epoch(self, state: TrainState, val_loss: float | None) -> bool:
         if val_loss is None:
-            raise ValueError(
-                "EarlyStopping needs a validation dataset; give fit() one, or remove EarlyStopping."
-            )
+            raise ValueError("EarlyStopping needs a validation dataset; give fit() one, or leave it out.")
         if val_loss < self.best - self.least_change:
             self.best, self.best_step, self._worse = val_loss, state.step, 0
         else:
@@ -40,7 +38,7 @@ class EarlyStopping(Callback):
 
 
 class EveryEpoch(Callback):
-    """Call ``function(state, val_loss)`` after each epoch; its return value counts as that of ``after_epoch``."""
+    """Calls a function with the state and the validation loss; what it returns decides as in ``after_epoch``."""
 
     def __init__(self, function: Callable[[TrainState, float | None], bool | None]) -> None:
         self._function = function

@@ -1,4 +1,4 @@
-"""berth compare: how jobs differ in settings and results."""
+"""berth compare: what differs between jobs, in what they were given and in what came out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,27 @@ from rich.text import Text
 
 from berth import words
 from berth.arguments import by_name
+from berth.chart_groups import in_order
 from berth.cli.printing import safe
 from berth.cli.tables import grid, job_line
 from berth.client import Job
-from berth.job_fields import SETTINGS
-from berth.metric_names import in_order
 
-SPLIT = frozenset({"args", "env"})  # a row for each of their entries
+SETTINGS = (
+    "entrypoint",
+    "pool",
+    "gpus",
+    "gpu_memory_gib",
+    "cpus",
+    "memory_gib",
+    "datasets",
+    "kind",
+    "python",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One property of all jobs; ``values`` are numbers where the property has numbers."""
+    """One property over all jobs; ``values`` are numbers where they can be compared as such."""
 
     name: str
     values: list[Any]
@@ -29,7 +38,7 @@ class Row:
 
 
 def compare(jobs: Sequence[Job]) -> list[Row]:
-    """Compare settings, then results, with the first job as the baseline."""
+    """Settings first, then results; the first job is the baseline."""
     return [*_settings(jobs), *_results(jobs)]
 
 
@@ -42,7 +51,7 @@ def comparison_table(jobs: Sequence[Job], rows: Sequence[Row]) -> Table:
     return table
 
 
-def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> Mapping[str, object]:
+def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "jobs": [job.id for job in jobs],
         "rows": [{"name": row.name, "values": row.values, "differs": row.differs} for row in rows],
@@ -50,8 +59,7 @@ def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> Mapping[str, objec
 
 
 def _settings(jobs: Sequence[Job]) -> list[Row]:
-    names = [field.name for field in SETTINGS if field.name not in SPLIT]
-    rows = [_row(name, [_plain(job.json.get(name)) for job in jobs]) for name in names]
+    rows = [_row(name, [_plain(job.json.get(name)) for job in jobs]) for name in SETTINGS]
     rows += _union("", [by_name(job.args) for job in jobs])
     rows += _union("env ", [job.env for job in jobs])
     code = [str(job.json.get("bundle", ""))[:8] for job in jobs]
@@ -75,7 +83,7 @@ def _results(jobs: Sequence[Job]) -> list[Row]:
 
 
 def _device_s(job: Job) -> float:
-    """Sum run time times devices over the attempts, which may have had different numbers of devices."""
+    """Run times by the devices that each attempt had, which may be fewer than the next one's."""
     ended = [each for each in job.attempts() if each.ended_at] if job.attempt_count > 1 else []
     going_s = job.run_s - sum(each.run_s for each in ended)
     return going_s * job.gpus + sum(each.run_s * len(each.devices) for each in ended)
@@ -92,7 +100,7 @@ def _row(name: str, values: list[Any]) -> Row:
 
 
 def _numbers(name: str, values: Sequence[float | str | None], unit: str) -> Row:
-    """A row of numbers, each with its change from the first job's."""
+    """A row of numbers; beside each the change against the first job's."""
     say = {"value": words.value, "duration": words.duration, "size": words.size}[unit]
     base = values[0]
     texts = []

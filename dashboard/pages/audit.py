@@ -1,4 +1,4 @@
-"""The audit page: who did what, for admins."""
+"""Who did what, for admins."""
 
 from urllib.parse import urlencode
 

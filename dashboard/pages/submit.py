@@ -1,10 +1,9 @@
-"""The submit form: drop a script, choose devices, run."""
+"""The submit form: drop a script, say on how many devices, run."""
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, TypedDict, cast
+from typing import Any, BinaryIO, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -13,18 +12,16 @@ from django.core.files.uploadedfile import UploadedFile
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
-from berth.field import JobField
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.jobs import example
 from orchestrator.jobs.submission import intake
 from orchestrator.models import AdminState, Dataset, Job, Pool
 from orchestrator.people import rights
-from orchestrator.store.bundles import bundles, scripts
+from orchestrator.store import bundles, scripts
 
 ARCHIVE_HEADS = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b")
 MOST_DATASETS_SHOWN = 200
@@ -32,13 +29,13 @@ MOST_DATASETS_SHOWN = 200
 
 @dataclass(slots=True)
 class Code:
-    """The upload behind a form, stored by hash so that nobody uploads it twice."""
+    """The upload behind a form: kept by its hash, so that it is not asked for twice."""
 
     sha256: str = ""
     name: str = ""
-    entrypoint: str = ""  # the script to run if the form names none
+    entrypoint: str = ""  # what to run when the form does not say
     warnings: list[str] = field(default_factory=list)
-    signed: str = ""  # the signed hash in the form: proves that this person uploaded it
+    signed: str = ""  # the hash as the form carries it: proof that this person had it from us
 
 
 @require_http_methods(["GET", "POST"])
@@ -47,7 +44,7 @@ def submit(request: HttpRequest) -> HttpResponse:
         texts, code = _start_from(request)
         return _page(request, texts, code, {})
     texts = {
-        name: value[: forms.MOST_TEXT + 1]
+        name: value[: forms.MOST_TEXT]
         for name, value in request.POST.dict().items()
         if isinstance(value, str)
     }
@@ -67,19 +64,10 @@ def submit(request: HttpRequest) -> HttpResponse:
     return redirect("job", job_id=job.pk)
 
 
-@require_POST
-def run_example(request: HttpRequest) -> HttpResponse:
-    try:
-        return redirect("job", job_id=example.submit(signed_in(request)).pk)
-    except OrchestratorError as error:
-        messages.error(request, str(error))
-        return redirect("overview")
-
-
 def _try_to_accept(
     request: HttpRequest, data: dict[str, Any], errors: dict[str, list[str]]
 ) -> tuple[Job | None, int]:
-    """Submit the job; if there are errors already, only collect the others, to show all at once."""
+    """Submit unless something is wrong already; then only look for what else is, to say all at once."""
     try:
         spec = intake.parse_spec(data)
         if errors:
@@ -102,7 +90,7 @@ def _try_to_accept(
 
 
 def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
-    """Store the new upload, or reuse that of an earlier try."""
+    """Store what was uploaded now, or take what an earlier try stored."""
     upload = request.FILES.get("file")
     kept = Code(name=request.POST.get("bundle_name", "")[:200])
     try:
@@ -114,19 +102,19 @@ def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
             kept.entrypoint = _entrypoint(stored)
             return kept, {}
     except BadSignature:
-        return Code(), {"file": ["The earlier upload has expired; upload the code again."]}
+        return Code(), {"file": ["The earlier upload is not known any more; upload the code again."]}
     except OrchestratorError as error:
         return Code(), {"file": [str(error)]}
     return Code(), {"file": ["Choose a script (.py) or an archive (.zip, .tar.gz) with one inside."]}
 
 
 def _signer(request: HttpRequest) -> Signer:
-    """A signer for one person: another person's hash is refused, however it was learned."""
+    """Signs hashes for one person: another's hash, however learned, opens nothing."""
     return Signer(salt=f"bundle of user {signed_in(request).pk}")
 
 
 def _store(upload: "UploadedFile[Any]") -> Code:
-    """Store an upload; its content decides whether it is a script or an archive."""
+    """Keep an upload; its content decides whether it is a script or an archive."""
     name = upload.name or "script.py"
     head = upload.read(512)
     upload.seek(0)
@@ -140,7 +128,7 @@ def _store(upload: "UploadedFile[Any]") -> Code:
 
 
 def _entrypoint(stored: bundles.Bundle) -> str:
-    """The only script at the top level, or train.py if there are several."""
+    """The one script at the top, if there is one; train.py where there are several."""
     scripts = [file.path for file in stored.files if PurePosixPath(file.path).suffix == ".py"]
     top = [path for path in scripts if "/" not in path] or scripts
     if len(top) == 1:
@@ -149,17 +137,18 @@ def _entrypoint(stored: bundles.Bundle) -> str:
 
 
 def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
-    """The texts of an empty form, or of one cloned from an earlier job."""
+    """An empty form, or one filled from an earlier job of the reader."""
     try:
         earlier = Job.objects.visible_to(request.user).filter(pk=UUID(request.GET.get("from", ""))).first()
     except ValueError:
         earlier = None
     if earlier is None:
-        return forms.default_texts(), Code()
-    texts = forms.texts_of(earlier)
+        return dict(forms.DEFAULTS), Code()
+    texts = forms.fields_of(earlier.spec_fields)
     env = rights.environment_of(earlier, request.user.pk)
     if None in env.values():
-        texts["env"] = ""  # names alone would set the variables to empty values
+        texts["env"] = ""  # names alone would set them to nothing
+    texts["datasets"] = ",".join(earlier.spec_fields.get("datasets") or [])
     return texts, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}")
 
 
@@ -171,11 +160,11 @@ def _page(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    chosen = request.POST.getlist("datasets") or forms.names(texts.get("datasets", ""))
-    registered = Dataset.objects.order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
-    references = [dataset.reference for dataset in registered]
+    chosen = request.POST.getlist("datasets") or [
+        name for name in texts.get("datasets", "").split(",") if name
+    ]
     pools = [_pool(pool) for pool in Pool.objects.prefetch_related("devices")]
-    shown = {"file", *forms.LABELS}
+    shown = {one.name for one in forms.FIELDS} | {"file", "gpus", "pool", "datasets"}
     if code.sha256:
         code.signed = _signer(request).sign(code.sha256)
     context = {
@@ -184,7 +173,7 @@ def _page(
         "replaces": bool(code.sha256 and request.GET.get("replace")),
         "main_fields": _filled(forms.MAIN, texts, errors),
         "more_fields": _filled(forms.MORE, texts, errors),
-        "more_open": any(field.form_name in errors for field in forms.MORE),
+        "more_open": any(one.name in errors for one in forms.MORE),
         "errors": errors,
         "other_errors": [said for name, all_said in errors.items() if name not in shown for said in all_said],
         "pools": pools,
@@ -194,8 +183,7 @@ def _page(
         "quick": [
             count for count in (1, 2, 4, 8) if count <= max((pool["devices"] for pool in pools), default=0)
         ],
-        # A clone keeps a dataset that is beyond the list, or no longer registered: the submit says so.
-        "datasets": [*references, *(name for name in chosen if name not in references)],
+        "datasets": list(Dataset.objects.order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]),
         "chosen_datasets": chosen,
         "key": secrets.token_hex(16),
         "plan": read_plan(signed_in(request), texts, chosen),
@@ -204,21 +192,7 @@ def _page(
     return render(request, "dashboard/submit.html", context, status=status)
 
 
-class PoolChoice(TypedDict):
-    name: str
-    devices: int
-    kind: str
-
-
-class FilledField(TypedDict):
-    field: JobField
-    value: str
-    errors: list[str]
-    control: str
-    placeholder: str
-
-
-def _pool(pool: Pool) -> PoolChoice:
+def _pool(pool: Pool) -> dict[str, Any]:
     usable = [device for device in pool.devices.all() if device.admin_state != AdminState.DISABLED]
     return {
         "name": pool.name,
@@ -228,25 +202,8 @@ def _pool(pool: Pool) -> PoolChoice:
 
 
 def _filled(
-    fields: Sequence[JobField], texts: dict[str, str], errors: dict[str, list[str]]
-) -> list[FilledField]:
-    """What the template shows of each field, with its text and its errors."""
+    fields: tuple[forms.Field, ...], texts: dict[str, str], errors: dict[str, list[str]]
+) -> list[dict[str, Any]]:
     return [
-        {
-            "field": field,
-            "value": texts.get(field.form_name, ""),
-            "errors": errors.get(field.form_name, []),
-            "control": _control(field, texts.get(field.form_name, "")),
-            "placeholder": forms.placeholder(field),
-        }
-        for field in fields
+        {"field": one, "value": texts.get(one.name, ""), "errors": errors.get(one.name, [])} for one in fields
     ]
-
-
-def _control(field: JobField, text: str) -> str:
-    """The kind of the control; one line would lose the line ends of a text."""
-    if field.kind == "assignments" or "\n" in text:
-        return "lines"
-    return {"count": "number", "number": "number", "switch": "switch", "choice": "choice"}.get(
-        field.kind, "text"
-    )

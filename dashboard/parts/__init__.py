@@ -1,1 +1,1 @@
-"""Parts of pages: rows, tiles, lanes and tables, built from facts and put into words."""
+"""What pages show: rows, tiles, lanes and tables, each from the facts to the words."""

@@ -1,1 +1,1 @@
-"""The newest readings, and wake-ups that announce changes."""
+"""What is true right now, and the wake-ups that announce it."""

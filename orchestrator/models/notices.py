@@ -1,4 +1,4 @@
-"""Addresses for notices about jobs, and the notices sent there."""
+"""Where people want to be told about their jobs, and what was sent there."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from orchestrator.models.jobs import Job
 
 
 class Occasion(models.TextChoices):
-    """The occasions for a notice; the labels appear on pages."""
+    """What a person can be told about; the words are those of the pages."""
 
     STARTED = "started", "a job starts"
     FINISHED = "finished", "a job finishes"
@@ -19,17 +19,17 @@ class Occasion(models.TextChoices):
 
 
 class NoticeTarget(models.Model):
-    """A person's address for notices, including its password or key: stored encrypted, shown masked."""
+    """An address of a person, with its password or key: kept encrypted, shown masked."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notice_targets"
     )
     sealed = models.BinaryField()  # the address, by orchestrator.people.secrets
-    shown = models.CharField(max_length=200)  # without its secret parts
+    shown = models.CharField(max_length=200)  # without what is secret in it
     occasions = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)
     last_sent_at = models.DateTimeField(null=True)
-    last_error = models.CharField(max_length=300, blank=True)  # of the newest notice; empty if it arrived
+    last_error = models.CharField(max_length=300, blank=True)  # of the newest notice; empty where it arrived
 
     class Meta:
         ordering: ClassVar = ["id"]
@@ -39,7 +39,7 @@ class NoticeTarget(models.Model):
 
 
 class Notice(models.Model):
-    """One notice to one address."""
+    """One thing to tell to one address."""
 
     target = models.ForeignKey(NoticeTarget, on_delete=models.CASCADE, related_name="notices")
     job = models.ForeignKey(Job, on_delete=models.CASCADE, null=True)  # null: a test
@@ -54,7 +54,7 @@ class Notice(models.Model):
     class Meta:
         ordering: ClassVar = ["id"]
         constraints: ClassVar = [
-            # After a crash events are read again; each leads to one notice.
+            # Events are read again after a crash; each is told once.
             models.UniqueConstraint(
                 fields=["target", "job", "event_number"],
                 condition=models.Q(job__isnull=False),

@@ -1,1 +1,1 @@
-"""The server: settings, addresses, our own processes, backup and doctor."""
+"""Settings, urls, asgi, celery: the only place that names everything."""

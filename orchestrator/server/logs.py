@@ -1,6 +1,6 @@
-"""Log formats of our own processes: lines for people, or JSON for a collector.
+"""How our own processes write their logs: lines for people, or JSON for a collector.
 
-Logs contain text from users, so control characters are escaped.
+Names and sentences of users end up in them, so control characters are shown and never sent (T20).
 """
 
 import logging
@@ -13,7 +13,7 @@ def _shown(character: str) -> str:
 
 
 class TextLines(logging.Formatter):
-    """One line per record, followed by its traceback."""
+    """One line a record; a traceback follows it."""
 
     def __init__(self) -> None:
         super().__init__("{asctime} {levelname} {name}: {message}", style="{")
@@ -24,7 +24,7 @@ class TextLines(logging.Formatter):
 
 
 def json_lines() -> logging.Formatter:
-    """One JSON object per record: timestamp, level, logger, event, exception."""
+    """One JSON object a record: timestamp, level, logger, event, exception."""
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.stdlib.add_log_level,

@@ -1,4 +1,4 @@
-"""What a job is: the rules for its fields, for form, REST and command line alike."""
+"""What a job is: one model for the form, REST, the queue and later the command line."""
 
 import re
 import unicodedata
@@ -19,7 +19,6 @@ from pydantic import (
     model_validator,
 )
 
-from berth.job_fields import BY_NAME
 from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.plain_text import why_unwritable
 
@@ -31,7 +30,7 @@ PLACEHOLDER = re.compile(
 )
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-# Variables that control the loader, the interpreter or our own launch are not for jobs.
+# What steers the loader, the interpreter or our own launch is not a job's to set.
 _REFUSED_NAMES = frozenset(
     [
         "PATH",
@@ -62,16 +61,16 @@ _REFUSED_PREFIXES = ("LD_", "BERTH_", "TORCHELASTIC_", "DYLD_", "GLIBC_")
 
 
 def why_not_a_variable(name: str) -> str | None:
-    """Explain why a job may not set a variable of this name; None if it may."""
+    """Why a job may not set a variable of this name; None where it may (B33)."""
     if not _ENVIRONMENT_NAME.fullmatch(name):
-        return f"{name[:40]!r} is not a name of a variable; use letters, digits and underscores"
+        return f"{name[:40]!r} is not a variable's name; use letters, digits and underscores"
     if name in _REFUSED_NAMES or name.startswith(_REFUSED_PREFIXES):
         return f"{name} is set by Berth or steers its launch; choose another name"
     return None
 
 
 def clean_text(text: str) -> str:
-    """Normalise to NFC and refuse characters that would break or disguise a line."""
+    """Normalise to NFC and refuse characters that would break or disguise a line (B27, B41)."""
     text = unicodedata.normalize("NFC", text).strip()
     for character in text:
         if unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\u200d\ufe0f":
@@ -105,10 +104,10 @@ def _relative_path(value: str) -> str:
 
 
 def read_moment(value: Any) -> datetime:
-    """Read an RFC 3339 time with its offset, and return it in UTC.
+    """A time as RFC 3339 writes it, with its offset; in UTC.
 
     Raises:
-        ValueError: the text has no time zone, or is no time.
+        ValueError: a text without a time zone, or none that names a moment.
     """
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
@@ -140,7 +139,7 @@ def _sha256(value: str) -> str:
 
 
 class Source(BaseModel):
-    """Code without a file part: a script's text, or the hash of an earlier upload."""
+    """Code given without a file part: a script's text, or the hash of an earlier upload."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -155,7 +154,7 @@ class Source(BaseModel):
 
 
 class Dependency(BaseModel):
-    """A job that has to end first, with success or in any way. Short form: its id alone."""
+    """A job that has to end first: well (success), or in any way (any).  Short form: its id alone."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -174,19 +173,10 @@ def _read_dependency(value: Any) -> Any:
 DependsOn = Annotated[Dependency, BeforeValidator(_read_dependency, json_schema_input_type=str | Dependency)]
 
 
-def describe_fields(schema: dict[str, Any]) -> None:
-    """Give the properties of a schema that are fields of a job their title, description and example."""
-    for name, property_ in schema["properties"].items():
-        if field := BY_NAME.get(name):
-            property_["title"] = field.label
-            property_.setdefault("description", field.help)
-            property_.setdefault("examples", [field.example])
-
-
 class JobSpec(BaseModel):
-    """A job as people write it; what its fields mean stands in ``berth.job_fields``."""
+    """A job as people write it; see docs/reference/api.md for each field."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=describe_fields)
+    model_config = ConfigDict(extra="forbid")
 
     name: Name | None = None
     kind: Literal["script", "model"] = "script"
@@ -196,7 +186,7 @@ class JobSpec(BaseModel):
     datasets: list[StrictStr] = Field(default_factory=list, max_length=32)
     pool: Annotated[StrictStr, Field(min_length=1, max_length=64)] = "default"
     gpus: Annotated[StrictInt, Field(ge=1, le=100_000)] = 1
-    min_gpus: Annotated[StrictInt, Field(ge=1)] | None = None
+    min_gpus: Annotated[StrictInt, Field(ge=1)] | None = None  # that it goes on with where a device is lost
     gpu_memory_gib: Gib | None = None
     cpus: Annotated[StrictInt, Field(ge=1, le=4096)] | None = None
     memory_gib: Gib | None = None
@@ -217,7 +207,7 @@ class JobSpec(BaseModel):
     grace_period_s: Annotated[float, BeforeValidator(_number), Field(ge=0, le=3600, allow_inf_nan=False)] = 30
     preemptible: StrictBool = False
     checkpoint_glob: Annotated[RelativePath, Field(max_length=256)] | None = None
-    begin_anew: StrictBool = True
+    begin_anew: StrictBool = True  # where checkpoints were kept and none of them verifies any more (F57)
     python: Annotated[StrictStr, Field(max_length=64)] | None = None
     hang_timeout_s: Seconds | None = None
     launcher: Literal["torchrun", "direct"] = "torchrun"
@@ -239,7 +229,7 @@ class JobSpec(BaseModel):
 
     @property
     def gpu_memory_bytes(self) -> int | None:
-        """The memory claimed on each device; None: the whole device."""
+        """The claim on each device; None claims the whole device."""
         return None if self.gpu_memory_gib is None else round(self.gpu_memory_gib * GIB)
 
     @property
@@ -247,22 +237,22 @@ class JobSpec(BaseModel):
         return None if self.memory_gib is None else round(self.memory_gib * GIB)
 
 
-def problem_text(problem: Mapping[str, Any]) -> str:
-    """Describe one of pydantic's errors for people."""
+def say_problem(problem: Mapping[str, Any]) -> str:
+    """What is wrong with a field, for people, from one of pydantic's errors with its context."""
     context = problem.get("ctx") or {}
-    # Pydantic calls the characters of a text items if a function cleaned the text.
+    # Of a text that a function has cleaned pydantic knows no kind, and calls its characters items.
     is_text = context.get("field_type") == "Value" or str(problem["type"]).startswith("string")
     things = "characters" if is_text else "entries"
     match problem["type"]:
         case "too_long" | "string_too_long":
             return f"give at most {context['max_length']:,} {things}"
         case "too_short" | "string_too_short":
-            return "must not be empty"  # every least length is one
+            return "must not be empty"  # one is the only least length there is
     return str(problem["msg"]).removeprefix("Value error, ")
 
 
 def fill_placeholders(arguments: list[str], values: dict[str, str]) -> list[str]:
-    """Replace the placeholders of api.md by paths; leave other braces as they are.
+    """Replace the placeholders of api.md by paths; everything else in braces stays as it is (B34).
 
     Args:
         values: by the text between the braces, such as ``checkpoint`` or ``dataset:digits``.

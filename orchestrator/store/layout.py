@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.folder import AttemptFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class JobFolder:
 
     @property
     def generations(self) -> Path:
-        """Copies of checkpoints; not visible to the run."""
+        """What Berth keeps of the checkpoints; not visible to the run."""
         return self.root / "generations"
 
     @property
@@ -37,7 +37,7 @@ class JobFolder:
 
     @property
     def unkept(self) -> Path:
-        """Checkpoints that the script writes outside the folders that Berth watches."""
+        """Checkpoints that the script writes where nobody keeps them."""
         return self.root / "unkept.json"
 
     def attempt(self, number: int) -> AttemptFolder:
@@ -64,7 +64,7 @@ class Home:
 
     @property
     def secrets_key(self) -> Path:
-        """The key that encrypts the secrets of jobs."""
+        """What jobs' secrets are encrypted with."""
         return self.root / "secrets.key"
 
     @property
@@ -74,7 +74,7 @@ class Home:
 
     @property
     def services(self) -> Path:
-        """Records of Berth's own processes, and the agent's state."""
+        """Which processes of Berth's own run, and whether the agent works."""
         return self.root / "services"
 
     @property
@@ -83,7 +83,7 @@ class Home:
 
     @property
     def uploads(self) -> Path:
-        """Unfinished uploads; anything older than an hour is a leftover."""
+        """Files on their way in; anything older than an hour is rubbish."""
         return self.root / "uploads"
 
     @property

@@ -28,7 +28,7 @@ export function openDialog(name, ...parts) {
 }
 
 // What this browser keeps; nothing where it keeps nothing, or what another hand wrote there.
-export function readStored(key) {
+export function kept(key) {
   try {
     return JSON.parse(localStorage.getItem(key));
   } catch {
@@ -36,7 +36,7 @@ export function readStored(key) {
   }
 }
 
-export function store(key, value) {
+export function keep(key, value) {
   try {
     localStorage.setItem(key, JSON.stringify(value));
   } catch {

@@ -46,10 +46,7 @@ function planSoon() {
 
 form.addEventListener("input", planSoon);
 showUses();
-plan.addEventListener(
-  "click",
-  ({ target }) => target.dataset.use && fill(form.elements[target.dataset.use], target.dataset.value),
-);
+plan.addEventListener("click", ({ target }) => target.dataset.use && fill(form.elements[target.dataset.use], target.dataset.value));
 
 // A drop anywhere on the page counts: nobody means to leave the form.
 addEventListener("dragover", (event) => {

@@ -27,7 +27,7 @@ Entry = dict[str, list[str]]
 
 @dataclass
 class Directory:
-    """The directory's people by distinguished name; records its requests."""
+    """Its people by their distinguished names; what was asked of it is kept."""
 
     people: dict[str, Entry]  # with userPassword
     context: ssl.SSLContext

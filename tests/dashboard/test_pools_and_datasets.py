@@ -9,7 +9,6 @@ from django.utils import timezone
 
 from orchestrator.models import Booking, Dataset, DatasetRoot, Device, PoolRight, Quota, Right
 from tests.api.conftest import ApiClient
-from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def data(tmp_path):
 def test_a_member_sees_pools_without_what_changes_them(reader, ada, make_device):
     make_device(0)
 
-    page = html_of(reader(ada).get(reverse("pools")))
+    page = reader(ada).get(reverse("pools")).content.decode()
 
     assert "simulated GPU 0" in page
     assert 'action="/change"' not in page
@@ -34,7 +33,7 @@ def test_an_operator_of_one_pool_changes_that_one(reader, ada, make_device, make
     make_device(1, pool=make_pool("lab"))
     PoolRight.objects.create(pool=make_pool("lab"), user=ada, right=Right.OPERATE)
 
-    page = html_of(reader(ada).get(reverse("pools")))
+    page = reader(ada).get(reverse("pools")).content.decode()
 
     assert "PATCH /api/v1/pools/lab" in page
     assert "PATCH /api/v1/pools/default" not in page
@@ -45,7 +44,7 @@ def test_an_administrator_sees_quotas(reader, root, ada, make_pool):
     make_pool()
     Quota.objects.create(user=ada, max_devices=2)
 
-    page = html_of(reader(root).get(reverse("pools")))
+    page = reader(root).get(reverse("pools")).content.decode()
 
     assert "2 devices at once." in page
 
@@ -62,7 +61,7 @@ def test_without_javascript_a_form_drains_a_device_and_says_so(home, reader, roo
     device.refresh_from_db()
     assert device.admin_state == "draining"
     assert answer.redirect_chain == [(reverse("pools"), 302)]
-    assert "Done." in html_of(answer)
+    assert "Done." in answer.content.decode()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def test_what_a_plain_form_says_means_what_the_rest_api_takes(
     assert (pool.open, pool.description) == (True, "ours")
     assert Quota.objects.get().max_devices == 2
     assert PoolRight.objects.get().user == ada
-    assert "Done." in html_of(said)
+    assert "Done." in said.content.decode()
     made = Booking.objects.get()
     assert (made.count, made.start.isoformat()) == (1, f"{day}T08:00:00+00:00")
 
@@ -122,8 +121,8 @@ def test_a_plain_form_is_refused_in_words_as_the_rest_api_refuses(
         reader(root), "POST /api/v1/quotas", **{"max_devices:number": "many", "user:optional": "ada"}
     )
 
-    assert "Only operators may do this" in html_of(by_member)
-    assert "max_devices: " in html_of(wrong)
+    assert "Only operators may do this" in by_member.content.decode()
+    assert "max_devices: " in wrong.content.decode()
     device.refresh_from_db()
     assert device.admin_state == "enabled"
     assert not Quota.objects.exists()
@@ -164,7 +163,7 @@ def test_a_device_that_holds_a_job_stays(home, root, make_attempt, make_pool):
     answer = move(root, device, "lab")
 
     assert answer.status_code == 409
-    assert "Drain it" in answer.json()["detail"]
+    assert "drain it" in answer.json()["detail"]
 
 
 def test_t03_a_device_moves_only_where_its_mover_operates_both_pools(home, ada, make_device, make_pool):
@@ -180,8 +179,8 @@ def test_the_page_of_a_device_names_who_held_it(reader, ada, bob, make_attempt):
     attempt = make_attempt(name="mine")
     address = reverse("device", args=[attempt.leases.get().device_id])
 
-    assert f'href="/jobs/{attempt.job_id}"' in html_of(reader(ada).get(address))
-    seen_by_bob = html_of(reader(bob).get(address))
+    assert f'href="/jobs/{attempt.job_id}"' in reader(ada).get(address).content.decode()
+    seen_by_bob = reader(bob).get(address).content.decode()
     assert "mine" in seen_by_bob
     assert f"/jobs/{attempt.job_id}" not in seen_by_bob
 
@@ -197,7 +196,7 @@ def test_a_dataset_is_added_and_listed_with_size_checksum_and_users(reader, ada,
     answer = browser.post(
         reverse("datasets"), {"name": "words", "version": "1", "root": "data", "path": "words.txt"}
     )
-    page = html_of(browser.get(answer["Location"]))
+    page = browser.get(answer["Location"]).content.decode()
 
     dataset = Dataset.objects.get()
     assert dataset.size_bytes == 18
@@ -212,11 +211,11 @@ def test_b35_a_path_that_leaves_its_root_is_refused_beside_the_field(reader, ada
     answer = reader(ada).post(reverse("datasets"), form)
 
     assert answer.status_code == 400
-    assert 'id="path-error"' in html_of(answer)
-    assert 'value="../../etc/passwd"' in html_of(answer)
+    assert 'id="path-error"' in answer.content.decode()
+    assert 'value="../../etc/passwd"' in answer.content.decode()
 
 
 def test_a_dataset_whose_files_are_gone_says_so(reader, ada, data):
     Dataset.objects.create(name="gone", root=data, path="gone.txt", owner=ada)
 
-    assert "no: check the path" in html_of(reader(ada).get(reverse("datasets")))
+    assert "no: check the path" in reader(ada).get(reverse("datasets")).content.decode()

@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically, and verified before use."""
+"""Checkpoints that are whole or absent, and are checked before they are used."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,6 @@ __all__ = ["Checkpoint", "Checkpointer"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'training.checkpoint' has no attribute {name!r}")
-    from training.checkpoint import checkpointer  # late: it imports torch, store.py does not
+    from training.checkpoint import checkpointer  # imports torch, which store.py does without
 
     return getattr(checkpointer, name)

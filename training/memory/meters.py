@@ -1,4 +1,4 @@
-"""Memory meters: how much a piece of a training takes, and how much there is."""
+"""How much memory a piece of a training takes, and how much there is."""
 
 import os
 import weakref
@@ -21,27 +21,27 @@ class Meter(Protocol):
 
     @property
     def limit_bytes(self) -> int:
-        """The most this process may hold."""
+        """What this process may hold altogether."""
 
     @property
     def live_bytes(self) -> int:
-        """What this process holds now."""
+        """What it holds now."""
 
     @property
     def peak_bytes(self) -> int:
-        """The most this process held since ``start``."""
+        """The most it held since ``start``."""
 
     trace: list[int]
-    """Bytes held after each operation inside ``measuring``, since ``start``."""
+    """What it held after each operation inside ``measuring``, since ``start``."""
 
     def start(self) -> None: ...
 
     def measuring(self) -> AbstractContextManager[Any]:
-        """Count the tensors created inside."""
+        """Tensors made inside count."""
 
 
 class GpuMeter:
-    """Reads the allocator's counters; memory of other processes is not available to us."""
+    """The allocator's own counters; memory of other processes is not ours to take."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,17 +74,19 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch give
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self._meter = meter
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         self._meter.trace.append(self._meter.live_bytes)
         return result
 
 
 class HostMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
-    """Counts the tensors created while it is active, and fails like a GPU beyond ``limit_bytes``.
+    """Counts the tensors that are made while it is active, and fails as a GPU does beyond ``limit_bytes``.
 
-    The CPU allocator has neither counters nor a limit.  The limit can also simulate a small GPU: see
-    ``pretended_memory``.
+    The CPU's allocator has no counters and no limit of its own.  The limit also stands in for a small
+    GPU where there is none: see ``pretended_memory``.
     """
 
     def __init__(self, limit_bytes: int | None = None, held: Iterable[Tensor] = ()) -> None:
@@ -102,21 +104,23 @@ class HostMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
         return self
 
     def count(self, tensors: Iterable[Tensor]) -> None:
-        """Count tensors that existed before."""
+        """Tensors that were made before."""
         for tensor in tensors:
             self._count(tensor)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
                 self._count(leaf)
         self.trace.append(self.live_bytes)
         if self.live_bytes > self.limit_bytes:
-            needed_bytes = self.live_bytes
+            asked = self.live_bytes
             del result
             raise torch.OutOfMemoryError(
-                f"CUDA out of memory on a pretended device: {needed_bytes:,} bytes are needed and {self.limit_bytes:,} exist"
+                f"CUDA out of memory on a pretended device: {asked:,} bytes are needed and {self.limit_bytes:,} are there"
             )
         return result
 
@@ -140,12 +144,12 @@ class HostMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
 
 
 def make_meter(device: torch.device, held: Iterable[Tensor] = ()) -> Meter:
-    """Make the meter of a device; ``held`` are existing tensors, which the host's meter cannot see itself."""
+    """``held`` are the tensors there already, which only the host's meter needs to be told."""
     return GpuMeter(device) if device.type == "cuda" else HostMeter(pretended_bytes(), held)
 
 
 def available_bytes() -> int:
-    """Return the host memory available now without swapping."""
+    """What the kernel would give out now without swapping."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -153,7 +157,7 @@ def available_bytes() -> int:
 
 
 def pretended_bytes() -> int | None:
-    """Return the memory of the device that this rank's CPU simulates; None if it simulates none."""
+    """The memory of the device that this rank's CPU stands in for; None where it stands for none."""
     size = os.environ.get(PRETEND_VARIABLE)
     rank = os.environ.get(PRETEND_RANK_VARIABLE)
     if size is None or (rank is not None and rank != os.environ.get("RANK", "0")):
@@ -162,6 +166,6 @@ def pretended_bytes() -> int | None:
 
 
 def pretended_memory(held: Iterable[Tensor] = ()) -> AbstractContextManager[Any]:
-    """Limit allocations of a training on the CPU to the memory of the pretended device, if there is one."""
+    """Around a training on the CPU: fail as the pretended device would; nothing where there is none."""
     size = pretended_bytes()
     return nullcontext() if size is None else HostMeter(size, held)

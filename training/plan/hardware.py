@@ -1,4 +1,4 @@
-"""The devices of a training: their number, free memory and speed."""
+"""What the devices of a training are: how many, how much memory is left on each, and how fast they work."""
 
 import os
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from training.config.plan import declared_memory_bytes
+from training.plan.given import declared_memory_bytes
 from training.plan.link import with_known_link
 from training.plan.rates import Rates, device_name, rates_of
 
-USABLE = 0.92  # of the free memory; allocators lose some to fragments, and kernels need scratch
+USABLE = 0.92  # of the free memory: allocators need room to cut, and kernels for their scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Hardware:
     name: str
     kind: str  # "cuda" or "cpu"
     count: int
-    free_bytes: int  # of each
+    free_bytes: int  # on each
     rates: Rates
-    declared: bool = False  # whether ``free_bytes`` is a configured limit
+    declared: bool = False  # whether ``free_bytes`` is a limit that somebody set
 
     @property
     def usable_bytes(self) -> float:
@@ -30,12 +30,12 @@ class Hardware:
 
     @property
     def sharing(self) -> int:
-        """Number of ranks that share the same cores; 1 for GPUs."""
+        """Ranks that share one set of cores; GPUs share nothing."""
         return self.count if self.kind == "cpu" else 1
 
 
 def read_hardware(device: torch.device, count: int, *, memory_bytes: int | None = None) -> Hardware:
-    """Describe ``count`` devices like this one; ``memory_bytes`` replaces the free memory."""
+    """``count`` devices like this one; ``memory_bytes`` instead of what is free on it."""
     declared = memory_bytes or declared_memory_bytes()
     return Hardware(
         name=device_name(device),
@@ -50,7 +50,7 @@ def read_hardware(device: torch.device, count: int, *, memory_bytes: int | None 
 
 
 def free_bytes(device: torch.device, count: int) -> int:
-    """Return the bytes free now; ranks on the CPU share host memory."""
+    """What is free now; ranks on the CPU share the host's."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     for line in Path("/proc/meminfo").read_text().splitlines():

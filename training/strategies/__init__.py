@@ -1,1 +1,1 @@
-"""Strategies: how a step is spread over ranks.  They share the methods of ``interface.Strategy``."""
+"""How a step is spread over ranks: one strategy, one file, the same method names."""

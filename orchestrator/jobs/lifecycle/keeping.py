@@ -1,8 +1,9 @@
-"""Which jobs keep the devices of an attempt that ended, and for how long."""
+"""Which jobs keep the devices of an attempt that ended, for how long, and how people are told."""
 
 import signal
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
+from berth import words
 from orchestrator.jobs.lifecycle.ending import Ending
 from orchestrator.models import ExitKind, Job, JobState, Lease
 
@@ -31,14 +32,16 @@ def was_killed(job: Job, ending: Ending) -> bool:
     return sent is None or sent in SENT_SIGNALS  # without a rank: the process that starts the ranks
 
 
-def kept_facts(job: Job, until: datetime | None) -> dict[str, list[str] | str]:
-    """What the fact of a retry adds: the devices that are kept for it, and until when."""
+def sentence(job: Job, until: datetime | None) -> str:
+    """What the reason of a retry adds: "GPU 0 is kept for it until 12:03:05 UTC."."""
     if until is None:
-        return {}
+        return ""
     labels = [
         lease.device.label
         for lease in Lease.objects.filter(attempt__job=job, attempt__number=job.attempt_count)
         .select_related("device")
         .order_by("device__index", "device_id")
     ]
-    return {"kept_devices": list(dict.fromkeys(labels)), "kept_until": until.isoformat()}
+    named = words.listed(list(dict.fromkeys(labels)))
+    verb = "is" if len(set(labels)) == 1 else "are"
+    return f" {named[:1].upper()}{named[1:]} {verb} kept for it until {until.astimezone(UTC):%H:%M:%S} UTC."

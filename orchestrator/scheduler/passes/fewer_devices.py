@@ -1,21 +1,19 @@
-"""Jobs that continue with fewer devices while their pool has fewer working ones than they ask for."""
+"""Jobs that go on with fewer devices while their pool has not all of those that they ask for."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.facts.events import Happened
-from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import AdminState, Device, Health, Job, JobState
 
 Nodes = Mapping[str, Sequence[int]]
-"""The memory of each working device, by node."""
+"""Bytes of each working device, by node."""
 
 
 def fit_to_pools(jobs: Iterable[Job]) -> None:
     """Have queued jobs that name ``min_gpus`` ask for what their pool can give, ``gpus`` at most.
 
-    Devices held by other jobs count, because the job can wait for them.  Each change is recorded in the job's history.
+    Devices that others hold count: for those a job waits.  Its history tells each change.
     """
     flexible = [job for job in jobs if job.state == JobState.QUEUED and job.spec_fields.get("min_gpus")]
     if not flexible:
@@ -32,21 +30,21 @@ def _ask_for(job: Job, count: int) -> None:
     wanted, job.gpus = job.spec_fields["gpus"], count
     if not Job.objects.filter(pk=job.pk, state=JobState.QUEUED).update(gpus=count):
         return  # a draft, or it moved on
-    what = fact(Happened.ALL_DEVICES, asked=wanted, pool=job.pool_id)
+    text = f"All {wanted} devices that it asks for work again in pool {job.pool_id}."
     if count < wanted:
-        what = fact(Happened.FEWER_DEVICES, devices=count, asked=wanted, pool=job.pool_id)
-    lifecycle.remark(job, what, actor="scheduler")
+        text = f"Takes {count} of the {wanted} devices that it asks for: pool {job.pool_id} has no more that work."
+    lifecycle.remark(job, text, actor="scheduler")
 
 
 def _working_devices(pools: set[str]) -> dict[str, Nodes]:
-    """The working devices of some pools; fenced ones count, because they return soon."""
-    sizes: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    """What is fenced comes back soon, and counts."""
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     rows = Device.objects.filter(
         pool__in=pools, admin_state=AdminState.ENABLED, health__in=[Health.OK, Health.FENCED]
     )
     for pool, node, size in rows.values_list("pool_id", "node", "memory_bytes"):
-        sizes[pool][node].append(size)
-    return dict(sizes)
+        found[pool][node].append(size)
+    return dict(found)
 
 
 def _most_on_a_node(nodes: Nodes, least_bytes: int) -> int:

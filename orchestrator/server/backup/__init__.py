@@ -1,4 +1,4 @@
-"""Backups: everything that Berth stores in one file, written while it runs, and the restore."""
+"""A copy of everything that Berth keeps in one file, made while it runs, and the way back."""
 
 from orchestrator.server.backup.restoring import CannotRestore, restore
 from orchestrator.server.backup.writing import CannotBackUp, Contents, write

@@ -1,1 +1,1 @@
-"""Start and watch Berth's own processes."""
+"""Berth's own processes and files: started, watched, kept small."""

@@ -1,1 +1,0 @@
-"""One module for each noun of the REST API, with its routes and the schemas of its answers."""

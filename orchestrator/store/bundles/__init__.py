@@ -1,1 +1,0 @@
-"""Uploaded code: archives, scripts and the read-only folders made of them."""

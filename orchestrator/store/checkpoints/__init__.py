@@ -1,1 +1,0 @@
-"""Checkpoints of unchanged scripts: found, copied, verified and put back."""

@@ -1,1 +1,0 @@
-"""Writing files durably, and reading files that a job may have replaced."""

@@ -1,1 +1,0 @@
-"""What runs print: by byte, by line, searched, and merged over ranks."""

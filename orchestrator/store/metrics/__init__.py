@@ -1,1 +1,0 @@
-"""Columns of numbers: metrics of jobs and readings of devices."""

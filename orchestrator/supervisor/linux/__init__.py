@@ -1,1 +1,0 @@
-"""Processes and system calls of Linux."""

@@ -1,0 +1,78 @@
+"""Keeps a log within its limit by taking blocks out of its middle; offsets never change.
+
+The writer is never slowed and the reader sees the first and the last lines; what is between reads as zeros.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+from orchestrator.supervisor.kernel import punch_hole
+
+_BLOCK_BYTES = 4096
+_NO_HOLES = (errno.EOPNOTSUPP, errno.ENOSYS, errno.ENODEV)
+
+
+class LogCap:
+    """One log file with room for ``limit_bytes``: a quarter for its head, half for its tail, the rest to grow.
+
+    While it grows fast its tail is cut earlier and shorter, down to a quarter, by what it may grow until the next look.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        self._path = path
+        self._limit_bytes = max(limit_bytes, 8 * _BLOCK_BYTES)
+        self._hole_start = -(-self._limit_bytes // 4 // _BLOCK_BYTES) * _BLOCK_BYTES
+        self._hole_end = self._hole_start
+        self._cut_off_bytes = 0  # dropped, before the run itself cut the log shorter than that
+        self._holes_supported = True
+        self._size = 0
+
+    @property
+    def dropped_bytes(self) -> int:
+        return self._cut_off_bytes + self._hole_end - self._hole_start
+
+    def enforce(self, *, at_end: bool = False) -> bool:
+        """Punch the hole wider where the log is over its limit; does nothing on file systems without holes.
+
+        Returns whether the log grows so fast that it must be looked at again at once.
+
+        Args:
+            at_end: nobody writes any more, so no room is needed to grow.
+        """
+        if not self._holes_supported:
+            return False
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:  # not written yet, or the run put something else in its place
+            return False
+        try:
+            return self._look(fd, at_end=at_end)
+        except OSError as error:
+            if error.errno not in _NO_HOLES:
+                raise
+            self._holes_supported = False
+            return False
+        finally:
+            os.close(fd)
+
+    def _look(self, fd: int, *, at_end: bool) -> bool:
+        status = os.fstat(fd)
+        size, grown_bytes = status.st_size, max(0, status.st_size - self._size)
+        self._size = size
+        if size < self._hole_end:  # the run cut it shorter
+            self._cut_off_bytes, self._hole_end = self.dropped_bytes, self._hole_start
+        reserve_bytes = 0 if at_end else min(grown_bytes, self._limit_bytes // 4)
+        # A log that stays within its limit loses nothing, however fast it grew.
+        most_bytes = self._limit_bytes - (reserve_bytes if self.dropped_bytes else 0)
+        if size - (self._hole_end - self._hole_start) > most_bytes:
+            tail_bytes = self._limit_bytes // 2 - reserve_bytes
+            self._hole_end = (size - tail_bytes) // _BLOCK_BYTES * _BLOCK_BYTES
+            self._punch(fd)
+        elif status.st_blocks * 512 > self._limit_bytes:
+            self._punch(fd)  # the run wrote into the hole
+        return grown_bytes > self._limit_bytes // 64
+
+    def _punch(self, fd: int) -> None:
+        if self._hole_end > self._hole_start:
+            punch_hole(fd, self._hole_start, self._hole_end - self._hole_start)

@@ -1,1 +1,0 @@
-"""The files through which server, supervisor and run talk (docs/protocol.md)."""

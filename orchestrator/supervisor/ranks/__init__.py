@@ -1,1 +1,0 @@
-"""Starts the ranks of an attempt, finds them, and stops them."""

@@ -1,1 +1,0 @@
-"""The walls around a run: bubblewrap, control groups, seccomp, Landlock."""

@@ -1,1 +1,0 @@
-"""What the supervisor watches while ranks run: hangs, memory, disk, logs."""
