@@ -1,11 +1,14 @@
 # Everything is done by make.py, which needs only Python 3.11 and its standard library. Each PYTHON has its own environment.
 PYTHON ?= python3
 
-.PHONY: demo up down test pythons bench screens chaos install-service lock
+.PHONY: demo up down check test ci mutants pythons bench screens chaos install-service lock
 demo: ; @$(PYTHON) make.py demo $(if $(filter 1,$(ONCE)),--once)
 up: ; @$(PYTHON) make.py up
 down: ; @$(PYTHON) make.py down
+check: ; @$(PYTHON) make.py check
 test: ; @$(PYTHON) make.py test $(if $(TESTS),-- $(TESTS))
+ci: ; @.ci/run
+mutants: ; @$(PYTHON) make.py mutants -- $(ROOM) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 pythons: ; @$(PYTHON) -m tests.pythons $(if $(filter 1,$(PARTS)),--parts) $(if $(RUN_AS),--user $(RUN_AS))
 bench: ; @$(PYTHON) make.py bench $(if $(NAME),--name $(NAME))
 screens: ; @$(PYTHON) make.py screens

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
-python3 make.py demo | up | down | test | bench | screens | chaos | install-service | lock
+python3 make.py demo | up | down | check | test | ci | mutants | bench | screens | chaos | install-service | lock
 
 ``.venv`` belongs to the Python that made it. Another one gets an environment of its own, such as ``.venv-3.13.0``.
 """
@@ -26,7 +26,6 @@ REQUIREMENTS = ROOT / "requirements"
 TORCH = "torch>=2.10,<2.14"  # a range: the GPU machine gets its CUDA build, one without GPU its CPU build
 RIVALS = ("accelerate>=1.10", "lightning>=2.5")  # trainers to measure beside ours
 OLDEST = (3, 11)
-TYPED = ("berth", "orchestrator", "dashboard", "training", "tests", "benchmarks", "examples", "make.py")
 
 
 def maker_of(environment: Path) -> Path | None:
@@ -131,6 +130,12 @@ def manage(*arguments: object) -> None:
     os.execv(PYTHON, [str(PYTHON), "manage.py", *map(str, arguments)])
 
 
+def become(module: str, *arguments: str) -> None:
+    """Become a module of this tree, run by the environment's Python."""
+    os.chdir(ROOT)
+    os.execv(PYTHON, [str(PYTHON), "-m", module, *arguments])
+
+
 def demo(once: bool) -> None:
     install("base")
     manage("up", "--example", *(["--once"] if once else []))
@@ -147,24 +152,31 @@ def down() -> None:
 
 
 def test(arguments: list[str]) -> None:
-    """Lint, types, import rules and all tests but those that need a GPU."""
+    """Lint, types, import rules and all tests but those that need a GPU; with arguments those tests alone."""
     install("base")
     install("test")
-    bin_folder = VENV / "bin"
-    for name, command in (
-        ("lint", ("ruff", "check", ".")),
-        ("format", ("ruff", "format", "--check", ".")),
-        ("types", ("mypy", *TYPED)),
-        ("imports", ("lint-imports",)),
-        ("migrations", ("python", "manage.py", "makemigrations", "--check", "--dry-run")),
-    ):
-        began = time.monotonic()
-        run(bin_folder / command[0], *command[1:])
-        say(f"{name} ok ({time.monotonic() - began:.0f} s)")
-    os.chdir(ROOT)
-    workers = str(min(4, max(2, os.cpu_count() or 2)))
-    chosen = ["-m", "not gpu", "-n", workers, "--dist", "worksteal", "-q", *arguments]
-    os.execv(PYTHON, [str(PYTHON), "-m", "pytest", *chosen])
+    if arguments:
+        become("pytest", "-m", "not gpu", "-q", *arguments)
+    become("tests.tools.suite")
+
+
+def check() -> None:
+    """What a change can have broken, within a minute."""
+    install("base")
+    install("test")
+    become("tests.tools.check")
+
+
+def ci(user: str | None) -> None:
+    install("base")
+    install("test")
+    become("tests.tools.suite", "--ci", *(["--user", user] if user else []))
+
+
+def mutants(arguments: list[str]) -> None:
+    install("base")
+    install("test")
+    become("tests.mutants", *arguments)
 
 
 def install_rivals() -> None:
@@ -182,22 +194,18 @@ def bench(name: str | None) -> None:
     if name in (None, "pages"):
         install("test")  # a browser's driver
     install_rivals()
-    os.chdir(ROOT)
-    os.execv(PYTHON, [str(PYTHON), "-m", "benchmarks", *([name] if name else [])])
+    become("benchmarks", *([name] if name else []))
 
 
 def screens() -> None:
     install("base")
     install("test")
-    os.chdir(ROOT)
-    os.execv(PYTHON, [str(PYTHON), "-m", "benchmarks.screens"])
+    become("benchmarks.screens")
 
 
 def chaos(faults: int, seed: int) -> None:
     install("base")
-    os.chdir(ROOT)
-    command = [str(PYTHON), "-m", "tests.chaos", "--faults", str(faults), "--seed", str(seed)]
-    os.execv(PYTHON, command)
+    become("tests.chaos", "--faults", str(faults), "--seed", str(seed))
 
 
 def install_service() -> None:
@@ -249,9 +257,18 @@ def main() -> None:
     )
     commands.add_parser("up", help="start everything")
     commands.add_parser("down", help="stop everything, trainings too")
-    commands.add_parser("test", help="all checks and tests").add_argument("arguments", nargs="*")
+    commands.add_parser("check", help="what a change can have broken, within a minute")
+    tests = commands.add_parser("test", help="all checks and tests, or the given tests alone")
+    tests.add_argument("arguments", nargs="*", help="pytest's")
+    everything = commands.add_parser(
+        "ci", help="all checks and tests, on PostgreSQL and the oldest Python too"
+    )
+    everything.add_argument("--user", help="ordinary user for root's run on the oldest Python")
+    commands.add_parser("mutants", help="small faults that tests should notice").add_argument(
+        "arguments", nargs="*", help="room, and options of tests.mutants"
+    )
     commands.add_parser("bench", help="print the benchmarks' tables").add_argument("--name")
-    commands.add_parser("screens", help="take the pictures in docs/screens/")
+    commands.add_parser("screens", help="take a picture of every page into docs/screens/")
     campaign = commands.add_parser("chaos", help="hurt a running server at random, and say what came of it")
     campaign.add_argument("--faults", type=int, default=100)
     campaign.add_argument("--seed", type=int, default=1)
@@ -265,8 +282,14 @@ def main() -> None:
             up()
         case "down":
             down()
+        case "check":
+            check()
         case "test":
             test(chosen.arguments)
+        case "ci":
+            ci(chosen.user)
+        case "mutants":
+            mutants(chosen.arguments)
         case "bench":
             bench(chosen.name)
         case "screens":

@@ -7,7 +7,7 @@ from benchmarks.figures import Figure, Outcome
 from training.bench.cells import make_cells
 from training.bench.recommend import advise
 from training.bench.runner import Setting, run_grid
-from training.plan.types import StrategyName
+from training.config.plan import StrategyName
 
 FIGURES = (
     Figure("grid_s", "s", "all CPU strategies, 2 batch sizes, 1 and 2 ranks", target=60),

@@ -12,11 +12,11 @@ from torch.utils.data import default_collate
 
 from benchmarks.figures import Figure, Outcome
 from benchmarks.models import MODELS, Case, measure_peak_bytes
+from training.config.plan import CheckpointingName, Plan, PrecisionName
 from training.memory.autotune import Found, clear_memory, find_batch_size
 from training.memory.meters import HostMeter
 from training.plan.memory import OptimizerCost, peak_bytes
 from training.plan.tracing import measure_optimizer, trace_step
-from training.plan.types import CheckpointingName, Plan, PrecisionName
 
 FIGURES = (
     Figure("estimate_error_percent_max", "%", "farthest from the measured peak", target=2),

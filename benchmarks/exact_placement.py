@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from math import inf
 
-from training.plan.layers import Layer, LayerGraph
-from training.plan.placement import Links, layer_bytes
+from training.research.layer_graph import Layer, LayerGraph
+from training.research.placement import Links, layer_bytes
 
 
 def least_makespan_s(

@@ -11,8 +11,8 @@ import redis
 from benchmarks.figures import Figure, Outcome
 from benchmarks.server import Client, Server
 from benchmarks.stats import median
-from orchestrator.supervisor.processes import environ, identify
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.linux.processes import environ, identify
+from orchestrator.supervisor.protocol.records import read_record
 
 FIGURES = (
     Figure("supervisor_death_s", "s", "SIGKILL of a supervisor to the last of its processes", target=2),

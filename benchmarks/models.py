@@ -10,9 +10,9 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+from training.config.plan import Plan
 from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
-from training.plan.types import Plan
-from training.state import LossFn
+from training.model.objective import LossFn
 
 
 class Gpt(nn.Module):

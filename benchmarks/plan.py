@@ -17,15 +17,16 @@ from benchmarks.models import SMALL_MODELS, Case, Same
 from benchmarks.regret import StepS, compare
 from benchmarks.rivals import bare_torchrun
 from training.config import TrainConfig
+from training.config.plan import Plan
 from training.plan.candidates import list_plans
-from training.plan.choose import Training, make_table
-from training.plan.layers import LayerGraph, read_profile
-from training.plan.partition import describe_partitions, partition_asynchronous
-from training.plan.placement import Links, NoPlacement, layer_bytes, place
+from training.plan.choose import make_table
 from training.plan.rates import CACHE_VARIABLE
-from training.plan.stage_search import Asynchronous
+from training.plan.training import Training
 from training.plan.trial import Trial, measure_steps_s
-from training.plan.types import Plan
+from training.research.layer_graph import LayerGraph, read_profile
+from training.research.partition import describe_partitions, partition_asynchronous
+from training.research.placement import Links, NoPlacement, layer_bytes, place
+from training.research.stage_search import Asynchronous
 
 FIGURES = (
     Figure(

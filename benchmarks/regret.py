@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from training.plan.table import summarise
-from training.plan.types import Plan
+from training.config.plan import Plan
+from training.config.words import summarise
 
 P = TypeVar("P", bound=Hashable)
 StepS = Callable[[], float]

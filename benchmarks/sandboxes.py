@@ -10,9 +10,9 @@ from pathlib import Path
 
 from benchmarks.figures import ROOT, Outcome
 from benchmarks.stats import median, spread
-from orchestrator.supervisor import sandbox
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.records import write_record
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import write_record
+from orchestrator.supervisor.sandbox import bwrap
 
 ROUNDS = 15
 SUPERVISOR = ROOT / "orchestrator" / "supervisor" / "__main__.py"
@@ -21,7 +21,7 @@ SCRIPT = "import time; print(time.time(), flush=True)"
 
 def measure_sandboxes(outcome: Outcome) -> None:
     """``sandbox_added_ms``: of the level that Berth chooses here, above none; the levels take turns."""
-    best = sandbox.detect()
+    best = bwrap.detect()
     times_s: dict[int, list[float]] = {level: [] for level in range(best + 1)}
     with tempfile.TemporaryDirectory(prefix="berth-bench-sandbox-") as home:
         for number in range(ROUNDS + 1):

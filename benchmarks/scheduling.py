@@ -18,10 +18,10 @@ from typing import Any
 
 from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.simulator.schedule import score, write_schedule
+from benchmarks.traces import read_pool, read_trace
 from orchestrator.scheduler.core import Policy
 from orchestrator.scheduler.simulator import replay as simulation
 from orchestrator.scheduler.simulator.replay import Knowledge
-from orchestrator.scheduler.simulator.trace import read_pool, read_trace
 
 TRACES_AT = ROOT / "benchmarks" / "data" / "traces"
 TRACES = {"philly8": "pool_8", "openb8": "pool_8", "philly64": "pool_64", "philly512": "pool_512"}
@@ -82,7 +82,7 @@ def run(trace: Path, pool: Path, knowledge: Knowledge, schedule: Path, policy: P
         (each.end_s - each.start_s) * len(each.device_ids) * milli[each.job_id] / 1000
         for each in outcome.segments
     )
-    held = [promise.held for promise in outcome.promises]
+    held = [estimate.held for estimate in outcome.estimates]
     return Run(
         jct_s=found["mean_jct"],
         jct_x_lb=found["mean_jct"] / found["bounds"]["mean_jct"],

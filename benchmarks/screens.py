@@ -1,4 +1,7 @@
-"""``python -m benchmarks.screens``: every page in ``docs/screens/``, wide and narrow, light and dark, full, empty and broken."""
+"""``python -m benchmarks.screens``: every page in ``docs/screens/``, wide and narrow, light and dark, full, empty and broken.
+
+git ignores the folder; the README's pictures are copies of a few of them in ``docs/pictures/``.
+"""
 
 import os
 import shutil
@@ -48,9 +51,6 @@ def main() -> int:
             shoot(visitor, "", pages)
             shoot_palette(visitor)
         shoot_broken(browser)
-    # The two that the front page of the project shows.
-    for name in ("overview", "job"):
-        shutil.copy(FOLDER / f"{name}-1440-light.png", FOLDER / f"{name}.png")
     print(
         f"{len(list(FOLDER.glob('*.png')))} pictures are in {FOLDER.relative_to(ROOT)}"
     )  # a command's answer

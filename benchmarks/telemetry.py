@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.figures import ROOT, Figure, Outcome
 from benchmarks.frames import measure_frame_ages
+from benchmarks.ingest import measure_downsample
 from benchmarks.server import Server, file_system
 from benchmarks.stats import median, percentile, spread
-from orchestrator.agent.telemetry.measure import measure_downsample
 
 FIGURES = (
     Figure("report_us", "us", "report() of a loss tensor on the step path, median", target=20),

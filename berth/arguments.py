@@ -1,4 +1,4 @@
-"""A script's arguments: what belongs together, what replaces what, and what differs between jobs."""
+"""Arguments of a script (grouped, merged, compared), and the durations and times that people type."""
 
 import re
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from itertools import groupby
 
 
 class WrongUse(Exception):
-    """A command was typed in a way that has no meaning; the text says what would have one."""
+    """A command line that has no meaning; the text says what to type instead."""
 
 
 _NUMBER = re.compile(r"-\.?\d")
 
 
 def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What is for us and, after the first ``--``, what is for the script."""
+    """Split a command line at the first ``--`` into our words and the script's words."""
     if "--" not in words:
         return list(words), []
     at = words.index("--")
@@ -22,7 +22,7 @@ def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def group(args: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Options with the words that follow them, by name; words before the first option have the name ''."""
+    """Pair each option with the words that follow it; words before the first option get the name ''."""
     groups: list[tuple[str, list[str]]] = []
     for word in args:
         is_option = word.startswith("-") and word != "-" and not _NUMBER.match(word)
@@ -36,7 +36,7 @@ def group(args: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def merge(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """``old`` with the options of ``new`` in the place of those of the same name, or behind them."""
+    """Replace the options of ``old`` that ``new`` has too, and append the rest of ``new``."""
     changed = {
         name: [word for _, words in each for word in words]
         for name, each in groupby(sorted(group(new), key=lambda one: one[0]), key=lambda one: one[0])
@@ -60,20 +60,20 @@ def merge(old: Sequence[str], new: Sequence[str]) -> list[str]:
 
 
 def by_name(args: Sequence[str]) -> dict[str, str]:
-    """Values by option for a table: ``--lr 3e-4`` is {"lr": "3e-4"}, a flag is "yes"."""
-    found: dict[str, list[str]] = {}
+    """Map each option to its value, for a table: ``--lr 3e-4`` is {"lr": "3e-4"}, a flag is "yes"."""
+    values_of: dict[str, list[str]] = {}
     for name, words in group(args):
         first = words[0].partition("=")[2] if "=" in words[0] and name else ""
         values = ([first] if first else []) + (words[1:] if name else words)
-        found.setdefault(name.lstrip("-") or "arguments", []).append(" ".join(values) or "yes")
-    return {name: ", ".join(values) for name, values in found.items()}
+        values_of.setdefault(name.lstrip("-") or "arguments", []).append(" ".join(values) or "yes")
+    return {name: ", ".join(values) for name, values in values_of.items()}
 
 
 def duration_s(text: str) -> float:
-    """Seconds of "90", "90s", "45m", "2h", "1d" or "1h30m".
+    """Read seconds from "90", "90s", "45m", "2h", "1d" or "1h30m".
 
     Raises:
-        WrongUse: none of these.
+        WrongUse: the text is no duration.
     """
     units = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
     if not re.fullmatch(r"\d+(?:\.\d+)?[dhms]?(?:\d+[hms])*", text.strip(), re.ASCII):
@@ -82,15 +82,15 @@ def duration_s(text: str) -> float:
 
 
 def start_time(text: str, now: datetime | None = None) -> str:
-    """The moment that "2h", "22:30" or "2026-11-22 07:00" means, as RFC 3339; in this machine's time zone.
+    """Read "2h", "22:30" or "2026-11-22 07:00", in this machine's time zone, as an RFC 3339 time.
 
     Raises:
-        WrongUse: none of these.
+        WrongUse: the text is no time.
     """
     now = (now or datetime.now(UTC)).astimezone()
     text = text.strip()
     if hit := re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", text, re.ASCII):
-        today = now.replace(tzinfo=None)  # as clocks on the wall show it, also over the end of summer time
+        today = now.replace(tzinfo=None)  # wall-clock time, also across the end of summer time
         moment = today.replace(hour=int(hit[1]), minute=int(hit[2]), second=0, microsecond=0)
         moment += timedelta(days=moment <= today)
     elif re.fullmatch(r"[\d.]+[dhms].*", text, re.ASCII):
@@ -106,10 +106,10 @@ def start_time(text: str, now: datetime | None = None) -> str:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """Name and value of NAME=VALUE.
+    """Split NAME=VALUE.
 
     Raises:
-        WrongUse: there is no =.
+        WrongUse: the text has no = or no name.
     """
     name, equals, value = text.partition("=")
     if not equals or not name:

@@ -9,8 +9,8 @@
     job.wait()
     assert job.state == "succeeded", job.exit_detail
 
-The whole client is this file; it needs httpx and nothing else of Berth. What the fields of a job mean stands in
-docs/reference/api.md. Every failure is a ``BerthError`` whose text is a sentence for people.
+The whole client is this file; it needs httpx and nothing else of Berth. The fields of a job: docs/reference/job-fields.md.
+Every failure is a ``BerthError`` whose text is a sentence for people.
 """
 
 import contextlib
@@ -35,9 +35,9 @@ FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "timed_out"})
 WAITING_STATES = frozenset({"queued", "held", "backoff"})
 ARCHIVES = (".zip", ".tar.gz", ".tgz")
 LOG_BYTES = 256 * 1024
-LARGEST_FOLDER_BYTES = 2**30  # as much code as a server takes
+LARGEST_FOLDER_BYTES = 2**30  # the most code that a server accepts
 _BUSY = frozenset({502, 503, 504})
-_LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv"})  # and everything whose name begins with a dot
+_LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv"})  # besides hidden files and folders
 _R = TypeVar("_R", bound="Record")
 
 
@@ -45,7 +45,7 @@ _R = TypeVar("_R", bound="Record")
 
 
 class BerthError(Exception):
-    """Something that the caller can act on; ``str(error)`` says what happened and what to do.
+    """A failure that the caller can act on; ``str(error)`` says what happened and what to do.
 
     ``status`` is the HTTP status (None where nothing answered), ``code`` is for programs, ``fields`` has the
     messages by the name of the field they belong to.
@@ -65,7 +65,7 @@ class BerthError(Exception):
 
 
 class Unreachable(BerthError):
-    """No Berth answers at the address, or it has no time just now (502 to 504)."""
+    """No Berth answers at the address, or it is overloaded (502 to 504)."""
 
 
 class NotSignedIn(BerthError):
@@ -73,19 +73,19 @@ class NotSignedIn(BerthError):
 
 
 class Forbidden(BerthError):
-    """Allowed to see, not to do this (403)."""
+    """The caller may see this, but not do it (403)."""
 
 
 class NotFound(BerthError):
-    """It is not there, or is not the caller's to see (404)."""
+    """It does not exist, or the caller may not see it (404)."""
 
 
 class Conflict(BerthError):
-    """Not possible in the present state (409)."""
+    """Not possible in the current state (409)."""
 
 
 class Refused(BerthError):
-    """What was sent cannot be read or cannot be done (400, 413, 422); see ``fields``."""
+    """The request cannot be read or carried out (400, 413, 422); see ``fields``."""
 
 
 _KINDS: Mapping[int, type[BerthError]] = {401: NotSignedIn, 403: Forbidden, 404: NotFound, 409: Conflict}
@@ -95,11 +95,11 @@ _KINDS: Mapping[int, type[BerthError]] = {401: NotSignedIn, 403: Forbidden, 404:
 
 
 class Record:
-    """Fields of an answer as attributes, names in ``_at`` as datetimes; ``json`` is the answer as it came."""
+    """An answer: its fields as attributes, those in ``_at`` as datetimes; ``json`` is the raw answer."""
 
     _parts: ClassVar[Mapping[str, type["Record"]]] = {}
 
-    def __init__(self, json: dict[str, Any]) -> None:
+    def __init__(self, json: Mapping[str, Any]) -> None:
         self.json = json
 
     if not TYPE_CHECKING:  # for type checkers only the declared names exist
@@ -120,6 +120,99 @@ class Record:
         return f"{type(self).__name__}({self.json!r})"
 
 
+class DeviceShare(TypedDict):
+    """A device under one rank of an attempt or a plan."""
+
+    id: str
+    index: int
+    label: str
+    kind: str
+    rank: int
+    memory_bytes: int | None  # None: the whole device
+
+
+class RankEnd(TypedDict):
+    """How one rank ended."""
+
+    rank: int
+    code: int | None
+    signal: int | None
+    finished: bool | None  # the script's code returned
+
+
+class Failure(TypedDict, total=False):
+    """The first rank that failed."""
+
+    rank: int
+    code: int | None
+    signal: int | None
+    exception: str
+    message: str
+
+
+class Change(TypedDict):
+    """A change of one field with which a job would start now."""
+
+    change: str  # the field
+    value: int | float | str
+    stops: int  # jobs that would be stopped for it
+
+
+class Calibration(TypedDict):
+    """How many of the earlier start ranges held."""
+
+    inside: int
+    of: int
+
+
+class MemoryClaim(TypedDict):
+    """The memory that a job claims on each of its devices."""
+
+    bytes: int | None  # None: the whole device
+    source: str
+    error_percent: float | None
+    runs: int  # that it was learned from
+
+
+class Outcome(TypedDict):
+    """When a job would end on a number of devices."""
+
+    gpus: int
+    sentence: str
+    is_soonest: bool
+
+
+class ArrayPlace(TypedDict, total=False):
+    """The array that a job is a member of."""
+
+    id: str
+    index: int
+    count: int
+    at_most: int | None
+    jobs: list[str]  # in the answer to run() only
+
+
+class Limit(TypedDict):
+    """The limits of a person over all pools or in one, with what they use of them; None: no limit."""
+
+    pool: str | None  # None: over all pools
+    devices: int
+    max_devices: int | None
+    queued: int
+    max_queued: int | None
+    gpu_hours: float  # in the last seven days
+    gpu_hours_a_week: float | None
+    weight: float | None
+
+
+class UnkeptFiles(TypedDict):
+    """Files outside of the checkpoint folder that look like checkpoints and are not kept."""
+
+    path: str
+    times: int
+    glob: str  # add it to checkpoint_glob to keep them
+
+
 class Progress(Record):
     step: int | None
     total_steps: int | None
@@ -134,11 +227,12 @@ class Attempt(Record):
 
     number: int
     state: str
-    devices: list[dict[str, Any]]  # id, index, label, kind, rank, memory_bytes
+    devices: list[DeviceShare]
     exit_kind: str | None
     exit_detail: str
-    ranks: list[dict[str, Any]]  # rank, code, signal, finished
-    first_failure: dict[str, Any] | None  # rank, code, signal, exception, message
+    ending: Mapping[str, Any] | None  # code and facts that exit_detail is made of
+    ranks: list[RankEnd]
+    first_failure: Failure | None
     log_tail: str
     started_at: datetime | None
     ended_at: datetime | None
@@ -153,33 +247,35 @@ class Explanation(Record):
 
     sentence: str
     reason: str
+    code: str  # the same as reason
+    facts: Mapping[str, Any]  # what the sentence is made of
     start_earliest: str | None
     start_latest: str | None
     blocked_by: list[str]
     ahead: int
-    would_start_now_with: list[dict[str, Any]]  # change, value; from Job.explain() only
-    calibration: dict[str, int] | None  # inside, of; from Job.explain() only
+    would_start_now_with: list[Change]  # from Job.explain() only
+    calibration: Calibration | None  # from Job.explain() only
 
 
 class Plan(Record):
-    """What a submit would lead to."""
+    """When and where a job would run."""
 
     pool: str
     gpus: int
     starts_now: bool
     sentence: str
     reason: str
-    devices: list[dict[str, Any]]  # id, index, label, kind, rank, memory_bytes; by rank
+    devices: list[DeviceShare]  # by rank
     stops: list[str]  # ids of jobs that would be stopped for it
     start_earliest: str | None
     start_latest: str | None
     blocked_by: list[str]
     ahead: int
-    would_start_now_with: list[dict[str, Any]]  # change, value, stops
-    memory_claim: dict[str, Any]
-    calibration: dict[str, int] | None  # inside, of
-    training: dict[str, Any] | None
-    outcomes: list[dict[str, Any]]  # gpus, sentence, lasts, is_soonest, ...; as asked first
+    would_start_now_with: list[Change]
+    memory_claim: MemoryClaim
+    calibration: Calibration | None
+    training: Mapping[str, Any] | None
+    outcomes: list[Outcome]  # with as many devices as asked for first
 
 
 class Event(Record):
@@ -188,6 +284,8 @@ class Event(Record):
     to: str
     actor: str
     reason: str
+    code: str  # what happened
+    facts: Mapping[str, Any]  # what reason is made of
 
 
 class CheckpointFile(Record):
@@ -225,7 +323,7 @@ class Series(Record):
     bucket: float
     total: int
     nonfinite: list[tuple[float, str]]
-    last: Mapping[str, Any] | None  # the point recorded last: x, y, and what y was where that is None
+    last: Mapping[str, Any] | None  # the newest point: x, y, nonfinite
 
 
 class Process(Record):
@@ -297,7 +395,7 @@ class Pool(Record):
 
 
 class Booking(Record):
-    """An entry of the calendar; ``next`` is the time that is on, or the next (from, until), None when all are over."""
+    """A booking; ``next`` is its current or next period (from, until), None once all are over."""
 
     id: int
     name: str
@@ -312,9 +410,9 @@ class Booking(Record):
 
 
 class UsageRow(Record):
-    """Of devices that were shared only the part, by memory."""
+    """Shared devices count in proportion to the memory held."""
 
-    key: str  # an owner, a pool or a day; others: everybody whose rows are not yours
+    key: str  # an owner, a pool or a day; "others" sums up the people whose rows you may not see
     gpu_hours: float
     wasted_gpu_hours: float
     failed_gpu_hours: float
@@ -325,7 +423,7 @@ class UsageRow(Record):
 
 
 class Usage(Record):
-    """What was used of the devices; ``uses`` adds up to ``device_hours``."""
+    """Device hours by use; ``uses`` adds up to ``device_hours``."""
 
     by: str
     device_hours: float
@@ -350,17 +448,17 @@ class Dataset(Record):
 
 
 class Person(Record):
-    """Who the token belongs to."""
+    """The owner of the token."""
 
     username: str
     role: str
     is_operator: bool
     scope: str
-    limits: list[dict[str, Any]]  # over all pools first; what is used beside each limit
+    limits: list[Limit]  # over all pools first
 
 
 class LogPart(NamedTuple):
-    """A piece of a rank's log; the next one of the attempt begins at ``next_offset``."""
+    """A piece of a rank's log; the next piece of this attempt begins at ``next_offset``."""
 
     attempt: int
     rank: int
@@ -370,7 +468,7 @@ class LogPart(NamedTuple):
 
 
 class Spec(TypedDict, total=False):
-    """The fields of a job that may be given; docs/reference/api.md says what each means."""
+    """The fields of a job to submit; docs/reference/job-fields.md says what each means."""
 
     name: str
     kind: str
@@ -405,7 +503,7 @@ class Spec(TypedDict, total=False):
 
 
 class Job(Record):
-    """A job as the server last showed it; ``refresh`` looks again, and everything that acts does too."""
+    """A job as of the last answer; ``refresh`` updates it, and so does every method that changes the job."""
 
     id: str
     short_id: str
@@ -414,6 +512,7 @@ class Job(Record):
     kind: str
     state: str
     reason: str
+    why: Mapping[str, Any] | None  # code and facts that reason is made of
     stop_reason: str | None
     parent: str | None
     pool: str
@@ -421,7 +520,7 @@ class Job(Record):
     tags: list[str]
     gpus: int
     gpu_memory_gib: float | None
-    memory_claim: dict[str, Any]  # bytes on each device (None: all of it), source, error_percent, runs
+    memory_claim: MemoryClaim | None
     cpus: int | None
     memory_gib: float | None
     time_limit_s: float | None
@@ -433,9 +532,9 @@ class Job(Record):
     datasets: list[str]
     env: dict[str, str | None]
     secrets: list[str]
-    depends_on: list[dict[str, Any]]
-    array: dict[str, Any] | None  # id, index, count, at_most
-    plan: dict[str, Any] | None  # how a job of kind model trains
+    depends_on: list[str | Mapping[str, str]]
+    array: ArrayPlace | None
+    plan: Mapping[str, Any] | None  # how a job of kind model trains
     submitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -450,12 +549,13 @@ class Job(Record):
     diverged_step: int | None
     exit_kind: str | None
     exit_detail: str
+    ending: Mapping[str, Any] | None  # code and facts that exit_detail is made of
     explanation: Explanation | None  # None unless it waits
     warnings: list[str]  # about the code; in the answer to run() only
     links: dict[str, str]
     _parts = {"attempt": Attempt, "progress": Progress, "explanation": Explanation}
 
-    def __init__(self, json: dict[str, Any], berth: "Berth") -> None:
+    def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
         super().__init__(json)
         self.berth = berth
 
@@ -478,11 +578,11 @@ class Job(Record):
         patience_s: float = 60,
         on_change: Callable[[Self], None] | None = None,
     ) -> Self:
-        """Return when the job has ended, or after ``timeout_s``: look at ``ended``.
+        """Wait until the job has ended or ``timeout_s`` is over; check ``ended``.
 
         Args:
-            patience_s: how long the server may be away meanwhile, as it is while it restarts.
-            on_change: called with each new state, the first one too.
+            patience_s: how long the server may be unreachable, for example during a restart.
+            on_change: called with the job in each new state, including the first.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s, seen = 0.1, ""
@@ -498,7 +598,7 @@ class Job(Record):
     def log(
         self, *, rank: int = 0, attempt: int | None = None, offset: int = 0, patience_s: float = 0
     ) -> Iterator[LogPart]:
-        """What is in a rank's log now, in parts; a negative offset counts bytes from the end.
+        """Read a rank's log as it is now, in parts; a negative offset counts bytes from the end.
 
         Args:
             attempt: None for the newest.
@@ -525,13 +625,15 @@ class Job(Record):
         every_s: float = 0.5,
         patience_s: float = 60,
     ) -> Iterator[LogPart]:
-        """The log while it is written, over all attempts from the newest on, until the job has ended.
+        """Follow the log from the newest attempt on, over later attempts, until the job has ended.
 
-        A server that restarts meanwhile is waited for; nothing is lost and nothing comes twice.
+        A restarting server is waited for; no part is lost or repeated.
         """
         only = attempt
         while True:
-            self.refresh(patience_s=patience_s)  # before the log: what came before an end is then in it
+            self.refresh(
+                patience_s=patience_s
+            )  # before the log, so that the log is complete once the job has ended
             attempt = attempt or self.attempt_count or None
             if attempt is not None:
                 for part in self.log(rank=rank, attempt=attempt, offset=offset, patience_s=patience_s):
@@ -545,19 +647,19 @@ class Job(Record):
             time.sleep(every_s)
 
     def cancel(self, *, array: bool = False) -> Self:
-        """Ask the job, or all jobs of its array, to stop for good; asking twice is harmless."""
+        """Cancel the job, or all jobs of its array; harmless to repeat."""
         return self._act("cancel?array=true" if array else "cancel")
 
     def hold(self) -> Self:
-        """Keep the waiting job from starting."""
+        """Hold the waiting job until it is released."""
         return self._act("hold")
 
     def release(self) -> Self:
-        """Let the held job wait for devices again."""
+        """Queue the held job again."""
         return self._act("release")
 
     def move(self, *, before: str | None = None, behind: str | None = None) -> Self:
-        """Put the waiting job before or behind another, by id; both of one owner, pool and priority."""
+        """Move the waiting job before or behind another of the same owner, pool and priority."""
         body = {"before": before} if behind is None else {"behind": behind}
         self.json = self.berth.send("POST", self._path("move"), json=body).json()
         return self
@@ -578,14 +680,14 @@ class Job(Record):
         priority: int | None = None,
         **time_limit: Unpack["_TimeLimit"],
     ) -> Self:
-        """Change what is given; ``time_limit_s=None`` takes the limit away."""
+        """Change the given fields; ``time_limit_s=None`` removes the limit."""
         given = {"name": name, "tags": tags, "priority": priority}
         body = {key: value for key, value in given.items() if value is not None} | time_limit
         self.json = self.berth.send("PATCH", self._path(), json=body).json()
         return self
 
     def again(self, *, resume: bool = False, **changes: Unpack[Spec]) -> "Job":
-        """The same code as a new job; with ``resume`` it starts from this job's newest checkpoint."""
+        """Clone the job with changes; with ``resume`` the clone starts from this job's newest checkpoint."""
         body: dict[str, Any] = {**changes, "resume": resume}
         return Job(self.berth.send("POST", self._path("retry"), json=body).json(), self.berth)
 
@@ -593,11 +695,11 @@ class Job(Record):
         return Explanation(self.berth.get(self._path("explain")))
 
     def events(self) -> list[Event]:
-        """The history, oldest first."""
+        """List the job's history, oldest first."""
         return [Event(each) for each in self.berth.pages(self._path("events"))]
 
     def attempts(self) -> list[Attempt]:
-        """Every launch, oldest first."""
+        """List the attempts, oldest first."""
         return [Attempt(each) for each in self.berth.pages(self._path("attempts"))]
 
     def metrics(
@@ -608,23 +710,23 @@ class Job(Record):
         max_points: int = 500,
         patience_s: float = 0,
     ) -> dict[str, Series]:
-        """Down-sampled series by name; each bucket keeps its smallest and largest value."""
-        query: dict[str, Any] = {"x": x, "max_points": max_points}
+        """Read down-sampled series by name; each bucket keeps its smallest and largest value."""
+        query: dict[str, str | int] = {"x": x, "max_points": max_points}
         if names is not None:
             query["names"] = ",".join(names)
         answer = self.berth.get(self._path("metrics"), params=query, patience_s=patience_s)
         return {name: Series(each) for name, each in answer["series"].items()}
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Those that are kept, oldest first."""
+        """List the job's checkpoints, oldest first."""
         return [Checkpoint(each) for each in self.berth.pages(self._path("checkpoints"))]
 
     def files(self) -> list[OutputFile]:
-        """What the job wrote to its output folder."""
+        """List the files that the job wrote to its output folder."""
         return [OutputFile(each) for each in self.berth.pages(self._path("files"))]
 
     def fetch_file(self, path: str, to: Path) -> Path:
-        """Download a file of the output folder; ``to`` is there whole or not at all."""
+        """Download a file of the output folder; ``to`` appears when it is complete."""
         return self.berth.download(self._path(f"files/{quote(path)}"), to)
 
     def fetch_checkpoint(self, step: int | str, to: Path) -> Path:
@@ -632,13 +734,13 @@ class Job(Record):
         return self.berth.download(self._path(f"checkpoints/{quote(str(step), safe='')}"), to)
 
     def fetch_checkpoint_file(self, step: int | str, path: str, to: Path) -> Path:
-        """Download one file of a checkpoint; ``to`` is there whole or not at all."""
+        """Download one file of a checkpoint; ``to`` appears when it is complete."""
         return self.berth.download(
             self._path(f"checkpoints/{quote(str(step), safe='')}/files/{quote(path)}"), to
         )
 
-    def unkept(self) -> list[dict[str, Any]]:
-        """What looks like checkpoints and is not kept: path, times, and the glob that would keep it."""
+    def unkept(self) -> list[UnkeptFiles]:
+        """List files that look like checkpoints and are not kept, with the glob that would keep them."""
         return list(self.berth.get(self._path("checkpoints")).get("unkept") or [])
 
     def _act(self, verb: str) -> Self:
@@ -696,7 +798,7 @@ class Berth:
         self._http.close()
 
     def run(self, code: str | Path | None = None, **spec: Unpack[Spec]) -> Job:
-        """Submit a job; when this returns, the job is safe on the server.
+        """Submit a job; when this returns, the server has stored it.
 
         Args:
             code: a script, an archive (.zip, .tar.gz) or a folder with ``entrypoint`` inside; None where
@@ -712,11 +814,11 @@ class Berth:
         return Job(answer.json(), self)
 
     def plan(self, **spec: Unpack[Spec]) -> Plan:
-        """When and where a job would run if it were submitted now; nothing is."""
+        """Plan when and where a job would run if it were submitted now; submits nothing."""
         return Plan(self.send("POST", "/plan", json=spec).json())
 
     def job(self, job_id: str) -> Job:
-        """One job, by its id or any unambiguous part of it with at least four characters."""
+        """Find a job by its id, or by an unambiguous part of at least four characters."""
         return Job(self.get(f"/jobs/{quote(job_id, safe='')}"), self)
 
     def jobs(
@@ -730,22 +832,22 @@ class Berth:
         ordering: str = "-submitted_at",
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """The jobs that the caller may see, newest first, fetched as they are needed.
+        """Iterate over the jobs that the caller may see, newest first, fetched page by page.
 
         Args:
             q: a part of a name or id.
-            limit: at most so many; None for all.
+            limit: the most jobs to return; None for all.
         """
         states = state if state is None or isinstance(state, str) else ",".join(state)
         query = {"state": states, "owner": owner, "tag": tag, "q": q, "pool": pool, "ordering": ordering}
         return (Job(each, self) for each in self.pages("/jobs", query, limit=limit))
 
     def devices(self, pool: str | None = None) -> list[Device]:
-        """In the order of their indices, with what they show now and who holds them."""
+        """List devices by index, with current readings and holders."""
         return [Device(each) for each in self.pages("/devices", {"pool": pool})]
 
     def set_device(self, device_id: str, state: str) -> Device:
-        """``enabled``, ``draining`` (jobs go on, nothing new starts) or ``disabled``; for operators."""
+        """Set a device ``enabled``, ``draining`` (no new jobs) or ``disabled``; for operators."""
         path = f"/devices/{quote(device_id, safe='')}"
         return Device(self.send("PATCH", path, json={"state": state}).json())
 
@@ -753,25 +855,25 @@ class Berth:
         return [Pool(each) for each in self.pages("/pools")]
 
     def calendar(self, *, pool: str | None = None) -> list[Booking]:
-        """Reservations and maintenance that are on or to come, newest entry first."""
+        """List current and future bookings, newest entry first."""
         return [Booking(each) for each in self.pages("/reservations", {"pool": pool})]
 
     def book(self, body: Mapping[str, Any]) -> Booking:
-        """Enter a reservation or maintenance; for operators of its pool.  The fields: docs/reference/api.md."""
+        """Add a reservation or maintenance; for operators of its pool. Fields: docs/reference/api.md."""
         return Booking(self.send("POST", "/reservations", json=dict(body)).json())
 
     def unbook(self, booking: int) -> None:
-        """Take an entry out of the calendar."""
+        """Remove a booking."""
         self.send("DELETE", f"/reservations/{booking}")
 
     def usage(self, by: str = "owner", *, days: float = 30, pool: str | None = None) -> Usage:
-        """GPU-hours of the last days by ``owner``, ``pool`` or ``day``."""
+        """Sum up the GPU-hours of the last days by ``owner``, ``pool`` or ``day``."""
         query = {"by": by, "from": time.time() - days * 86_400, "pool": pool}
         params = {name: value for name, value in query.items() if value is not None}
         return Usage(self.send("GET", "/usage", params=params).json())
 
     def datasets(self) -> list[Dataset]:
-        """Every registered dataset, newest first."""
+        """List the registered datasets, newest first."""
         return [Dataset(each) for each in self.pages("/datasets")]
 
     def add_dataset(
@@ -786,7 +888,7 @@ class Berth:
         return Dataset(self.send("POST", "/datasets", json=body).json())
 
     def secrets(self) -> list[str]:
-        """The names of your secrets for jobs; values are never shown."""
+        """List the names of your secrets for jobs; values are never shown."""
         return [each["name"] for each in self.pages("/secrets")]
 
     def keep_secret(self, name: str, value: str) -> None:
@@ -799,15 +901,15 @@ class Berth:
     def me(self) -> Person:
         return Person(self.get("/me"))
 
-    # Below this line: any route, for what has no method of its own
+    # Below this line: any route, also one without a method of its own
 
     def get(self, path: str, *, params: Mapping[str, Any] | None = None, patience_s: float = 0) -> Any:
         return self.send("GET", path, params=params, patience_s=patience_s).json()
 
     def pages(
         self, path: str, params: Mapping[str, Any] | None = None, *, limit: int | None = None
-    ) -> Iterator[dict[str, Any]]:
-        """The entries of a list, page after page."""
+    ) -> Iterator[Mapping[str, Any]]:
+        """Iterate over the entries of a list, page by page."""
         query = {name: value for name, value in (params or {}).items() if value is not None}
         if limit is not None:
             query["limit"] = max(1, min(limit, 500))
@@ -821,13 +923,13 @@ class Berth:
                 yield entry
             if not page["next"]:
                 return
-            # Only the query counts: the token goes to no address that an answer names.
+            # Use only the query: the token must not go to an address that an answer contains.
             query = dict(parse_qsl(urlsplit(page["next"]).query))
 
     def send(
         self, method: str, path: str, *, patience_s: float = 0, again: int = 0, **options: Any
     ) -> httpx.Response:
-        """Send a request; answers below 400 come back, everything else is raised.
+        """Send a request; return answers below 400, raise the others.
 
         Args:
             patience_s: how long to try again while the server is away; only for what may be sent twice.
@@ -847,10 +949,10 @@ class Berth:
             pause_s = min(5.0, pause_s * 2)
 
     def download(self, path: str, to: Path) -> Path:
-        """Stream an answer into a file that appears when it is whole."""
+        """Stream an answer into a file that appears when it is complete."""
         to.parent.mkdir(parents=True, exist_ok=True)
         with (
-            _said_in_words(self.url, self.timeout_s),
+            _errors_in_words(self.url, self.timeout_s),
             self._http.stream("GET", path) as answer,
             _whole_file(to) as file,
         ):
@@ -861,8 +963,8 @@ class Berth:
                 file.write(chunk)
         return to
 
-    def _request(self, method: str, path: str, options: dict[str, Any]) -> httpx.Response:
-        with _said_in_words(self.url, self.timeout_s):
+    def _request(self, method: str, path: str, options: Mapping[str, Any]) -> httpx.Response:
+        with _errors_in_words(self.url, self.timeout_s):
             return self._http.request(method, path, **options)
 
 
@@ -875,25 +977,25 @@ def login_path() -> Path:
 
 
 def read_login() -> dict[str, str]:
-    """What `berth login` stored: url and token; empty where nobody logged in.
+    """Read the url and token that `berth login` stored; empty before the first login.
 
     Raises:
         BerthError: the file is there and cannot be read.
     """
     path = login_path()
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        login = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise BerthError(f"{path} cannot be read ({error}); remove it and run: berth login") from error
-    if not isinstance(kept, dict):
-        raise BerthError(f"{path} has another form than expected; remove it and run: berth login")
-    return {name: str(value) for name, value in kept.items()}
+    if not isinstance(login, dict):
+        raise BerthError(f"{path} is not a login of Berth; remove it and run: berth login")
+    return {name: str(value) for name, value in login.items()}
 
 
 def save_login(url: str, token: str) -> Path:
-    """Keep a login in a file that only its owner can read."""
+    """Store a login in a file that only its owner can read."""
     path = login_path()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _whole_file(path) as file:  # made with mode 0600
@@ -902,16 +1004,16 @@ def save_login(url: str, token: str) -> Path:
 
 
 def tidy_url(url: str) -> str:
-    """The address of a server as ``scheme://host:port`` with its path, if any, and no slash at the end.
+    """Normalise a server's address: ``scheme://host:port`` with its path, without a final slash.
 
     Raises:
-        BerthError: it is none.
+        BerthError: the text is no address.
     """
     text = url.strip()
     text = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(text)
-        named = re.fullmatch(r"[\w.:%-]+", parts.hostname or "")  # colons are those of IPv6
+        named = re.fullmatch(r"[\w.:%-]+", parts.hostname or "")  # colons as in IPv6
         valid = parts.scheme in {"http", "https"} and named is not None and parts.port != 0
     except ValueError:  # a port that is no number, half a bracket
         valid = False
@@ -924,7 +1026,7 @@ def tidy_url(url: str) -> str:
 
 
 def _read_code(path: Path) -> tuple[str, str, bytes]:
-    """Part, file name and bytes of what is to be submitted."""
+    """Read the code to submit: name of the multipart part, file name, bytes."""
     try:
         if path.is_dir():
             return "bundle", "code.zip", pack_folder(path)
@@ -935,12 +1037,12 @@ def _read_code(path: Path) -> tuple[str, str, bytes]:
 
 
 def pack_folder(folder: Path) -> bytes:
-    """A folder as a zip archive; hidden files, links, caches and virtual environments stay out.
+    """Pack a folder as a zip archive, without hidden files, links, caches and virtual environments.
 
     Raises:
-        BerthError: it holds more than a server takes, which is said before minutes are spent on packing it.
+        BerthError: the folder is larger than a server accepts; raised before packing, which takes minutes.
     """
-    import zipfile  # here, because it costs each start of the command 6 ms
+    import zipfile  # late import: costs 6 ms at each start
 
     packed, paths = io.BytesIO(), list(_code_files(folder))
     if sum(path.stat().st_size for path in paths) > LARGEST_FOLDER_BYTES:
@@ -955,7 +1057,7 @@ def pack_folder(folder: Path) -> bytes:
 
 
 def _code_files(folder: Path) -> Iterator[Path]:
-    """Those of a folder that are uploaded, in order."""
+    """List the files of a folder to upload, in order."""
     for root, folders, names in os.walk(folder):
         here = Path(root)
         folders[:] = sorted(each for each in folders if not _stays_out(here / each))
@@ -972,7 +1074,7 @@ def _stays_out(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _whole_file(to: Path) -> Iterator[io.BufferedWriter]:
-    """A file to write that takes the name ``to`` at the end; on an error nothing is left."""
+    """Open a file that gets the name ``to`` when it is complete, and is removed on an error."""
     handle, part = tempfile.mkstemp(prefix=f".{to.name[:80]}.", suffix=".part", dir=to.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -984,14 +1086,14 @@ def _whole_file(to: Path) -> Iterator[io.BufferedWriter]:
 
 
 @contextlib.contextmanager
-def _said_in_words(url: str, timeout_s: float) -> Iterator[None]:
-    """Turn httpx's errors into ours."""
+def _errors_in_words(url: str, timeout_s: float) -> Iterator[None]:
+    """Raise httpx's errors as ours."""
     try:
         yield
     except UnicodeEncodeError as error:
         character = ascii(error.object[error.start : error.start + 1])[1:-1]
         raise BerthError(
-            f"A text has a byte or character that is no UTF-8 ({character}); write it in UTF-8 and try again."
+            f"A text has a byte or character that is not UTF-8 ({character}); write it in UTF-8 and try again."
         ) from error
     except httpx.ConnectTimeout as error:
         raise Unreachable(f"{url} does not take the connection; is the address right?") from error
@@ -1013,7 +1115,7 @@ def _said_in_words(url: str, timeout_s: float) -> Iterator[None]:
 
 
 def _checked(answer: httpx.Response, url: str) -> httpx.Response:
-    """The answer, if it is a good one of Berth's.
+    """Return the answer if it is a success of a Berth server.
 
     Raises:
         BerthError: a subclass for each kind of refusal.
@@ -1022,10 +1124,10 @@ def _checked(answer: httpx.Response, url: str) -> httpx.Response:
         if answer.status_code != 204 and answer.headers.get("content-type", "").startswith("text/html"):
             raise Unreachable(f"What answers at {url} is not a Berth server; check the address.")
         return answer
-    problem: dict[str, Any] = {}
+    problem: Mapping[str, Any] = {}
     if answer.headers.get("content-type", "").startswith("application/problem+json"):
         with contextlib.suppress(ValueError):
-            problem = cast(dict[str, Any], answer.json())
+            problem = cast(Mapping[str, Any], answer.json())
     if not problem and answer.status_code not in _BUSY:
         raise Unreachable(
             f"What answers at {url} is not a Berth server (HTTP {answer.status_code}); check the address.",
@@ -1034,7 +1136,7 @@ def _checked(answer: httpx.Response, url: str) -> httpx.Response:
     default = Refused if answer.status_code < 500 else BerthError
     kind = Unreachable if answer.status_code in _BUSY else _KINDS.get(answer.status_code, default)
     raise kind(
-        problem.get("detail") or f"{url} has no time just now (HTTP {answer.status_code}); try again later.",
+        problem.get("detail") or f"{url} is overloaded (HTTP {answer.status_code}); try again later.",
         status=answer.status_code,
         code=problem.get("code", ""),
         fields=problem.get("errors"),

@@ -1,7 +1,6 @@
-"""How sizes, times and counts are written for people; the same rules as in ``static/js/words.js``."""
+"""Sizes, times and counts for people, by the same rules as ``static/js/words.js``."""
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -10,8 +9,7 @@ from operator import itemgetter
 GIB = 1024**3
 TIB = 1024**4
 MIB = 1024**2
-NOT_FINITE = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}  # by what the API calls them
-_FORETOLD = re.compile(r" Expected (?:in|within) (?:a minute|(?:about )?\d[\w ]*)\.$")
+NOT_FINITE = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}  # by their names in the API
 
 
 def size(count: float) -> str:
@@ -48,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def relative(seconds: float) -> str:
-    """A moment ``seconds`` from now: in 6 min, 2 h 14 min ago."""
+    """A time relative to now: in 6 min, 2 h 14 min ago."""
     if abs(seconds) < 1:
         return "now"
     return f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
@@ -68,7 +66,7 @@ def value(number: float | None) -> str:
 
 
 def start_range(earliest: datetime | None, latest: datetime | None, now: datetime) -> str:
-    """When something starts or ends: in 6 to 9 min, within 4 min; empty when not known."""
+    """A start or end relative to now: in 6 to 9 min, within 4 min; empty when unknown."""
     if earliest is None:
         return ""
     return span((earliest - now).total_seconds(), ((latest or earliest) - now).total_seconds())
@@ -77,8 +75,8 @@ def start_range(earliest: datetime | None, latest: datetime | None, now: datetim
 def span(first_s: float, last_s: float) -> str:
     """A range of times from now: in 6 to 9 min, within 4 min.
 
-    The one rounding of every start and end.  It never crosses: of two ranges the one that is later in seconds is later,
-    or the same, in words.
+    All estimates are rounded here. The rounding keeps the order: a range that is later in seconds is never earlier in
+    words.
     """
     first, last = max(0.0, first_s), max(0.0, first_s, last_s)
     if last < 60:
@@ -94,22 +92,13 @@ def span(first_s: float, last_s: float) -> str:
 
 
 def _rounded(seconds: float, direction: Callable[[float], int]) -> int:
-    """To whole minutes, from a day on to whole hours."""
+    """Round to minutes, from a day on to hours."""
     unit = 60 if seconds < 86_400 else 3_600
     return direction(seconds / unit) * unit
 
 
-def expecting(sentence: str, when: str) -> str:
-    """Why something waits, with ``when`` it starts in place of what the scheduler's last pass foretold.
-
-    That pass may be a while ago; a ``start_range`` beside the sentence would name other minutes.
-    """
-    why = _FORETOLD.sub("", sentence)
-    return f"{why} Expected {when}." if when else why
-
-
 def room(states: Sequence[str], noun: str) -> str:
-    """Whether there is room, by the availability of each device: 2 of 8 GPUs free, 3 kept."""
+    """Sum up the availability of devices: 2 of 8 GPUs free, 3 kept."""
     aside = {"kept": "kept", "closed": "in pools closed to you"}
     parts = [f"{count} {said}" for state, said in aside.items() if (count := states.count(state))]
     return ", ".join([f"{states.count('free')} of {len(states)} {noun} free", *parts])
@@ -121,7 +110,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def listed(labels: Sequence[str]) -> str:
-    """Devices by their labels, the noun said once: GPUs 0, 1, 3."""
+    """List devices by label, with the noun once: GPUs 0, 1, 3."""
     parts = []
     for noun, group in groupby((label.rpartition(" ") for label in labels), key=itemgetter(0)):
         numbers = [number for _, _, number in group]

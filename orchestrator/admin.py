@@ -1,4 +1,4 @@
-"""Django's admin: pools, devices and datasets to change; what happened, to read only."""
+"""Django's admin: pools, devices and datasets can be changed, history is read-only."""
 
 from typing import TYPE_CHECKING, Any, Self
 
@@ -52,7 +52,7 @@ admin.site.index_title = "Administration"
 
 
 class _ReadOnly:
-    """Mixed into an admin or inline: looking is all there is."""
+    """Mixin for an admin or inline that is read-only."""
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
@@ -65,7 +65,7 @@ class _ReadOnly:
 
 
 class _Audited:
-    """Mixed into an admin: whatever is changed in it is written down."""
+    """Mixin for an admin whose changes are recorded in the audit."""
 
     def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
         _note(request, obj, "added", "")
@@ -81,24 +81,24 @@ class _Audited:
         return super().log_deletions(request, queryset)  # type: ignore[misc]  # a mixin's
 
 
-def _note(request: HttpRequest, obj: Model, what: str, said: str) -> None:
+def _note(request: HttpRequest, obj: Model, what: str, details: str) -> None:
     kind = str(obj._meta.verbose_name)
     action = f"{kind.replace(' ', '_')}.{what}"
-    text = f"{what.capitalize()} in the admin pages{said}."
+    text = f"{what.capitalize()} in the admin pages{details}."
     audit.record(
         request.user.get_username(), action, f"{kind} {obj}", text, address=audit.address_of(request)
     )
 
 
 def _fields_of(message: Any) -> str:
-    """Which fields a change message of Django's names; values may be secret, and stay out."""
+    """The fields that Django's change message names, without values: they may be secret."""
     parts = message if isinstance(message, list) else []
     names = [name for part in parts for name in part.get("changed", {}).get("fields", [])]
     return f": {', '.join(names)}" if names else ""
 
 
 def _wake() -> None:
-    """Devices changed: place anew, and show it."""
+    """Request a scheduling pass and update live views after devices changed."""
     wakeups.schedule()
     wakeups.publish("devices")
 
@@ -108,7 +108,7 @@ class PoolAdmin(_Audited, ModelAdmin[Pool]):
     list_display = ["name", "description", "network"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Pool | None = None) -> list[str]:
-        return ["name"] if obj else []  # the name is the key: saving another one would make a second pool
+        return ["name"] if obj else []  # the name is the key: a new name would create a second pool
 
     def save_model(self, request: HttpRequest, obj: Pool, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -117,7 +117,7 @@ class PoolAdmin(_Audited, ModelAdmin[Pool]):
 
 @admin.register(Device)
 class DeviceAdmin(_Audited, ModelAdmin[Device]):
-    """Devices come from the agent; people choose their pool and whether they take jobs."""
+    """The agent adds devices; people choose their pool and whether they accept jobs."""
 
     list_display = ["label", "name", "pool", "admin_state", "health", "health_reason"]
     list_filter = ["pool", "admin_state", "health", "kind"]
@@ -134,15 +134,15 @@ class DeviceAdmin(_Audited, ModelAdmin[Device]):
         return False
 
     def save_model(self, request: HttpRequest, obj: Device, form: Any, change: bool) -> None:
-        # Only what people choose: the agent writes the other columns at the same time.
+        # Save only what people choose: the agent writes the other columns concurrently.
         obj.save(update_fields=["pool", "admin_state"])
         _wake()
 
-    @admin.action(description="Enable: jobs may be placed on them", permissions=["change"])
+    @admin.action(description="Enable: accept jobs", permissions=["change"])
     def enable(self, request: HttpRequest, devices: QuerySet[Device]) -> None:
         self._set(request, devices, AdminState.ENABLED)
 
-    @admin.action(description="Drain: running jobs go on, nothing new starts", permissions=["change"])
+    @admin.action(description="Drain: finish running jobs, start nothing new", permissions=["change"])
     def drain(self, request: HttpRequest, devices: QuerySet[Device]) -> None:
         self._set(request, devices, AdminState.DRAINING)
 
@@ -150,11 +150,11 @@ class DeviceAdmin(_Audited, ModelAdmin[Device]):
     def disable(self, request: HttpRequest, devices: QuerySet[Device]) -> None:
         self._set(request, devices, AdminState.DISABLED)
 
-    @admin.action(description="Declare faulty devices sound again", permissions=["change"])
+    @admin.action(description="Mark faulty devices as working again", permissions=["change"])
     def declare_sound(self, request: HttpRequest, devices: QuerySet[Device]) -> None:
-        """A fenced device stays fenced: only proof that nothing runs on it lifts that."""
+        """Fenced devices stay fenced until it is proven that nothing runs on them."""
         count = devices.filter(health=Health.FAULTY).update(health=Health.OK, health_reason="")
-        self._report(request, count, "declared sound")
+        self._report(request, count, "marked as working")
 
     def _set(self, request: HttpRequest, devices: QuerySet[Device], state: AdminState) -> None:
         for device in devices:
@@ -194,7 +194,7 @@ class DatasetAdmin(_Audited, ModelAdmin[Dataset]):
     list_display = ["reference", "root", "path", "owner", "size_bytes", "created_at"]
     list_filter = ["root"]
     search_fields = ["name", "path"]
-    # What jobs refer to stays what it was; another path is another version, registered through the API.
+    # Jobs refer to these fields, so they never change. Another path is another version, registered through the API.
     readonly_fields = [
         "name",
         "version",
@@ -213,6 +213,7 @@ class DatasetAdmin(_Audited, ModelAdmin[Dataset]):
 class AttemptInline(_ReadOnly, TabularInline[Attempt, Job]):
     model = Attempt
     fields = ["number", "state", "kind", "exit_detail", "created_at", "ended_at", "run_s"]
+    readonly_fields = ["exit_detail"]
     ordering = ["number"]
     show_change_link = True
 
@@ -220,6 +221,7 @@ class AttemptInline(_ReadOnly, TabularInline[Attempt, Job]):
 class EventInline(_ReadOnly, TabularInline[JobEvent, Job]):
     model = JobEvent
     fields = ["number", "at", "from_state", "to_state", "actor", "reason"]
+    readonly_fields = ["reason"]
     ordering = ["number"]
 
 
@@ -230,7 +232,7 @@ class CheckpointInline(_ReadOnly, TabularInline[Checkpoint, Job]):
 
 @admin.register(Job)
 class JobAdmin(_ReadOnly, ModelAdmin[Job]):
-    """Jobs change through the lifecycle alone, never by hand."""
+    """Read-only: jobs change only through their lifecycle."""
 
     list_display = ["short_id", "name", "owner", "pool", "state", "gpus", "submitted_at"]
     list_filter = ["state", "pool", "owner"]
@@ -268,7 +270,7 @@ class JobEventAdmin(_ReadOnly, ModelAdmin[JobEvent]):
 
 @admin.register(Token)
 class TokenAdmin(_ReadOnly, ModelAdmin[Token]):
-    """Made by their owners; an operator can only end them."""
+    """Owners create tokens; here they can only be revoked."""
 
     list_display = ["prefix", "name", "user", "scope", "expires_at", "last_used_at", "revoked_at"]
     list_filter = ["scope"]
@@ -276,7 +278,7 @@ class TokenAdmin(_ReadOnly, ModelAdmin[Token]):
     exclude = ["digest"]
     actions = ["revoke"]
 
-    @admin.action(description="Revoke: they stop working now and for good", permissions=["view"])
+    @admin.action(description="Revoke: they stop working at once", permissions=["view"])
     def revoke(self, request: HttpRequest, chosen: QuerySet[Token]) -> None:
         if not request.user.is_superuser:
             self.message_user(request, "Only a superuser may revoke other people's tokens.", level="ERROR")
@@ -316,7 +318,7 @@ class QuotaAdmin(_Audited, ModelAdmin[Quota]):
 
 @admin.register(Person)
 class PersonAdmin(_Audited, ModelAdmin[Person]):
-    """Who has no row is a submitter; whoever is staff is an admin."""
+    """People without a row are submitters; staff are admins."""
 
     list_display = ["user", "role"]
     list_filter = ["role"]
@@ -332,7 +334,7 @@ class PoolRightAdmin(_Audited, ModelAdmin[PoolRight]):
 
 @admin.register(Booking)
 class BookingAdmin(_Audited, ModelAdmin[Booking]):
-    """Entered over the API or the Pools page, which check them; here they are looked at and taken away."""
+    """Bookings are made through the API or the Pools page, which check them; here they can be read and deleted."""
 
     list_display = ["name", "kind", "pool", "start", "until", "weekly", "created_by"]
     list_filter = ["pool", "kind"]
@@ -352,7 +354,7 @@ class AuditAdmin(_ReadOnly, ModelAdmin[AuditEntry]):
 
 
 class AuditedUserAdmin(_Audited, UserAdmin):  # type: ignore[type-arg]  # takes arguments from the type checker only
-    """Django's, with every change written down."""
+    """Django's user admin, with an audit of every change."""
 
 
 admin.site.unregister(User)

@@ -8,4 +8,4 @@ class OrchestratorConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from orchestrator.people import sessions, standing  # noqa: F401  # their receivers; they need the models
+        from orchestrator.people import accounts, sessions  # noqa: F401  # registers their receivers; needs the models

@@ -1,4 +1,4 @@
-"""The errors of the orchestrator: each carries a code for machines and a sentence for people."""
+"""The errors of the orchestrator, each with a code for machines and a sentence for people."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,18 +20,18 @@ class OrchestratorError(Exception):
 
 
 class WrongSetting(Exception):
-    """A setting has a value that cannot work; the text names it, what was given and what would do."""
+    """A setting has a value that cannot work; the text names the setting, the value, and values that work."""
 
 
 class Malformed(OrchestratorError):
-    """What was sent cannot be read or breaks a rule of its format."""
+    """The input cannot be read or breaks a rule of its format."""
 
     code = "malformed"
     status = 400
 
 
 class Impossible(OrchestratorError):
-    """Well-formed, but can never be carried out here (more devices than the pool has, ...)."""
+    """The request is well-formed but can never be carried out here, such as more devices than the pool has."""
 
     code = "impossible"
     status = 422
@@ -52,24 +52,24 @@ class Forbidden(OrchestratorError):
 
 
 class NotFound(OrchestratorError):
-    """It does not exist, or the caller may not know that it does."""
+    """The object does not exist, or the caller may not know that it does."""
 
     code = "not_found"
     status = 404
 
 
 class Conflict(OrchestratorError):
-    """Not legal in the present state."""
+    """The request is not legal in the current state."""
 
     code = "conflict"
     status = 409
 
 
 class TooMany(OrchestratorError):
-    """A limit on how much or how often is reached; later it may be free again.
+    """A limit on amount or rate is reached; a later attempt may succeed.
 
     Args:
-        retry_after_s: when to try again.
+        retry_after_s: when to retry.
     """
 
     code = "too_many"
@@ -83,7 +83,7 @@ class TooMany(OrchestratorError):
 
 
 class Unavailable(OrchestratorError):
-    """A part that is needed for this does not answer; trying again later may work."""
+    """A component that this needs does not answer; a later attempt may succeed."""
 
     code = "unavailable"
     status = 503

@@ -17,8 +17,11 @@ from hypothesis import settings as hypothesis_settings
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, Device, Job, JobEvent, JobState, Outbox, Pool
 from orchestrator.spec.job_spec import GIB, JobSpec
-from orchestrator.store import bundles
+from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import Home
+from tests import marks
+from tests.system.server import Prepared, prepare_once
+from tests.tools import turns
 
 # CI tries the same examples each time; elsewhere every run tries others.
 # How long an example takes says how busy the machine is; speeds are in benchmarks/.
@@ -38,10 +41,33 @@ def lacking(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+@pytest.hookimpl(trylast=True)  # after pytest-django has put tests with transactions last
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    turns.sort(items)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_itemcollected(item: pytest.Item) -> None:
+    marks.mark(item)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Several workers get whole files, the dearest first."""
+    return turns.ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _children_use_the_real_settings() -> None:
     # A program that a test starts gets BERTH_HOME from that test; tests/settings.py would replace it.
     os.environ["DJANGO_SETTINGS_MODULE"] = "orchestrator.server.settings"
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """A state folder as a first start leaves it, to copy; all workers have the same."""
+    folder = tmp_path_factory.getbasetemp()
+    return prepare_once((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "prepared")
 
 
 @pytest.fixture
@@ -171,7 +197,7 @@ def make_attempt(make_job, make_device) -> Callable[..., Attempt]:
         now = timezone.now()
         devices = devices or [make_device(Device.objects.count())]
         shares = [(device, memory_bytes) for device in devices]
-        attempt = lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason="Starts.", now=now)
+        attempt = lifecycle.start(job, shares, nonce=secrets.token_hex(16), now=now)
         if state != JobState.STARTING:
             lifecycle.claim_launch(attempt, now)
             lifecycle.run(attempt, started_at=now)

@@ -7,7 +7,6 @@ import contextlib
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from tests.system.server import free_port
 
 SUITE = (
     "tests/jobs/test_lifecycle.py",
@@ -63,7 +64,7 @@ def cluster(programs: Path, *, durable: bool = False) -> Iterator[Cluster]:
             person = pwd.getpwnam(UNPRIVILEGED)
             os.chown(folder, person.pw_uid, person.pw_gid)
             user = {"user": person.pw_uid, "group": person.pw_gid, "extra_groups": []}
-        data, port = folder / "data", _free_port()
+        data, port = folder / "data", free_port()
         _run([programs / "initdb", "--no-sync", "-U", "berth", "-A", "trust", "-D", data], user)
         options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync={'on' if durable else 'off'}"
         control = [programs / "pg_ctl", "-w", "-D", data]
@@ -96,18 +97,12 @@ def _run(command: Sequence[object], user: dict[str, object]) -> None:
     )
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def main() -> int:
     programs = find_programs()
     if programs is None:
         sys.stderr.write("PostgreSQL is not installed here (apt install postgresql).\n")
         return 0 if os.environ.get("BERTH_CI") != "1" else 1
-    chosen = sys.argv[1:] or ["-n", "2", "--dist", "worksteal", "-q", *SUITE]
+    chosen = sys.argv[1:] or ["-n", "2", "--dist", "loadfile", "-q", *SUITE]
     with running(programs) as url:
         environment = {**os.environ, "DATABASE_URL": url, "PATH": f"{programs}:{os.environ['PATH']}"}
         return subprocess.run(

@@ -92,7 +92,10 @@ def tree_for(user: pwd.struct_passwd | None) -> Iterator[Path]:
         os.chown(folder, user.pw_uid, user.pw_gid)
         tree = Path(folder, "berth")
         shutil.copytree(
-            ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".venv*", ".git", ".*_cache")
+            ROOT,
+            tree,
+            symlinks=True,
+            ignore=shutil.ignore_patterns(".venv*", ".git", ".*_cache", ".hypothesis", "__pycache__"),
         )
         yield tree
 
@@ -118,7 +121,7 @@ def run_on(python: Path, user: pwd.struct_passwd | None, arguments: Sequence[str
             for path in [tree, *tree.rglob("*")]:
                 os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
         workers = str(min(4, max(2, os.cpu_count() or 2)))
-        options = ["-m", "not gpu", "-n", workers, "--dist", "worksteal", "-q", *arguments]
+        options = ["-m", "not gpu", "-n", workers, "--dist", "loadfile", "-q", *arguments]
         return subprocess.run(
             [program, "-m", "pytest", *options],
             cwd=tree,

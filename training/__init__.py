@@ -1,7 +1,7 @@
 """The library that runs under torchrun; importable without torch.
 
-Names are loaded when they are first used (PEP 562), so that a web process that reads
-``training.events`` pays nothing for torch.
+Names load at their first use (PEP 562), so that a web process that reads ``training.events``
+does not load torch.
 """
 
 from importlib import import_module
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from training.callbacks import EarlyStopping as EarlyStopping
     from training.checkpoint import Checkpointer as Checkpointer
     from training.config import TrainConfig as TrainConfig
+    from training.config.plan import Plan as Plan
     from training.data import ResumableSampler as ResumableSampler
-    from training.explanation import explain as explain
     from training.memory.autotune import find_batch_size as find_batch_size
-    from training.plan.types import Plan as Plan
     from training.report import Reporter as Reporter
     from training.report import report as report
     from training.strategies.choose import prepare as prepare
     from training.strategies.choose import prepare_optimizer as prepare_optimizer
     from training.trainer import Trainer as Trainer
+    from training.watch.explanation import explain as explain
 
 __all__ = [
     "Checkpointer",
@@ -39,12 +39,12 @@ __all__ = [
 _HOMES = {
     "Checkpointer": "training.checkpoint",
     "EarlyStopping": "training.callbacks",
-    "Plan": "training.plan.types",
+    "Plan": "training.config.plan",
     "Reporter": "training.report",
     "ResumableSampler": "training.data",
     "TrainConfig": "training.config",
     "Trainer": "training.trainer",
-    "explain": "training.explanation",
+    "explain": "training.watch.explanation",
     "find_batch_size": "training.memory.autotune",
     "prepare": "training.strategies.choose",
     "prepare_optimizer": "training.strategies.choose",
@@ -52,7 +52,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "report":  # the package itself is callable, so both ways to import it agree
+    if name == "report":  # the package itself is callable, so both ways to import it give the same object
         return import_module("training.report")
     if name not in _HOMES:
         raise AttributeError(f"module 'training' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What a training does besides training, at the end of its epochs."""
+"""Callbacks at the end of each epoch: early stopping, or a function of your own."""
 
 import math
 from collections.abc import Callable
@@ -7,17 +7,17 @@ from training.state import TrainState
 
 
 class Callback:
-    """Subclass it; every rank calls it with the same numbers, so ranks decide alike."""
+    """Base class. Every rank calls its callbacks with the same numbers, so all ranks decide alike."""
 
     def after_epoch(self, state: TrainState, val_loss: float | None) -> bool:
-        """An epoch has ended; ``val_loss`` is None without a validation dataset.  True ends the training."""
+        """Return True to end the training; ``val_loss`` is None without a validation dataset."""
         return False
 
 
 class EarlyStopping(Callback):
-    """Ends the training when the validation loss has not become better for ``patience`` epochs.
+    """End the training once the validation loss has not improved for ``patience`` epochs.
 
-    Better means lower by more than ``least_change``.  A resumed run counts anew.
+    An improvement is a decrease by more than ``least_change``.  The count restarts when a run resumes.
     """
 
     def __init__(self, patience: int = 3, *, least_change: float = 0.0) -> None:
@@ -29,7 +29,9 @@ class EarlyStopping(Callback):
 
     def after_epoch(self, state: TrainState, val_loss: float | None) -> bool:
         if val_loss is None:
-            raise ValueError("EarlyStopping needs a validation dataset; give fit() one, or leave it out.")
+            raise ValueError(
+                "EarlyStopping needs a validation dataset; give fit() one, or remove EarlyStopping."
+            )
         if val_loss < self.best - self.least_change:
             self.best, self.best_step, self._worse = val_loss, state.step, 0
         else:
@@ -38,7 +40,7 @@ class EarlyStopping(Callback):
 
 
 class EveryEpoch(Callback):
-    """Calls a function with the state and the validation loss; what it returns decides as in ``after_epoch``."""
+    """Call ``function(state, val_loss)`` after each epoch; its return value counts as that of ``after_epoch``."""
 
     def __init__(self, function: Callable[[TrainState, float | None], bool | None]) -> None:
         self._function = function

@@ -1,11 +1,11 @@
-"""What every rank starts with: ``PYTHON -u entry.py SCRIPT ARGS...``; standard library only, docs/protocol.md rule 9.
+"""Entry of every rank: ``PYTHON -u entry.py SCRIPT ARGS...``.  Standard library only; docs/protocol.md, rule 9.
 
-It behaves like ``python SCRIPT ARGS...`` and besides opens the rank's log, records the exception that ended the
-script in torchrun's format, marks that the script's code returned, and ends without the interpreter's
+Behaves like ``python SCRIPT ARGS...``.  In addition it opens the rank's log, records the exception that ended
+the script in torchrun's format, marks that the script returned, and exits without the interpreter's
 finalisation, in which torch aborts in up to two of three otherwise finished gloo runs.
 """
 
-# Loading pathlib would double the time to the script's first line.
+# No pathlib: importing it would double the time to the script's first line.
 # ruff: noqa: PTH100, PTH105, PTH120, PTH123
 
 import _thread
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> NoReturn:
     module = _become_main(script, argv)
     try:
         try:
-            exec(_compile(script), module.__dict__)  # noqa: S102 -- running the user's script is what we are for
+            exec(_compile(script), module.__dict__)  # noqa: S102 -- running the user's script is our purpose
         except SystemExit as request:
             code = _exit_code(request)
         else:
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> NoReturn:
 
 
 def _open_log(path: str) -> None:
-    """Before anything else, so that whatever goes wrong later can be read."""
+    """Open the log before anything else, so that all later errors are in it."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -54,9 +54,9 @@ def _open_log(path: str) -> None:
 
 
 class _PatientLog(io.FileIO):
-    """A log that loses lines while the disk is full instead of ending the training over a ``print`` (F51)."""
+    """A log that drops lines while the disk is full, so that a ``print`` does not end the training."""
 
-    lost_bytes = 0  # since the log last said so
+    lost_bytes = 0  # not yet mentioned in the log
     losses: "_LossCount | None" = None
 
     def write(self, data: Any, /) -> int:
@@ -66,7 +66,7 @@ class _PatientLog(io.FileIO):
             if self.lost_bytes:
                 super().write(b"\n[berth: %d bytes were not logged, the disk was full]\n" % self.lost_bytes)
                 self.lost_bytes = 0
-            # On the last free block of a disk a part of it is written.
+            # On the last free block of a disk, only a part is written.
             while done < size and (written := super().write(view[done:])):
                 done += written
         except OSError as error:
@@ -80,14 +80,14 @@ class _PatientLog(io.FileIO):
 
 
 class _LossCount:
-    """How much a rank could not log, in a file that got its block before the disk was full.
+    """Counts the bytes that a rank could not log, in a file allocated before the disk was full.
 
-    The log itself cannot say so if the run ends before there is room again, and the run may be killed.
+    The log itself cannot mention them if the run ends, or is killed, while the disk is full.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._new_bytes = 0  # of this process, not in the file yet
+        self._new_bytes = 0  # not in the file yet
         self._lock = _thread.RLock()
         os.register_at_fork(after_in_child=self._begin_in_child)
         self._change(os.O_CREAT)
@@ -103,13 +103,13 @@ class _LossCount:
         self._new_bytes = 0
 
     def _change(self, flags: int = 0) -> None:
-        """What cannot be written now is written with the next loss, or at the end."""
+        """Add new bytes to the file; after a failure the next loss, or the end, retries."""
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
         except OSError:
             return
         try:
-            os.lockf(fd, os.F_TLOCK, 0)  # children that were forked log as well; nobody waits
+            os.lockf(fd, os.F_TLOCK, 0)  # forked children log as well; never wait
             total = int(os.pread(fd, 20, 0) or b"0") + self._new_bytes
             os.pwrite(fd, b"%020d\n" % total, 0)
         except (OSError, ValueError):
@@ -121,7 +121,7 @@ class _LossCount:
 
 
 def _patient(stream: Any, descriptor: int) -> io.TextIOWrapper:
-    """The stream as ``python -u`` makes it, over a patient log."""
+    """Wrap the descriptor like ``python -u`` does, over a patient log."""
     log = _PatientLog(descriptor, "wb", closefd=False)
     log.name = stream.name
     return io.TextIOWrapper(log, stream.encoding, stream.errors, "\n", write_through=True)
@@ -141,7 +141,7 @@ def _prepare() -> None:
 
 
 def _die_with_parent() -> None:
-    """Without a sandbox nothing else ends a rank whose torchrun was killed."""
+    """Die with torchrun: without a sandbox, nothing else ends a rank whose torchrun was killed."""
     import ctypes
     import signal
 
@@ -152,7 +152,7 @@ def _die_with_parent() -> None:
 
 
 def _limit_gpu_memory(fraction: float) -> None:
-    """Limit torch's allocator once the script imports torch; CUDA is not touched before the script does."""
+    """Limit torch's allocator once the script imports torch, without starting CUDA earlier than the script."""
     from collections.abc import Sequence
     from importlib.abc import Loader, MetaPathFinder
     from importlib.machinery import ModuleSpec, PathFinder
@@ -174,7 +174,7 @@ def _limit_gpu_memory(fraction: float) -> None:
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            # Queued until CUDA starts: set_per_process_memory_fraction alone would start it now.
+            # Deferred until CUDA starts: calling set_per_process_memory_fraction directly would start it now.
             module.cuda._lazy_call(lambda: module.cuda.set_per_process_memory_fraction(fraction))
 
         loader.exec_module = exec_module  # type: ignore[method-assign]  # this one loader loads torch only
@@ -183,8 +183,8 @@ def _limit_gpu_memory(fraction: float) -> None:
 
 
 def _become_main(script: str, argv: list[str]) -> ModuleType:
-    """A fresh ``__main__`` as ``python SCRIPT`` has it; pickle and spawned workers find the script through it."""
-    from _frozen_importlib_external import SourceFileLoader  # loading importlib.machinery takes 7 ms
+    """Make a fresh ``__main__`` as in ``python SCRIPT``; pickle and spawned workers find the script through it."""
+    from _frozen_importlib_external import SourceFileLoader  # importing importlib.machinery takes 7 ms
 
     module = ModuleType("__main__")
     module.__file__ = script
@@ -195,7 +195,7 @@ def _become_main(script: str, argv: list[str]) -> ModuleType:
     sys.modules["__main__"] = module
     sys.argv = argv
     sys.path[0] = os.path.dirname(os.path.realpath(script))
-    # `training` for scripts that use it, behind everything else, so that a user's own modules win.
+    # Makes `training` importable; last on the path, so that the user's own modules win.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return module
 
@@ -206,7 +206,7 @@ def _compile(script: str) -> CodeType:
 
 
 def _exit_code(request: SystemExit) -> int:
-    """What ``sys.exit(...)`` means to python."""
+    """Return the exit code of ``sys.exit(...)``, as python determines it."""
     if request.code is None:
         return 0
     if isinstance(request.code, int):
@@ -216,14 +216,14 @@ def _exit_code(request: SystemExit) -> int:
 
 
 def _fail(error: BaseException) -> NoReturn:
-    """Show and record the exception as if we were not there, then end."""
+    """Record and print the exception without our own frames, then exit."""
     error.__traceback__ = _without_us(error.__traceback__)
     if os.getpid() == _PID:
         _record(error)
     sys.excepthook(type(error), error, error.__traceback__)
     if isinstance(error, KeyboardInterrupt):
         _die_of_interrupt()
-    # The process group stays as it is: to leave it in order would wait for ranks that wait for us.
+    # Do not leave the process group: that would wait for ranks that wait for us.
     _run_exit_handlers()
     _end(1, finished=False)
 
@@ -276,7 +276,7 @@ def _write_whole(path: str, text: str) -> None:
 
 
 def _wind_down(code: int) -> None:
-    """What the interpreter does at its end before it takes modules apart."""
+    """Do what the interpreter does at exit before it finalises modules."""
     _run_exit_handlers()
     if code == 0:
         _leave_process_group()
@@ -297,7 +297,7 @@ def _leave_process_group() -> None:
         return
     try:
         distributed.destroy_process_group()
-    except Exception:  # noqa: BLE001 -- the script has finished; what it did counts
+    except Exception:  # noqa: BLE001 -- the script has already finished
         sys.excepthook(*sys.exc_info())
 
 
@@ -306,20 +306,20 @@ def _end(code: int, *, finished: bool = True) -> NoReturn:
     _flush()
     if _PatientLog.losses is not None:
         _PatientLog.losses.add(0)
-    # A child that the script forked by hand comes along here too; it is not the rank.
+    # A child forked by the script gets here too, but it is not the rank.
     if finished and _FOLDER is not None and os.getpid() == _PID:
         _write_whole(f"{_FOLDER}/finished/rank{_RANK}", f"{code}\n")
     os._exit(code)
 
 
 def _write_out_files() -> None:
-    """What finalisation does for files that the script left open, as far as it can be waited for."""
+    """Flush files that the script left open, as finalisation would, for at most ten seconds."""
     import threading
 
     writing = threading.Thread(target=_write_out, name="berth-files", daemon=True)
     try:
         writing.start()
-    except RuntimeError:  # at the limit on threads
+    except RuntimeError:  # the limit on threads is reached
         _write_out()
     else:
         writing.join(_FILES_WITHIN_S)  # a daemon thread may hold a file's lock for ever
@@ -329,20 +329,20 @@ def _write_out() -> None:
     import _io
     import gc
 
-    gc.unfreeze()  # a script may have put its objects out of the collector's sight
-    # By type: asking an object for its class may run a script's code.
-    left: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), _io._IOBase)]
-    # What stands around another file comes first; compressed ones have an end of their own.
-    around = [each for each in left if isinstance(each, _io.TextIOWrapper)]
-    packed = [each for each in left if type(each).__module__ in {"gzip", "bz2", "lzma"}]
-    for act in (
-        *(each.flush for each in around),
-        *(each.close for each in packed),
-        *(each.flush for each in left),
+    gc.unfreeze()  # a script may have frozen its objects
+    # type(), because __class__ may run the script's code.
+    files: list[Any] = [item for item in gc.get_objects() if issubclass(type(item), _io._IOBase)]
+    # Wrappers first; compressed files need a close for their trailer.
+    wrappers = [file for file in files if isinstance(file, _io.TextIOWrapper)]
+    compressed = [file for file in files if type(file).__module__ in {"gzip", "bz2", "lzma"}]
+    for finish in (
+        *(file.flush for file in wrappers),
+        *(file.close for file in compressed),
+        *(file.flush for file in files),
     ):
         try:
-            act()
-        except (OSError, ValueError):  # closed, for reading only, or nobody reads it any more
+            finish()
+        except (OSError, ValueError):  # closed, read-only, or a pipe without a reader
             continue
 
 

@@ -1,21 +1,21 @@
-"""What a run tells Berth: JSON lines appended to the file that ``BERTH_METRICS_FILE`` names.
+"""What a run reports to Berth: JSON lines appended to the file that ``BERTH_METRICS_FILE`` names.
 
-Each line is one JSON object of one of four kinds, told apart by its key:
+Each line is one JSON object of one of four kinds, distinguished by its key:
 
 ``{"step": 10, "time": 1718000000.123, "loss": 0.5, "total_steps": 1000}``
     Values at a step.  ``step`` counts optimizer updates from 0 or 1 on; ``time`` is the wall
-    clock in seconds; ``total_steps``, where given, is where the run will end.  Every other key
+    clock in seconds; ``total_steps``, if present, is the last step of the run.  Every other key
     is a metric.  NaN and infinities are the tokens ``NaN``, ``Infinity``, ``-Infinity``, as
-    Python's ``json`` writes and reads them; strict parsers must expect them.
+    Python's ``json`` writes and reads them; strict parsers must accept them.
 ``{"heartbeat": 1718000000.1}``
-    The training thread was alive at this wall time (seconds), though no step has ended.
+    The training thread was alive at this wall time (seconds), although no step has ended.
 ``{"total_steps": 1000}``
-    Where the run will end, told alone.
+    The last step of the run, on a line of its own.
 ``{"event": "fallback", "time": 1718000000.1, ...}``
-    Something that happened; the other keys depend on the kind (the ``*_EVENT`` names below).
+    Something happened; the other keys depend on the kind (the ``*_EVENT`` names below).
 
-Lines are ASCII and end in one newline.  Readers skip what they do not know.  No torch here:
-the server imports this module.
+Lines are ASCII and end in one newline.  Readers skip what they do not know.  This module imports no
+torch: the server reads it.
 """
 
 import json
@@ -34,7 +34,7 @@ RESERVED: Final = frozenset({STEP, TIME, TOTAL_STEPS, HEARTBEAT, EVENT})
 """Keys that are not names of metrics."""
 
 FALLBACK_EVENT: Final = "fallback"
-"""A checkpoint did not verify: ``skipped`` (folder), ``reason``, ``from_step``, ``to_step`` (null: none left)."""
+"""A checkpoint did not verify: ``skipped`` (folder), ``reason``, ``from_step``, ``to_step`` (null: no checkpoint remains)."""
 RESUMED_EVENT: Final = "resumed"
 """The run continues: ``step``, ``checkpoint`` (folder)."""
 CHECKPOINT_EVENT: Final = "checkpoint"
@@ -44,23 +44,23 @@ CHECKPOINT_FAILED_EVENT: Final = "checkpoint_failed"
 PAUSED_EVENT: Final = "paused"
 """Several checkpoints in a row could not be written; the run waits until one can: ``step``, ``failures``, ``reason``."""
 WENT_ON_EVENT: Final = "went_on"
-"""A checkpoint could be written again, and the run goes on: ``step``, ``paused_s``."""
+"""A checkpoint was written after a pause, and the run continues: ``step``, ``paused_s``."""
 DROPPED_EVENT: Final = "dropped"
 """Lines that never reached the file: ``lines``, ``reason``."""
 UNREADABLE_EVENT: Final = "unreadable_value"
-"""A reported value that is not one number: ``name``, ``reason``; said once for each name."""
+"""A reported value is not a number: ``name``, ``reason``; reported once per name."""
 BAD_LOSS_EVENT: Final = "bad_loss"
-"""A loss was NaN or infinite: ``step``, ``rank``, ``loss`` (text), ``stops``; said once a run and rank 0 only."""
+"""A loss was NaN or infinite: ``step``, ``rank``, ``loss`` (text), ``stops``; reported once per run, by rank 0 only."""
 SLOW_RANK_EVENT: Final = "slow_rank"
-"""A rank works longer than the others in each step: ``rank``, ``busy_s``, ``median_s``, ``step``."""
+"""A rank takes longer than the others in each step: ``rank``, ``busy_s``, ``median_s``, ``step``."""
 BALANCED_EVENT: Final = "balanced"
-"""The work was divided anew by measured speed: ``step``, ``shares`` or ``stage_bounds`` (text)."""
+"""The work was redistributed by measured speed: ``step``, ``shares`` or ``stage_bounds`` (text)."""
 LESS_MEMORY_EVENT: Final = "less_memory"
-"""A step ran out of memory and was repeated: ``step``, ``rank``, ``from_batch_size``, ``to_batch_size`` (micro-batches)."""
+"""A step ran out of memory and was retried: ``step``, ``rank``, ``from_batch_size``, ``to_batch_size`` (micro-batches)."""
 UNUSED_EVENT: Final = "unused_parameters"
-"""Parameters got no gradient, and the exchange expects it from now on: ``step``, ``parameters`` (text: the first names)."""
+"""Parameters got no gradient; the exchange accepts that from now on: ``step``, ``parameters`` (text: the first names)."""
 HANG_EVENT: Final = "hang"
-"""No rank got on for long: ``ranks`` that are stuck (text, numbers with commas), ``reason`` (a sentence)."""
+"""No rank has made progress for too long: ``ranks`` that are stuck (text, numbers with commas), ``reason`` (a sentence)."""
 
 Value = int | float | str | bool | None
 

@@ -1,35 +1,38 @@
-"""What a training holds on to while it runs."""
+"""The parts of a running training, and how many steps it has."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from torch import nn
 from torch.utils.data import DataLoader
 
-from training.balance import Balance
 from training.callbacks import Callback
 from training.checkpoint import Checkpointer
-from training.checkpoint.policy import SavePolicy
+from training.checkpoint.policy import SavePolicy, StopRequest
 from training.config import TrainConfig
-from training.data import ResumableSampler, SizedDataset, make_loader, on_device
-from training.fault import StopRequest
-from training.losses import LossWatch
+from training.config.plan import Plan
+from training.data import ResumableSampler, SizedDataset, make_loader
+from training.data.prefetch import on_device
 from training.memory.scarcity import Scarcity
-from training.probe import CommunicationProbe
+from training.model.objective import LossFn
 from training.report import Reporter
-from training.state import LossFn, TrainState
+from training.state import TrainState
 from training.strategies.interface import Strategy
+from training.watch.balance import Balance
+from training.watch.communication import CommunicationProbe
+from training.watch.losses import LossWatch
 
 
 @dataclass(slots=True)
 class Run:
-    """What stays the same while a training runs."""
+    """A running training: its settings and its parts."""
 
     config: TrainConfig
     strategy: Strategy
-    model: nn.Module  # as ``Strategy.prepare`` gave it back
+    model: nn.Module  # as returned by ``Strategy.prepare``
     around_forward: Callable[[], AbstractContextManager[Any]]
     loss_fn: LossFn
     state: TrainState
@@ -37,22 +40,22 @@ class Run:
     val_dataset: SizedDataset | None
     checkpointer: Checkpointer
     reporter: Reporter
-    wishes: StopRequest
-    watch: LossWatch
+    stop_request: StopRequest
+    loss_watch: LossWatch
     balance: Balance
     probe: CommunicationProbe
     scarcity: Scarcity
     total_steps: int
     callbacks: Sequence[Callback] = ()
-    policy: SavePolicy | None = None  # where the cost of saves says how often
+    policy: SavePolicy | None = None  # if the measured cost decides how often to save
     saved_s: float = 0.0  # monotonic time of the newest save
     steps_here: int = 0  # steps since this process started
-    reread: bool = False  # whether a repeated step left the loader's batches out of step
+    reread: bool = False  # whether a retried step left the loader's batches behind
     moves: bool = field(init=False)  # whether batches must be copied to the device
-    plain: bool = field(init=False)  # whether nothing is to be opened around a forward pass
+    plain: bool = field(init=False)  # whether the forward pass needs no context and no scaling
 
     def stream(self, loader: DataLoader[Any]) -> Iterator[Any]:
-        """The loader's batches, on the device."""
+        """Iterate over the loader's batches on the device."""
         return on_device(loader, self.strategy.device) if self.moves else iter(loader)
 
     def __post_init__(self) -> None:
@@ -73,3 +76,15 @@ def load(
         prefetch_factor=config.prefetch_factor,
         persistent_workers=persistent,
     )
+
+
+def count_steps(config: TrainConfig, plan: Plan, sampler: ResumableSampler, step: int) -> int:
+    """Count the steps at the end of the training, including those before a resume.
+
+    A resumed run may have another world size, so the remaining steps are counted from its position.
+    """
+    in_step = plan.samples_per_step
+    epochs_after = config.epochs - sampler.epoch - 1
+    remaining = ceil(sampler.left / in_step) + epochs_after * ceil(sampler.length / in_step)
+    by_epochs = step + (remaining if epochs_after >= 0 else 0)
+    return by_epochs if config.max_steps is None else min(by_epochs, config.max_steps)

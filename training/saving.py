@@ -1,17 +1,17 @@
-"""When a training saves, and what it does while nothing can be saved."""
+"""Saving a running training: when a save is due, and the pause while no save succeeds."""
 
 import time
-from typing import Any
 
 from training import events
+from training.rng import capture_rng
 from training.run import Run
-from training.state import capture_rng
+from training.state import SavedState
 
-TRY_AGAIN_S = 10.0
+RETRY_EVERY_S = 10.0
 
 
 def save_is_due(run: Run) -> bool:
-    """By the clock, which ranks need not read alike: they agree on what this says."""
+    """Return whether a save is due by the clock; clocks differ, so ranks agree on the answer afterwards."""
     if run.policy is not None:
         return run.policy.is_due()
     every_s = run.config.checkpoint_every_s
@@ -19,17 +19,17 @@ def save_is_due(run: Run) -> bool:
 
 
 def save(run: Run) -> None:
-    """Save this step; all ranks call it at the same step, each gives its random generators.
+    """Save this step with the random generators of every rank; all ranks must call this at the same step.
 
-    After ``pause_after_failed_saves`` failures in a row the training waits here until a save succeeds,
-    or until it is told to stop: what it would go on to compute could not be kept.
+    After ``pause_after_failed_saves`` consecutive failures the training waits here until a save succeeds
+    or a stop request arrives: further progress could not be saved.
     """
-    run.wishes.save = False
+    run.stop_request.save = False
     run.saved_s = time.monotonic()
-    told = run.strategy.ranks.gather((capture_rng(), run.checkpointer.failures, run.wishes.stop))
-    state = run.state.state_dict([rng for rng, _, _ in told])
-    limit, stops = run.config.pause_after_failed_saves, any(stop for _, _, stop in told)
-    if limit and not stops and max(failures for _, failures, _ in told) >= limit:
+    of_ranks = run.strategy.ranks.gather((capture_rng(), run.checkpointer.failures, run.stop_request.stop))
+    state = run.state.state_dict([rng for rng, _, _ in of_ranks])
+    limit, stops = run.config.pause_after_failed_saves, any(stop for _, _, stop in of_ranks)
+    if limit and not stops and max(failures for _, failures, _ in of_ranks) >= limit:
         _save_patiently(run, state)
     else:
         run.checkpointer.save(state, run.state.step)
@@ -37,7 +37,7 @@ def save(run: Run) -> None:
         run.policy.note_save(run.checkpointer.stall_s)
 
 
-def _save_patiently(run: Run, state: dict[str, Any]) -> None:
+def _save_patiently(run: Run, state: SavedState) -> None:
     step, checkpointer, began_s = run.state.step, run.checkpointer, time.monotonic()
     run.reporter.event(
         events.PAUSED_EVENT, step=step, failures=checkpointer.failures, reason=checkpointer.failure
@@ -45,9 +45,9 @@ def _save_patiently(run: Run, state: dict[str, Any]) -> None:
     while True:
         checkpointer.save(state, step)
         checkpointer.wait()
-        told = run.strategy.ranks.gather((checkpointer.failures, run.wishes.stop))
-        saved = not any(failures for failures, _ in told)
-        if saved or any(stop for _, stop in told):
+        of_ranks = run.strategy.ranks.gather((checkpointer.failures, run.stop_request.stop))
+        saved = not any(failures for failures, _ in of_ranks)
+        if saved or any(stop for _, stop in of_ranks):
             break
         _wait(run)
     if saved:
@@ -56,8 +56,8 @@ def _save_patiently(run: Run, state: dict[str, Any]) -> None:
 
 
 def _wait(run: Run) -> None:
-    """Ten seconds, less where this rank is told to stop."""
-    end_s = time.monotonic() + TRY_AGAIN_S
-    while time.monotonic() < end_s and not run.wishes.stop:
-        run.reporter.heartbeat()  # a pause is no hang
-        time.sleep(min(0.5, TRY_AGAIN_S))
+    """Wait until the next try, or until a stop request arrives."""
+    end_s = time.monotonic() + RETRY_EVERY_S
+    while time.monotonic() < end_s and not run.stop_request.stop:
+        run.reporter.heartbeat()  # so that the pause does not look like a hang
+        time.sleep(min(0.5, RETRY_EVERY_S))

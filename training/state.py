@@ -1,32 +1,36 @@
-"""Everything that a training needs to go on as if nothing had happened."""
+"""The state of a training: everything needed to resume it exactly."""
 
-import random
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from training.checkpoint.differences import describe_differences
-from training.checkpoint.store import CheckpointError
-from training.data import ResumableSampler, mix_seeds
-from training.precision import Scaler
-from training.strategies.interface import Strategy
+from training.checkpoint.differences import explain_other_model
+from training.data import ResumableSampler
+from training.data.sampler import SamplerState
+from training.rng import RngState, mix_seeds, restore_rng, seed_rng
+from training.strategies.interface import Strategy, Weights
+from training.strategies.precision import Scaler
 
-_NumpyState = tuple[str, "np.typing.NDArray[np.uint32]", int, int, float]
 
-LossFn = Callable[[Any, Any], Tensor]
+class SavedState(Weights):
+    """A training in a checkpoint."""
+
+    step: int
+    scheduler: dict[str, Any] | None
+    sampler: SamplerState
+    scaler: Mapping[str, Any] | None  # missing in checkpoints of earlier versions
+    rng: list[RngState]  # of each rank
 
 
 @dataclass(slots=True)
 class TrainState:
-    """What changes while a training runs; ``model`` is the user's own, not a wrapper of it.
+    """What changes while a training runs; ``model`` is the user's own, not a wrapper.
 
-    Where the strategy splits the model, ``model`` holds this rank's part of the parameters.
+    If the strategy splits the model, ``model`` holds this rank's part of the parameters.
     """
 
     model: nn.Module
@@ -37,8 +41,8 @@ class TrainState:
     scaler: Scaler
     step: int = 0  # optimizer updates done
 
-    def state_dict(self, rng: list[dict[str, Any]]) -> dict[str, Any]:
-        """All ranks call it; what is to be saved is whole on rank 0, or split as DTensors.
+    def state_dict(self, rng: list[RngState]) -> SavedState:
+        """Return the state to save: complete on rank 0, or split as DTensors. All ranks must call this.
 
         ``rng`` holds ``capture_rng`` of each rank.
         """
@@ -53,10 +57,10 @@ class TrainState:
             "rng": rng,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take whole tensors, whatever strategy saved them; all ranks call it.
+    def load_state_dict(self, state: SavedState) -> None:
+        """Load whole tensors, whatever strategy saved them. All ranks must call this.
 
-        Also restores this rank's generators; a rank that is new gets its own from the seed.
+        Also restores this rank's random generators; a new rank seeds its own.
         """
         self.step = state["step"]
         try:
@@ -73,45 +77,6 @@ class TrainState:
         else:
             seed_rng(mix_seeds(self.sampler.seed, self.strategy.data_rank, self.step))
 
-    def full_model_state(self) -> dict[str, Any]:
-        """The whole model's ``state_dict``, complete on rank 0; all ranks call it."""
-        full = self.strategy.full_state(self.model, self.optimizer)
-        return cast(dict[str, Any], full.get("model", {}))
-
-
-def explain_other_model(saved: dict[str, Any], model: nn.Module) -> CheckpointError | None:
-    """The error to raise where a checkpoint is of another model; None where it is not."""
-    found = describe_differences(saved, model.state_dict())
-    if not found:
-        return None
-    return CheckpointError(
-        f"The checkpoint is of another model: {'; '.join(found)}. "
-        "Resume with the model of that run, or start anew with resume=False."
-    )
-
-
-def seed_rng(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-
-
-def capture_rng() -> dict[str, Any]:
-    """This process's generators, in types that a checkpoint may hold."""
-    kind, keys, position, has_gauss, gauss = cast(_NumpyState, np.random.get_state(legacy=True))
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
-        "python": random.getstate(),
-        "numpy": [kind, torch.tensor(keys.astype(np.int64)), position, has_gauss, gauss],
-    }
-
-
-def restore_rng(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    kind, keys, position, has_gauss, numpy_gauss = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, numpy_gauss))
+    def full_model_state(self) -> Mapping[str, Any]:
+        """Return the whole model's ``state_dict``, complete on rank 0. All ranks must call this."""
+        return self.strategy.full_state(self.model, self.optimizer).get("model", {})

@@ -1,4 +1,4 @@
-"""One step: the passes of its micro-batches, again with smaller ones where memory runs out, and the update."""
+"""One step: forward and backward passes, retried with smaller micro-batches when out of memory, and the update."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,17 +8,16 @@ import torch
 from torch import Tensor
 
 from training import events
+from training.config.words import say_names
 from training.memory.autotune import OutOfMemoryInStep, clear_memory, is_host_memory, is_out_of_memory
 from training.memory.repeat import run_with_less
-from training.plan.table import say_names
 from training.run import Run, load
 
 
 def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:
-    """One optimizer update on the next ``samples`` of all ranks; returns this rank's mean loss.
+    """Make one optimizer update on the next ``samples`` of all ranks; return this rank's mean loss.
 
-    Where memory runs out the step begins anew with smaller micro-batches, for which ``batches`` are then
-    of no more use.
+    On OOM the step is retried with smaller micro-batches; do not use ``batches`` again then (see ``Run.reread``).
     """
     loss = None if run.scarcity.careful else run_passes_alone(run, batches, samples)
     if loss is None:
@@ -33,10 +32,10 @@ def train_step(run: Run, batches: Iterator[Any], samples: int) -> Tensor:
 
 
 def run_passes_alone(run: Run, batches: Iterator[Any], samples: int) -> Tensor | None:
-    """As ``run_passes``; None where a rank without others ran out of memory.
+    """Call ``run_passes``; return None if a single rank ran out of memory.
 
     Raises:
-        OutOfMemoryInStep: a rank among others did, which wait for it in an exchange.
+        OutOfMemoryInStep: a rank ran out of memory while other ranks wait for it in an exchange.
     """
     try:
         return run_passes(run, batches, samples)
@@ -45,17 +44,17 @@ def run_passes_alone(run: Run, batches: Iterator[Any], samples: int) -> Tensor |
             raise
         strategy = run.strategy
         if not strategy.repeats:
-            end_without_memory(run, error, f"this {strategy.plan.strategy} cannot drop a pass half done")
+            end_without_memory(run, error, f"this {strategy.plan.strategy} cannot drop an unfinished pass")
         if strategy.ranks.size > 1:
             end_without_memory(run, error, "the other ranks may be in an exchange")
-    # Not before the error is gone, which keeps the failed step's tensors alive.
+    # Only after the error is released, because it keeps the failed step's tensors alive.
     run.state.optimizer.zero_grad(set_to_none=True)
     clear_memory()
     return None
 
 
 def end_without_memory(run: Run, error: Exception, why: str) -> NoReturn:
-    """End this rank, and with it the others at once: only a saved step is sound to go on from."""
+    """End this rank, and so the others: a training can only continue safely from a saved step."""
     if is_host_memory(error):
         raise error
     rank = run.strategy.ranks.rank
@@ -63,10 +62,11 @@ def end_without_memory(run: Run, error: Exception, why: str) -> NoReturn:
 
 
 def run_passes_carefully(run: Run, batches: Iterator[Any] | None, samples: int) -> Tensor:
-    """As ``run_passes``, again with smaller micro-batches as long as a rank has no memory; all ranks call it.
+    """Call ``run_passes`` with smaller and smaller micro-batches until all ranks succeed; all ranks must call this.
 
-    Gradients are kept back until all ranks have succeeded; ranks that exchange in the midst of a pass
-    make sure of each other before.  The effective batch stays, and the plan has the new size afterwards.  ``batches`` serve the first attempt.
+    Gradients are exchanged only after all ranks have succeeded; strategies that exchange within a pass
+    agree before each exchange.  The effective batch is unchanged, and the plan keeps the new size.
+    ``batches`` serve the first attempt.
     """
     strategy, state, plan = run.strategy, run.state, run.strategy.plan
     streams = [] if batches is None else [batches]
@@ -75,7 +75,7 @@ def run_passes_carefully(run: Run, batches: Iterator[Any] | None, samples: int) 
         if size != strategy.plan.batch_size:
             times = plan.batch_size * plan.gradient_accumulation_steps // size
             strategy.take_plan(replace(plan, batch_size=size, gradient_accumulation_steps=times))
-            state.sampler.shares = None  # they are of the larger size
+            state.sampler.shares = None  # they belong to the larger size
         run.reread = not streams
         stream = streams.pop() if streams else run.stream(load(run, run.train_dataset, state.sampler))
         return run_passes(run, stream, samples, exchange=strategy.ranks.size == 1)
@@ -94,29 +94,29 @@ def run_passes_carefully(run: Run, batches: Iterator[Any] | None, samples: int) 
         )
     except Exception as error:
         if is_out_of_memory(error):
-            end_without_memory(run, error, "other ranks wait for what this one was to send")
+            end_without_memory(run, error, "other ranks wait for data from this one")
         raise
     return loss
 
 
 def run_passes(run: Run, batches: Iterator[Any], samples: int, *, exchange: bool = True) -> Tensor:
-    """The forward and backward passes of a step; gradients stay with each rank unless ``exchange``.
+    """Run the forward and backward passes of a step; without ``exchange`` gradients stay on each rank.
 
-    Each micro-batch weighs as many samples as it has, so that the gradient is that of the mean
-    over all of them, however they are split.  The loss stays on the device: reading it would wait.
+    Each micro-batch is weighted by its number of samples, so that the gradient equals the gradient of the
+    mean over all samples, however they are split.  The loss stays on the device: reading it would block.
     """
     strategy, sampler = run.strategy, run.state.sampler
     in_micro_batch = strategy.plan.batch_size * strategy.data_ranks
-    mine = sampler.rank_count(samples)
+    own_samples = sampler.rank_count(samples)
     losses: list[Tensor] = []
     run.balance.clock.start()
     for start in range(0, samples, in_micro_batch):
         inputs, targets = next(batches)
         last = start + in_micro_batch >= samples
-        here = mine if last and not start else sampler.rank_count(min(in_micro_batch, samples - start))
-        weight = here * strategy.data_ranks / samples
+        size = own_samples if last and not start else sampler.rank_count(min(in_micro_batch, samples - start))
+        weight = size * strategy.data_ranks / samples
         loss = forward_backward(run, inputs, targets, weight, last=last, exchange=exchange)
-        losses.append(weigh(loss, here / max(mine, 1)))
+        losses.append(weigh(loss, size / max(own_samples, 1)))
         run.reporter.heartbeat()
     strategy.end_passes()
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
@@ -125,7 +125,7 @@ def run_passes(run: Run, batches: Iterator[Any], samples: int, *, exchange: bool
 def forward_backward(
     run: Run, inputs: Any, targets: Any, weight: float, *, last: bool, exchange: bool = True
 ) -> Tensor:
-    """One micro-batch; gradients are added up over those of a step.  Returns the mean loss, detached."""
+    """Run one micro-batch, adding to the gradients of the step; return its mean loss, detached."""
     strategy, scaler = run.strategy, run.state.scaler
     if strategy.staged:
         return strategy.run_stages(inputs, targets, run.loss_fn, weight)
@@ -136,14 +136,14 @@ def forward_backward(
             with run.around_forward():
                 loss = run.loss_fn(run.model(inputs), targets)
         if last:
-            run.balance.clock.stop()  # from here on ranks wait for each other
-        weighed = weigh(loss, weight)
-        strategy.backward(scaler.scale(weighed) if scaler.used else weighed)
+            run.balance.clock.stop()  # from here on, ranks wait for each other
+        weighted = weigh(loss, weight)
+        strategy.backward(scaler.scale(weighted) if scaler.used else weighted)
     return loss.detach()
 
 
 def update(run: Run) -> None:
-    """Clip, step the optimizer and the scheduler, forget the gradients."""
+    """Clip, step the optimizer and the scheduler, clear the gradients."""
     strategy, state = run.strategy, run.state
     strategy.finish_gradients()
     if run.config.max_grad_norm is not None:
@@ -158,7 +158,7 @@ def update(run: Run) -> None:
 
 
 def adapt(run: Run) -> None:
-    """Go on with a model that expects parameters without a gradient, where a step had some."""
+    """Rewrap the model to accept parameters without a gradient, once a step left some."""
     change = run.strategy.adapt()
     if change is None:
         return
@@ -166,10 +166,10 @@ def adapt(run: Run) -> None:
     step, text = run.state.step + 1, say_names(names)
     run.reporter.event(events.UNUSED_EVENT, step=step, parameters=text)
     if run.strategy.ranks.rank == 0:
-        text = f"Step {step}: no gradient came for {text}; find_unused_parameters is on from here."
-        print(text, flush=True)  # noqa: T201 -- a run's log is where it belongs
+        text = f"Step {step}: {text} got no gradient; find_unused_parameters is on from now on."
+        print(text, flush=True)  # noqa: T201 -- for the run's log
 
 
 def weigh(loss: Tensor, share: float) -> Tensor:
-    """The product, where it is one: the common case saves two kernels."""
+    """Multiply unless the share is 1, which is the common case and saves two kernels."""
     return loss if share == 1 else loss * share

@@ -1,47 +1,42 @@
-"""A model and a dataset in, a trained model out: the door for those who bring no loop of their own."""
+"""Trainer: trains a model on a dataset, for programs without a training loop of their own."""
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from training import inference
-from training.balance import Balance
+from training import evaluation
 from training.callbacks import Callback
 from training.checkpoint import Checkpoint, Checkpointer
-from training.checkpoint.policy import SavePolicy
+from training.checkpoint.policy import SavePolicy, StopRequest
 from training.config import TrainConfig
-from training.data import ResumableSampler, SizedDataset, measure_length, mix_seeds, require_batch
-from training.fault import StopRequest
-from training.hang import watch_hangs
+from training.config.fixed_plan import DEFAULT_BATCH_SIZE
+from training.config.plan import Plan
+from training.data import ResumableSampler, SizedDataset, draw_example, measure_length, require_batch
 from training.loop import train
-from training.losses import LossWatch, default_loss
 from training.memory.meters import pretended_memory
 from training.memory.scarcity import Scarcity
-from training.plan.choose import Training, choose_plan, like, make_table
-from training.plan.fixed import DEFAULT_BATCH_SIZE
-from training.plan.table import PlanTable
-from training.plan.types import Plan
-from training.precision import Scaler
-from training.preparation import (
+from training.model.objective import (
+    LossFn,
     MakeOptimizer,
-    count_steps,
-    draw_example,
-    make_deterministic,
+    add_warmup,
+    default_loss,
     make_optimizer,
+    scale_rate,
+    warmup_steps,
 )
-from training.probe import CommunicationProbe
-from training.rate import add_warmup, scale_rate, warmup_steps
+from training.plan.choose import choose_plan, make_table
+from training.plan.table import PlanTable
+from training.plan.training import Training
 from training.report import Reporter, default_reporter
-from training.run import Run
-from training.state import LossFn, TrainState, seed_rng
-from training.strategies.alike import check_ranks_agree
+from training.rng import make_deterministic, mix_seeds, seed_rng
+from training.run import Run, count_steps
+from training.state import TrainState
 from training.strategies.choose import (
     choose_device,
     forward_context,
@@ -50,13 +45,19 @@ from training.strategies.choose import (
     prepare_optimizer,
 )
 from training.strategies.interface import Strategy
+from training.strategies.precision import Scaler
+from training.strategies.replicas import check_ranks_agree
+from training.watch.balance import Balance
+from training.watch.communication import CommunicationProbe
+from training.watch.hang import watch_hangs
+from training.watch.losses import LossWatch
 
 EXIT_STOPPED = 143  # what a shell shows for a process ended by SIGTERM
 MakeScheduler = Callable[[Optimizer], LRScheduler]
 
 
 class Stopped(SystemExit):
-    """SIGTERM ended the training after a save; left alone, it ends the process with status 143."""
+    """SIGTERM ended the training after a save; uncaught, it ends the process with status 143."""
 
     def __init__(self, step: int) -> None:
         super().__init__(EXIT_STOPPED)
@@ -64,10 +65,10 @@ class Stopped(SystemExit):
 
 
 class Trainer:
-    """Trains on the devices that torchrun's environment gives, and resumes by itself.
+    """Trains on the devices of torchrun's environment, and resumes from the newest checkpoint.
 
-    ``Trainer(TrainConfig(batch_size=64)).fit(model, train_dataset)`` is a whole program; the same
-    one runs alone and under ``torchrun``.
+    ``Trainer(TrainConfig(batch_size=64)).fit(model, train_dataset)`` is a whole program, which runs
+    alone and under ``torchrun``.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Trainer:
         plan: Plan | None = None,
         reporter: Reporter | None = None,
     ) -> None:
-        """``plan`` is carried out instead of what ``config`` says of strategy, batch and memory."""
+        """Create a trainer; ``plan`` replaces the strategy, batch and memory settings of ``config``."""
         self.config = config or TrainConfig()
         self.given_plan = plan
         self.reporter = reporter or default_reporter()
@@ -95,27 +96,27 @@ class Trainer:
     ) -> TrainState:
         """Train ``model`` in place; samples are pairs of inputs and targets.
 
-        ``loss_fn(outputs, targets)`` must be the mean over the samples; without it, cross-entropy
-        where targets are whole numbers, else the mean squared error.  ``optimizer`` and ``scheduler``
-        may be functions of the model and the optimizer; the scheduler moves once a step.  Strategies
-        that split the model need the function, because they replace the parameters.
+        ``loss_fn(outputs, targets)`` must return the mean over the samples; the default is cross-entropy
+        for integer targets, else the mean squared error.  ``optimizer`` and ``scheduler`` may be
+        functions of the model and the optimizer; the scheduler steps once per optimizer update.
+        Strategies that split the model need a function, because they replace the parameters.
 
-        Returns what was reached.  A model that was split stays so: see ``TrainState.full_model_state``.
+        Returns the final state.  A split model stays split: see ``TrainState.full_model_state``.
 
         Raises:
-            ConfigError, DataError: before anything is trained.
+            ConfigError, DataError: a setting or the dataset cannot be used; nothing was trained.
             BadLoss: a loss was not finite, and ``stop_on_nan`` is set.
-            Stopped: SIGTERM came; the state is saved.
+            Stopped: SIGTERM arrived; the state is saved.
         """
         length = measure_length(train_dataset)
         device = choose_device()
-        asked = self._training(model, train_dataset, device, loss_fn, optimizer)
-        plan = self.given_plan or choose_plan(asked, self.reporter)
+        training = Training.of(self.config, model, train_dataset, device, loss_fn, optimizer)
+        plan = self.given_plan or choose_plan(training, self.reporter)
         require_batch(length, plan.batch_size, plan.dp)
         if self.config.deterministic:
             make_deterministic()
-        wishes = StopRequest()
-        wishes.listen()
+        stop_request = StopRequest()
+        stop_request.listen()
         try:
             strategy = make_strategy(plan, device, self.config, draw_example(train_dataset, plan))
             check_ranks_agree(strategy, self.config, model, length)
@@ -123,48 +124,50 @@ class Trainer:
             prepared = prepare_model(model, strategy, compiled=self.config.compile)
             state = self._make_state(model, length, strategy, optimizer, scheduler)
             checkpointer = self._make_checkpointer(strategy)
-            if found := self._find_checkpoint(checkpointer):
-                state.load_state_dict(found.state)
-            del found  # the loaded copy would hold its memory to the end
-            run = self._make_run(prepared, state, train_dataset, val_dataset, loss_fn, checkpointer, wishes)
+            if checkpoint := self._find_checkpoint(checkpointer):
+                state.load_state_dict(checkpoint.state)
+            del checkpoint  # the loaded copy would keep its memory until the end
+            run = self._make_run(
+                prepared, state, train_dataset, val_dataset, loss_fn, checkpointer, stop_request
+            )
             run.callbacks = callbacks
             with watch_hangs(self.reporter), pretended_memory([*model.parameters(), *model.buffers()]):
                 finished = train(run)
             checkpointer.close()
-            strategy.close()  # not after an error: it would wait for ranks that may be gone
+            strategy.close()  # not after an error: closing would wait for ranks that may be gone
         finally:
-            wishes.leave()
+            stop_request.leave()
             self.reporter.flush()
         if not finished:
             raise Stopped(state.step)
         return state
 
     def resume(
-        self, model: nn.Module, train_dataset: SizedDataset, *, checkpoint: str | None = None, **wishes: Any
+        self, model: nn.Module, train_dataset: SizedDataset, *, checkpoint: str | None = None, **options: Any
     ) -> TrainState:
-        """As ``fit``, from ``checkpoint`` or else the newest that is whole, if there is one.
+        """Run ``fit`` from ``checkpoint``, or else from the newest intact one, if there is one.
 
-        ``wishes`` are the other arguments of ``fit``.
+        ``options`` are the other arguments of ``fit``.
         """
         config = replace(self.config, resume=checkpoint or True)
         return Trainer(config, plan=self.given_plan, reporter=self.reporter).fit(
-            model, train_dataset, **wishes
+            model, train_dataset, **options
         )
 
     def evaluate(self, model: nn.Module, dataset: SizedDataset, *, loss_fn: LossFn | None = None) -> float:
-        """The mean loss over ``dataset``, each sample once over all ranks; ``model`` is whole on each."""
-        strategy = inference.connect(self.config, self._plan_of_inference())
+        """Return the mean loss over ``dataset``, each sample once over all ranks; every rank holds all of ``model``."""
+        strategy = evaluation.connect(self.config, self._plan_of_inference())
         workers = self.config.num_workers
-        return inference.evaluate(model, dataset, strategy, loss_fn or default_loss, workers)
+        return evaluation.evaluate(model, dataset, strategy, loss_fn or default_loss, workers)
 
     def predict(self, model: nn.Module, dataset: SizedDataset) -> Tensor:
-        """The outputs for all samples, in the dataset's order; of pairs the inputs are taken."""
-        strategy = inference.connect(self.config, self._plan_of_inference())
-        return inference.predict(model, dataset, strategy, self.config.num_workers)
+        """Return the outputs for all samples, in the dataset's order; of a pair the input is used."""
+        strategy = evaluation.connect(self.config, self._plan_of_inference())
+        return evaluation.predict(model, dataset, strategy, self.config.num_workers)
 
     def export(self, state: TrainState, path: str | Path) -> None:
-        """Write the whole model's ``state_dict``, whatever the strategy; all ranks call it."""
-        inference.export(state, Path(path))
+        """Write the whole model's ``state_dict``, for any strategy; all ranks must call this."""
+        evaluation.export(state, Path(path))
 
     def _plan_of_inference(self) -> Plan:
         config, batch_size = self.config, self.config.batch_size
@@ -183,31 +186,18 @@ class Trainer:
         loss_fn: LossFn | None = None,
         optimizer: Optimizer | MakeOptimizer | None = None,
     ) -> PlanTable:
-        """The candidates that the config leaves open, with predicted memory, step time, and why not.
+        """List the plans that the config allows, with predicted memory, step time and reasons; train nothing.
 
-        For ``devices`` like this one (None: as many as there are ranks) with ``memory_bytes`` of
-        each (None: what is free).  Print it; nothing is trained.
+        For ``devices`` like this one (None: as many as ranks) with ``memory_bytes`` each (None: the
+        free memory).  The table is meant to be printed.
 
         Raises:
-            CannotEstimate: the model cannot be followed without data.
-            DoesNotFit: no plan keeps within memory; its ``table`` shows what was tried.
+            CannotEstimate: the model cannot be traced without data.
+            DoesNotFit: no plan fits into memory; its ``table`` lists the candidates.
         """
-        asked = self._training(model, train_dataset, choose_device(), loss_fn, optimizer)
+        training = Training.of(self.config, model, train_dataset, choose_device(), loss_fn, optimizer)
         ranks = devices or int(os.environ.get("WORLD_SIZE", "1"))
-        return make_table(asked, ranks, memory_bytes=memory_bytes)
-
-    def _training(
-        self,
-        model: nn.Module,
-        dataset: SizedDataset,
-        device: torch.device,
-        loss_fn: LossFn | None,
-        optimizer: Optimizer | MakeOptimizer | None,
-    ) -> Training:
-        """What the planner looks at; an optimizer that is made already stands for its class."""
-        made = optimizer if isinstance(optimizer, Optimizer) else None
-        make = (lambda each: like(made, each)) if made else cast("MakeOptimizer | None", optimizer)
-        return Training(self.config, model, dataset, device, loss_fn or default_loss, make)
+        return make_table(training, ranks, memory_bytes=memory_bytes)
 
     def _make_run(
         self,
@@ -217,7 +207,7 @@ class Trainer:
         val_dataset: SizedDataset | None,
         loss_fn: LossFn | None,
         checkpointer: Checkpointer,
-        wishes: StopRequest,
+        stop_request: StopRequest,
     ) -> Run:
         strategy, config = state.strategy, self.config
         return Run(
@@ -231,10 +221,12 @@ class Trainer:
             val_dataset=val_dataset,
             checkpointer=checkpointer,
             reporter=self.reporter,
-            wishes=wishes,
-            watch=LossWatch(self.reporter, strategy.device, strategy.ranks.rank, stops=config.stop_on_nan),
+            stop_request=stop_request,
+            loss_watch=LossWatch(
+                self.reporter, strategy.device, strategy.ranks.rank, stops=config.stop_on_nan
+            ),
             balance=Balance(strategy, self.reporter, divides=config.load_balance),
-            # DDP keeps clocks of its own.
+            # DDP measures its own communication.
             probe=CommunicationProbe(
                 active=self.reporter.active
                 and strategy.ranks.size > 1
@@ -266,9 +258,9 @@ class Trainer:
             world_size=strategy.data_ranks,
             shuffle=config.shuffle,
         )
-        made = make_optimizer(optimizer, model, config, strategy)
-        scale_rate(made, config, strategy.data_ranks)
-        ready = prepare_optimizer(made, strategy)
+        raw = make_optimizer(optimizer, model, config, strategy.plan.strategy)
+        scale_rate(raw, config, strategy.data_ranks)
+        ready = prepare_optimizer(raw, strategy)
         steps = warmup_steps(config, count_steps(config, strategy.plan, sampler, 0), strategy.data_ranks)
         rate = add_warmup(ready, scheduler(ready) if scheduler else None, steps)
         return TrainState(

@@ -15,10 +15,11 @@ from torch.distributed.rendezvous import rendezvous
 from benchmarks.models import SMALL_MODELS, Case, Same
 from benchmarks.regret import StepS, compare
 from training.config import TrainConfig
-from training.plan.choose import Training, make_table
+from training.config.plan import Plan
+from training.plan.choose import make_table
 from training.plan.link import measure_unless_known
+from training.plan.training import Training
 from training.plan.trial import Trial
-from training.plan.types import Plan
 
 BATCH = 16  # of each rank
 SMALLEST_BATCH = 4

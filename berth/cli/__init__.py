@@ -5,14 +5,14 @@ import sys
 from types import ModuleType
 from typing import cast
 
-# What typer and rich import and nothing here uses; nearly half of what `berth --help` takes.
+# Imports of typer and rich that no command uses: nearly half of the time of `berth --help`.
 NOT_THERE = ("httpx._main", "attr")
 ONLY_NAMED = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
 
 
 def main() -> None:
-    """What the script ``berth`` runs; does not return."""
-    gc.disable()  # imports make no garbage, and looking for it takes a tenth of the start; see connect()
+    """Entry point of the script ``berth``; does not return."""
+    gc.disable()  # imports make no garbage, and the collector takes a tenth of the start; connect() enables it
     leave_out_what_is_not_used()
     from berth.cli.app import start
 
@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def leave_out_what_is_not_used() -> None:
-    """Keep modules from being imported: None stands for "not there", an empty class for a name in annotations."""
+    """Block unused imports: None stands for a missing module, an empty class for a name in annotations."""
     loaded = cast(dict[str, object], sys.modules)
     for name in NOT_THERE:
         loaded.setdefault(name, None)

@@ -1,4 +1,4 @@
-"""The command ``berth``: what all commands have in common; what they do is imported when they run, so that each starts quickly."""
+"""The command ``berth``. What a command does is imported when it runs, so that each one starts fast."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -8,10 +8,10 @@ from typer.core import TyperGroup
 
 from berth.arguments import WrongUse, split_at_dashes
 from berth.cli import (
+    account_commands,
     device_commands,
     fetch_commands,
     look_commands,
-    server_commands,
     steer_commands,
     submit_commands,
 )
@@ -21,12 +21,12 @@ from berth.cli.printing import show_error
 if TYPE_CHECKING:
     from berth.client import BerthError
 
-CANNOT = 2  # exit status of whatever could not be carried out
-SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume"})
+CANNOT = 2  # exit status of a command that failed
+SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan"})
 
 
 class _Commands(TyperGroup):
-    """Turns every failure of the client into its sentence."""
+    """Prints each failure of the client as its sentence."""
 
     def invoke(self, ctx: Any) -> Any:
         from berth.client import BerthError, NotSignedIn
@@ -48,7 +48,7 @@ app = typer.Typer(
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Submit, watch and steer training jobs. Alone it prints the devices and the queue.",
+    help="Submit, watch and control training jobs. Without a command: show devices and queue.",
 )
 for subject in (
     submit_commands,
@@ -56,7 +56,7 @@ for subject in (
     steer_commands,
     fetch_commands,
     device_commands,
-    server_commands,
+    account_commands,
 ):
     app.add_typer(subject.commands)
 
@@ -87,7 +87,7 @@ def _wants_json() -> bool:
 
 
 def _how_to_sign_in(error: "BerthError") -> "BerthError":
-    """The server's sentence speaks of headers; here a command does it."""
+    """Name the command that signs in; the server's own sentence is about headers."""
     from berth.client import Berth, NotSignedIn
 
     berth = Berth()

@@ -1,8 +1,7 @@
-"""berth calendar: what is reserved and when, entered and taken away by operators."""
+"""berth calendar: reserved times and maintenance."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from berth.arguments import WrongUse, start_time
 from berth.cli.choosing import connect
@@ -12,16 +11,16 @@ from berth.client import Booking
 
 
 def show_calendar(pool: str | None, *, as_json: bool) -> None:
-    found = connect().calendar(pool=pool)
+    bookings = connect().calendar(pool=pool)
     if as_json:
-        show_json([each.json for each in found])
+        show_json([booking.json for booking in bookings])
         return
-    if not found:
+    if not bookings:
         remark("Nothing is reserved.")
         return
     table = grid("id", "name", "pool", "devices", "for", "from", "until", "")
-    for each in found:
-        table.add_row(*_cells(each))
+    for booking in bookings:
+        table.add_row(*_cells(booking))
     terminal().print(table)
 
 
@@ -42,7 +41,7 @@ def _cells(each: Booking) -> list[str]:
 
 def _local(text: str | None) -> str:
     if text is None:
-        return "it is removed"
+        return "removed"
     return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
@@ -58,14 +57,14 @@ def add_entry(
     maintenance: bool,
     as_json: bool,
 ) -> None:
-    """Enter a reservation; ``devices`` is a number or ids separated by commas.
+    """Add a booking; ``devices`` is a number or ids separated by commas.
 
     Raises:
-        WrongUse: a time that is none, or neither people nor maintenance.
+        WrongUse: a time that cannot be read, or not exactly one of people and maintenance.
     """
     if bool(people) == maintenance:
-        raise WrongUse("Say for whom (--for NAME), or that it is --maintenance.")
-    body: dict[str, Any] = {
+        raise WrongUse("Give either people (--for NAME) or --maintenance.")
+    body: Mapping[str, object] = {
         "name": name,
         "pool": pool,
         "kind": "maintenance" if maintenance else "reservation",
@@ -79,7 +78,7 @@ def add_entry(
     if as_json:
         show_json(made.json)
     else:
-        say(f"Entered {safe(made.name)} as {made.id}; take it away with: berth calendar remove {made.id}")
+        say(f"Added {safe(made.name)} as {made.id}. Remove it with: berth calendar remove {made.id}")
 
 
 def remove_entry(entry: int, *, as_json: bool) -> None:
@@ -87,4 +86,4 @@ def remove_entry(entry: int, *, as_json: bool) -> None:
     if as_json:
         show_json({"removed": entry})
     else:
-        say(f"{entry} is taken away; its devices are everybody's again.")
+        say(f"Removed {entry}; its devices are free for everybody again.")

@@ -10,7 +10,7 @@ LABEL_WIDTH = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class ChartBucket:
     """One bucket of a series that has finite values."""
 
     x: float
@@ -24,16 +24,16 @@ def buckets_of(
     y: Sequence[float | None],
     y_min: Sequence[float | None],
     y_max: Sequence[float | None],
-) -> list[Bucket]:
-    """The buckets of a series as REST has it, without those that hold nothing finite."""
+) -> list[ChartBucket]:
+    """The buckets of a series that have finite values."""
     return [
-        Bucket(at, low, mean, high)
+        ChartBucket(at, low, mean, high)
         for at, mean, low, high in zip(x, y, y_min, y_max, strict=True)
         if mean is not None and low is not None and high is not None
     ]
 
 
-def draw(buckets: Sequence[Bucket], *, width: int, height: int) -> list[str]:
+def draw(buckets: Sequence[ChartBucket], *, width: int, height: int) -> list[str]:
     """``height`` lines of ``width`` characters and one for the x axis; the left ones are the labels of y."""
     columns, rows = 2 * max(1, width - LABEL_WIDTH - 1), 4 * max(1, height)
     if not buckets:
@@ -58,7 +58,7 @@ def draw(buckets: Sequence[Bucket], *, width: int, height: int) -> list[str]:
 
 
 def _place(value: float, low: float, high: float, count: int) -> int:
-    """The dot of a value among ``count`` from ``low`` to ``high``; the middle where all are the same."""
+    """Scale a value to one of ``count`` dots from ``low`` to ``high``; the middle if both are equal."""
     if high <= low:
         return (count - 1) // 2
     return min(count - 1, max(0, round((value - low) / (high - low) * (count - 1))))
@@ -78,7 +78,7 @@ def _line(start: tuple[int, int] | None, end: tuple[int, int]) -> set[tuple[int,
 
 
 def _line_of_text(dots: set[tuple[int, int]], line: int, rows: int, columns: int) -> str:
-    """Characters of the ``line``-th line from the top; dots count rows from the bottom."""
+    """The characters of a line, counted from the top; dots count rows from the bottom."""
     characters = []
     for left in range(0, columns, 2):
         bits = 0
@@ -91,7 +91,7 @@ def _line_of_text(dots: set[tuple[int, int]], line: int, rows: int, columns: int
 
 
 def _labels(bottom: float, top: float, height: int) -> list[str]:
-    """The largest value at the top, the smallest at the bottom, the middle one where there is room."""
+    """Labels: the largest value at the top, the smallest at the bottom, the middle one if there is room."""
     labels = [""] * height
     labels[-1] = _short(bottom)
     labels[0] = _short(top)

@@ -1,4 +1,4 @@
-"""Which server, and which job: by id, part of an id or name, else the one that a person means most likely."""
+"""The server and the job that a command is about: by id, part of an id or name, else the most likely one."""
 
 import gc
 import sys
@@ -15,21 +15,21 @@ _TIMED_OUT, _TERMINATED, _SIGNAL = 124, 143, 128  # as timeout(1) and shells say
 
 
 def connect() -> Berth:
-    """The server of BERTH_URL or of the login; ends the start of a command."""
+    """Return a client for the server of BERTH_URL or of the login; the end of a command's start."""
     berth = Berth()
-    gc.enable()  # from here on a command may live for days
+    gc.enable()  # from here on a command may run for days
     return berth
 
 
 def find_job(berth: Berth, text: str, states: Sequence[str] | None = None) -> Job:
-    """The job with this id or part of it, else the newest that has exactly this name.
+    """Find the job with this id or part of it, else the newest with exactly this name.
 
     Args:
-        states: where something is done to the job, a name must mean a single one in these states.
+        states: for commands that change the job; the name must then fit only one job in these states.
 
     Raises:
-        NotFound: none, or none that the caller may see.
-        Conflict: several.
+        NotFound: no job of the caller's fits.
+        Conflict: several jobs fit.
     """
     if len(text) >= SHORTEST_PART:
         try:
@@ -47,20 +47,20 @@ def find_job(berth: Berth, text: str, states: Sequence[str] | None = None) -> Jo
         some = ", ".join(f"{job.name} {job.short_id}" for job in named[:5])
         raise Conflict(f"Several jobs match {text!r}: {some}{', ...' if len(named) > 5 else ''}; give an id.")
     if states is not None:
-        return find_job(berth, text)  # in another state: the server says what that means for what is asked
+        return find_job(berth, text)  # in another state: the server explains what that means for the command
     raise NotFound(f"There is no job {text!r}, or it is not yours to see; `berth ps` lists yours.")
 
 
 def my_jobs(berth: Berth, states: Sequence[str] | None = None, limit: int = 50) -> list[Job]:
-    """The caller's own, newest first; an operator sees everybody's otherwise."""
+    """List the caller's own jobs, newest first; without ``owner`` an operator gets everybody's."""
     return list(berth.jobs(owner=berth.me().username, state=states, limit=limit))
 
 
 def newest(berth: Berth, text: str | None, states: Sequence[str] | None, none: str) -> Job:
-    """The job that was named, else the caller's newest in one of ``states``.
+    """Find the named job, else the caller's newest in one of ``states``.
 
     Raises:
-        NotFound: with the sentence ``none``, where there is no such job.
+        NotFound: there is no such job; ``none`` is its sentence.
     """
     if text is not None:
         return find_job(berth, text)
@@ -70,7 +70,7 @@ def newest(berth: Berth, text: str | None, states: Sequence[str] | None, none: s
 
 
 def newest_running(berth: Berth, text: str | None) -> Job:
-    """The job that was named, else the caller's newest that runs, waits or has ended, in this order."""
+    """Find the named job, else the caller's newest that runs, waits or has ended, in this order."""
     if text is not None:
         return find_job(berth, text)
     jobs = my_jobs(berth)
@@ -92,11 +92,11 @@ def oldest_waiting(berth: Berth, text: str | None) -> Job:
 
 
 def one_of_several(berth: Berth, states: Sequence[str], verb: str) -> Job:
-    """The only one of the caller's jobs in ``states``; asks which where there are more.
+    """Find the caller's only job in ``states``; with several, ask which.
 
     Raises:
-        NotFound: there is none.
-        Conflict: there are several, and nobody to ask.
+        NotFound: the caller has no such job.
+        Conflict: there are several, and no terminal to ask on.
     """
     jobs = my_jobs(berth, states)
     if not jobs:
@@ -106,22 +106,22 @@ def one_of_several(berth: Berth, states: Sequence[str], verb: str) -> Job:
     for number, job in enumerate(jobs, start=1):
         remark(f"{number:3}  {job.short_id}  {job.state:9}  {job.name}")
     if not sys.stdin.isatty():
-        raise Conflict(f"You have {len(jobs)} such jobs; name the one to {verb}.")
+        raise Conflict(f"You have {len(jobs)} jobs to {verb}; name one.")
     sys.stderr.write(f"Which one to {verb}? Number or id, Enter for none: ")
     sys.stderr.flush()
     answer = sys.stdin.readline().strip()
     if answer.isdigit() and 1 <= int(answer) <= len(jobs):
         return jobs[int(answer) - 1]
     if not answer:
-        raise BerthError("Nothing was chosen, and nothing was done.")
+        raise BerthError("No job was chosen; nothing was changed.")
     return find_job(berth, answer)
 
 
 def jobs_to_compare(berth: Berth, texts: Sequence[str]) -> list[Job]:
-    """Jobs by name, or with ``-3`` the caller's last three, oldest first.
+    """Find jobs by name, or with ``-3`` the caller's last three, oldest first.
 
     Raises:
-        WrongUse: fewer than two.
+        WrongUse: fewer than two jobs.
     """
     if len(texts) == 1 and texts[0].startswith("-"):
         count = texts[0][1:]
@@ -131,12 +131,12 @@ def jobs_to_compare(berth: Berth, texts: Sequence[str]) -> list[Job]:
     else:
         jobs = [find_job(berth, text) for text in texts]
     if len(jobs) < 2:
-        raise WrongUse("Two jobs or more can be compared; name them, or give -3 for your last three.")
+        raise WrongUse("Name two or more jobs to compare, or give -3 for your last three.")
     return jobs
 
 
 def exit_status(job: Job) -> int:
-    """What a shell should see of an ended job: its own exit status where it has one."""
+    """Return the exit status for a shell: the ended job's own, if it has one."""
     if job.state == "succeeded":
         return 0
     if job.state == "timed_out":
@@ -144,8 +144,9 @@ def exit_status(job: Job) -> int:
     if job.state == "cancelled":
         return _TERMINATED
     failure = (job.attempt.first_failure if job.attempt else None) or {}
-    if failure.get("signal"):
-        return _SIGNAL + int(failure["signal"])
+    signal_number = failure.get("signal")
+    if signal_number:
+        return _SIGNAL + int(signal_number)
     return int(failure.get("code") or 1) & 0xFF or 1
 
 

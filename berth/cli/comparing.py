@@ -1,4 +1,4 @@
-"""berth compare: what differs between jobs, in what they were given and in what came out."""
+"""berth compare: how jobs differ in settings and results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,27 +9,18 @@ from rich.text import Text
 
 from berth import words
 from berth.arguments import by_name
-from berth.chart_groups import in_order
 from berth.cli.printing import safe
 from berth.cli.tables import grid, job_line
 from berth.client import Job
+from berth.job_fields import SETTINGS
+from berth.metric_names import in_order
 
-SETTINGS = (
-    "entrypoint",
-    "pool",
-    "gpus",
-    "gpu_memory_gib",
-    "cpus",
-    "memory_gib",
-    "datasets",
-    "kind",
-    "python",
-)
+SPLIT = frozenset({"args", "env"})  # a row for each of their entries
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One property over all jobs; ``values`` are numbers where they can be compared as such."""
+    """One property of all jobs; ``values`` are numbers where the property has numbers."""
 
     name: str
     values: list[Any]
@@ -38,7 +29,7 @@ class Row:
 
 
 def compare(jobs: Sequence[Job]) -> list[Row]:
-    """Settings first, then results; the first job is the baseline."""
+    """Compare settings, then results, with the first job as the baseline."""
     return [*_settings(jobs), *_results(jobs)]
 
 
@@ -51,7 +42,7 @@ def comparison_table(jobs: Sequence[Job], rows: Sequence[Row]) -> Table:
     return table
 
 
-def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> dict[str, Any]:
+def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> Mapping[str, object]:
     return {
         "jobs": [job.id for job in jobs],
         "rows": [{"name": row.name, "values": row.values, "differs": row.differs} for row in rows],
@@ -59,7 +50,8 @@ def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _settings(jobs: Sequence[Job]) -> list[Row]:
-    rows = [_row(name, [_plain(job.json.get(name)) for job in jobs]) for name in SETTINGS]
+    names = [field.name for field in SETTINGS if field.name not in SPLIT]
+    rows = [_row(name, [_plain(job.json.get(name)) for job in jobs]) for name in names]
     rows += _union("", [by_name(job.args) for job in jobs])
     rows += _union("env ", [job.env for job in jobs])
     code = [str(job.json.get("bundle", ""))[:8] for job in jobs]
@@ -83,7 +75,7 @@ def _results(jobs: Sequence[Job]) -> list[Row]:
 
 
 def _device_s(job: Job) -> float:
-    """Run times by the devices that each attempt had, which may be fewer than the next one's."""
+    """Sum run time times devices over the attempts, which may have had different numbers of devices."""
     ended = [each for each in job.attempts() if each.ended_at] if job.attempt_count > 1 else []
     going_s = job.run_s - sum(each.run_s for each in ended)
     return going_s * job.gpus + sum(each.run_s * len(each.devices) for each in ended)
@@ -100,7 +92,7 @@ def _row(name: str, values: list[Any]) -> Row:
 
 
 def _numbers(name: str, values: Sequence[float | str | None], unit: str) -> Row:
-    """A row of numbers; beside each the change against the first job's."""
+    """A row of numbers, each with its change from the first job's."""
     say = {"value": words.value, "duration": words.duration, "size": words.size}[unit]
     base = values[0]
     texts = []

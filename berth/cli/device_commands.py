@@ -1,4 +1,4 @@
-"""Commands about devices: who has them, what was used of them, when they are reserved."""
+"""Commands about devices: holders, usage, bookings."""
 
 from typing import Annotated
 
@@ -13,8 +13,8 @@ commands.add_typer(calendar_app, name="calendar", rich_help_panel="Devices")
 
 
 @commands.command(rich_help_panel="Devices")
-def gpu(device: Annotated[str, typer.Argument(help="index, id or label")], as_json: Json = False) -> None:
-    """One device: who is on it, and what it shows."""
+def gpu(device: Annotated[str, typer.Argument(help="Index, id or label")], as_json: Json = False) -> None:
+    """Show one device: who is on it, and its reading."""
     from berth.cli.choosing import connect
     from berth.cli.explaining import find_device, show_device
 
@@ -27,14 +27,14 @@ def gpu(device: Annotated[str, typer.Argument(help="index, id or label")], as_js
 
 @commands.command(rich_help_panel="Devices")
 def usage(
-    by: Annotated[str, typer.Option(help="owner, pool or day")] = "owner",
-    days: Annotated[float, typer.Option(min=0.04, max=400, help="how far back")] = 30.0,
+    by: Annotated[str, typer.Option(help="Grouping: owner, pool or day")] = "owner",
+    days: Annotated[float, typer.Option(min=0.04, max=400, help="Days to look back")] = 30.0,
     pool: PoolName = None,
     as_json: Json = False,
 ) -> None:
-    """Who used the devices, and what of it was wasted."""
+    """Show who used the devices, and how much was wasted."""
     from berth.cli.choosing import connect
-    from berth.cli.using import show_usage
+    from berth.cli.usage import show_usage
 
     found = connect().usage(by, days=days, pool=pool)
     if as_json:
@@ -47,11 +47,11 @@ def usage(
 
 @commands.command(rich_help_panel="Devices")
 def drain(
-    device: Annotated[str, typer.Argument(help="index, id or label")],
-    undo: Annotated[bool, typer.Option("--undo", help="let jobs start on it again")] = False,
+    device: Annotated[str, typer.Argument(help="Index, id or label")],
+    undo: Annotated[bool, typer.Option("--undo", help="Release for new jobs")] = False,
     as_json: Json = False,
 ) -> None:
-    """Start nothing new on a device; for operators."""
+    """Stop new jobs from starting on a device; for operators."""
     from berth.cli.choosing import connect
     from berth.cli.explaining import find_device, say_drained
 
@@ -71,7 +71,7 @@ def calendar(ctx: typer.Context, pool: PoolName = None, as_json: Json = False) -
 
 @calendar_app.command("list")
 def list_calendar(pool: PoolName = None, as_json: Json = False) -> None:
-    """What is reserved, for whom and when."""
+    """List reserved times and maintenance."""
     from berth.cli.calendar import show_calendar
 
     show_calendar(pool, as_json=as_json)
@@ -79,19 +79,25 @@ def list_calendar(pool: PoolName = None, as_json: Json = False) -> None:
 
 @calendar_app.command("add")
 def add_to_calendar(
-    name: Annotated[str, typer.Argument(help="what people read while they wait")],
-    devices: Annotated[str, typer.Option("--devices", "-d", help="a number, or ids separated by commas")],
-    start: Annotated[str, typer.Option("--from", metavar="TIME", help="2h, 22:30, '2026-11-22 07:00'")],
+    name: Annotated[str, typer.Argument(help="Name, shown to people who wait")],
+    devices: Annotated[
+        str, typer.Option("--devices", "-d", help="Number of devices, or ids separated by commas")
+    ],
+    start: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Start: 2h, 22:30 or '2026-11-22 07:00'")
+    ],
     people: Annotated[
-        list[str] | None, typer.Option("--for", metavar="NAME", help="who may use them")
+        list[str] | None, typer.Option("--for", metavar="NAME", help="Person who may use the devices")
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="its end")] = None,
-    pool: Annotated[str, typer.Option("--pool", help="whose devices")] = "default",
-    weekly: Annotated[bool, typer.Option("--weekly", help="again each week")] = False,
-    maintenance: Annotated[bool, typer.Option("--maintenance", help="for nobody")] = False,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="End")] = None,
+    pool: Annotated[str, typer.Option("--pool", help="Pool of the devices")] = "default",
+    weekly: Annotated[bool, typer.Option("--weekly", help="Weekly repetition")] = False,
+    maintenance: Annotated[
+        bool, typer.Option("--maintenance", help="Maintenance: no jobs of anybody")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Keep devices free for people; for operators."""
+    """Reserve devices for people; for operators."""
     from berth.cli.calendar import add_entry
 
     add_entry(
@@ -108,8 +114,10 @@ def add_to_calendar(
 
 
 @calendar_app.command("remove")
-def remove_from_calendar(entry: Annotated[int, typer.Argument(help="its id")], as_json: Json = False) -> None:
-    """Give the devices back to everybody; for operators."""
+def remove_from_calendar(
+    entry: Annotated[int, typer.Argument(help="Id of the entry")], as_json: Json = False
+) -> None:
+    """Remove an entry; for operators."""
     from berth.cli.calendar import remove_entry
 
     remove_entry(entry, as_json=as_json)

@@ -1,4 +1,4 @@
-"""berth why, gpu, drain and data: one thing at a time, in sentences."""
+"""berth why, gpu, drain and data: explanations in sentences."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from rich.text import Text
 from berth import words
 from berth.cli.printing import safe, say
 from berth.cli.tables import grid, heat_text, job_line, note, state_text, terminal, wall
-from berth.client import Berth, Dataset, Device, Explanation, Job, NotFound
+from berth.client import Berth, Calibration, Dataset, Device, Explanation, Job, NotFound
 
 _CHANGES = {
     "gpus": "-g {}",
@@ -21,14 +21,14 @@ _CHANGES = {
 
 
 def explain(job: Job, answer: Explanation) -> None:
-    """The sentence, the range of its start, and what would change it."""
+    """Print why a job waits, when it starts, and which changes would start it now."""
     terminal().print(Text.assemble((job_line(job), "bold"), "  ", state_text(job.state)))
     if not job.waits:
         say(safe(note(job) or job.reason or answer.sentence))
         return
     say(safe(answer.sentence))
     if job.state == "queued" and answer.start_earliest is None and answer.reason != "not_before":
-        say("When it starts is not known.")
+        say("Its start cannot be estimated yet.")
     if answer.ahead:
         say(f"{words.plural(answer.ahead, 'job')} ahead of it.")
     say_changes(answer.would_start_now_with)
@@ -36,7 +36,7 @@ def explain(job: Job, answer: Explanation) -> None:
 
 
 def say_changes(changes: Sequence[Mapping[str, Any]]) -> None:
-    """What would start a job now, as options of berth run."""
+    """Print the changes that would start a job now, as options of berth run."""
     for change in changes:
         form = _CHANGES.get(change["change"], f"with {change['change']} {{}}")
         stops = change.get("stops", 0)
@@ -44,17 +44,17 @@ def say_changes(changes: Sequence[Mapping[str, Any]]) -> None:
         say(f"It would start now with: {form.format(change['value'])}{after}")
 
 
-def say_calibration(calibration: Mapping[str, int] | None) -> None:
+def say_calibration(calibration: Calibration | None) -> None:
     if calibration:
         inside, of = calibration["inside"], calibration["of"]
         say(f"Estimates like this were inside their range {inside} times of the last {of}.")
 
 
 def find_device(berth: Berth, text: str) -> Device:
-    """The device with this index, id or label.
+    """Find the device with this index, id or label.
 
     Raises:
-        NotFound: none.
+        NotFound: there is no such device.
     """
     devices = berth.devices()
     for device in devices:

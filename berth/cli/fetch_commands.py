@@ -16,15 +16,13 @@ commands.add_typer(data_app, name="data", rich_help_panel="Fetch")
 @commands.command(rich_help_panel="Fetch")
 def pull(
     job: JobId = None,
-    files: Annotated[list[str] | None, typer.Argument(help="paths or patterns; default: all")] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="folder; default: one named after the job")] = None,
+    files: Annotated[list[str] | None, typer.Argument(help="Paths or patterns; default: all")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder; default: one named after the job")] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option(
-            "--checkpoint", "-c", metavar="STEP", help="a checkpoint or latest: as .tar, or its files"
-        ),
+        typer.Option("--checkpoint", "-c", metavar="STEP", help="Step of a checkpoint, or latest"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace files that are here and differ")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replacement of local files that differ")] = False,
     as_json: Json = False,
 ) -> None:
     """Download what a job wrote to its output folder, or a checkpoint."""
@@ -45,7 +43,7 @@ def pull(
 
 @commands.command(rich_help_panel="Fetch")
 def checkpoints(job: JobId = None, as_json: Json = False) -> None:
-    """The checkpoints that are kept of a job, with their files."""
+    """List the checkpoints of a job, with their files."""
     from berth.cli.choosing import connect, newest_running
 
     chosen = newest_running(connect(), job)
@@ -71,7 +69,7 @@ def data(ctx: typer.Context, as_json: Json = False) -> None:
 
 @data_app.command("list")
 def list_data(as_json: Json = False) -> None:
-    """Every registered dataset."""
+    """List the registered datasets."""
     from berth.cli.choosing import connect
 
     datasets = connect().datasets()
@@ -89,10 +87,10 @@ def list_data(as_json: Json = False) -> None:
 
 @data_app.command("add")
 def add_data(
-    name: Annotated[str, typer.Argument(help="how jobs call it")],
-    path: Annotated[str, typer.Argument(help="on the server: absolute, or below the root")],
-    root: Annotated[str | None, typer.Option(help="one of the server's dataset roots")] = None,
-    version: Annotated[str, typer.Option(help="versions never change")] = "1",
+    name: Annotated[str, typer.Argument(help="Name in jobs")],
+    path: Annotated[str, typer.Argument(help="Path on the server: absolute, or below the root")],
+    root: Annotated[str | None, typer.Option(help="Dataset root of the server")] = None,
+    version: Annotated[str, typer.Option(help="Version, which never changes")] = "1",
     description: Annotated[str, typer.Option()] = "",
     as_json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Logs, waiting and following; Ctrl-C leaves the job alone and says how to come back."""
+"""berth logs, --follow and --wait; Ctrl-C leaves the job running and says how to come back."""
 
 import contextlib
 import sys
@@ -12,22 +12,22 @@ from berth.cli.printing import remark, safe, say, show_json, show_json_line, wri
 from berth.cli.tables import job_line
 from berth.client import Job, LogPart, NotFound
 
-DETACHED = 130  # as a shell says that Ctrl-C ended a program
+DETACHED = 130  # a shell's status of a program that Ctrl-C ended
 _TAIL_BLOCK = 64 * 1024
 
 
 @contextlib.contextmanager
 def detaching(job: Job) -> Iterator[None]:
-    """Ctrl-C within ends the command, never the job."""
+    """On Ctrl-C end the command, never the job."""
     try:
         yield
     except KeyboardInterrupt:
-        remark(f"\nDetached; {job_line(job)} goes on. Come back with: berth watch {job.short_id}")
+        remark(f"\nDetached; {job_line(job)} continues. Come back with: berth watch {job.short_id}")
         raise typer.Exit(DETACHED) from None
 
 
 def end_sentence(job: Job) -> str:
-    """How a job ended: the state in words, why, and how long it took."""
+    """Say how a job ended: state, time, cause."""
     ran = f" after {words.duration(job.run_s)}" if job.started_at is not None else ""
     detail = "" if job.state == "succeeded" else f" {safe(job.exit_detail or job.reason)}".rstrip()
     return f"{job_line(job)} {job.state.replace('_', ' ')}{ran}.{detail}"
@@ -40,7 +40,7 @@ def say_end(job: Job) -> None:
 
 
 def wait_for_end(job: Job, *, quiet: bool) -> int:
-    """Wait until the job has ended, telling each change of state; returns the exit status for the shell."""
+    """Wait until the job has ended and print each state; return the exit status for the shell."""
 
     def tell(now: Job) -> None:
         if not now.ended and not quiet:
@@ -57,7 +57,7 @@ def wait_for_end(job: Job, *, quiet: bool) -> int:
 def follow_log(
     job: Job, *, rank: int = 0, attempt: int | None = None, tail: int | None = None, as_json: bool = False
 ) -> int:
-    """Print the log until the job has ended; returns the exit status for the shell."""
+    """Print the log until the job has ended; return the exit status for the shell."""
     before = None
     with detaching(job):
         offset = 0
@@ -83,7 +83,7 @@ def follow_log(
 
 
 def print_log(job: Job, *, rank: int, attempt: int | None, tail: int | None, as_json: bool) -> None:
-    """Print what is there now."""
+    """Print the log as it is now."""
     parts = job.log(rank=rank, attempt=attempt) if tail is None else _last_lines(job, rank, attempt, tail)
     empty = True
     for part in parts:
@@ -97,7 +97,7 @@ def print_log(job: Job, *, rank: int, attempt: int | None, tail: int | None, as_
 
 
 def print_error(job: Job, *, as_json: bool) -> None:
-    """Why the newest attempt failed, and the last lines of the rank that failed first."""
+    """Print why the newest attempt failed, and the last lines of the rank that failed first."""
     attempt = next((each for each in reversed(job.attempts()) if each.exit_kind not in {None, "ok"}), None)
     if attempt is None:
         raise NotFound(f"{job_line(job)} has no failed attempt; its state is {job.state}.")
@@ -112,7 +112,7 @@ def print_error(job: Job, *, as_json: bool) -> None:
         write_log(attempt.log_tail.rstrip("\n") + "\n")
     say("")
     again = "berth resume" if job.checkpoints() else "berth again"
-    say(f"The whole log: berth logs {job.short_id}   Try again: {again} {job.short_id}")
+    say(f"The whole log: berth logs {job.short_id}   Retry: {again} {job.short_id}")
 
 
 def _print_part(part: LogPart, *, as_json: bool) -> None:
@@ -123,7 +123,7 @@ def _print_part(part: LogPart, *, as_json: bool) -> None:
 
 
 def _last_lines(job: Job, rank: int, attempt: int | None, count: int) -> Iterator[LogPart]:
-    """The last ``count`` lines of a log, found from its end in growing steps."""
+    """Read the last ``count`` lines of a log, in growing steps from its end."""
     reach = _TAIL_BLOCK
     while True:
         parts = list(job.log(rank=rank, attempt=attempt, offset=-reach))

@@ -12,16 +12,16 @@ commands = typer.Typer()
 
 @commands.command(rich_help_panel="Look")
 def ps(
-    state: Annotated[str | None, typer.Option(help="one or several, separated by commas")] = None,
-    mine: Annotated[bool, typer.Option("--mine", help="an operator sees everybody's otherwise")] = False,
-    owner: Annotated[str | None, typer.Option(help="whose")] = None,
-    tag: Annotated[str | None, typer.Option(help="with this tag")] = None,
-    search: Annotated[str | None, typer.Option("--search", "-q", help="part of a name or id")] = None,
+    state: Annotated[str | None, typer.Option(help="One or several states, separated by commas")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs")] = False,
+    owner: Annotated[str | None, typer.Option(help="Owner of the jobs")] = None,
+    tag: Annotated[str | None, typer.Option(help="Tag of the jobs")] = None,
+    search: Annotated[str | None, typer.Option("--search", "-q", help="Part of a name or id")] = None,
     pool: PoolName = None,
-    count: Annotated[int, typer.Option("--number", "-n", min=1, help="at most so many")] = 20,
+    count: Annotated[int, typer.Option("--number", "-n", min=1, help="Most jobs to list")] = 20,
     as_json: Json = False,
 ) -> None:
-    """The newest jobs."""
+    """List the newest jobs."""
     from berth.cli.choosing import connect
 
     berth = connect()
@@ -36,16 +36,17 @@ def ps(
         console = terminal()
         console.print(job_table(jobs, console.width))
     elif any((state, whose, tag, search, pool)):
-        remark("No job is like that.")
+        remark("No job matches.")
     else:
         remark("No jobs yet. Submit one with: berth run train.py")
 
 
 @commands.command(rich_help_panel="Look")
 def top(
-    once: Annotated[bool, typer.Option("--once", help="print it and return")] = False, as_json: Json = False
+    once: Annotated[bool, typer.Option("--once", help="One picture instead of a live one")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Devices and jobs, live."""
+    """Show devices and jobs, live."""
     from berth.cli import watching
     from berth.cli.choosing import connect
 
@@ -55,11 +56,11 @@ def top(
 @commands.command(rich_help_panel="Look")
 def watch(
     job: JobId = None,
-    metric: Annotated[str | None, typer.Option(help="which to draw; default: the loss")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric to draw; default: the loss")] = None,
     rank: Rank = 0,
     as_json: Json = False,
 ) -> None:
-    """Loss and log of a job, live; exits as the job does."""
+    """Show loss and log of a job, live; exits with its status."""
     from berth.cli import watching
     from berth.cli.choosing import connect, newest_running
 
@@ -69,7 +70,7 @@ def watch(
 
 @commands.command(rich_help_panel="Look")
 def why(job: JobId = None, as_json: Json = False) -> None:
-    """Why a job waits, until when, and what would start it now; default: your oldest waiting one."""
+    """Explain why a job waits, and what would start it now."""
     from berth.cli.choosing import connect, oldest_waiting
 
     chosen = oldest_waiting(connect(), job)
@@ -85,16 +86,18 @@ def why(job: JobId = None, as_json: Json = False) -> None:
 @commands.command(rich_help_panel="Look")
 def logs(
     job: JobId = None,
-    error: Annotated[bool, typer.Option("--error", help="why it failed, with the last lines before")] = False,
+    error: Annotated[bool, typer.Option("--error", help="Cause of the failure, with the last lines")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="go on until it ends; exit as it does")
+        bool, typer.Option("--follow", "-f", help="Log until the end; exit status of the job")
     ] = False,
-    tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="only the last lines")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Number of last lines")] = None,
     rank: Rank = 0,
-    attempt: Annotated[int | None, typer.Option("--attempt", "-a", min=1, help="default: the newest")] = None,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", "-a", min=1, help="Attempt; default: the newest")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """The log of a job; default: your newest one, with --error your newest failed one."""
+    """Print the log of a job; default: your newest, with --error your newest failed."""
     from berth.cli import following
     from berth.cli.choosing import FAILED, connect, newest, newest_running
 
@@ -111,12 +114,12 @@ def logs(
 @commands.command(rich_help_panel="Look", context_settings={"ignore_unknown_options": True})
 def compare(
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[JOB]... or -N", help="the last N of yours")
+        list[str] | None, typer.Argument(metavar="[JOB]... or -N", help="Jobs, or your last N")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="also what is the same")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All rows, also equal ones")] = False,
     as_json: Json = False,
 ) -> None:
-    """What differs between jobs: berth compare -3"""
+    """Show what differs between jobs: berth compare -3"""
     from berth.cli.choosing import connect, jobs_to_compare
     from berth.cli.comparing import compare as rows_of
     from berth.cli.comparing import comparison_table, rows_as_json

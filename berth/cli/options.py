@@ -1,8 +1,14 @@
 """Options and arguments that several commands have."""
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperArgument, TyperCommand
+
+Given = Mapping[str, Any]  # the options of a command that fill a job, by the name of the field
 
 
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
@@ -18,38 +24,43 @@ def complete_job(incomplete: str) -> list[tuple[str, str]]:
 
 
 JobId = Annotated[
-    str | None, typer.Argument(metavar="[JOB]", help="id, part of it, or name", autocompletion=complete_job)
+    str | None, typer.Argument(metavar="[JOB]", help="Id, part of it, or name", autocompletion=complete_job)
 ]
 JobIds = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[JOB]...", help="ids, parts of them, or names", autocompletion=complete_job),
+    typer.Argument(metavar="[JOB]...", help="Ids, parts of them, or names", autocompletion=complete_job),
 ]
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
-Rank = Annotated[int, typer.Option("--rank", "-r", help="whose log")]
-Gpus = Annotated[int | None, typer.Option("--gpus", "-g", help="how many devices", show_default=False)]
-Memory = Annotated[
-    float | None,
-    typer.Option("--memory", "-m", metavar="GIB", help="on each device, to share it; default: whole devices"),
-]
-Name = Annotated[str | None, typer.Option("--name", "-n", help="default: the script's")]
-Data = Annotated[list[str] | None, typer.Option("--data", "-d", metavar="NAME[@VERSION]", help="a dataset")]
-PoolName = Annotated[str | None, typer.Option("--pool", help="which devices")]
-Priority = Annotated[int | None, typer.Option("--priority", "-p", help="0 to 100, higher first")]
-TimeLimit = Annotated[
-    str | None, typer.Option("--time-limit", "-t", metavar="2h", help="90s, 45m, 2h, 1d12h")
-]
-Retries = Annotated[int | None, typer.Option("--retries", help="after failures that are not the script's")]
-Env = Annotated[list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="a variable for the job")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="to find it again")]
-After = Annotated[
-    list[str] | None, typer.Option("--after", metavar="JOB", help="start when this one has succeeded")
-]
-AfterAny = Annotated[
-    list[str] | None,
-    typer.Option("--after-any", metavar="JOB", help="start when this one has ended in any way"),
-]
-StartAt = Annotated[
-    str | None, typer.Option("--at", metavar="TIME", help="not before: 2h, 22:30, '2026-11-22 07:00'")
-]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="print the log; exit as the job does")]
-Wait = Annotated[bool, typer.Option("--wait", "-w", help="return when it has ended; exit as the job does")]
+Json = Annotated[bool, typer.Option("--json", help="Output as JSON")]
+Rank = Annotated[int, typer.Option("--rank", "-r", help="Rank whose log to read")]
+PoolName = Annotated[str | None, typer.Option("--pool", help="Pool of devices")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Log until the end; exit status of the job")]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="No return before the end; exit status of the job")]
+
+
+class JobCommand(TyperCommand):
+    """A command that has the options of all fields it may set; they are made when it is the one that runs."""
+
+    has_job_options = False
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        if not self.has_job_options:
+            self.has_job_options = True
+            arguments = sum(isinstance(one, TyperArgument) for one in self.params)
+            from berth.cli.job_options import options_of
+
+            self.params[arguments:arguments] = options_of(str(self.name))
+        return super().get_params(ctx)
+
+
+def takes_job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Collect the options of fields into the parameter ``given``, which typer does not see."""
+    own = inspect.signature(command)
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        others = {name: values.pop(name) for name in own.parameters if name in values}
+        command(**others, given=values)
+
+    visible = [one for one in own.parameters.values() if one.name != "given"]
+    cast(Any, called).__signature__ = own.replace(parameters=visible)
+    return called

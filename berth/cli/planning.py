@@ -11,7 +11,7 @@ from berth.client import Berth, BerthError, Plan, Spec
 
 
 def ask(berth: Berth, code: str | None, spec: Spec) -> Plan:
-    """Plan a job; a script's text lets the server know its earlier runs.
+    """Plan a job; by a script's text the server finds its earlier runs.
 
     Raises:
         BerthError: there is no such script, or a submit would be refused.
@@ -19,7 +19,7 @@ def ask(berth: Berth, code: str | None, spec: Spec) -> Plan:
     if code is not None:
         path = Path(code)
         if path.suffix != ".py" or not path.is_file():
-            raise BerthError(f"{code!r} is no script here; name a .py file, or give no code at all.")
+            raise BerthError(f"There is no script {code!r} here; name a .py file, or leave it out.")
         spec["entrypoint"] = path.name
         spec["source"] = {"text": path.read_text(errors="replace")}
     return berth.plan(**spec)
@@ -33,10 +33,10 @@ def say_plan(answer: Plan) -> None:
         say(f"{words.plural(len(answer.stops), 'job')} would be stopped for it, and resumed later.")
     if not answer.starts_now:
         if answer.start_earliest is None:
-            say("When it starts is not known.")
+            say("Its start cannot be estimated yet.")
         if answer.ahead:
             say(f"{words.plural(answer.ahead, 'job')} ahead of it.")
-    for each in answer.json.get("outcomes", []):  # an older server tells of none
+    for each in answer.json.get("outcomes", []):  # an older server sends none
         say(safe(each["sentence"]) + (" (the soonest finish)" if each["is_soonest"] else ""))
     if answer.training is not None:
         say_training(answer.training)
@@ -50,8 +50,8 @@ def say_plan(answer: Plan) -> None:
 
 
 def say_training(training: Mapping[str, Any]) -> None:
-    """How a job of kind model would train on each number of devices, or why that cannot be told."""
+    """Print how a job of kind model would train on each number of devices, or why there is no estimate."""
     if training["error"]:
-        say(f"How it would train cannot be told: {safe(training['error'])}")
+        say(f"Its training cannot be planned: {safe(training['error'])}")
     for each in training["devices"]:
         say(f"Trained on {words.plural(each['gpus'], 'device')}: {safe(each['why'])}")

@@ -1,4 +1,4 @@
-"""Plain output: sentences for people, JSON for programs, and text of others made safe for a terminal."""
+"""Plain output: sentences for people, JSON for programs, others' text made safe for a terminal."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # importing it costs 60 ms, and `berth --help` needs none of it
+if TYPE_CHECKING:  # late import: costs 60 ms, and `berth --help` does not need it
     from berth.client import BerthError
 
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -22,8 +22,8 @@ def say(text: str) -> None:
 
 
 def remark(text: str) -> None:
-    """For the person, not for the pipe."""
-    sys.stdout.flush()  # what belongs before it, comes before it
+    """Print a line for people, not for a pipe."""
+    sys.stdout.flush()  # keeps the order of both streams
     sys.stderr.write(f"{text}\n")
 
 
@@ -37,7 +37,7 @@ def show_json_line(value: Any) -> None:
 
 
 def show_error(error: "BerthError", *, as_json: bool) -> None:
-    """The sentence and what else the fields say; as JSON for who asked for JSON."""
+    """Print an error with the messages of its fields, as JSON if the command prints JSON."""
     if as_json:
         body = {"error": str(error), "status": error.status, "code": error.code, "fields": error.fields}
         sys.stderr.write(json.dumps(body, ensure_ascii=False) + "\n")
@@ -54,11 +54,11 @@ def in_colour() -> bool:
 
 
 def safe(text: str, *, colours: bool = False) -> str:
-    """Text without anything that could steer the terminal; ``colours`` keeps colours and bold type (T29)."""
+    """Remove everything that could control the terminal; ``colours`` keeps colours and bold type."""
     return _UNSAFE.sub(lambda hit: hit[0] if colours and COLOUR.fullmatch(hit[0]) else "", text)
 
 
 def write_log(text: str) -> None:
-    """A piece of a log: safe on a terminal, byte for byte as it was written into a pipe or file."""
+    """Print a piece of a log: made safe for a terminal, unchanged into a pipe or file."""
     sys.stdout.write(safe(text, colours=in_colour()) if sys.stdout.isatty() else text)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""berth pull: the files that a job wrote, into a folder of their own."""
+"""berth pull: download the files that a job wrote."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -16,14 +16,14 @@ MOST_NAMED = 10  # of a checkpoint's files in a sentence
 
 
 def pull_files(job: Job, patterns: list[str], folder: Path | None, *, overwrite: bool) -> list[Path]:
-    """Download files of the output folder; all, or those that a pattern names.
+    """Download the files of the output folder, or those that match a pattern.
 
     Raises:
-        BerthError: nothing to fetch, or a file is here already and differs in size.
+        BerthError: there is no such file, or a local file differs in size.
     """
     files = [each for each in job.files() if not patterns or _is_meant(each.path, patterns)]
     if not files:
-        what = f"has no file that {' or '.join(patterns)} names" if patterns else "has written no files"
+        what = f"has no file that matches {' or '.join(patterns)}" if patterns else "has written no files"
         raise NotFound(f"{job_line(job)} {what} in its output folder.")
     folder = folder or Path(_folder_name(job))
     targets = [(each, _target(folder, each.path)) for each in files]

@@ -1,4 +1,4 @@
-"""Secrets for jobs: names are shown, values only ever go in."""
+"""berth secret: names are shown, values never."""
 
 import getpass
 import sys
@@ -19,14 +19,14 @@ def show_secrets(*, as_json: bool) -> None:
 
 
 def keep_secret(name: str, *, as_json: bool) -> None:
-    """Ask for a value that is never on the command line, where other people could read it.
+    """Store a value. It is never on the command line, where other people could read it.
 
     Raises:
-        BerthError: no value was given, or the server refuses the name or the value.
+        BerthError: there is no value, or the server refuses the name or the value.
     """
     value = getpass.getpass(f"Value of {name}: ") if sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
     if not value:
-        raise BerthError(f"No value was given for {name}; type it, or send it to standard input.")
+        raise BerthError(f"No value for {name}; type it, or send it to standard input.")
     connect().keep_secret(name, value)
     if as_json:
         show_json({"stored": name})
@@ -39,4 +39,4 @@ def drop_secret(name: str, *, as_json: bool) -> None:
     if as_json:
         show_json({"forgotten": name})
     else:
-        say(f"{name} is gone; jobs that name it fail at their next start.")
+        say(f"Deleted {name}; jobs that name it fail at their next start.")

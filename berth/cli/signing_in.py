@@ -9,7 +9,7 @@ from berth.client import Berth, BerthError, login_path, save_login, tidy_url
 
 
 def log_in(url: str | None, token: str | None, *, as_json: bool) -> None:
-    """Check a token against its server and keep it; asks for it where none was given.
+    """Check a token with its server and store it; ask for a missing one.
 
     Args:
         token: ``-`` reads it from standard input.
@@ -21,7 +21,7 @@ def log_in(url: str | None, token: str | None, *, as_json: bool) -> None:
     elif token is None or token == "-":  # noqa: S105  # stands for standard input
         token = sys.stdin.readline()
     if not token.strip():
-        raise BerthError(f"No token was given; make one at {address}/account.")
+        raise BerthError(f"No token; make one at {address}/account.")
     with Berth(address, token) as berth:
         person = berth.me()
     path = save_login(address, token.strip())
@@ -29,10 +29,10 @@ def log_in(url: str | None, token: str | None, *, as_json: bool) -> None:
         show_json({**person.json, "url": address})
         return
     say(f"Logged in at {address} as {person.username}; the token has the scope {person.scope}.")
-    remark(f"Kept in {path}, which only you can read.")
+    remark(f"Stored in {path}, which only you can read.")
     for name in ("BERTH_URL", "BERTH_TOKEN"):
         if os.environ.get(name):
-            remark(f"{name} is set and goes before what is kept there.")
+            remark(f"{name} is set and overrides what is stored there.")
 
 
 def log_out(*, as_json: bool) -> None:
@@ -41,4 +41,4 @@ def log_out(*, as_json: bool) -> None:
     if as_json:
         show_json({"removed": str(path)})
     else:
-        say(f"{path} is gone. The token itself lives on until you revoke it on your account page.")
+        say(f"Deleted {path}. The token stays valid until you revoke it on your account page.")

@@ -12,10 +12,10 @@ commands = typer.Typer()
 @commands.command(rich_help_panel="Steer")
 def cancel(
     jobs: JobIds = None,
-    array: Annotated[bool, typer.Option("--array", help="All jobs of the array that it belongs to.")] = False,
+    array: Annotated[bool, typer.Option("--array", help="All jobs of its array")] = False,
     as_json: Json = False,
 ) -> None:
-    """Stop jobs for good; without a name your only one, or it asks which."""
+    """Cancel jobs; without a name your only one, or asks which."""
     from berth.cli.steering import cancel_jobs
 
     cancel_jobs(jobs, array=array, as_json=as_json)
@@ -39,12 +39,12 @@ def release(jobs: JobIds = None, as_json: Json = False) -> None:
 
 @commands.command(rich_help_panel="Steer")
 def move(
-    job: Annotated[str, typer.Argument(help="a waiting job of yours", autocompletion=complete_job)],
+    job: Annotated[str, typer.Argument(help="Waiting job of yours", autocompletion=complete_job)],
     before: Annotated[
-        str | None, typer.Option("--before", help="this one", autocompletion=complete_job)
+        str | None, typer.Option("--before", help="Job to come before", autocompletion=complete_job)
     ] = None,
     behind: Annotated[
-        str | None, typer.Option("--behind", help="this one", autocompletion=complete_job)
+        str | None, typer.Option("--behind", help="Job to come behind", autocompletion=complete_job)
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -25,13 +25,14 @@ def release_jobs(texts: Sequence[str] | None, *, as_json: bool) -> None:
 
 
 def move_job(text: str, *, before: str | None, behind: str | None, as_json: bool) -> None:
-    """
+    """Move a waiting job before or behind another of the same owner.
+
     Raises:
-        WrongUse: not exactly one of the two was given.
+        WrongUse: not exactly one of ``before`` and ``behind``.
     """
     named = before or behind
     if not named or (before and behind):
-        raise WrongUse("Say where to: --before JOB or --behind JOB.")
+        raise WrongUse("Give either --before JOB or --behind JOB.")
     berth = connect()
     job, other = find_job(berth, text, WAITING), find_job(berth, named, WAITING)
     job.move(**{"before" if before else "behind": other.id})
@@ -44,7 +45,7 @@ def move_job(text: str, *, before: str | None, behind: str | None, as_json: bool
 def _act(
     act: Callable[[Job], Job], verb: str, states: Sequence[str], texts: Sequence[str] | None, *, as_json: bool
 ) -> None:
-    """Do it to the jobs that were named, all of which must be there; else to the only one that it can mean."""
+    """Act on the named jobs, after all were found; without names on the only possible job."""
     berth = connect()
     jobs = (
         [find_job(berth, text, states) for text in texts] if texts else [one_of_several(berth, states, verb)]

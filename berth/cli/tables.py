@@ -9,16 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from berth import words
-from berth.chart_groups import in_order
 from berth.cli.printing import safe
 from berth.client import Device, Job
+from berth.metric_names import in_order
 
-WIDE = 200  # columns where nobody looks: a pipe or file should not lose text
+WIDE = 200  # columns of a pipe or file, which should not lose text
 BAR = 12
-FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news
+FOREIGN_SHOWN_BYTES = 64 * words.MIB  # less is most likely a display server
 LONGEST_NAME = 28
 ROOM_FOR_MODELS, ROOM_FOR_BARS = 100, 60  # columns
-# What a terminal must be wide for; the rest is always there.
+# Columns that need a wide terminal; the others are always shown.
 ROOM_FOR = {"devices": 50, "progress": 60, "last": 76, "time": 90, "note": 130}
 LEAST_WIDTH = {"id": 8, "state": 11, "job": 10}
 # As in design/ux.md, section 8: word, shape and colour; colour never alone.
@@ -56,7 +56,7 @@ def grid(*headers: str) -> Table:
 
 
 def job_table(jobs: Sequence[Job], width: int) -> RenderableType:
-    """A line for each job; what there is to say about it stands beside it, or below where there is no room."""
+    """A line for each job, with a note beside it, or below on a narrow terminal."""
     several = len({job.owner for job in jobs}) > 1
     beside = width >= ROOM_FOR["note"] and any(note(job) for job in jobs)
     columns = ["id", "state", "job", "who", "devices", "progress", "last", "time", "note"]
@@ -94,12 +94,12 @@ def _cells(job: Job) -> dict[str, Text]:
 
 
 def job_line(job: Job) -> str:
-    """Name and short id, as every sentence calls a job."""
+    """Name and short id, as sentences name a job."""
     return f"{safe(job.name)} {job.short_id}"
 
 
 def note(job: Job) -> str:
-    """What matters most about the job just now; empty where there is nothing to say."""
+    """The most important fact about a job now, or an empty text."""
     if job.explanation is not None:
         return job.explanation.sentence
     if job.state in {"failed", "timed_out"}:
@@ -118,7 +118,7 @@ def on_devices(job: Job) -> str:
 
 
 def devices_text(job: Job) -> str:
-    """Which ones it has, else how many it wants."""
+    """The devices that a job has, else how many it waits for."""
     if job.attempt and job.state in {"starting", "running", "stopping", "unknown"}:
         return ",".join(str(each["index"]) for each in job.attempt.devices)
     each = f" x {job.gpu_memory_gib:g} GiB" if job.gpu_memory_gib else ""
@@ -136,7 +136,7 @@ def progress_text(job: Job) -> str:
 
 
 def headline_value(job: Job) -> str:
-    """The newest loss, else the first metric there is."""
+    """The newest loss, else the first metric."""
     name = next(iter(in_order(job.last_values)), None)
     if name is None:
         return ""
@@ -146,7 +146,7 @@ def headline_value(job: Job) -> str:
 
 
 def wall(devices: Sequence[Device], width: int) -> RenderableType:
-    """A line for each device, two on a narrow terminal: what it shows, then who is on it."""
+    """A line for each device, two on a narrow terminal: readings, then holders."""
     if width < ROOM_FOR_BARS:
         return Text("\n").join(
             Text("\n   ").join([Text("  ").join(_reading_texts(device, width)), holders_text(device)])
@@ -162,7 +162,7 @@ def wall(devices: Sequence[Device], width: int) -> RenderableType:
 
 
 def _reading_texts(device: Device, width: int) -> list[Text]:
-    """Name, memory, use and heat of a device; the model's name and a bar where there is room for them."""
+    """Name, memory, utilisation and heat of a device; model and memory bar on a wide terminal."""
     label = Text(safe(device.label), "bold")
     if width >= ROOM_FOR_MODELS and not device.label.startswith(device.name):
         label.append(f"  {safe(device.name)}", "dim not bold")
@@ -185,7 +185,7 @@ def heat_text(device: Device) -> str:
 
 
 def holders_text(device: Device) -> Text:
-    """Who is on a device: jobs with their people, processes that are not ours, else that it is free."""
+    """The holders of a device: jobs with their owners, external processes, else "free"."""
     text = Text()
     if not device.usable:
         why = device.health_reason if device.health != "ok" else ""
@@ -215,7 +215,7 @@ def holders_text(device: Device) -> Text:
 
 
 def box_line(devices: Sequence[Device], jobs: Sequence[Job]) -> str:
-    """One line: is there room, how many run, how many wait, when the next one starts."""
+    """One line: free devices, running jobs, waiting jobs, next start."""
     noun = "device" if len(devices) == 1 else "devices"
     room = words.room([device.availability.state for device in devices], noun)
     running = sum(job.state in {"starting", "running", "stopping", "unknown"} for job in jobs)
@@ -239,7 +239,7 @@ def is_free(device: Device) -> bool:
 def overview(
     devices: Sequence[Device], jobs: Sequence[Job], width: int, why_none: str = ""
 ) -> list[RenderableType]:
-    """The wall, or why there are no devices, then what waits in the order of its starts, then what runs."""
+    """The devices, or why the list is empty, then waiting jobs in the order of their starts, then running ones."""
     parts: list[RenderableType] = [Text(box_line(devices, jobs), "bold")]
     if devices:
         parts += [Text(), wall(devices, width)]
@@ -256,7 +256,7 @@ def overview(
 
 
 def bar(part: float, whole: float) -> str:
-    """A bar of fixed width; anything above nothing shows at least a trace."""
+    """A bar of fixed width; a value above 0 shows at least a trace."""
     share = min(1.0, part / whole) if whole else 0.0
     filled = round(share * BAR)
     return (
@@ -267,7 +267,7 @@ def bar(part: float, whole: float) -> str:
 
 
 def clock(in_s: float) -> str:
-    """The local time of day in ``in_s`` seconds, with the day where it is another one."""
+    """The local time in ``in_s`` seconds, with the day if it is not today."""
     now = datetime.now().astimezone()
     then = datetime.fromtimestamp(now.timestamp() + in_s).astimezone()
     return then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
@@ -282,7 +282,7 @@ def _ago(then: datetime) -> float:
 
 
 def _time(job: Job) -> str:
-    """How long it ran; for jobs that never did, since when they wait."""
+    """The running time of a job, or the waiting time of one that never ran."""
     if job.started_at is not None:
         return words.duration(job.run_s)
     return "" if job.ended else words.relative(_ago(job.submitted_at))

@@ -1,4 +1,4 @@
-"""berth watch and berth top: live in the terminal, gone when you leave."""
+"""berth watch and berth top: a live picture in the terminal."""
 
 import time
 from collections import deque
@@ -10,7 +10,6 @@ from rich.live import Live
 from rich.text import Text
 
 from berth import words
-from berth.chart_groups import in_order
 from berth.cli import chart
 from berth.cli.choosing import UNFINISHED, exit_status
 from berth.cli.following import detaching, follow_log, say_end, stdout_is_terminal
@@ -26,6 +25,7 @@ from berth.cli.tables import (
     terminal,
 )
 from berth.client import Berth, Job, Series, Unreachable
+from berth.metric_names import in_order
 
 EVERY_S = 1.0
 PATIENCE_S = 60.0
@@ -35,13 +35,13 @@ LEAST_CHART_LINES, MOST_CHART_LINES = 5, 16
 
 
 class Follower:
-    """The last lines of a job's log, read on from where the last look ended."""
+    """The last lines of a job's log, read incrementally."""
 
     def __init__(self, job: Job, rank: int) -> None:
         self.job, self.rank = job, rank
         self.attempt, self.offset = 0, 0
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self._open = ""  # a line whose end has not been written
+        self._open = ""  # a line without its newline yet
 
     def read_on(self) -> None:
         if self.job.attempt_count != self.attempt:
@@ -57,13 +57,13 @@ class Follower:
         self.offset = max(0, self.offset)
 
     def last(self, count: int) -> list[str]:
-        """The last lines; of a progress bar that rewrites its line, its newest state."""
+        """Return the last lines; for a progress bar that rewrites its line, its newest state."""
         lines = [*self.lines, self._open] if self._open else list(self.lines)
         return [safe(line.rstrip("\r").rpartition("\r")[2]) for line in lines[-count:]] if count else []
 
 
 def watch(job: Job, *, metric: str | None, rank: int, as_json: bool) -> int:
-    """Chart and log until the job has ended; returns the exit status for the shell."""
+    """Show chart and log until the job has ended; return the exit status for the shell."""
     if as_json:
         return _watch_as_json(job)
     if not stdout_is_terminal():
@@ -87,7 +87,7 @@ def watch(job: Job, *, metric: str | None, rank: int, as_json: bool) -> int:
 
 
 def top(berth: Berth, *, once: bool, as_json: bool) -> None:
-    """The wall and the queue, again every second until Ctrl-C."""
+    """Show devices and queue, refreshed every second until Ctrl-C."""
 
     def look() -> tuple[list[Any], list[Any], str]:
         devices = berth.devices()
@@ -108,7 +108,7 @@ def top(berth: Berth, *, once: bool, as_json: bool) -> None:
 
 
 def _agents_word(berth: Berth) -> str:
-    """What the process that lists the devices says of itself."""
+    """Describe the state of the agent, which lists the devices."""
     try:
         detail = berth.get("/health/ready")["dependencies"]["agent"]["detail"]
     except Unreachable:  # not ready
@@ -130,12 +130,12 @@ def _top_lines(look: Callable[[], tuple[list[Any], list[Any], str]], *, once: bo
 
 
 def _overview_or_problem(look: Callable[[], tuple[list[Any], list[Any], str]], width: int) -> RenderableType:
-    """A server that restarts leaves a sentence on the screen, not a dead picture."""
+    """While the server restarts, show a sentence instead of a stale picture."""
     try:
         devices, jobs, why_none = look()
         return Group(*overview(devices, jobs, width, why_none), Text(), Text("Ctrl-C leaves.", "dim"))
     except Unreachable as error:
-        return Text(f"{error}\nTrying again; Ctrl-C leaves.", "yellow")
+        return Text(f"{error}\nRetrying; Ctrl-C quits.", "yellow")
 
 
 def _screen(job: Job, follower: Follower, metric: str | None, console: Console) -> RenderableType:
@@ -144,7 +144,7 @@ def _screen(job: Job, follower: Follower, metric: str | None, console: Console) 
     charts = _charts(job, metric, console.width, max(LEAST_CHART_LINES, min(MOST_CHART_LINES, room // 2)))
     used = sum(each.plain.count("\n") + 1 for each in charts)
     log = [Text(line, no_wrap=True, overflow="ellipsis") for line in follower.last(max(3, room - used))]
-    foot = Text(f"Ctrl-C leaves; the job goes on.   rank {follower.rank}", "dim")
+    foot = Text(f"Ctrl-C quits; the job continues.   rank {follower.rank}", "dim")
     return Group(*head, *charts, Text(), *log, foot)
 
 
@@ -160,7 +160,7 @@ def _head(job: Job) -> Text:
 
 
 def _charts(job: Job, metric: str | None, width: int, height: int) -> list[Text]:
-    """The chosen metric, else the first as people look for them; empty where there are no numbers yet."""
+    """Draw the chosen metric, else the most important one; nothing before the first number."""
     name = metric or next(iter(in_order(job.last_values)), None)
     if name is None or not job.metric_seq:
         return []
@@ -173,7 +173,7 @@ def _charts(job: Job, metric: str | None, width: int, height: int) -> list[Text]
 
 
 def draw_series(name: str, series: Series, width: int, height: int) -> Text:
-    """One metric with its title and what the drawing leaves out."""
+    """Draw one metric with its title, and say what the chart leaves out."""
     buckets = chart.buckets_of(series.x, series.y, series.y_min, series.y_max)
     shown = "" if series.total <= len(series.x) else f", shown as {words.plural(len(series.x), 'bucket')}"
     text = Text(f"{safe(name)}  {words.plural(series.total, 'point')}{shown}", "dim")
@@ -187,7 +187,7 @@ def draw_series(name: str, series: Series, width: int, height: int) -> Text:
 
 
 def _watch_as_json(job: Job) -> int:
-    """A line for each change of the job."""
+    """Print a line for each change of the job."""
     before = None
     with detaching(job):
         while True:

@@ -1,1 +1,1 @@
-"""Static files that are made when they are collected."""
+"""Static files that are built while they are collected."""

@@ -10,13 +10,13 @@ from django.core.checks import CheckMessage
 from django.core.files.storage import FileSystemStorage
 
 from dashboard.assets import plotly_bundle
-from orchestrator.store.durable import write_durably
+from orchestrator.store.files.durable import write_durably
 
 PLOTLY = "vendor/plotly.min.js"
 
 
 class PlotlyFinder(BaseFinder):
-    """Serves ``vendor/plotly.min.js``: what the charts need of the installed ``plotly`` package."""
+    """Serves ``vendor/plotly.min.js``: the part of the installed ``plotly`` package that the charts need."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.folder = Path(settings.HOME.root) / "vendor"
@@ -37,7 +37,7 @@ class PlotlyFinder(BaseFinder):
         yield self._write().name, self.storage
 
     def _write(self) -> Path:
-        """The bundle as a file; left alone where it is there already."""
+        """Write the bundle unless its file exists."""
         path = self.folder / "plotly.min.js"
         made = plotly_bundle.read_bundle()
         if not path.is_file() or path.stat().st_size != len(made):

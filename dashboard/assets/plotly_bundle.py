@@ -1,4 +1,4 @@
-"""Makes the small plotly.js that the pages load, from the whole one inside the Python package ``plotly``.
+"""Builds the small plotly.js that the pages load from the full one in the Python package ``plotly``.
 
 The whole bundle is 4.8 MB, three quarters of which draw maps, 3D and what we never use.  It is a list of
 modules, ``var NAME=wrapper((exports,module)=>{...});``, each run at its first call, and a last one that registers
@@ -29,12 +29,12 @@ _MAP_STYLE = re.compile(
 
 
 class UnknownShape(Exception):
-    """The bundle is not built as we know it."""
+    """The bundle does not have the structure that this module knows."""
 
 
 @cache
 def read_bundle() -> bytes:
-    """The reduced bundle, or the whole one where it cannot be reduced: pages work with either.
+    """The reduced bundle, or the full one if it cannot be reduced: pages work with either.
 
     Reduced, ``Plotly`` is ``{parts, start}``: functions to be called in order, a few at a time so that
     the page stays responsive, then ``start()`` returns the library.
@@ -48,7 +48,7 @@ def read_bundle() -> bytes:
 
 
 def reduce(text: str) -> str:
-    """The bundle with the core and ``KINDS`` alone.
+    """The bundle with only the core and ``KINDS``.
 
     Raises:
         UnknownShape: it is not a list of modules with a registration at its end.
@@ -68,13 +68,13 @@ def reduce(text: str) -> str:
     parts = [name for name in modules if name in kept]
     if not tail.startswith(f"return {entry}();"):
         raise UnknownShape("it does not end with its last module")
-    # esbuild writes modules after those that they need, so this order starts each with its needs met.
+    # esbuild writes each module after those it needs, so this order satisfies every dependency.
     start = f"return {{parts:[{','.join(parts[:-1])}],start:{entry}}};"
     return head + "".join(modules[name] for name in parts) + start + tail.removeprefix(f"return {entry}();")
 
 
 def _split(text: str) -> tuple[dict[str, str], str, str]:
-    """The modules by name in their order, what stands before them, and after."""
+    """The modules by name in order, and the text before and after them."""
     wrappers = "|".join(re.escape(name) for name in _WRAPPER.findall(text[:20_000]))
     starts = list(re.finditer(rf"(?<=;)var ({_NAME})=(?:{wrappers})\(", text)) if wrappers else []
     if len(starts) < 2:
@@ -93,7 +93,7 @@ def _split(text: str) -> tuple[dict[str, str], str, str]:
 
 
 def _references(modules: dict[str, str]) -> dict[str, set[str]]:
-    """Which modules each one may call; a module that stands inside another one's text counts as that one."""
+    """The modules that each one may call; a module nested in another counts as the outer one."""
     home = {name: name for name in modules}
     for name, body in modules.items():
         for inner in _INNER.findall(body):

@@ -15,10 +15,10 @@ from django.conf import settings
 
 from dashboard.live import feed, frames, passes
 from dashboard.live.topics import Source
-from orchestrator.api.log_reads import read_beside
+from orchestrator.api.resources.logs import read_beside
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.spec.plain_text import why_unwritable
-from orchestrator.store import log_lines
+from orchestrator.store.logs.lines import show_lines
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self._feed.unsubscribe(self, subscription.target)
 
     async def _send_lines(self, topic: str, first: int, count: int) -> None:
-        """Lines by number of a log that is subscribed to: who may read it was asked then, and is asked again and again."""
+        """Send lines of a subscribed log by number; rights are checked on subscribing and regularly after."""
         subscription = self._subscriptions.get(topic)
         if subscription is None or subscription.target.kind != "log":
             await self._deliver(frames.lines(topic[: passes.LONGEST_TOPIC], first, None))
@@ -207,8 +207,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         target = subscription.target
         folder = settings.HOME.job(target.job_id).attempt(target.attempt)
         log, index = folder.log(target.rank), folder.log_index(target.rank)
-        shown = await read_beside(lambda: log_lines.show_lines(log, index, first, count))
-        await self._deliver(frames.lines(topic, first, shown))
+        shown = await read_beside(lambda: show_lines(log, index, first, count))
+        await self._deliver(frames.lines(topic, first, dict(shown)))
 
     def mark(self, source: Source) -> None:
         """The topic has something new; sent when the client has taken what came before."""
@@ -226,7 +226,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         except Exception:  # whatever it is, an open socket that stays silent would be worse
             logger.exception(
-                "A live view's sender failed; its socket is closed, so that the page connects anew."
+                "A live view's sender failed; its socket is closed, so that the page reconnects."
             )
             with contextlib.suppress(OSError):
                 await self.close(FAILED)
@@ -286,7 +286,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self._has_left = True
             await self.close(STALLED)
             raise _Left from None
-        except OSError:  # the server's word for a client that went away meanwhile
+        except OSError:  # how the server reports that the client has gone
             self._has_left = True
             raise _Left from None
 

@@ -32,7 +32,7 @@ from dashboard.parts import rows
 from orchestrator.live.readings import read_now
 from orchestrator.live.wakeups import CHANNEL
 from orchestrator.models import Device, Job
-from orchestrator.people import standing
+from orchestrator.people import accounts
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class Feed:
     async def _look(self, due: Sequence[_Watched], now: float) -> None:
         unseen = [watched for watched in due if watched.checked_at == float("-inf")]
         for watched in due:
-            # Before the reading: what comes in meanwhile is looked at again.
+            # Cleared before reading: news that arrives while reading is read in the next round.
             watched.woken, watched.checked_at = False, now
         changed = await _refresh([watched for watched in due if watched.readers])
         # Who was first to ask holds a seq that the source could not yet be compared with.
@@ -171,7 +171,7 @@ class Feed:
                     if message["type"] == "subscribe":
                         problems.redis_outage.since = None
                         for watched in self._watched.values():
-                            watched.woken = True  # whatever was missed meanwhile
+                            watched.woken = True  # read again: news may have been missed
                         self._wake.set()
                         self._standing_changed.set()
                     elif message["type"] == "message":
@@ -187,7 +187,7 @@ class Feed:
         await self.sockets.tell()
 
     def _hear(self, topic: str) -> None:
-        if topic == standing.TOPIC:
+        if topic == accounts.TOPIC:
             self._standing_changed.set()
         else:
             self.wake(topic)
@@ -233,7 +233,7 @@ async def _forever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def _source(target: passes.Target) -> Source:
-    # Who comes back after everybody had left holds a seq of the source that was; counters never go back.
+    # A reader who returns after all had left holds a seq of the old source; counters never go back.
     first = int(time.time() * 1000)
     match target.kind:
         case "devices":
@@ -299,7 +299,7 @@ def _devices() -> list[Device]:
     return list(Device.objects.all())
 
 
-def _jobs(wanted: set[Any]) -> dict[Any, tuple[int, dict[str, Any]]]:
+def _jobs(wanted: set[Any]) -> dict[Any, tuple[int, rows.DetailRow]]:
     """Points stored and the head of the page, by job."""
     now = timezone.now()
     labels = rows.device_labels(wanted)
@@ -311,7 +311,7 @@ _current: Feed | None = None
 
 
 def current() -> Feed:
-    """The feed of this process; made anew for a new event loop."""
+    """The feed of this process; a new event loop gets a new one."""
     global _current  # one a process is the point
     if _current is None or _current.loop is not asyncio.get_running_loop():
         _current = Feed()

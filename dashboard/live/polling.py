@@ -14,7 +14,7 @@ from django.http.request import split_domain_port, validate_host
 from dashboard.live import feed, frames, passes
 from dashboard.live.consumers import LARGEST_SEQ, MOST_TOPICS, read_headers
 from dashboard.live.topics import Source
-from orchestrator.api.errors import Unauthenticated, WrongMethod, problem
+from orchestrator.api.http.errors import Unauthenticated, WrongMethod, problem
 from orchestrator.exceptions import Malformed, OrchestratorError
 
 LONGEST_WAIT_S = 20.0
@@ -107,7 +107,7 @@ class PollConsumer(AsyncHttpConsumer):
                 try:
                     batch = await source.batch(following.get(source.topic))
                 except (OSError, OrchestratorError):
-                    continue  # a file that is away for a moment; the next poll tries again
+                    continue  # the file is missing for a moment; the next poll retries
                 found += batch.frames
         return found
 
@@ -131,7 +131,7 @@ def read_query(query: bytes) -> tuple[dict[str, int | None], str]:
     ``after`` belongs to the ``topic`` before it.
 
     Raises:
-        BadQuery: nothing to read, too much, or a seq that is none.
+        BadQuery: no topic, too many, or an invalid seq.
     """
     if len(query) > LONGEST_QUERY:
         raise BadQuery("The address is too long.")

@@ -1,9 +1,9 @@
-"""What does not work now, in sentences for the band on top of every page."""
+"""Current problems, in sentences for the band on top of every page."""
 
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypedDict
 
 from django.conf import settings
 
@@ -16,7 +16,7 @@ READINGS_STOPPED_S = 5.0
 
 @dataclass
 class RedisOutage:
-    """What the feed of this process knows of Redis."""
+    """What this process's feed knows about Redis."""
 
     since: float | None = None  # wall clock, seconds; None while Redis answers, or nobody watches
 
@@ -24,9 +24,17 @@ class RedisOutage:
 redis_outage = RedisOutage()
 
 
-def current() -> list[dict[str, Any]]:
-    """Each part that does not answer: part, sentence, and since when (wall clock seconds or None)."""
-    found: list[dict[str, Any]] = []
+class Problem(TypedDict):
+    """A part of Berth that does not answer."""
+
+    part: str
+    since: float | None  # wall clock, seconds
+    sentence: str
+
+
+def current() -> list[Problem]:
+    """Each part that does not answer."""
+    found: list[Problem] = []
     readings = read_now()
     if not readings.taken_at:
         found.append(
@@ -54,7 +62,7 @@ def current() -> list[dict[str, Any]]:
             {
                 "part": "readings",
                 "since": readings.taken_at,
-                "sentence": f"Readings stopped at {at}; jobs keep running, what you see is from then.",
+                "sentence": f"Readings stopped at {at}; jobs keep running; the numbers shown are from then.",
             }
         )
     if since := redis_outage.since:

@@ -1,4 +1,4 @@
-"""What each topic of the websocket holds, and what a reader gets who has seen it up to some seq.
+"""The websocket's topics: their contents, and what a reader who is at some seq gets.
 
 State topics (devices, jobs, queue, job, health) count their own changes; only the newest state is sent.
 ``metrics`` counts the points stored for the job and ``log`` the bytes, so these two resume exactly, from disk.
@@ -6,18 +6,20 @@ State topics (devices, jobs, queue, job, health) count their own changes; only t
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from dashboard.live.frames import Batch, frame, gap
 from dashboard.parts import rows, wall
-from orchestrator.api.log_reads import read_beside
+from orchestrator.api.resources.logs import read_beside
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
-from orchestrator.store import logs, series
-from orchestrator.store.log_blocks import split_places
+from orchestrator.store.logs.blocks import split_places
+from orchestrator.store.logs.chunks import LogChunk, read_log
+from orchestrator.store.logs.text import LONGEST_LINE_BYTES, display_text
+from orchestrator.store.metrics import series
 
 LOG_FRAME_BYTES = 64 << 10
 LOG_BACKLOG_BYTES = 256 << 10  # a second's worth; who is further behind is taken to the end
@@ -25,7 +27,7 @@ GONE_KEPT = 256
 RECENT_TICKS = 120
 BATCHES_KEPT = 8
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 Beside = Callable[[Callable[[], Batch]], Coroutine[Any, Any, Batch]]
 
 
@@ -66,11 +68,11 @@ class _Batches:
         if (task := self._under_way.get(key)) is None:
             task = self._under_way[key] = asyncio.create_task(beside(read))
             task.add_done_callback(lambda done: self._end(key, done))
-        return await asyncio.shield(task)  # who leaves meanwhile does not take it from the others
+        return await asyncio.shield(task)  # a reader who leaves does not cancel it for the others
 
     def _end(self, key: object, task: asyncio.Task[Batch]) -> None:
         del self._under_way[key]
-        if not task.cancelled() and task.exception() is None:  # else who waits for it is told
+        if not task.cancelled() and task.exception() is None:  # otherwise the waiting reader gets the error
             self.put(key, task.result())
 
 
@@ -106,7 +108,7 @@ class StateSource:
 
 
 class DevicesSource:
-    """Readings: the numbers as ticks; everything anew when more than numbers changed."""
+    """Readings: numbers as ticks; a full frame when more than numbers changed."""
 
     topic = "devices"
     interval_s = 0.45
@@ -114,7 +116,7 @@ class DevicesSource:
     def __init__(self, first: int = 0) -> None:
         self.seq = self._first = first
         self._shape, self._shape_seq = "", 0
-        self._recent: dict[str, deque[float | None]] = {}  # for the sparklines of who comes later
+        self._recent: dict[str, deque[float | None]] = {}  # for the sparklines of readers who join later
         self._read = ("", -1)
         self._readings: NowReadings | None = None
         self._batches = _Batches()
@@ -164,7 +166,7 @@ class DevicesSource:
         return self._batches.put((whole, self.seq), Batch((text,), self.seq))
 
 
-def _public_device(entry: Row) -> Row:
+def _public_device(entry: Mapping[str, Any]) -> Row:
     """A reading as everybody may see it: the command lines of jobs hold their arguments, so they stay out."""
     shown = {name: value for name, value in entry.items() if name != "processes"}
     shown["processes"] = [
@@ -299,23 +301,23 @@ class LogSource:
             return Batch((), self.seq)
         return await self._batches.read((after, self.seq), lambda: self._read(after), read_beside)
 
-    def _before(self, chunk: logs.LogChunk) -> bytes:
+    def _before(self, chunk: LogChunk) -> bytes:
         """The end of what was sent before, as much of it as tells how the chunk's first line began."""
-        begin = max(0, chunk.offset - logs.LONGEST_LINE_BYTES - 1)
+        begin = max(0, chunk.offset - LONGEST_LINE_BYTES - 1)
         if begin == chunk.offset:
             return b""
-        return logs.read_log(self.path, begin, logs.LONGEST_LINE_BYTES + 1).data[: chunk.offset - begin]
+        return read_log(self.path, begin, LONGEST_LINE_BYTES + 1).data[: chunk.offset - begin]
 
     def _read(self, after: int | None) -> Batch:
         frames: list[str] = []
         if after is None:
-            chunk = logs.read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
+            chunk = read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
         else:
-            chunk = logs.read_log(self.path, after, LOG_FRAME_BYTES, whole_lines=True)
+            chunk = read_log(self.path, after, LOG_FRAME_BYTES, whole_lines=True)
             if after > chunk.size:
                 return Batch((gap(self.topic, chunk.size),), chunk.size)
             if chunk.size - after > LOG_BACKLOG_BYTES:
-                chunk = logs.read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
+                chunk = read_log(self.path, -LOG_FRAME_BYTES, LOG_FRAME_BYTES, whole_lines=True)
                 skipped = {"from": after, "to": chunk.offset}
                 frames.append(frame(self.topic, "skipped", chunk.offset, skipped))
         if chunk.next_offset == chunk.offset:
@@ -324,7 +326,7 @@ class LogSource:
         # Lines that are too long are split at places that a chunk does not know; a part may be missing.
         is_uneven = bool(chunk.dropped_bytes) or _has_long_line(before, chunk.data)
         lines = None if is_uneven else chunk.data.count(b"\n")
-        data = {"offset": chunk.offset, "text": logs.display_text(chunk.data), "lines": lines}
+        data = {"offset": chunk.offset, "text": display_text(chunk.data), "lines": lines}
         if before.endswith(b"\r") or (before[-1:] not in b"\n" and _writes_over(chunk.data)):
             data["over"] = True  # a progress bar: it replaces the line that is still open
         frames.append(frame(self.topic, "chunk", chunk.next_offset, data))

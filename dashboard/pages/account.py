@@ -1,4 +1,4 @@
-"""The reader's own account: theme, tokens and secrets."""
+"""The reader's own account: tokens, addresses for notifications, secrets for jobs."""
 
 from typing import Any
 
@@ -8,32 +8,17 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
-from dashboard.pages.reader import signed_in
+from dashboard.pages.reader import DAY_S, signed_in
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import JobSecret, NoticeTarget, Occasion, Scope, Token
-from orchestrator.people import tokens
+from orchestrator.people import secrets, tokens
+from orchestrator.people.notices import targets
 
-THEMES = ("light", "dark")
-THEME_COOKIE = "berth_theme"
 USUAL_OCCASIONS = [Occasion.FINISHED, Occasion.FAILED, Occasion.WARNING]
-SHORTCUTS_COOKIE = "berth_keys"
-DENSITY_COOKIE = "berth_density"
-COMPACT = "compact"
-DAY_S = 24 * 3600
-YEAR_S = 366 * DAY_S
 EXPIRIES = {"30": "30 days", "90": "90 days", "365": "1 year", "": "never"}
-
-
-def theme_of(request: HttpRequest) -> str:
-    """What the reader chose; empty follows the system."""
-    chosen = request.COOKIES.get(THEME_COOKIE, "")
-    return chosen if chosen in THEMES else ""
-
-
-def is_compact(request: HttpRequest) -> bool:
-    return request.COOKIES.get(DENSITY_COOKIE) == COMPACT
 
 
 def account(request: HttpRequest) -> HttpResponse:
@@ -50,7 +35,7 @@ def show_account(
     notice: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    """The whole page; ``created`` is a token's text, ``secret`` and ``notice`` what was refused, with errors by field."""
+    """Render the page; ``created`` is a new token's text, ``secret`` and ``notice`` are refused forms with errors."""
     user: User = signed_in(request)
     scopes = [scope for scope in Scope.values if scope != Scope.ADMIN or user.is_staff]
     context = {
@@ -77,7 +62,7 @@ def show_account(
 
 @require_POST
 def create_token(request: HttpRequest) -> HttpResponse:
-    """Make a token and show it once, in this answer."""
+    """Create a token and show it once, in this answer."""
     user = signed_in(request)
     form = {name: request.POST.get(name, "")[:200] for name in ("name", "scope", "expires")}
     if form["expires"] not in EXPIRIES or form["scope"] not in Scope.values:
@@ -96,32 +81,57 @@ def create_token(request: HttpRequest) -> HttpResponse:
 def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     token = get_object_or_404(Token, pk=token_id, user=signed_in(request))
     tokens.revoke(token)
-    messages.success(request, f"The token {token.name} is revoked; whatever used it is signed out.")
+    messages.success(request, f"Revoked the token {token.name}; anything that used it is signed out.")
     return redirect("account")
 
 
 @require_POST
-def set_theme(request: HttpRequest) -> HttpResponse:
-    """Theme and density, in this browser."""
-    answer = redirect("account")
-    chosen = request.POST.get("theme", "")
-    if chosen in THEMES:
-        answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_S, samesite="Lax", httponly=True)
-    else:
-        answer.delete_cookie(THEME_COOKIE, samesite="Lax")
-    if request.POST.get("density") == COMPACT:
-        answer.set_cookie(DENSITY_COOKIE, COMPACT, max_age=YEAR_S, samesite="Lax", httponly=True)
-    else:
-        answer.delete_cookie(DENSITY_COOKIE, samesite="Lax")
-    return answer
+@sensitive_post_parameters("url")
+def add_target(request: HttpRequest) -> HttpResponse:
+    url, occasions = request.POST.get("url", "").strip()[:2000], request.POST.getlist("occasions")[:20]
+    try:
+        target = targets.add(signed_in(request), url, occasions)
+    except OrchestratorError as error:
+        refused = {"url": url, "occasions": occasions, "errors": error.fields or {"url": [str(error)]}}
+        return show_account(request, notice=refused, status=error.status)
+    messages.success(request, f"Added {target.shown}. Send a test to check that it works.")
+    return redirect("account")
 
 
 @require_POST
-def set_shortcuts(request: HttpRequest) -> HttpResponse:
-    """Single keys on or off, in this browser."""
-    answer = redirect("account")
-    if request.POST.get("shortcuts"):
-        answer.delete_cookie(SHORTCUTS_COOKIE, samesite="Lax")
+def remove_target(request: HttpRequest, target_id: int) -> HttpResponse:
+    target = get_object_or_404(NoticeTarget, pk=target_id, user=signed_in(request))
+    target.delete()
+    messages.success(request, f"Removed {target.shown}.")
+    return redirect("account")
+
+
+@require_POST
+def test_target(request: HttpRequest, target_id: int) -> HttpResponse:
+    target = get_object_or_404(NoticeTarget, pk=target_id, user=signed_in(request))
+    error = targets.try_out(target)
+    if error is None:
+        messages.success(request, f"Sent a test to {target.shown}.")
     else:
-        answer.set_cookie(SHORTCUTS_COOKIE, "off", max_age=YEAR_S, samesite="Lax", httponly=True)
-    return answer
+        messages.error(request, f"The test to {target.shown} failed: {error}")
+    return redirect("account")
+
+
+@require_POST
+@sensitive_post_parameters("value")
+def store_secret(request: HttpRequest) -> HttpResponse:
+    """Store a secret or replace its value; the value is never part of an answer, not even of a refusal."""
+    name = request.POST.get("name", "")[:200]
+    try:
+        secrets.keep(signed_in(request), name, request.POST.get("value", ""))
+    except OrchestratorError as error:
+        return show_account(request, secret={"name": name, "errors": error.fields}, status=error.status)
+    messages.success(request, f"Stored {name}. List it in a job's secrets to use it there.")
+    return redirect("account")
+
+
+@require_POST
+def forget_secret(request: HttpRequest, name: str) -> HttpResponse:
+    secrets.forget(signed_in(request), name)
+    messages.success(request, f"Deleted {name}. Jobs that list it fail at their next start.")
+    return redirect("account")

@@ -1,4 +1,4 @@
-"""Who did what, for admins."""
+"""The audit page: who did what, for admins."""
 
 from urllib.parse import urlencode
 

@@ -1,6 +1,6 @@
-"""Benchmarks: strategies beside each other, measured by a job like any other."""
+"""Benchmarks: strategies side by side, measured by an ordinary job."""
 
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 import orjson
@@ -12,11 +12,11 @@ from django.views.decorators.http import require_http_methods
 from pydantic import BaseModel, Field, ValidationError
 
 from dashboard.pages.reader import signed_in
-from orchestrator.api.finding import tagged
+from orchestrator.api.resources.job_filters import tagged
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Job, Pool
-from orchestrator.store.plain_file import open_plain
+from orchestrator.store.files.untrusted import open_plain
 from training.bench.cells import Cell, Measured, scaling_efficiency
 from training.bench.page import make_figures
 
@@ -35,7 +35,7 @@ STRATEGIES = {
     "tensor": "layers split",
     "dp": "one process, GPUs only",
 }
-USUAL = {"strategies": ["ddp", "zero1", "fsdp"], "gpus": "1 2", "batch_sizes": "64 128", "steps": "12"}
+USUAL_STRATEGIES = ("ddp", "zero1", "fsdp")
 
 
 class _Cell(BaseModel):
@@ -54,12 +54,35 @@ class _Row(BaseModel):
 
 
 class _Result(BaseModel):
-    """What the job wrote; it may be anything, so it is checked like any other input."""
+    """The job's result file; a script can write anything, so it is validated like any input."""
 
     about: str = Field(max_length=400)
     took_s: float = Field(ge=0, allow_inf_nan=False)
     advice: list[str] = Field(max_length=10)
     cells: list[_Row] = Field(max_length=500)
+
+
+class FormTexts(TypedDict):
+    """Texts of the form."""
+
+    strategies: list[str]
+    gpus: str
+    batch_sizes: str
+    steps: str
+    pool: str
+
+
+class CellRow(TypedDict):
+    """One measured cell in words."""
+
+    cell: Cell
+    samples: str
+    spread: str
+    step_ms: str
+    efficiency: str
+    memory: str
+    communication: str
+    is_best: bool
 
 
 @require_http_methods(["GET", "POST"])
@@ -72,10 +95,13 @@ def benchmarks(request: HttpRequest) -> HttpResponse:
 
 
 def _start(request: HttpRequest, user: User) -> HttpResponse:
-    texts: dict[str, Any] = {
-        name: request.POST.get(name, "")[:200] for name in ("gpus", "batch_sizes", "steps", "pool")
+    texts: FormTexts = {
+        "strategies": [name for name in request.POST.getlist("strategies") if name in STRATEGIES],
+        "gpus": request.POST.get("gpus", "")[:200],
+        "batch_sizes": request.POST.get("batch_sizes", "")[:200],
+        "steps": request.POST.get("steps", "")[:200],
+        "pool": request.POST.get("pool", "")[:200],
     }
-    texts["strategies"] = [name for name in request.POST.getlist("strategies") if name in STRATEGIES]
     errors: dict[str, list[str]] = {}
     gpus = _numbers("gpus", texts["gpus"], 64, errors)
     sizes = _numbers("batch_sizes", texts["batch_sizes"], 1 << 20, errors)
@@ -83,7 +109,9 @@ def _start(request: HttpRequest, user: User) -> HttpResponse:
     if not texts["strategies"]:
         errors["strategies"] = ["Choose at least one strategy."]
     if not errors and len(texts["strategies"]) * len(gpus) * len(sizes) > MOST_CELLS:
-        errors["strategies"] = [f"That makes more than {MOST_CELLS} cells; choose fewer of something."]
+        errors["strategies"] = [
+            f"That makes more than {MOST_CELLS} cells; choose fewer strategies, devices or batch sizes."
+        ]
     if not errors:
         try:
             job = _submit(user, texts, gpus, sizes, steps)
@@ -94,7 +122,7 @@ def _start(request: HttpRequest, user: User) -> HttpResponse:
     return _page(request, user, texts, errors, status=400)
 
 
-def _submit(user: User, texts: dict[str, Any], gpus: list[int], sizes: list[int], steps: list[int]) -> Job:
+def _submit(user: User, texts: FormTexts, gpus: list[int], sizes: list[int], steps: list[int]) -> Job:
     arguments = ["--strategies", *texts["strategies"], "--gpus", *map(str, gpus)]
     arguments += ["--batch-sizes", *map(str, sizes), "--steps", str(steps[0])]
     fields: dict[str, Any] = {
@@ -125,7 +153,7 @@ def _numbers(name: str, text: str, most: int, errors: dict[str, list[str]]) -> l
 def _page(
     request: HttpRequest,
     user: User,
-    texts: dict[str, Any] | None,
+    texts: FormTexts | None,
     errors: dict[str, list[str]],
     status: int = 200,
 ) -> HttpResponse:
@@ -165,7 +193,7 @@ def _choose(request: HttpRequest, user: User, runs: list[Job]) -> tuple[Job | No
 
 
 def read_result(job: Job) -> _Result | None:
-    """What the job's output folder tells; None where it has no result that can be read."""
+    """The result in the job's output folder; None if it is missing or invalid."""
     path = settings.HOME.job(job.id).output / RESULT
     try:
         with open(open_plain(path), "rb") as file:  # noqa: PTH123 -- an open descriptor
@@ -187,7 +215,7 @@ def _measured(row: _Row) -> Measured:
     )
 
 
-def _rows(measured: list[Measured]) -> list[dict[str, Any]]:
+def _rows(measured: list[Measured]) -> list[CellRow]:
     efficiency = scaling_efficiency(measured)
     best = max((each.samples_per_s for each in measured), default=0.0)
     return [
@@ -207,7 +235,7 @@ def _rows(measured: list[Measured]) -> list[dict[str, Any]]:
 
 
 def _left_out(measured: list[Measured]) -> list[tuple[str, str]]:
-    """Cells that were not measured, those with one reason together."""
+    """Cells that were not measured, grouped by reason."""
     cells: dict[str, list[Cell]] = {}
     for each in measured:
         if not each.step_s:
@@ -222,9 +250,15 @@ def _left_out(measured: list[Measured]) -> list[tuple[str, str]]:
     ]
 
 
-def _asked(job: Job | None) -> dict[str, Any]:
-    """What a run was asked for, as the form has it; the usual for what cannot be read."""
-    texts: dict[str, Any] = {**USUAL, "pool": job.pool_id if job else ""}
+def _asked(job: Job | None) -> FormTexts:
+    """The form's texts for the shown run; defaults for what its arguments do not say."""
+    texts: FormTexts = {
+        "strategies": list(USUAL_STRATEGIES),
+        "gpus": "1 2",
+        "batch_sizes": "64 128",
+        "steps": "12",
+        "pool": job.pool_id if job else "",
+    }
     words = [str(word) for word in job.spec_fields.get("args", [])] if job else []
     given: dict[str, list[str]] = {}
     for word in words:
@@ -234,8 +268,12 @@ def _asked(job: Job | None) -> dict[str, Any]:
             given[next(reversed(given))].append(word)
     if names := [name for name in given.get("--strategies", []) if name in STRATEGIES]:
         texts["strategies"] = names
-    for option, name in (("--gpus", "gpus"), ("--batch-sizes", "batch_sizes"), ("--steps", "steps")):
-        numbers = [word for word in given.get(option, []) if word.isdecimal() and len(word) <= 7]
-        if numbers:
-            texts[name] = " ".join(numbers[:MOST_NUMBERS])
+    texts["gpus"] = _whole_numbers(given.get("--gpus", [])) or texts["gpus"]
+    texts["batch_sizes"] = _whole_numbers(given.get("--batch-sizes", [])) or texts["batch_sizes"]
+    texts["steps"] = _whole_numbers(given.get("--steps", [])) or texts["steps"]
     return texts
+
+
+def _whole_numbers(words: list[str]) -> str:
+    numbers = [word for word in words if word.isdecimal() and len(word) <= 7]
+    return " ".join(numbers[:MOST_NUMBERS])

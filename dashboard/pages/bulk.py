@@ -1,4 +1,4 @@
-"""One thing done to many jobs that were chosen in a list."""
+"""One action on many jobs chosen in a list."""
 
 from collections.abc import Callable
 from urllib.parse import urlencode
@@ -32,7 +32,7 @@ def change_many(request: HttpRequest) -> HttpResponse:
         return redirect(f"{reverse('compare')}?{urlencode({'jobs': ','.join(ids)}, safe=',')}")
     do = ACTIONS.get(action)
     if do is None or not ids:
-        return _say(request, "", ["Choose jobs in the list, and what to do with them."], 400)
+        return _say(request, "", ["Choose jobs in the list and an action."], 400)
     user, tag = signed_in(request), request.POST.get("tag", "").strip()
     done, refused = 0, []
     for job in Job.objects.visible_to(user).filter(pk__in=_uuids(ids)).select_related("owner", "pool"):
@@ -91,4 +91,4 @@ ACTIONS: dict[str, Callable[[HttpRequest, User, Job, str], None]] = {
     "tag": _tag,
     "untag": _untag,
 }
-DONE = {"cancel": "Cancelled", "retry": "Submitted again", "tag": "Tagged", "untag": "Took the tag off"}
+DONE = {"cancel": "Cancelled", "retry": "Submitted again", "tag": "Tagged", "untag": "Removed the tag"}

@@ -1,7 +1,7 @@
-"""Jobs beside each other; which ones, and how they are looked at, stands in the address."""
+"""Jobs side by side; the address says which jobs, and how to show them."""
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlencode
 
 from django.db.models import Q
@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
 from dashboard.parts import comparison, rows
-from orchestrator.api.finding import find_job
+from orchestrator.api.resources.job_filters import find_job
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.models import Attempt, Job
 from orchestrator.models.jobs import JobQuerySet
@@ -66,7 +66,7 @@ def _visible(request: HttpRequest) -> JobQuerySet:
 
 
 def _wanted(request: HttpRequest) -> tuple[list[Job], list[str]]:
-    """The jobs of the address in its order, and what of it names none."""
+    """The jobs that the address names, in order, and the parts that name no job."""
     found: dict[Any, Job] = {}
     unknown = []
     parts = [part.strip() for part in request.GET.get("jobs", "")[:2000].split(",")]
@@ -80,7 +80,7 @@ def _wanted(request: HttpRequest) -> tuple[list[Job], list[str]]:
 
 
 def _by_name(request: HttpRequest, text: str) -> Job | None:
-    """The job of this id, else the newest of this name, or of a name that has this in it."""
+    """The job with this id, else the newest with this name or with this in its name."""
     try:
         return find_job(Job.objects.all(), signed_in(request), text)
     except OrchestratorError:
@@ -97,7 +97,18 @@ def _address(request: HttpRequest, ids: list[str]) -> str:
     return f"{reverse('compare')}?{urlencode({'jobs': ','.join(ids), **kept}, safe=',')}"
 
 
-def _columns(request: HttpRequest, jobs: list[Job], baseline: int) -> list[dict[str, Any]]:
+class Column(TypedDict):
+    """One job of the comparison."""
+
+    job: Job
+    letter: str
+    colour: str
+    is_baseline: bool
+    without: str  # the address of the page without this job
+    loss: tuple[str, float] | None
+
+
+def _columns(request: HttpRequest, jobs: list[Job], baseline: int) -> list[Column]:
     ids = [job.short_id for job in jobs]
     return [
         {

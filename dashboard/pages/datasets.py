@@ -1,6 +1,6 @@
-"""The datasets page: what is registered, whether it is there now, who uses it, and a form to add one."""
+"""The datasets page: each dataset, whether it is available, its users, and a form to add one."""
 
-from typing import Any
+from typing import TypedDict
 
 from django.contrib import messages
 from django.db.models import Q
@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from dashboard.pages.reader import signed_in
-from orchestrator.api.datasets import is_available
+from orchestrator.api.resources.datasets import is_available
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, DatasetRoot, Job
@@ -39,7 +39,7 @@ def list_datasets(request: HttpRequest) -> HttpResponse:
         )
     except OrchestratorError as error:
         return _page(request, texts, _errors(error), status=error.status)
-    messages.success(request, f"{made.reference} is registered; jobs name it as {made.reference}.")
+    messages.success(request, f"Added {made.reference}. Jobs refer to it by this name.")
     return redirect("datasets")
 
 
@@ -68,7 +68,14 @@ def _page(
     return render(request, "dashboard/datasets.html", context, status=status)
 
 
-def _row(dataset: Dataset, users: list[Job]) -> dict[str, Any]:
+class DatasetRow(TypedDict):
+    object: Dataset
+    available: bool
+    jobs: list[Job]
+    more: int
+
+
+def _row(dataset: Dataset, users: list[Job]) -> DatasetRow:
     return {"object": dataset, "available": is_available(dataset), "jobs": users[:5], "more": len(users[5:])}
 
 

@@ -1,28 +1,71 @@
-"""What every page's frame needs."""
+"""What surrounds every page: its context, the keys, and the messages behind the bell."""
 
-from typing import Any
-
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils import timezone
+from django.views.decorators.http import require_GET, require_safe
 
 from dashboard.live import problems
-from dashboard.pages.account import SHORTCUTS_COOKIE, is_compact, theme_of
+from dashboard.pages.reader import SHORTCUTS_COOKIE, YEAR_S, is_compact, theme_of
 from dashboard.parts import notices, rail
 from orchestrator.live.readings import read_now
 
+# static/js/keys.js implements these keys.
+KEYS = (
+    ("Ctrl K", "search or run anything"),
+    ("g then o q j c d b u p", "go to Overview, Queue, Jobs, Compare, Datasets, Benchmarks, Usage, Pools"),
+    ("c", "submit a job"),
+    ("/", "search in the view"),
+    ("j k", "next, previous row"),
+    ("Enter", "open"),
+    ("Space", "choose the row"),
+    ("=", "compare what is chosen, or this job"),
+    ("x", "cancel (acts after 5 s)"),
+    ("u", "undo"),
+    ("e", "explain why it waits"),
+    ("Alt ↑ ↓", "in the queue: move your own waiting job"),
+    ("n", "clone and edit"),
+    ("f", "follow the log"),
+    ("[ ]", "previous, next job"),
+    ("l", "logarithmic y"),
+    ("t", "step or time"),
+    ("← → + - 0 t", "on a chart: move the cursor, zoom, back to live, table"),
+    ("F6", "messages"),
+    ("?", "these keys"),
+)
+
 
 def shell(request: HttpRequest) -> dict[str, object]:
-    """Theme, address book and the bands; the admin's own pages need none of it."""
+    """Context of every page's frame: theme, rail and problem bands; empty for the admin's pages."""
     if request.path.startswith("/admin/"):
         return {}
     signed_in = getattr(request, "user", None) is not None and request.user.is_authenticated
-    found: list[dict[str, Any]] = problems.current() if signed_in else []
     return {
         "theme": theme_of(request),
         "compact": is_compact(request),
         "rail": rail.places_for(request.user) if signed_in else [],
         "unseen": notices.count_unseen(request, timezone.now()) if signed_in else 0,
         "shortcuts": request.COOKIES.get(SHORTCUTS_COOKIE) != "off",
-        "problems": found,
+        "problems": problems.current() if signed_in else [],
         "simulated": signed_in and read_now().simulated,
     }
+
+
+@require_safe
+def keys(request: HttpRequest) -> HttpResponse:
+    return render(request, "dashboard/keys.html", {"keys": KEYS})
+
+
+@require_GET
+def list_notices(request: HttpRequest) -> HttpResponse:
+    """The reader's messages; opening the page marks them all as seen in this browser."""
+    now = timezone.now()
+    answer = render(
+        request,
+        "dashboard/notices.html",
+        {"nav": "notices", "notices": notices.notices_of(request.user, now)},
+    )
+    answer.set_cookie(
+        notices.SEEN_COOKIE, f"{now.timestamp():.3f}", max_age=YEAR_S, samesite="Lax", httponly=True
+    )
+    return answer

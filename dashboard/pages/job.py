@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
+from urllib.parse import quote
 from uuid import UUID
 
 import orjson
@@ -15,12 +17,14 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from berth import words
-from berth.chart_groups import in_order
+from berth.job_fields import FIELDS
+from berth.metric_names import in_order
 from dashboard.pages.reader import signed_in
-from dashboard.parts import remedies, rows, wall
+from dashboard.parts import forms, remedies, rows, wall
 from dashboard.parts.comparison import device_s_of
-from orchestrator.api.downloads import list_files
+from orchestrator.api.http.downloads import list_files
 from orchestrator.exceptions import Conflict, OrchestratorError
+from orchestrator.facts.record import Fact
 from orchestrator.jobs import checkpoints, steering, training_plans
 from orchestrator.jobs.submission import intake
 from orchestrator.models import (
@@ -33,8 +37,12 @@ from orchestrator.models import (
     JobState,
 )
 from orchestrator.people import audit, rights
-from orchestrator.store import logs, outside_checkpoints
+from orchestrator.store.checkpoints.manifest import Generation
+from orchestrator.store.checkpoints.outside import added, read_unkept
+from orchestrator.store.logs.chunks import read_tail
+from orchestrator.store.logs.text import COLOUR, display_text
 
+SHOWN_APART = frozenset({"name", "entrypoint", "args", "gpus", "min_gpus", "gpu_memory_gib", "tags"})
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
 MOST_FILES = 200
@@ -79,13 +87,12 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
             for name in in_order(found.last_values)
         ],
         "checkpoints": kept_checkpoints(found),
-        "unkept": outside_checkpoints.read_unkept(
-            settings.HOME.job(found.pk), found.spec_fields.get("checkpoint_glob")
-        ),
+        "unkept": read_unkept(settings.HOME.job(found.pk), found.spec_fields.get("checkpoint_glob")),
         "may_steer": rights.may_steer(signed_in(request), found),
         "files": output_files(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
         "command": " ".join([found.spec_fields.get("entrypoint", ""), *found.spec_fields.get("args", [])]),
+        "request_rows": request_rows(found, request),
         "spec": orjson.dumps(_shown_spec(found, request), option=orjson.OPT_INDENT_2).decode(),
         "log": log,
         "colour": wall.colour_classes(found.colour),
@@ -101,23 +108,46 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
     return render(request, "dashboard/job.html", context)
 
 
-def kept_checkpoints(found: Job) -> list[dict[str, Any]]:
-    """The newest checkpoints with what their script calls them, newest first."""
-    return [
-        {
-            "row": row,
-            "called": checkpoints.called(kept),
-            "files": [
-                {"path": file.path, "name": file.path.rpartition("/")[2], "size": file.size_bytes}
-                for file in (kept.files[:MOST_FILES] if kept else ())
-            ],
-        }
-        for row, kept in reversed(checkpoints.listed(found)[-20:])
-    ]
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    name: str
+    url: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCheckpoint:
+    """A checkpoint as its row in the table shows it."""
+
+    row: Checkpoint
+    called: str
+    label: str
+    url: str
+    files: tuple[CheckpointFile, ...]
+
+
+def kept_checkpoints(job: Job) -> list[KeptCheckpoint]:
+    """The newest checkpoints with the names that their scripts gave them, newest first."""
+    return [_kept(job, row, generation) for row, generation in reversed(checkpoints.listed(job)[-20:])]
+
+
+def _kept(job: Job, row: Checkpoint, generation: Generation | None) -> KeptCheckpoint:
+    url = f"/api/v1/jobs/{job.pk}/checkpoints/{quote(row.name)}"
+    files = generation.files[:MOST_FILES] if generation else ()
+    return KeptCheckpoint(
+        row=row,
+        called=checkpoints.called(generation),
+        label=row.name if row.step is None else f"step {row.step}",
+        url=url,
+        files=tuple(
+            CheckpointFile(file.path.rpartition("/")[2], f"{url}/files/{quote(file.path)}", file.size_bytes)
+            for file in files
+        ),
+    )
 
 
 def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:
-    """What it took of the devices so far; empty before it started."""
+    """Device time used so far, in words; empty before the job started."""
     held_s = device_s_of(found, attempts, now)
     if held_s is None or held_s < 1:
         return ""
@@ -125,13 +155,49 @@ def device_hours(found: Job, attempts: list[Attempt], now: datetime) -> str:
     return f"{hours:.1f} device-hours" if hours >= 0.1 else f"{words.duration(held_s)} of device time"
 
 
-def seams(attempts: list[Attempt]) -> list[dict[str, Any]]:
-    """Where the attempts after the first begin: step (None where anew) and seconds since 1970."""
+class Seam(TypedDict):
+    """Where an attempt after the first begins, for the charts."""
+
+    attempt: int
+    step: int | None  # None: from the beginning
+    at: float | None  # seconds since 1970
+
+
+class Failure(TypedDict):
+    """Why the newest attempt failed, in words."""
+
+    title: str
+    kind: str
+    detail: str
+    rank: int | None
+    attempt: int
+    tail: str
+    next: str
+    again_at: datetime | None
+
+
+class LogPlace(TypedDict):
+    attempt: int
+    rank: int
+    start: int
+    next: int
+
+
+LogTail = TypedDict("LogTail", {"text": str, "from": LogPlace, "ranks": list[int]})
+
+
+class OutputFile(TypedDict):
+    path: str
+    size: int
+
+
+def seams(attempts: list[Attempt]) -> list[Seam]:
+    """Where the attempts after the first begin."""
     return [
         {
             "attempt": attempt.number,
             "step": attempt.resumed_from_step,
-            "at": attempt.started_at and attempt.started_at.timestamp(),
+            "at": attempt.started_at.timestamp() if attempt.started_at else None,
         }
         for attempt in reversed(attempts)
         if attempt.number > 1
@@ -139,7 +205,7 @@ def seams(attempts: list[Attempt]) -> list[dict[str, Any]]:
 
 
 def shown_plan(attempts: list[Attempt]) -> dict[str, Any] | None:
-    """How the newest attempt that told it trains, with what was considered where that was last planned."""
+    """The training plan of the newest attempt that reported one, with the candidates of the last planning."""
     told = [shown for attempt in attempts if (shown := training_plans.show(attempt))]
     if not told:
         return None
@@ -158,13 +224,24 @@ def neighbours(job: Job, request: HttpRequest) -> dict[str, UUID | None]:
 
 
 def visible_job(request: HttpRequest, job_id: UUID) -> Job:
-    """The job, or the same answer as for one that does not exist."""
+    """The job; 404 if it does not exist or the reader may not see it."""
     visible = Job.objects.visible_to(request.user).select_related("owner", "pool", "parent")
     return get_object_or_404(visible, pk=job_id)
 
 
+def request_rows(job: Job, request: HttpRequest) -> list[tuple[str, str]]:
+    """Label and text of each field that was set, but for those that the page shows by other means."""
+    spec = job.spec.model_dump(mode="json") | {"env": rights.environment_of(job, request.user.pk, "…")}
+    return [
+        (field.label, field.text(spec[field.name]))
+        for field in FIELDS
+        if field.form and field.name not in SHOWN_APART
+        if field.name == "priority" or spec[field.name] != forms.DEFAULTS[field.name]
+    ]
+
+
 def _shown_spec(job: Job, request: HttpRequest) -> dict[str, Any]:
-    """What was submitted, without what is empty; values of the environment are the owner's alone."""
+    """The submitted fields that are not empty; environment values are shown only to the owner."""
     spec = {name: value for name, value in job.spec_fields.items() if value not in (None, [], {}, "")}
     if "env" in spec:
         spec["env"] = rights.environment_of(job, request.user.pk, "…")
@@ -172,7 +249,7 @@ def _shown_spec(job: Job, request: HttpRequest) -> dict[str, Any]:
 
 
 def offers(job: Job) -> list[dict[str, str]]:
-    """What can be done to a job in its state, what helps most first; ``kind`` marks it, and what ends the job."""
+    """Actions for a job in its state, most helpful first; ``kind`` marks the main and the destructive one."""
     state = JobState(job.state)
     if state in FINAL_STATES:
         main, others = remedies.choices(job)
@@ -193,8 +270,8 @@ def offers(job: Job) -> list[dict[str, str]]:
     return found
 
 
-def answer(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
-    """Why the newest attempt failed, for the head of the page; None where nothing failed lately."""
+def answer(job: Job, attempts: list[Attempt]) -> Failure | None:
+    """Why the newest attempt failed, for the head of the page; None if it did not fail."""
     ended = next((attempt for attempt in attempts if attempt.ended_at), None)
     if ended is None or job.state in {JobState.RUNNING, JobState.SUCCEEDED, JobState.CANCELLED}:
         return None
@@ -204,32 +281,32 @@ def answer(job: Job, attempts: list[Attempt]) -> dict[str, Any] | None:
     return {
         "title": EXIT_WORDS[ended.kind],
         "kind": ended.kind,
-        "detail": "" if job.reason.startswith(ended.exit_detail) else ended.exit_detail,
+        "detail": "" if Fact.read(job.why).tells(Fact.read(ended.ending)) else ended.exit_detail,
         "rank": first.get("rank"),
         "attempt": ended.number,
-        "tail": logs.COLOUR.sub("", logs.display_text(ended.log_tail.encode())) if ended.log_tail else "",
+        "tail": COLOUR.sub("", display_text(ended.log_tail.encode())) if ended.log_tail else "",
         "next": job.reason,
         "again_at": job.next_try_at if job.state == JobState.BACKOFF else None,
     }
 
 
-def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> dict[str, Any] | None:
-    """The end of the newest attempt's log, of the rank that failed first if one did, else of rank 0."""
+def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | None:
+    """The tail of the newest attempt's log: of the rank that failed first, else of rank 0."""
     if not attempts:
         return None
     number, ranks = attempts[0].number, range(len(attempts[0].leases.all()) or job.gpus)
     rank = rank if rank is not None and rank in ranks else 0
-    chunk = logs.read_tail(settings.HOME.job(job.pk).attempt(number).log(rank), TAIL_LINES, TAIL_BYTES)
+    chunk = read_tail(settings.HOME.job(job.pk).attempt(number).log(rank), TAIL_LINES, TAIL_BYTES)
     start = chunk.next_offset - len(chunk.data) if not chunk.dropped_bytes else chunk.offset
     return {
-        "text": logs.COLOUR.sub("", logs.display_text(chunk.data)),  # the script shows colours
+        "text": COLOUR.sub("", display_text(chunk.data)),  # the script shows colours
         "from": {"attempt": number, "rank": rank, "start": start, "next": chunk.next_offset},
         "ranks": list(ranks),
     }
 
 
-def output_files(job: Job) -> list[dict[str, Any]]:
-    """What the job wrote to its output folder; links are left out (B58)."""
+def output_files(job: Job) -> list[OutputFile]:
+    """Files in the job's output folder; links are left out, since they could point anywhere."""
     found, _ = list_files(settings.HOME.job(job.pk).output)
     return [
         {"path": os.fsencode(path).decode(errors="replace"), "size": facts.st_size}
@@ -267,7 +344,7 @@ Act = Callable[[HttpRequest, Job], tuple[Job, str]]
 
 def _cancel(request: HttpRequest, job: Job) -> tuple[Job, str]:
     job = _steer(request, job, "cancel")
-    return job, "Cancelled." if job.is_final else "Stopping; its processes get time to end by themselves."
+    return job, "Cancelled." if job.is_final else "Stopping; its processes have time to shut down."
 
 
 def _hold(request: HttpRequest, job: Job) -> tuple[Job, str]:
@@ -275,23 +352,23 @@ def _hold(request: HttpRequest, job: Job) -> tuple[Job, str]:
 
 
 def _release(request: HttpRequest, job: Job) -> tuple[Job, str]:
-    return _steer(request, job, "release"), "Back in the queue."
+    return _steer(request, job, "release"), "Released; it is back in the queue."
 
 
 def _checkpoint(request: HttpRequest, job: Job) -> tuple[Job, str]:
     return _steer(
         request, job, "checkpoint"
-    ), "Asked for a checkpoint; it appears in the list when it is verified."
+    ), "Requested a checkpoint; it appears in the list once it is verified."
 
 
 def _keep_files(request: HttpRequest, job: Job) -> tuple[Job, str]:
     """Keep files that the job writes outside its checkpoint folder, from now on."""
-    glob = outside_checkpoints.added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
+    glob = added(job.spec_fields.get("checkpoint_glob"), request.POST.get("glob", ""))
     changed = intake.update(signed_in(request), job, {"checkpoint_glob": glob})
     steering.note(
         signed_in(request), job, "job.changed", "Changed checkpoint_glob.", address=audit.address_of(request)
     )
-    return changed, f"Checkpoints that {glob} names are kept from now on."
+    return changed, f"Checkpoints that match {glob} are kept from now on."
 
 
 def _retry(request: HttpRequest, job: Job) -> tuple[Job, str]:

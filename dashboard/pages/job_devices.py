@@ -1,4 +1,4 @@
-"""What a job's devices showed while it held them: for the charts, and as a table of every record."""
+"""Readings of a job's devices while it held them: for charts, and as CSV."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,10 +15,10 @@ from django.views.decorators.http import require_GET
 
 from berth import words
 from dashboard.pages.job import visible_job
-from orchestrator.api.csv_text import write_csv
+from orchestrator.api.http.writing import write_csv
 from orchestrator.models import Job, Lease
-from orchestrator.store.buckets import Series
-from orchestrator.store.device_history import MEASURES, DeviceHistory, reading_json
+from orchestrator.store.metrics.buckets import Series
+from orchestrator.store.metrics.device_history import MEASURES, DeviceHistory, reading_json
 
 MOST_POINTS = 240
 MEMORY = "memory_used_bytes"
@@ -29,7 +29,7 @@ CSV_HEADER = ("device", "time", *(f"{name}_{what}" for name in MEASURES for what
 
 @require_GET
 def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """Memory and utilisation from the first to the last time that the job held each device."""
+    """Memory and utilisation of each device from the job's first to its last lease."""
     history = DeviceHistory(settings.HOME.device_history)
     devices: dict[str, dict[str, Any]] = {}
     for lease in _leases(visible_job(request, job_id)):
@@ -49,7 +49,7 @@ def device_history(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 @require_GET
 def device_csv(request: HttpRequest, job_id: UUID) -> StreamingHttpResponse:
-    """Every record of the job's devices, one each two seconds, only of the times when it held them."""
+    """All readings of the job's devices, one every two seconds, limited to its leases."""
     job = visible_job(request, job_id)
     return StreamingHttpResponse(
         _records(list(_leases(job))),
@@ -71,7 +71,7 @@ def _series(history: DeviceHistory, device_id: str, start: datetime, end: dateti
     found = history.read(device_id, start.timestamp(), end.timestamp(), max_points=MOST_POINTS)
     memory = found.pop(MEMORY, None)
     shown = {name: found[name] for name in CHARTED if name in found}
-    return reading_json(shown if memory is None else {**shown, "memory_gib": _in_gib(memory)})
+    return dict(reading_json(shown if memory is None else {**shown, "memory_gib": _in_gib(memory)}))
 
 
 def _in_gib(memory: Series) -> Series:

@@ -1,6 +1,6 @@
-"""All jobs that the reader may see, with the filters in the address."""
+"""All jobs that the reader may see, filtered by the address."""
 
-from typing import Any
+from typing import TypedDict
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from dashboard.pages.reader import signed_in
 from dashboard.parts import rows
-from orchestrator.api.finding import JobFilters, find_job, find_jobs
+from orchestrator.api.resources.job_filters import JobFilters, find_job, find_jobs
 from orchestrator.exceptions import Malformed, OrchestratorError
 from orchestrator.models import Job, JobState, Pool
 from orchestrator.models.jobs import JobQuerySet
@@ -42,7 +42,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 
 
 def job_by_part(request: HttpRequest, part: str) -> HttpResponse:
-    """The page of the job whose id has this part, as people and commands write it; 404 unless it is one job."""
+    """Redirect to the job whose id has this part; 404 unless exactly one job matches."""
     try:
         found = find_job(Job.objects.all(), signed_in(request), part)
     except OrchestratorError as error:
@@ -51,7 +51,7 @@ def job_by_part(request: HttpRequest, part: str) -> HttpResponse:
 
 
 def filtered(found: JobQuerySet, wanted: QueryDict) -> QuerySet[Job]:
-    """Apply what the address asks for, by the rules of the API; what is not known finds nothing."""
+    """Apply the address's filters by the API's rules; an invalid filter matches nothing."""
     given = {name: wanted[name] for name in FILTERS if wanted.get(name)}
     try:
         return find_jobs(found, JobFilters.model_validate(given))[0]
@@ -59,8 +59,14 @@ def filtered(found: JobQuerySet, wanted: QueryDict) -> QuerySet[Job]:
         return found.none()
 
 
-def page_of(found: QuerySet[Job], wanted: QueryDict) -> tuple[list[Job], dict[str, Any]]:
-    """One page, newest first, and the addresses of the pages beside it."""
+class PageLinks(TypedDict):
+    newer: str
+    older: str
+    first_page: bool
+
+
+def page_of(found: QuerySet[Job], wanted: QueryDict) -> tuple[list[Job], PageLinks]:
+    """One page of jobs, newest first, and links to the pages before and after."""
     before, after = _uuid(wanted.get("before")), _uuid(wanted.get("after"))
     if after:
         page = list(found.filter(pk__gt=after).order_by("id")[: PAGE + 1])
@@ -72,7 +78,7 @@ def page_of(found: QuerySet[Job], wanted: QueryDict) -> tuple[list[Job], dict[st
         more_newer, more_older = before is not None, len(page) > PAGE
         page = page[:PAGE]
     kept = {name: wanted[name] for name in FILTERS if wanted.get(name)}
-    links = {
+    links: PageLinks = {
         "newer": "?" + urlencode({**kept, "after": page[0].pk}) if page and more_newer else "",
         "older": "?" + urlencode({**kept, "before": page[-1].pk}) if page and more_older else "",
         "first_page": not before and not after,

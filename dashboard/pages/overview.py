@@ -1,7 +1,7 @@
-"""The Overview: is there room, who has it, how is mine doing."""
+"""The Overview: free devices, who holds the others, and the reader's own jobs."""
 
 from datetime import datetime
-from typing import Any
+from typing import TypedDict
 from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -41,7 +41,22 @@ def overview(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/overview.html", context)
 
 
-def openable(user: AbstractBaseUser | AnonymousUser, timeline: dict[str, Any]) -> set[UUID]:
+class MyJob(rows.OwnRow):
+    object: Job
+
+
+class Counts(TypedDict):
+    """The box line's numbers."""
+
+    devices: int
+    free: str
+    room: str
+    running: int
+    waiting: int
+    next_start: str
+
+
+def openable(user: AbstractBaseUser | AnonymousUser, timeline: lanes.TimelineView) -> set[UUID]:
     """The jobs of the time line whose pages this reader may open."""
     shown = {part["job"].pk for lane in timeline["lanes"] for part in lane["parts"] if part["kind"] == "job"}
     return set(Job.objects.visible_to(user).filter(pk__in=shown).values_list("pk", flat=True))
@@ -49,8 +64,8 @@ def openable(user: AbstractBaseUser | AnonymousUser, timeline: dict[str, Any]) -
 
 def wall_tiles(
     user: AbstractBaseUser | AnonymousUser, readings: NowReadings, now: datetime
-) -> list[dict[str, Any]]:
-    """The tiles as this reader may see them: a link and numbers only on their own jobs."""
+) -> list[wall.Tile]:
+    """The tiles for this reader: links and numbers only for their own jobs."""
     devices = list(Device.objects.select_related("pool"))
     held = {UUID(str(holder["job"])) for entry in readings.devices for holder in entry.get("holders", [])}
     visible = {
@@ -62,18 +77,18 @@ def wall_tiles(
         str(job_id): at
         for job_id, at in Attempt.objects.live().filter(job__in=held).values_list("job_id", "started_at")
     }
-    found = availability.standings(user, devices, readings, now)
+    found = availability.read_availability(user, devices, readings, now)
     return wall.tiles(readings, devices, own, links, started, found)
 
 
-def my_jobs(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
-    """The reader's newest jobs, those that have not ended first."""
+def my_jobs(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[MyJob]:
+    """The reader's newest jobs, unfinished ones first."""
     own = Job.objects.filter(owner_id=user.pk).select_related("owner", "pool")
     found = list(own.unfinished().order_by(_running_first(), "-id")[:MY_JOBS])
     if room := MY_JOBS - len(found):
         found += own.filter(state__in=FINAL_STATES).order_by("-id")[:room]
     labels = rows.device_labels([job.pk for job in found])
-    found.sort(key=lambda job: (job.state not in LEASED_STATES, job.is_final))  # what runs comes first
+    found.sort(key=lambda job: (job.state not in LEASED_STATES, job.is_final))  # running jobs first
     return [{**rows.own_row(job, labels[job.pk], now), "object": job} for job in found]
 
 
@@ -81,8 +96,7 @@ def _running_first() -> Case:
     return Case(When(state__in=LEASED_STATES, then=0), default=1)
 
 
-def counts(tiles: list[dict[str, Any]], now: datetime) -> dict[str, Any]:
-    """The box line's numbers."""
+def counts(tiles: list[wall.Tile], now: datetime) -> Counts:
     unfinished = Job.objects.unfinished()
     waiting = unfinished.filter(state__in=[JobState.QUEUED, JobState.HELD, JobState.BACKOFF])
     first = (
@@ -101,12 +115,12 @@ def counts(tiles: list[dict[str, Any]], now: datetime) -> dict[str, Any]:
     }
 
 
-def room(tiles: list[dict[str, Any]]) -> str:
-    """How many devices this reader could start a job on now, and which of the others nobody holds."""
+def room(tiles: list[wall.Tile]) -> str:
+    """Devices that this reader could start a job on now, and those that are free but closed to them."""
     return words.room([tile["standing"].state for tile in tiles], _noun(tiles))
 
 
-def _noun(tiles: list[dict[str, Any]]) -> str:
+def _noun(tiles: list[wall.Tile]) -> str:
     kinds = {tile["device"].kind for tile in tiles}
     if kinds == {"cpu"}:
         return "CPU slots"

@@ -1,6 +1,6 @@
-"""Pools and their devices; what operators change here goes through the REST API, as anybody's script would."""
+"""Pools and their devices; operators' changes go through the REST API."""
 
-from typing import Any
+from typing import TypedDict
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
@@ -13,7 +13,7 @@ from dashboard.parts import wall
 from orchestrator.live.readings import NowReadings, read_now
 from orchestrator.models import AdminState, Booking, Device, Job, Lease, Pool, PoolRight, Quota, Right, Role
 from orchestrator.people import rights
-from orchestrator.scheduler.availability import standings
+from orchestrator.scheduler.availability import read_availability
 
 MOST_LEASES = 30
 MOST_BOOKINGS = 20
@@ -44,12 +44,22 @@ def list_pools(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/pools.html", context)
 
 
-def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[dict[str, Any]]:
-    found = standings(user, devices, readings, timezone.now())
+class PoolEntry(TypedDict):
+    """A pool with what this reader may see and change of it."""
+
+    pool: Pool
+    tiles: list[wall.Tile]
+    may_operate: bool
+    rights: list[PoolRight]
+    bookings: list[Booking]
+
+
+def _tiles(user: User, devices: list[Device], readings: NowReadings) -> list[wall.Tile]:
+    found = read_availability(user, devices, readings, timezone.now())
     return wall.tiles(readings, devices, {}, {}, {}, found)
 
 
-def _pool(pool: Pool, devices: list[Device], tiles: dict[str, Any], right: Role) -> dict[str, Any]:
+def _pool(pool: Pool, devices: list[Device], tiles: dict[str, wall.Tile], right: Role) -> PoolEntry:
     may_operate = right in OPERATES
     return {
         "pool": pool,
@@ -62,7 +72,7 @@ def _pool(pool: Pool, devices: list[Device], tiles: dict[str, Any], right: Role)
 
 @require_GET
 def device(request: HttpRequest, device_id: str) -> HttpResponse:
-    """One device: what it shows, who holds it, who held it."""
+    """One device: its readings, and its present and past jobs."""
     found = get_object_or_404(Device.objects.select_related("pool"), pk=device_id)
     readings = read_now()
     leases = list(

@@ -1,13 +1,99 @@
-"""Who is reading."""
+"""The reader: the signed-in person, what a viewer may change, and this browser's preferences."""
+
+from collections.abc import Callable
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.deprecation import MiddlewareMixin
+from django.views.decorators.http import require_POST
+
+from orchestrator.api.http.authentication import SAFE_METHODS
+from orchestrator.models import Role
+from orchestrator.people import rights
+
+THEMES = ("light", "dark")
+THEME_COOKIE = "berth_theme"
+SHORTCUTS_COOKIE = "berth_keys"
+DENSITY_COOKIE = "berth_density"
+COMPACT = "compact"
+DAY_S = 24 * 3600
+YEAR_S = 366 * DAY_S
+# URL names; viewers may post to no others.
+THEIR_OWN = frozenset(
+    {
+        "login",
+        "logout",
+        "theme",
+        "token-create",
+        "token-revoke",
+        "secret-keep",
+        "secret-forget",
+        "notice-add",
+        "notice-remove",
+    }
+)
 
 
 def signed_in(request: HttpRequest) -> User:
-    """The person behind a request; every page asks for one before its view runs."""
+    """The signed-in person; the middleware lets no anonymous request reach a page."""
     user = request.user
     if not isinstance(user, User):
         raise PermissionDenied
     return user
+
+
+class ViewersLookOnly(MiddlewareMixin):
+    """Behind Django's AuthenticationMiddleware."""
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], arguments: Any, keywords: Any
+    ) -> None:
+        match = request.resolver_match
+        if request.method in SAFE_METHODS or match is None or "api" in match.namespaces:
+            return
+        if match.url_name in THEIR_OWN or not request.user.is_authenticated:
+            return
+        if rights.role_of(request.user) == Role.VIEWER:
+            raise PermissionDenied(
+                "Your role is viewer, which is read-only; ask an admin for the role submitter."
+            )
+
+
+def theme_of(request: HttpRequest) -> str:
+    """The chosen theme; empty follows the system."""
+    chosen = request.COOKIES.get(THEME_COOKIE, "")
+    return chosen if chosen in THEMES else ""
+
+
+def is_compact(request: HttpRequest) -> bool:
+    return request.COOKIES.get(DENSITY_COOKIE) == COMPACT
+
+
+@require_POST
+def set_theme(request: HttpRequest) -> HttpResponse:
+    """Theme and density, in this browser."""
+    answer = redirect("account")
+    chosen = request.POST.get("theme", "")
+    if chosen in THEMES:
+        answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_S, samesite="Lax", httponly=True)
+    else:
+        answer.delete_cookie(THEME_COOKIE, samesite="Lax")
+    if request.POST.get("density") == COMPACT:
+        answer.set_cookie(DENSITY_COOKIE, COMPACT, max_age=YEAR_S, samesite="Lax", httponly=True)
+    else:
+        answer.delete_cookie(DENSITY_COOKIE, samesite="Lax")
+    return answer
+
+
+@require_POST
+def set_shortcuts(request: HttpRequest) -> HttpResponse:
+    """Single keys on or off, in this browser."""
+    answer = redirect("account")
+    if request.POST.get("shortcuts"):
+        answer.delete_cookie(SHORTCUTS_COOKIE, samesite="Lax")
+    else:
+        answer.set_cookie(SHORTCUTS_COOKIE, "off", max_age=YEAR_S, samesite="Lax", httponly=True)
+    return answer

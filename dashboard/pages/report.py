@@ -1,4 +1,4 @@
-"""The report of a job: one HTML file without anything around it."""
+"""The report of a job: one self-contained HTML file."""
 
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from dashboard.parts import rows
 from orchestrator.models import Checkpoint, Job, JobEvent
 
 MOST_EVENTS = 200
-# Nothing is loaded and nothing runs, wherever the file is opened.
+# The file loads nothing and runs nothing, wherever it is opened.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox allow-downloads allow-popups"
 
 

@@ -1,4 +1,4 @@
-"""Plain forms that change what the REST API changes: one door, so that rights, checks and audit are the API's.
+"""Plain forms over the REST API, so that rights, checks and audit are the API's.
 
 A form names its operation in ``do`` ("PATCH /api/v1/devices/sim-0") and by each field's name what its text is
 ("devices:number"); without JavaScript the answer is the page again with a sentence, else the sentence alone.
@@ -46,7 +46,7 @@ def change(request: HttpRequest) -> HttpResponse:
 
 
 def read_fields(given: MultiValueDict[str, str]) -> dict[str, Any]:
-    """What the fields' texts mean.  What is no number stays text: the API says what is wrong with it."""
+    """Convert the fields' texts; a text that is not a number stays as is, for the API to refuse."""
     body: dict[str, Any] = {}
     for key in given:
         name, _, kind = key.partition(":")
@@ -85,7 +85,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 def _call(request: HttpRequest, method: str, path: str, body: dict[str, Any]) -> HttpResponseBase:
-    """The API's own view, as if the browser had sent JSON with the form's CSRF token."""
+    """Call the API's view as if the browser had sent JSON with the form's CSRF token."""
     view = resolve(unquote(path))
     inner: Any = copy.copy(request)
     inner.__dict__.pop("headers", None)
@@ -105,7 +105,7 @@ def _call(request: HttpRequest, method: str, path: str, body: dict[str, Any]) ->
 
 
 def _problem(answer: HttpResponseBase) -> str:
-    """The API's sentence, and what it says of fields beyond it."""
+    """The API's error sentence, with the field errors that it leaves out."""
     told = json.loads(getattr(answer, "content", b"") or b"{}")
     detail = told.get("detail", "It could not be changed.")
     fields = ((name, " ".join(said)) for name, said in (told.get("errors") or {}).items())

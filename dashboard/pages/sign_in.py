@@ -1,24 +1,49 @@
-"""The sign-in page."""
+"""Sign-in: the page and its form, and the addresses of single sign-on where it is switched on."""
 
 from math import ceil
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import reverse
+from django.urls import URLPattern, URLResolver, include, path, reverse
+from django.utils import timezone
+from django.views.generic import RedirectView, TemplateView
 
-from dashboard.pages.sign_in_form import SignInForm
-from orchestrator.api.middleware import POLICY
+from berth import words
+from orchestrator.api.http.middleware import POLICY
+from orchestrator.exceptions import Unavailable
+from orchestrator.people import audit, sign_in_limits
 
-# Browsers hold the redirect that answers a form to the form's own rule, and the issuer is another host.
+# Browsers apply form-action to the redirect after the form too, and the issuer is another host.
 _POLICY_WITH_ISSUER = POLICY.replace("form-action 'self'", "form-action 'self' https:")
 
 
+class SignInForm(AuthenticationForm):
+    """Django's form, which takes equally long for unknown names; adds a wait after too many failures."""
+
+    wait_s = 0.0  # above 0 if this attempt came too early
+
+    def clean(self) -> dict[str, Any]:
+        account, address = self.cleaned_data.get("username"), audit.address_of(self.request)
+        if account:
+            self.wait_s = sign_in_limits.wait_s(account, address, timezone.now())
+        if self.wait_s:
+            raise ValidationError(
+                f"Too many wrong passwords; try again in {words.duration(self.wait_s)}.",
+                code="limited",
+            )
+        try:
+            return super().clean()
+        except Unavailable as error:  # the directory
+            raise ValidationError(str(error), code="unavailable") from None
+
+
 class SignIn(LoginView):
-    """By name and password; with a button for the single sign-on where there is one."""
+    """Sign-in by name and password, with a button for single sign-on if it is configured."""
 
     redirect_authenticated_user = True
     authentication_form = SignInForm
@@ -32,7 +57,7 @@ class SignIn(LoginView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.user.is_authenticated and self.get_redirect_url().startswith(reverse("admin:index")):
-            # Sent here by the admin because they are no operator: sending them back would never end.
+            # The admin sent this person here because they are no operator: sending them back would loop.
             raise PermissionDenied
         answer = super().dispatch(request, *args, **kwargs)
         if settings.SINGLE_SIGN_ON_NAME:
@@ -41,3 +66,23 @@ class SignIn(LoginView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return {**super().get_context_data(**kwargs), "single_sign_on": settings.SINGLE_SIGN_ON_NAME}
+
+
+def single_sign_on_addresses() -> list[URLPattern | URLResolver]:
+    """The addresses of sign-in by OpenID Connect; its library loads only where it is switched on."""
+    from allauth.socialaccount import views
+    from allauth.socialaccount.providers.openid_connect.urls import urlpatterns as provider_patterns
+
+    to_sign_in = login_not_required(RedirectView.as_view(pattern_name="login"))
+    inactive = login_not_required(TemplateView.as_view(template_name="socialaccount/inactive.html"))
+    return [
+        path("error/", login_not_required(views.login_error), name="socialaccount_login_error"),
+        path("cancelled/", login_not_required(views.login_cancelled), name="socialaccount_login_cancelled"),
+        path("signup/", login_not_required(views.signup), name="socialaccount_signup"),
+        path("inactive/", inactive, name="account_inactive"),
+        # Names that allauth looks up; our own pages answer.
+        path("login/", to_sign_in, name="account_login"),
+        path("new/", to_sign_in, name="account_signup"),
+        path("connections/", to_sign_in, name="socialaccount_connections"),
+        path("", include(provider_patterns)),
+    ]

@@ -1,9 +1,10 @@
-"""The submit form: drop a script, say on how many devices, run."""
+"""The submit form: drop a script, choose devices, run."""
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypedDict, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -12,16 +13,18 @@ from django.core.files.uploadedfile import UploadedFile
 from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
+from berth.field import JobField
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs import example
 from orchestrator.jobs.submission import intake
 from orchestrator.models import AdminState, Dataset, Job, Pool
 from orchestrator.people import rights
-from orchestrator.store import bundles, scripts
+from orchestrator.store.bundles import bundles, scripts
 
 ARCHIVE_HEADS = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b")
 MOST_DATASETS_SHOWN = 200
@@ -29,13 +32,13 @@ MOST_DATASETS_SHOWN = 200
 
 @dataclass(slots=True)
 class Code:
-    """The upload behind a form: kept by its hash, so that it is not asked for twice."""
+    """The upload behind a form, stored by hash so that nobody uploads it twice."""
 
     sha256: str = ""
     name: str = ""
-    entrypoint: str = ""  # what to run when the form does not say
+    entrypoint: str = ""  # the script to run if the form names none
     warnings: list[str] = field(default_factory=list)
-    signed: str = ""  # the hash as the form carries it: proof that this person had it from us
+    signed: str = ""  # the signed hash in the form: proves that this person uploaded it
 
 
 @require_http_methods(["GET", "POST"])
@@ -44,7 +47,7 @@ def submit(request: HttpRequest) -> HttpResponse:
         texts, code = _start_from(request)
         return _page(request, texts, code, {})
     texts = {
-        name: value[: forms.MOST_TEXT]
+        name: value[: forms.MOST_TEXT + 1]
         for name, value in request.POST.dict().items()
         if isinstance(value, str)
     }
@@ -64,10 +67,19 @@ def submit(request: HttpRequest) -> HttpResponse:
     return redirect("job", job_id=job.pk)
 
 
+@require_POST
+def run_example(request: HttpRequest) -> HttpResponse:
+    try:
+        return redirect("job", job_id=example.submit(signed_in(request)).pk)
+    except OrchestratorError as error:
+        messages.error(request, str(error))
+        return redirect("overview")
+
+
 def _try_to_accept(
     request: HttpRequest, data: dict[str, Any], errors: dict[str, list[str]]
 ) -> tuple[Job | None, int]:
-    """Submit unless something is wrong already; then only look for what else is, to say all at once."""
+    """Submit the job; if there are errors already, only collect the others, to show all at once."""
     try:
         spec = intake.parse_spec(data)
         if errors:
@@ -90,7 +102,7 @@ def _try_to_accept(
 
 
 def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
-    """Store what was uploaded now, or take what an earlier try stored."""
+    """Store the new upload, or reuse that of an earlier try."""
     upload = request.FILES.get("file")
     kept = Code(name=request.POST.get("bundle_name", "")[:200])
     try:
@@ -102,19 +114,19 @@ def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
             kept.entrypoint = _entrypoint(stored)
             return kept, {}
     except BadSignature:
-        return Code(), {"file": ["The earlier upload is not known any more; upload the code again."]}
+        return Code(), {"file": ["The earlier upload has expired; upload the code again."]}
     except OrchestratorError as error:
         return Code(), {"file": [str(error)]}
     return Code(), {"file": ["Choose a script (.py) or an archive (.zip, .tar.gz) with one inside."]}
 
 
 def _signer(request: HttpRequest) -> Signer:
-    """Signs hashes for one person: another's hash, however learned, opens nothing."""
+    """A signer for one person: another person's hash is refused, however it was learned."""
     return Signer(salt=f"bundle of user {signed_in(request).pk}")
 
 
 def _store(upload: "UploadedFile[Any]") -> Code:
-    """Keep an upload; its content decides whether it is a script or an archive."""
+    """Store an upload; its content decides whether it is a script or an archive."""
     name = upload.name or "script.py"
     head = upload.read(512)
     upload.seek(0)
@@ -128,7 +140,7 @@ def _store(upload: "UploadedFile[Any]") -> Code:
 
 
 def _entrypoint(stored: bundles.Bundle) -> str:
-    """The one script at the top, if there is one; train.py where there are several."""
+    """The only script at the top level, or train.py if there are several."""
     scripts = [file.path for file in stored.files if PurePosixPath(file.path).suffix == ".py"]
     top = [path for path in scripts if "/" not in path] or scripts
     if len(top) == 1:
@@ -137,18 +149,17 @@ def _entrypoint(stored: bundles.Bundle) -> str:
 
 
 def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
-    """An empty form, or one filled from an earlier job of the reader."""
+    """The texts of an empty form, or of one cloned from an earlier job."""
     try:
         earlier = Job.objects.visible_to(request.user).filter(pk=UUID(request.GET.get("from", ""))).first()
     except ValueError:
         earlier = None
     if earlier is None:
-        return dict(forms.DEFAULTS), Code()
-    texts = forms.fields_of(earlier.spec_fields)
+        return forms.default_texts(), Code()
+    texts = forms.texts_of(earlier)
     env = rights.environment_of(earlier, request.user.pk)
     if None in env.values():
-        texts["env"] = ""  # names alone would set them to nothing
-    texts["datasets"] = ",".join(earlier.spec_fields.get("datasets") or [])
+        texts["env"] = ""  # names alone would set the variables to empty values
     return texts, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}")
 
 
@@ -160,11 +171,11 @@ def _page(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    chosen = request.POST.getlist("datasets") or [
-        name for name in texts.get("datasets", "").split(",") if name
-    ]
+    chosen = request.POST.getlist("datasets") or forms.names(texts.get("datasets", ""))
+    registered = Dataset.objects.order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
+    references = [dataset.reference for dataset in registered]
     pools = [_pool(pool) for pool in Pool.objects.prefetch_related("devices")]
-    shown = {one.name for one in forms.FIELDS} | {"file", "gpus", "pool", "datasets"}
+    shown = {"file", *forms.LABELS}
     if code.sha256:
         code.signed = _signer(request).sign(code.sha256)
     context = {
@@ -173,7 +184,7 @@ def _page(
         "replaces": bool(code.sha256 and request.GET.get("replace")),
         "main_fields": _filled(forms.MAIN, texts, errors),
         "more_fields": _filled(forms.MORE, texts, errors),
-        "more_open": any(one.name in errors for one in forms.MORE),
+        "more_open": any(field.form_name in errors for field in forms.MORE),
         "errors": errors,
         "other_errors": [said for name, all_said in errors.items() if name not in shown for said in all_said],
         "pools": pools,
@@ -183,7 +194,8 @@ def _page(
         "quick": [
             count for count in (1, 2, 4, 8) if count <= max((pool["devices"] for pool in pools), default=0)
         ],
-        "datasets": list(Dataset.objects.order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]),
+        # A clone keeps a dataset that is beyond the list, or no longer registered: the submit says so.
+        "datasets": [*references, *(name for name in chosen if name not in references)],
         "chosen_datasets": chosen,
         "key": secrets.token_hex(16),
         "plan": read_plan(signed_in(request), texts, chosen),
@@ -192,7 +204,21 @@ def _page(
     return render(request, "dashboard/submit.html", context, status=status)
 
 
-def _pool(pool: Pool) -> dict[str, Any]:
+class PoolChoice(TypedDict):
+    name: str
+    devices: int
+    kind: str
+
+
+class FilledField(TypedDict):
+    field: JobField
+    value: str
+    errors: list[str]
+    control: str
+    placeholder: str
+
+
+def _pool(pool: Pool) -> PoolChoice:
     usable = [device for device in pool.devices.all() if device.admin_state != AdminState.DISABLED]
     return {
         "name": pool.name,
@@ -202,8 +228,25 @@ def _pool(pool: Pool) -> dict[str, Any]:
 
 
 def _filled(
-    fields: tuple[forms.Field, ...], texts: dict[str, str], errors: dict[str, list[str]]
-) -> list[dict[str, Any]]:
+    fields: Sequence[JobField], texts: dict[str, str], errors: dict[str, list[str]]
+) -> list[FilledField]:
+    """What the template shows of each field, with its text and its errors."""
     return [
-        {"field": one, "value": texts.get(one.name, ""), "errors": errors.get(one.name, [])} for one in fields
+        {
+            "field": field,
+            "value": texts.get(field.form_name, ""),
+            "errors": errors.get(field.form_name, []),
+            "control": _control(field, texts.get(field.form_name, "")),
+            "placeholder": forms.placeholder(field),
+        }
+        for field in fields
     ]
+
+
+def _control(field: JobField, text: str) -> str:
+    """The kind of the control; one line would lose the line ends of a text."""
+    if field.kind == "assignments" or "\n" in text:
+        return "lines"
+    return {"count": "number", "number": "number", "switch": "switch", "choice": "choice"}.get(
+        field.kind, "text"
+    )

@@ -1,16 +1,18 @@
 """Usage: who had the devices, what of it was wasted, and how long people waited."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from berth import words
 from dashboard.pages.reader import signed_in
-from orchestrator.api.usage import HOUR_S, UsageWindow, as_csv, usage_for
+from orchestrator.api.resources.usage import HOUR_S, UsageWindow, as_csv, usage_for
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.people.ledger import JOB
@@ -49,6 +51,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "uses": _uses(found),
         "device_hours": _hours(found.device_s),
         "chart": _chart(found),
+        "csv_url": f"{reverse('usage-csv')}?{urlencode({'by': asked.by, 'days': days} | ({'pool': asked.pool} if asked.pool else {}))}",
         "may_replay": rights.administers(signed_in(request)),
     }
     return render(request, "dashboard/usage.html", context)
@@ -61,12 +64,12 @@ def usage_csv(request: HttpRequest) -> HttpResponse:
 
 
 def _asked(request: HttpRequest) -> tuple[UsageWindow, str]:
-    """What the address asks for; what it gets wrong falls back to the usual."""
+    """Read the query; invalid values fall back to the defaults."""
     by = request.GET.get("by", "owner")
     days = request.GET.get("days", "30")
     days = days if days in PERIODS else "30"
     start: datetime = timezone.now() - timedelta(days=int(days))
-    if by == "day":  # whole days only: a part of one would look like a fall
+    if by == "day":  # whole days only: a partial day would look like a drop
         start = datetime.combine(start.date(), datetime.min.time(), UTC)
     values = {
         "by": by if by in GROUPS else "owner",
@@ -76,7 +79,27 @@ def _asked(request: HttpRequest) -> tuple[UsageWindow, str]:
     return UsageWindow.model_validate(values), days
 
 
-def _row(row: UsageRow) -> dict[str, Any]:
+class UsageWords(TypedDict):
+    """A row of the table in words."""
+
+    key: str
+    used: str
+    failed: str
+    idle: str
+    wasted: str
+    jobs: int
+    mean_wait: str
+    longest_wait: str
+
+
+class UseShare(TypedDict):
+    name: str
+    hours: str
+    percent: float
+    use: str
+
+
+def _row(row: UsageRow) -> UsageWords:
     return {
         "key": "everybody else" if row.key == OTHERS else row.key,
         "used": _hours(row.gpu_s),
@@ -101,7 +124,7 @@ def _total(found: Usage) -> UsageRow:
     )
 
 
-def _uses(found: Usage) -> list[dict[str, Any]]:
+def _uses(found: Usage) -> list[UseShare]:
     return [
         {
             "name": USES[use],
@@ -115,7 +138,7 @@ def _uses(found: Usage) -> list[dict[str, Any]]:
 
 
 def _chart(found: Usage) -> dict[str, list[Any]]:
-    """GPU-hours of each row in three parts that add up: good, lost and idle."""
+    """GPU-hours of each row as good, lost and idle parts that add up."""
     rows = found.rows[:MOST_BARS]
     return {
         "keys": ["everybody else" if row.key == OTHERS else row.key for row in rows],

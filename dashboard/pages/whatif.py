@@ -16,7 +16,7 @@ from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.models import Pool
 from orchestrator.people import rights
 from orchestrator.scheduler.forecast import replay_runs
-from orchestrator.scheduler.forecast.replay_runs import State
+from orchestrator.scheduler.forecast.replay_runs import ReplayState
 from orchestrator.scheduler.forecast.replays import Question
 from orchestrator.scheduler.simulator.variants import MOST_SLICES, Variant
 
@@ -48,7 +48,7 @@ def whatif_answer(request: HttpRequest, key: str) -> HttpResponse:
     pools = _operated(request)
     if question.pool not in pools:
         raise Http404
-    found = replay_runs.read_answer(key) if state == State.DONE else {}
+    found = replay_runs.read_answer(key) if state == ReplayState.DONE else {}
     answer = found.get("answer")
     page = _show(
         request,
@@ -61,13 +61,13 @@ def whatif_answer(request: HttpRequest, key: str) -> HttpResponse:
         device_count=answer["devices"] if answer else 0,
         period=PERIODS.get(str(question.days), f"{question.days} days"),
     )
-    if state == State.RUNNING:
+    if state == ReplayState.RUNNING:
         page["Refresh"] = f"{LOOK_AGAIN_S}; url={reverse('whatif-answer', args=[key])}"
     return page
 
 
 def _operated(request: HttpRequest) -> list[str]:
-    """The pools that this reader operates; for who operates none the page is not there."""
+    """The pools that this reader operates; 404 if there are none."""
     user = signed_in(request)
     found = []
     for name in Pool.objects.values_list("name", flat=True):
@@ -82,16 +82,16 @@ def _operated(request: HttpRequest) -> list[str]:
 
 
 def _question(fields: Mapping[str, Any], pools: list[str]) -> Question:
-    """What the form asks for; every choice is a row of its own.
+    """The question that the form asks; each choice is one row of the answer.
 
     Raises:
-        Malformed: a number that is none, or that the pool cannot follow.
+        Malformed: not a number, or one that does not fit the pool.
     """
     pool, days = fields.get("pool", pools[0]), fields.get("days", "28")
     if pool not in pools:
         raise Malformed("There is no such pool.", fields={"pool": ["choose a pool that you operate"]})
     if days not in PERIODS:
-        raise Malformed("There is no such time.", fields={"days": ["choose one of the list"]})
+        raise Malformed("There is no such time.", fields={"days": ["choose one from the list"]})
     more, split = _number(fields, "more"), _number(fields, "split")
     slices = _number(fields, "slices") or MOST_SLICES
     variants = []
@@ -107,7 +107,9 @@ def _question(fields: Mapping[str, Any], pools: list[str]) -> Question:
     if split:
         name = f"{words.plural(split, 'device')} cut into {slices}"
         variants.append(Variant(name=name, split_devices=split, slices=slices))
-    until_s = timezone.now().timestamp() // HOUR_S * HOUR_S  # within an hour the answer is the same
+    until_s = (
+        timezone.now().timestamp() // HOUR_S * HOUR_S
+    )  # the same question within an hour has the same answer
     return Question(pool, int(days), until_s, variants)
 
 
@@ -147,7 +149,7 @@ def _show(
     return render(request, "dashboard/whatif.html", context, status=status)
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     found = row["summary"]
     if found is None:
         return {"name": row["name"], "left_out": row["left_out"]}

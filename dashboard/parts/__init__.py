@@ -1,1 +1,1 @@
-"""What pages show: rows, tiles, lanes and tables, each from the facts to the words."""
+"""Parts of pages: rows, tiles, lanes and tables, built from facts and put into words."""

@@ -1,4 +1,4 @@
-"""What differs between jobs: what they were given, and what came out, beside a baseline."""
+"""Differences between jobs: their settings and results, against a baseline."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,27 +9,15 @@ from typing import Any
 
 from berth import words
 from berth.arguments import by_name
-from berth.losses import in_loss_order, is_loss
+from berth.job_fields import SETTINGS
+from berth.metric_names import in_loss_order, is_loss
 from dashboard.parts.rows import main_loss, recorded
 from orchestrator.models import Attempt, Job, JobState
 from orchestrator.people import rights
 
-SETTINGS = (
-    "kind",
-    "entrypoint",
-    "pool",
-    "gpus",
-    "gpu_memory_gib",
-    "cpus",
-    "memory_gib",
-    "datasets",
-    "python",
-    "total_steps",
-    "time_limit_s",
-    "max_retries",
-)
+SPLIT = frozenset({"args", "env"})  # a row for each of their entries
 MOST_METRICS = 40
-MANY_TIMES = 10  # above this a percentage says little
+MANY_TIMES = 10  # above this, "12 times" says more than a percentage
 ONE_RUN = "1 run, no spread"
 SMALL_CHANGE = 0.005  # of the baseline; less is not worth a number
 
@@ -43,7 +31,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One property of all jobs, in their order."""
+    """One property of all jobs, in column order."""
 
     name: str
     cells: list[Cell]
@@ -62,18 +50,22 @@ def compare(
     """Settings first, then results.
 
     Args:
-        attempts: of each job, by its id.
-        baseline: the place of the job that the others are measured against.
-        reader_id: values of the environment are shown of this person's jobs alone.
+        attempts: each job's attempts, by job id.
+        baseline: index of the job that the others are compared with.
+        reader_id: environment values are shown only for this person's jobs.
     """
     rows = [*_settings(jobs, baseline, reader_id), *_results(jobs, attempts, baseline, now)]
     return [row for row in rows if any(cell.text for cell in row.cells)]
 
 
 def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list[Row]:
-    specs = [job.spec_fields for job in jobs]
-    rows = [_texts(name, [_plain(spec.get(name)) for spec in specs], baseline) for name in SETTINGS]
-    rows += _union("", [by_name(spec.get("args") or []) for spec in specs], baseline)
+    specs = [job.spec.model_dump(mode="json") for job in jobs]
+    rows = [
+        _texts(field.name, [field.text(spec[field.name]) for spec in specs], baseline)
+        for field in SETTINGS
+        if field.name not in SPLIT
+    ]
+    rows += _union("", [by_name(job.spec.args) for job in jobs], baseline)
     environments = [rights.environment_of(job, reader_id, "…") for job in jobs]
     rows += _union("env ", environments, baseline)
     return [*rows, _texts("code", [job.bundle[:8] for job in jobs], baseline)]
@@ -118,13 +110,13 @@ def _results(
 
 
 def _spread(jobs: Sequence[Job]) -> Row:
-    """Of the arrays that the jobs are members of; shown however alike the cells are: it is what to trust the rest by."""
+    """Spread over each job's array; always shown, since it says how far to trust the other rows."""
     cells = [Cell(spread_over_array(job)) for job in jobs]
     return Row("spread", cells, differs=True, note="loss, mean ± standard deviation")
 
 
 def spread_over_array(job: Job) -> str:
-    """The main loss of the members of a job's array that succeeded; a member that was run again counts once."""
+    """Mean and spread of the main loss over the array's successful members; a rerun member counts once."""
     if job.array_id is None:
         return ONE_RUN
     ended = Job.objects.filter(array_id=job.array_id, state=JobState.SUCCEEDED).order_by("pk")
@@ -150,7 +142,7 @@ def run_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | No
 
 
 def device_s_of(job: Job, attempts: Sequence[Attempt], now: datetime) -> float | None:
-    """Run times by the devices that each attempt had, which may be fewer than the next one's."""
+    """Run time times devices, per attempt: attempts may have held different numbers of devices."""
     ran_s = run_s_of(job, attempts, now)
     if ran_s is None:
         return None

@@ -1,195 +1,189 @@
-"""The submit form: text fields to a job's fields and back; the rules themselves are ``JobSpec``'s."""
+"""The submit form: texts to a job's fields and back, by the table of fields; the rules are ``JobSpec``'s."""
 
+import csv
+import io
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-TRUE = "1"
+from berth.arguments import WrongUse, duration_s
+from berth.field import UNITS_S, JobField, written_duration, written_number, written_time
+from berth.job_fields import BY_NAME, FIELDS
+from orchestrator.models import Job
+from orchestrator.spec.job_spec import JobSpec
 
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of the form; ``name`` is the job's field it fills."""
-
-    name: str
-    label: str
-    hint: str = ""
-    kind: str = "text"  # text, number, lines, check
-    placeholder: str = ""
-
-
-MAIN = (
-    Field("name", "Name", "Empty: the script's name."),
-    Field("args", "Arguments", "As on a command line.", placeholder="--lr 3e-4"),
-)
-MORE = (
-    Field("entrypoint", "Script to run", "Inside an archive.", placeholder="train.py"),
-    Field("gpu_memory_gib", "Memory on each device, GiB", "Empty: the whole device.", "number"),
-    Field("priority", "Priority", "0 to 100, higher first; above 60 is for operators.", "number"),
-    Field("time_limit_h", "Time limit, hours", "Empty: none.", "number"),
-    Field("max_retries", "Retries", "After failures that are not the script's.", "number"),
-    Field(
-        "total_steps",
-        "Steps in all",
-        "For progress and the expected end, where the script does not say.",
-        "number",
-    ),
-    Field("memory_gib", "RAM, GiB", "Empty: no limit.", "number"),
-    Field("cpus", "CPU cores", "Empty: a fair share.", "number"),
-    Field(
-        "resume_args",
-        "Arguments to resume",
-        "Added from the second attempt on.",
-        placeholder="--resume {checkpoint}",
-    ),
-    Field(
-        "checkpoint_glob",
-        "Checkpoint files",
-        "Where the script writes them elsewhere.",
-        placeholder="out/*.pt",
-    ),
-    Field(
-        "grace_period_s",
-        "Time to save, seconds",
-        "Between SIGTERM and SIGKILL. Empty: 30.",
-        "number",
-    ),
-    Field("tags", "Tags", "Separated by commas."),
-    Field("not_before", "Start not before", "UTC. Empty: at once.", placeholder="2026-11-22 07:00"),
-    Field(
-        "depends_on",
-        "Start after",
-        "Ids of jobs that must succeed first; any:ID for one that must only end.",
-        placeholder="8c2f01d4 any:77b0e3aa",
-    ),
-    Field(
-        "array",
-        "Array",
-        "Many jobs, each with its BERTH_ARRAY_INDEX; %2 runs two at once.",
-        placeholder="0-9%2",
-    ),
-    Field("env", "Environment", "One NAME=value a line.", "lines"),
-    Field(
-        "preemptible",
-        "May be paused for a more urgent job",
-        "It resumes from its newest checkpoint.",
-        "check",
-    ),
-)
-FIELDS = (*MAIN, *MORE)
-FRACTIONS = ("gpu_memory_gib", "memory_gib", "grace_period_s")
-WHOLE_NUMBERS = frozenset({"gpus", "cpus", "priority", "max_retries", "total_steps"})
-DEFAULT_GRACE_S = 30
-DEFAULTS = {"priority": "50", "max_retries": "3", "gpus": "1"}
+TRUE, FALSE = "1", "0"
+MAIN = tuple(field for field in FIELDS if field.form == "main")
+MORE = tuple(field for field in FIELDS if field.form == "more")
+DEFAULTS: Mapping[str, Any] = JobSpec().model_dump(mode="json")
+FORM_NAMES = {field.name: field.form_name for field in FIELDS}  # where messages about a field stand
+LABELS = {field.form_name: field.form_label for field in FIELDS}
 MOST_TEXT = 100_000
 _ZONE = re.compile(r"([Zz]|[+-]\d\d:\d\d)$")
 _WITHOUT_SECONDS = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", re.ASCII)
-# The form asks for hours; its errors come back under the job's name for it.
-FORM_NAMES = {"time_limit_s": "time_limit_h"}
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)  # as bash writes a text with line ends
+_ESCAPES = {"n": "\n", "r": "\r"}
+
+
+class _Unreadable(Exception):
+    """A text of the form that has no value; the message stands beside its field."""
 
 
 def read_fields(
     posted: Mapping[str, str], datasets: list[str]
 ) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The job that a filled form describes, and what cannot be read, by field.
+    """The job that a filled form describes, and what cannot be read, by the names of the form.
 
-    What can be read but is against a rule is left to ``submission.parse_spec``.
+    What can be read but breaks a rule is left to ``intake.parse_spec``.
     """
     job: dict[str, Any] = {"datasets": datasets} if datasets else {}
     errors: dict[str, list[str]] = {}
-    for name in ("name", "entrypoint", "pool", "checkpoint_glob"):
-        if text := posted.get(name, "").strip():
-            job[name] = text
-    for name in ("gpus", "cpus", "priority", "max_retries", "total_steps", *FRACTIONS):
-        _read(job, errors, name, posted.get(name, ""), whole=name in WHOLE_NUMBERS)
-    hours: dict[str, Any] = {}
-    _read(hours, errors, "time_limit_h", posted.get("time_limit_h", ""), whole=False)
-    if "time_limit_h" in hours:
-        job["time_limit_s"] = hours["time_limit_h"] * 3600
-    for name in ("args", "resume_args"):
+    for field in FIELDS:
+        text = posted.get(field.form_name, "")
+        if field.name == "datasets" or not field.form or not text.strip():
+            continue
         try:
-            if words := shlex.split(posted.get(name, "")):
-                job[name] = words
-        except ValueError:
-            errors[name] = ["A quotation mark is not closed; close it, or put a backslash before it."]
-    if tags := [tag.strip() for tag in posted.get("tags", "").split(",") if tag.strip()]:
-        job["tags"] = tags
-    _read_start(job, posted)
-    _read_env(job, errors, posted.get("env", ""))
-    if posted.get("preemptible") == TRUE:
-        job["preemptible"] = True
+            value = _read(field, text)
+        except _Unreadable as error:
+            errors[field.form_name] = [str(error)]
+            continue
+        if value not in ([], {}):
+            job[field.name] = value
     return job, errors
 
 
-def _read(job: dict[str, Any], errors: dict[str, list[str]], name: str, text: str, *, whole: bool) -> None:
-    text = text.strip()
-    if not text:
-        return
+def _read(field: JobField, text: str) -> Any:
+    if len(text) > MOST_TEXT:
+        raise _Unreadable(f"has more than {MOST_TEXT:,} characters; use the command line or REST instead")
+    match field.kind:
+        case "count" | "number":
+            return _read_number(text.strip(), whole=field.kind == "count")
+        case "duration":
+            return _read_duration(text.strip(), field.unit)
+        case "arguments":
+            return _read_arguments(text)
+        case "names":
+            return names(text)
+        case "assignments":
+            return _read_assignments(text)
+        case "time":
+            moment = text.strip()
+            moment += ":00" if _WITHOUT_SECONDS.fullmatch(moment) else ""
+            return moment if _ZONE.search(moment) else f"{moment}Z"
+        case "jobs":
+            ids = text.replace(",", " ").split()
+            return [{"job": id_[4:], "when": "any"} if id_.startswith("any:") else id_ for id_ in ids]
+        case "switch":
+            return text == TRUE
+    return text.strip()
+
+
+def names(text: str) -> list[str]:
+    """The names of a list with commas between them; one with a comma in it stands in quotation marks."""
+    rows = csv.reader([_LINE_END.sub(" ", text)], skipinitialspace=True)
+    return [name.strip() for row in rows for name in row if name.strip()]
+
+
+def _read_number(text: str, *, whole: bool) -> float:
     try:
-        job[name] = int(text) if whole else float(text)
+        return int(text) if whole else float(text)
     except ValueError:
-        errors[name] = [f"{text[:40]!r} is not a {'whole number' if whole else 'number'}."]
+        raise _Unreadable(f"{text[:40]!r} is not a {'whole number' if whole else 'number'}.") from None
 
 
-def _read_start(job: dict[str, Any], posted: Mapping[str, str]) -> None:
-    """When it may start, and how often."""
-    if moment := posted.get("not_before", "").strip():
-        if _WITHOUT_SECONDS.fullmatch(moment):
-            moment += ":00"
-        job["not_before"] = moment if _ZONE.search(moment) else f"{moment}Z"
-    if ids := posted.get("depends_on", "").replace(",", " ").split():
-        job["depends_on"] = [
-            {"job": each[4:], "when": "any"} if each.startswith("any:") else each for each in ids
-        ]
-    if array := posted.get("array", "").strip():
-        job["array"] = array
+def _read_duration(text: str, unit: str) -> float:
+    """A number in the unit of the field, or a duration as the command line takes it."""
+    try:
+        return float(text) * UNITS_S[unit]
+    except ValueError:
+        pass
+    try:
+        return duration_s(text)
+    except WrongUse:
+        raise _Unreadable(
+            f"{text[:40]!r} is neither a number of {unit} nor a duration such as 1h30m or 90s."
+        ) from None
 
 
-def _read_env(job: dict[str, Any], errors: dict[str, list[str]], text: str) -> None:
-    env: dict[str, str] = {}
-    for line in text.splitlines():
-        if not line.strip():
-            continue
+def _read_arguments(text: str) -> list[str]:
+    try:
+        return shlex.split(text.replace("\r\n", "\n"))  # browsers send line ends so
+    except ValueError:
+        raise _Unreadable("A quotation mark is not closed; close it, or put a backslash before it.") from None
+
+
+def _read_assignments(text: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for line in filter(str.strip, _LINE_END.split(text)):
         name, equals, value = line.partition("=")
         if not equals:
-            errors["env"] = [f"{line.strip()[:40]!r} has no =; write NAME=value."]
-            return
-        env[name.strip()] = value
-    if env:
-        job["env"] = env
+            raise _Unreadable(f"{line.strip()[:40]!r} has no =; write NAME=value.")
+        values[name.strip()] = _unquoted(value)
+    return values
 
 
-def fields_of(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The texts that a form shows for a job that is to be cloned; the other way round from ``read_fields``."""
-    texts = {
-        name: str(spec[name])
-        for name in (
-            "name",
-            "entrypoint",
-            "pool",
-            "checkpoint_glob",
-            "gpus",
-            "cpus",
-            "priority",
-            "max_retries",
-            "total_steps",
-            "gpu_memory_gib",
-            "memory_gib",
-        )
-        if spec.get(name) is not None
-    }
-    if spec.get("grace_period_s", DEFAULT_GRACE_S) != DEFAULT_GRACE_S:
-        texts["grace_period_s"] = f"{spec['grace_period_s']:g}"
-    for name in ("args", "resume_args"):
-        texts[name] = shlex.join(spec.get(name) or [])
-    texts["tags"] = ", ".join(spec.get("tags") or [])
-    texts["env"] = "\n".join(f"{name}={value}" for name, value in (spec.get("env") or {}).items())
-    texts["depends_on"] = " ".join(
-        each if isinstance(each, str) else f"any:{each['job']}" for each in spec.get("depends_on") or []
-    )
-    texts["preemptible"] = TRUE if spec.get("preemptible") else ""
-    if spec.get("time_limit_s"):
-        texts["time_limit_h"] = f"{spec['time_limit_s'] / 3600:g}"
-    return texts
+def _unquoted(value: str) -> str:
+    quoted = _QUOTED.fullmatch(value)
+    if quoted is None:
+        return value
+    return re.sub(r"\\(.)", lambda hit: _ESCAPES.get(hit[1], hit[1]), quoted[1], flags=re.DOTALL)
+
+
+def _quoted(value: str) -> str:
+    """A value on one line: ``$'...'`` where it has line ends, or would be read as such a text."""
+    if not _LINE_END.search(value) and not _QUOTED.fullmatch(value):
+        return value
+    escaped = re.sub(r"[\\']", r"\\\g<0>", value).replace("\n", r"\n").replace("\r", r"\r")
+    return f"$'{escaped}'"
+
+
+def texts_of(job: Job) -> dict[str, str]:
+    """The texts of a form that submits this job once more; of an array's member, that member alone."""
+    spec: dict[str, Any] = {**DEFAULTS, **job.spec.model_dump(mode="json")}
+    spec["array"] = None if job.array_index is None else str(job.array_index)
+    return {field.form_name: _write(field, spec[field.name]) for field in FIELDS if field.form}
+
+
+def default_texts() -> dict[str, str]:
+    """The texts of a form nobody has filled yet: a field that has an "empty" meaning stays empty."""
+    shown = ("gpus", "pool", "priority", "max_retries")
+    texts = {name: _write(BY_NAME[name], DEFAULTS[name]) for name in shown}
+    fixed = [field for field in FIELDS if field.kind in ("choice", "switch")]
+    return texts | {field.form_name: _write(field, DEFAULTS[field.name]) for field in fixed}
+
+
+def placeholder(field: JobField) -> str:
+    """An example of what to type; numbers need none."""
+    return "" if field.kind in ("count", "number", "duration") else _write(field, field.example)
+
+
+def _write(field: JobField, value: Any) -> str:
+    if value is None:
+        return ""
+    match field.kind:
+        case "number":
+            return written_number(value)
+        case "duration":
+            return written_duration(value, field.unit)
+        case "arguments":
+            return shlex.join(value)
+        case "names":
+            return ", ".join(map(_quoted_name, value))
+        case "assignments":
+            return "\n".join(f"{name}={_quoted(one)}" for name, one in value.items())
+        case "time":
+            return written_time(value)
+        case "jobs":
+            return " ".join(one if isinstance(one, str) else f"any:{one['job']}" for one in value)
+        case "switch":
+            return TRUE if value else FALSE
+    return str(value)
+
+
+def _quoted_name(name: str) -> str:
+    """A name of a list with commas between its names."""
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow([name])
+    return row.getvalue()

@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
+from uuid import UUID
 
 from django.conf import settings
 
 from berth import words
-from dashboard.parts.memory_map import LEGEND, memory_parts
-from orchestrator.models import Device, Use
+from dashboard.parts.memory_map import LEGEND, MemoryPart, memory_parts
+from orchestrator.models import Device, Job, Use
 from orchestrator.scheduler.timeline import Bar, Timeline, read_timeline
-from orchestrator.store.device_history import DeviceHistory
+from orchestrator.store.metrics.device_history import DeviceHistory
 
 # How far back and ahead each choice looks.
 RANGES = {
@@ -24,15 +25,80 @@ DAY_S = 86_400
 TICKS_S = (1_800, 3_600, 10_800, 21_600, DAY_S)
 MOST_TICKS = 10
 MOST_BARS = 300
-LEAST_PERCENT = 0.1  # what is narrower shows nothing
-ONE_BAR = timedelta(minutes=1)  # attempts of a job with less between them are drawn as one
-NAMED_PERCENT = 3.0  # of a bar with room for a name, and for a finger: targets are 24 px wide or none
+LEAST_PERCENT = 0.1  # narrower parts are not drawn
+ONE_BAR = timedelta(minutes=1)  # a job's attempts with a shorter gap are drawn as one bar
+NAMED_PERCENT = 3.0  # a narrower bar has no room for a name, nor for a finger: targets are 24 px wide
 EDGE_PERCENT = 2.5
 ROW_PX = 26
 MEMORY = "memory"
 MOST_MEMORY = timedelta(days=1)  # a week of 64 devices is a gigabyte of readings
-SAID_PERCENT = 8.0  # of an idle time that has room for its words
+SAID_PERCENT = 8.0  # a narrower idle time has no room for its label
 USES = {Use.FOREIGN: "not ours", Use.RESERVED: "kept", Use.DRAINED: "drained", Use.FAILED: "failed"}
+
+
+class Merged(TypedDict):
+    """Attempts of one job on a device that follow each other."""
+
+    bar: Bar
+    start: datetime
+    until: datetime
+
+
+class JobPart(Merged):
+    """A job's bar; places in percent of the window."""
+
+    kind: Literal["job"]
+    job: Job
+    planned: bool
+    classes: str
+    title: str
+    left: float
+    width: float
+    is_named: bool
+    top_px: int
+
+
+class OtherPart(TypedDict):
+    """Time in which a device was idle, or used outside Berth's jobs."""
+
+    kind: Literal["other", "idle"]
+    left: float
+    width: float
+    said: NotRequired[str]
+    use: NotRequired[str]
+    who: NotRequired[str]
+
+
+class Lane(TypedDict):
+    device: Device
+    parts: Sequence[JobPart | OtherPart | MemoryPart]
+    height_px: int
+
+
+class Lanes(TypedDict):
+    lanes: list[Lane]
+    note: str
+
+
+class Choice(TypedDict):
+    """A button above the time line; ``line`` is what the address says."""
+
+    name: str
+    line: str
+    chosen: bool
+
+
+class Tick(TypedDict):
+    at: datetime
+    left: float
+    is_day: bool
+
+
+class TimelineView(Lanes):
+    ranges: list[Choice]
+    views: list[Choice]
+    now_at: float
+    ticks: list[Tick]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +107,16 @@ class Window:
     end: datetime
 
     def place(self, at: datetime) -> float:
-        """Percent from the left; what lies outside is at its edge."""
+        """Percent from the left, clamped to the window."""
         share = (at - self.start) / (self.end - self.start)
         return round(100 * min(1.0, max(0.0, share)), 2)
 
 
-def show_lanes(chosen: str, now: datetime) -> dict[str, Any]:
-    """The time line around ``now``; a range that is none is the first.
+def show_lanes(chosen: str, now: datetime) -> TimelineView:
+    """The time line around ``now``; an unknown range falls back to the first.
 
     Args:
-        chosen: the name of a range; with ", memory" behind it how full the devices were instead of who had them.
+        chosen: the name of a range; the suffix ", memory" shows memory in use instead of jobs.
     """
     name, _, view = chosen.partition(", ")
     by_memory = view == MEMORY
@@ -72,7 +138,7 @@ def show_lanes(chosen: str, now: datetime) -> dict[str, Any]:
     }
 
 
-def _memory_lanes(window: Window, now: datetime) -> dict[str, Any]:
+def _memory_lanes(window: Window, now: datetime) -> Lanes:
     history = DeviceHistory(settings.HOME.device_history)
     devices = Device.objects.all()
     return {
@@ -88,7 +154,7 @@ def _memory_lanes(window: Window, now: datetime) -> dict[str, Any]:
     }
 
 
-def _job_lanes(window: Window, now: datetime) -> dict[str, Any]:
+def _job_lanes(window: Window, now: datetime) -> Lanes:
     found = read_timeline(window.start, window.end, now=now)
     bars = [_bar(bar, window) for bar in _merged(found.bars, window.end)]
     seen = sorted((bar for bar in bars if bar["width"] >= LEAST_PERCENT), key=lambda bar: -bar["width"])
@@ -99,20 +165,22 @@ def _job_lanes(window: Window, now: datetime) -> dict[str, Any]:
     }
 
 
-def _lane(device: Device, parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """A device with its bars; jobs that share it at one time stand in rows below each other."""
-    ends: list[float] = []  # of the last bar in each row
-    for part in (one for one in parts if one["kind"] == "job"):
+def _lane(device: Device, parts: list[JobPart | OtherPart]) -> Lane:
+    """A device with its bars; jobs that share the device are stacked in rows."""
+    ends: list[float] = []  # right edge of the last bar in each row
+    for part in parts:
+        if part["kind"] != "job":
+            continue
         row = next((at for at, end in enumerate(ends) if end <= part["left"] + LEAST_PERCENT), len(ends))
         ends[row:] = [part["left"] + part["width"], *ends[row + 1 :]]
         part["top_px"] = row * ROW_PX
     return {"device": device, "parts": parts, "height_px": max(1, len(ends)) * ROW_PX}
 
 
-def _merged(bars: Iterable[Bar], end: datetime) -> list[dict[str, Any]]:
-    """Attempts of one job that follow each other on a device, as one."""
-    found: list[dict[str, Any]] = []
-    last: dict[tuple[Any, ...], dict[str, Any]] = {}
+def _merged(bars: Iterable[Bar], end: datetime) -> list[Merged]:
+    """Merge consecutive attempts of one job on a device."""
+    found: list[Merged] = []
+    last: dict[tuple[str, UUID, bool], Merged] = {}
     for bar in sorted(bars, key=lambda one: one.start):
         key = (bar.device_id, bar.job.pk, bar.planned)
         until = bar.end or end
@@ -120,35 +188,48 @@ def _merged(bars: Iterable[Bar], end: datetime) -> list[dict[str, Any]]:
         if before and bar.start - before["until"] < ONE_BAR:
             before["until"] = max(before["until"], until)
         else:
-            last[key] = {"bar": bar, "from": bar.start, "until": until}
+            last[key] = {"bar": bar, "start": bar.start, "until": until}
             found.append(last[key])
     return found
 
 
-def _bar(merged: dict[str, Any], window: Window) -> dict[str, Any]:
+def _bar(merged: Merged, window: Window) -> JobPart:
     bar = merged["bar"]
-    left = window.place(merged["from"])
+    left = window.place(merged["start"])
     width = round(window.place(merged["until"]) - left, 2)
+    lasted = words.duration((merged["until"] - merged["start"]).total_seconds())
     return {
         **merged,
         "kind": "job",
         "job": bar.job,
         "planned": bar.planned,
-        "slot": None if bar.job.colour is None else bar.job.colour % 8 + 1,
+        "classes": _classes(bar),
+        "title": _title(bar, lasted),
         "left": left,
         "width": width,
         "is_named": width >= NAMED_PERCENT,
-        "lasted": words.duration((merged["until"] - merged["from"]).total_seconds()),
-        "end_is_known": bar.end is not None,
+        "top_px": 0,
     }
 
 
+def _classes(bar: Bar) -> str:
+    colour = [] if bar.job.colour is None else [f"colour-{bar.job.colour % 8 + 1}"]
+    return " ".join(["lane-bar", *(["is-planned"] if bar.planned else []), *colour])
+
+
+def _title(bar: Bar, lasted: str) -> str:
+    job = bar.job
+    planned = "planned, " if bar.planned else ""
+    unknown = ", end not known" if bar.end is None else ""
+    return f"{job.name} #{job.short_id}, {job.owner.get_username()}: {planned}{lasted}{unknown}"
+
+
 def _parts(
-    device: Device, bars: Sequence[dict[str, Any]], found: Timeline, window: Window, now: datetime
-) -> list[dict[str, Any]]:
-    """A lane from left to right: what others had, what jobs had or will have, and between them idle times."""
+    device: Device, bars: Sequence[JobPart], found: Timeline, window: Window, now: datetime
+) -> list[JobPart | OtherPart]:
+    """A lane from left to right: idle times, use by others, and past and planned jobs."""
     own = sorted((bar for bar in bars if bar["bar"].device_id == device.pk), key=_in_order)
-    others = []
+    others: list[OtherPart] = []
     for span in (one for one in found.spans if one.device_id == device.pk and one.use in USES):
         left = window.place(span.started_at)
         width = round(window.place(span.lasted_until(now)) - left, 2)
@@ -156,19 +237,21 @@ def _parts(
             others.append(
                 {"kind": "other", "left": left, "width": width, "use": USES[Use(span.use)], "who": span.owner}
             )
-    taken = sorted([bar for bar in own if not bar["planned"]] + others, key=lambda one: one["left"])
-    known = window.place(device.added_at)  # before, nobody knows
-    return _idle(taken, known, window, now) + others + _in_turn(own)
+    ran: list[JobPart | OtherPart] = [bar for bar in own if not bar["planned"]]
+    taken = sorted([*ran, *others], key=lambda one: one["left"])
+    known = window.place(device.added_at)  # earlier use of the device is unknown
+    return [*_idle(taken, known, window, now), *others, *_in_turn(own)]
 
 
-def _in_order(bar: dict[str, Any]) -> tuple[bool, float]:
-    """What runs first, then what waits, each from left to right."""
+def _in_order(bar: JobPart) -> tuple[bool, float]:
+    """Sort key: running jobs first, then waiting ones, each from left to right."""
     return bar["bar"].rank is None, bar["left"]
 
 
-def _in_turn(bars: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What waits is drawn from where the planned bars before it end."""
-    free_from, found = 0.0, []
+def _in_turn(bars: Sequence[JobPart]) -> list[JobPart]:
+    """Start each waiting job's bar where the planned bar before it ends."""
+    free_from = 0.0
+    found: list[JobPart] = []
     for bar in bars:
         if bar["planned"] and bar["bar"].rank is None and bar["left"] < free_from:
             right = bar["left"] + bar["width"]
@@ -180,20 +263,24 @@ def _in_turn(bars: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _idle(
-    taken: Sequence[dict[str, Any]], known: float, window: Window, now: datetime
-) -> list[dict[str, Any]]:
+    taken: Sequence[JobPart | OtherPart], known: float, window: Window, now: datetime
+) -> list[OtherPart]:
     span_s = (window.end - window.start).total_seconds()
-    parts, at = [], known
-    for one in [*taken, {"left": window.place(now), "width": 0.0}]:
-        width = round(one["left"] - at, 2)
+    parts: list[OtherPart] = []
+    at = known
+    for left, right in [
+        *((one["left"], one["left"] + one["width"]) for one in taken),
+        (window.place(now),) * 2,
+    ]:
+        width = round(left - at, 2)
         if width > 2 * LEAST_PERCENT:
             said = f"idle {words.duration(span_s * width / 100)}" if width >= SAID_PERCENT else ""
             parts.append({"kind": "idle", "left": at, "width": width, "said": said})
-        at = max(at, one["left"] + one["width"])
+        at = max(at, right)
     return parts
 
 
-def _ticks(window: Window) -> list[dict[str, Any]]:
+def _ticks(window: Window) -> list[Tick]:
     span_s = (window.end - window.start).total_seconds()
     step_s = next((each for each in TICKS_S if span_s / each <= MOST_TICKS), TICKS_S[-1])
     first = -(-int(window.start.timestamp()) // step_s) * step_s
@@ -201,13 +288,13 @@ def _ticks(window: Window) -> list[dict[str, Any]]:
         datetime.fromtimestamp(at, tz=window.start.tzinfo)
         for at in range(first, int(window.end.timestamp()), step_s)
     )
-    ticks: list[dict[str, Any]] = [
-        {"at": at, "left": window.place(at), "is_day": step_s == DAY_S} for at in moments
-    ]
-    return [tick for tick in ticks if EDGE_PERCENT <= tick["left"] <= 100 - EDGE_PERCENT]  # no half words
+    ticks: list[Tick] = [{"at": at, "left": window.place(at), "is_day": step_s == DAY_S} for at in moments]
+    return [
+        tick for tick in ticks if EDGE_PERCENT <= tick["left"] <= 100 - EDGE_PERCENT
+    ]  # labels at the edge would be cut off
 
 
-def _note(kept: Sequence[dict[str, Any]], hidden: int, found: Timeline, now: datetime) -> str:
+def _note(kept: Sequence[JobPart], hidden: int, found: Timeline, now: datetime) -> str:
     running = {one["bar"].device_id for one in kept if not one["planned"] and one["until"] >= now}
     planned = {one["job"].pk for one in kept if one["bar"].rank is None}
     said = f"{len(running)} of {words.plural(len(found.devices), 'device')} {'is' if len(found.devices) == 1 else 'are'} in use"

@@ -1,27 +1,40 @@
-"""The memory view of the time line: how full each device was, as colours of one scale."""
+"""The memory view of the time line: memory in use on each device, on one colour scale."""
 
 from datetime import datetime
-from typing import Any
+from typing import Literal, TypedDict
 
 import numpy as np
 
 from berth import words
 from orchestrator.models import Device
-from orchestrator.store.device_history import DeviceHistory
+from orchestrator.store.metrics.device_history import DeviceHistory
 
-CELLS = 96  # of the part of the window that is past
+CELLS = 96  # in the past part of the window
 LEVELS = 10  # of the colour scale in berth.css
 LEGEND = "Memory in use, the most in each cell; dark: empty, bright: full."
 
 
+class MemoryPart(TypedDict):
+    """One cell of a lane."""
+
+    kind: Literal["memory"]
+    left: float  # percent of the window
+    width: float
+    level: int
+    used: float
+    since: int  # the number of its first cell
+    until: int
+    said: str
+
+
 def memory_parts(
     history: DeviceHistory, device: Device, start: datetime, end: datetime, now: datetime
-) -> list[dict[str, Any]]:
-    """A lane's cells from left to right, in percent of the window; cells that look alike are one."""
+) -> list[MemoryPart]:
+    """A lane's cells from left to right, in percent of the window; equal neighbours are merged."""
     span_s, past_s = (end - start).total_seconds(), (now - start).total_seconds()
     cell_s = past_s / CELLS
     most = _most_bytes(history, device, start.timestamp(), past_s)
-    parts: list[dict[str, Any]] = []
+    parts: list[MemoryPart] = []
     for at, used in enumerate(most):
         if np.isnan(used):
             continue
@@ -31,16 +44,26 @@ def memory_parts(
             parts[-1]["width"], parts[-1]["until"] = round(parts[-1]["width"] + width, 2), at + 1
             parts[-1]["used"] = max(parts[-1]["used"], used)
         else:
-            cell = {"kind": "memory", "left": round(left, 2), "width": round(width, 2), "level": level}
-            parts.append({**cell, "used": used, "from": at, "until": at + 1})
+            parts.append(
+                {
+                    "kind": "memory",
+                    "left": round(left, 2),
+                    "width": round(width, 2),
+                    "level": level,
+                    "used": used,
+                    "since": at,
+                    "until": at + 1,
+                    "said": "",
+                }
+            )
     for part in parts:
-        ago = words.duration((CELLS - part["from"]) * cell_s)
+        ago = words.duration((CELLS - part["since"]) * cell_s)
         part["said"] = f"from {ago} ago: {words.size(part['used'])} of {words.size(device.memory_bytes)}"
     return parts
 
 
 def _most_bytes(history: DeviceHistory, device: Device, start_s: float, past_s: float) -> np.ndarray:
-    """The most memory in use in each cell, shape ``(CELLS,)``; NaN where nothing was read."""
+    """Peak memory in use per cell, shape ``(CELLS,)``; NaN without readings."""
     most = np.full(CELLS, np.nan)
     series = history.read(device.pk, start_s, start_s + past_s, max_points=8 * CELLS).get("memory_used_bytes")
     if series is not None:

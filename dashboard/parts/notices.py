@@ -1,13 +1,15 @@
-"""What happened lately to a person's own jobs, for the bell."""
+"""Recent events of a person's own jobs, for the bell."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TypedDict
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 
-from orchestrator.models import FINAL_STATES, JobEvent, JobState
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.models import FINAL_STATES, Job, JobEvent, JobState
 from orchestrator.people.notices.events import WATCHERS
 
 SEEN_COOKIE = "berth_seen"
@@ -20,13 +22,19 @@ SAID = {
     JobState.FAILED: "failed",
     JobState.TIMED_OUT: "reached its time limit",
     JobState.CANCELLED: "was cancelled",
-    JobState.BACKOFF: "failed and is tried again",
-    JobState.UNKNOWN: "cannot be seen any more",
+    JobState.BACKOFF: "failed and will be retried",
+    JobState.UNKNOWN: "can no longer be seen",
 }
-SAID_ALREADY = ("Finished.", "Attempt 1 runs.")  # reasons that add nothing to "finished" and "started"
 
 
-def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[dict[str, Any]]:
+class Notice(TypedDict):
+    event: JobEvent
+    job: Job
+    said: str
+    why: str
+
+
+def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[Notice]:
     """Newest first; what the person did themselves is left out."""
     return [
         {
@@ -35,14 +43,22 @@ def notices_of(user: AbstractBaseUser | AnonymousUser, now: datetime) -> list[di
             "said": "look at it"
             if event.from_state == event.to_state
             else SAID.get(JobState(event.to_state), event.to_state),
-            "why": "" if event.reason in SAID_ALREADY else event.reason,
+            "why": "" if adds_nothing(event) else event.reason,
         }
         for event in _events(user, now - KEPT).select_related("job").order_by("-at")[:MOST]
     ]
 
 
+def adds_nothing(event: JobEvent) -> bool:
+    """Whether "finished" or "started" say it all."""
+    first_run = (
+        event.kind == Happened.RUNS and event.data.keys() == {"attempt"} and event.data["attempt"] == 1
+    )
+    return event.kind == Ended.FINISHED or first_run
+
+
 def count_unseen(request: HttpRequest, now: datetime) -> int:
-    """How many came since the list was last opened here; at most ``MOST_COUNTED`` are counted."""
+    """Count events since the list was last opened in this browser, up to ``MOST_COUNTED``."""
     try:
         since = datetime.fromtimestamp(float(request.COOKIES.get(SEEN_COOKIE, "")), tz=now.tzinfo)
     except (ValueError, OverflowError, OSError):

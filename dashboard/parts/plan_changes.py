@@ -1,12 +1,12 @@
-"""Small changes that would start a job at once, as the pages tell them."""
+"""Small changes that would start a job at once, in words."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 from berth import words
 from orchestrator.scheduler.forecast.whatif import Change
 
-# What is said of a change, and the field of the submit form with its text.
+# How to describe a change, and the field of the submit form with its text.
 _LIKE: dict[str, tuple[Callable[[Any], str], str, Callable[[Any], str]]] = {
     "gpus": (lambda value: words.plural(int(value), "device"), "gpus", str),
     "gpu_memory_gib": (
@@ -24,9 +24,17 @@ _LIKE: dict[str, tuple[Callable[[Any], str], str, Callable[[Any], str]]] = {
 }
 
 
-def told(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """For each: text, stops (jobs that it would stop), and the form's field and value."""
-    found = []
+class Offer(TypedDict):
+    """A change as a page offers it."""
+
+    text: str
+    stops: int  # jobs that it would stop
+    field: str  # of the submit form
+    value: str
+
+
+def told(changes: Iterable[Change]) -> list[Offer]:
+    found: list[Offer] = []
     for each in changes:
         if each.change in _LIKE:
             say, field, write = _LIKE[each.change]

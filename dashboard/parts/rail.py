@@ -1,4 +1,4 @@
-"""The places of the rail, in their order; a page joins it with one line here and an icon in the sprite."""
+"""The places of the rail in order; a new page adds one line here and an icon to the sprite."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -35,7 +35,7 @@ PLACES = (
 
 @cache
 def _addresses() -> dict[str, str]:
-    """Where the places are; one whose page this server does not have is left out."""
+    """URLs of the places; pages that this server does not have are left out."""
     found = {}
     for place in PLACES:
         try:
@@ -46,7 +46,7 @@ def _addresses() -> dict[str, str]:
 
 
 def places_for(user: AbstractBaseUser | AnonymousUser) -> list[dict[str, str]]:
-    """What this reader finds in the rail."""
+    """The places that this reader sees in the rail."""
     staff = bool(getattr(user, "is_staff", False))
     addresses = _addresses()
     return [

@@ -1,4 +1,4 @@
-"""What a person can do about an ended job: the one action that helps first, then the others."""
+"""What a person can do about an ended job: the most helpful action first, then the others."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -8,11 +8,11 @@ from orchestrator.models import Attempt, Checkpoint, ExitKind, Job, JobState
 
 
 class Remedy(Enum):
-    NOTHING = auto()  # it is done
-    REPLACE = auto()  # the code is at fault: the same would fail again
-    LIGHTER = auto()  # it needs less memory; where Berth cannot see to that, another request
+    NOTHING = auto()  # the job succeeded
+    REPLACE = auto()  # the code is at fault: the same code would fail again
+    LIGHTER = auto()  # the job needs less memory; if Berth cannot arrange that, edit the request
     EDIT = auto()  # the request is at fault
-    AGAIN = auto()  # the machine is at fault, or nobody
+    AGAIN = auto()  # the machine is at fault, or nothing is
 
 
 REMEDIES = {
@@ -45,11 +45,11 @@ AGAIN = Choice("retry", "Run again")
 
 
 def choices(job: Job) -> tuple[Choice | None, list[Choice]]:
-    """The action that helps, None where none is needed, and the others that are possible."""
+    """The helpful action, or None if none is needed, and the other possible ones."""
     resume = _resume(job)
     main = _main(job, resume)
     again = [*([resume] if resume else []), AGAIN]
-    # Where the same would end in the same way, or nothing is left to do, another request is the better second choice.
+    # If a retry would end the same way, or the job is done, editing is the better second choice.
     possible = [*again, EDIT] if main in again else [EDIT, *again]
     return main, [choice for choice in possible if choice != main]
 
@@ -64,16 +64,16 @@ def _main(job: Job, resume: Choice | None) -> Choice | None:
         case Remedy.LIGHTER:
             return _lighter(job) or EDIT
         case Remedy.EDIT:
-            # What reached its time limit goes on from where it was, with as much time again.
+            # After a time limit the job resumes with the same limit again.
             return resume if resume and ending == ExitKind.TIMEOUT else EDIT
         case Remedy.AGAIN if job.state == JobState.FAILED and not job.attempt_count:
-            return EDIT  # it never ran: no pool can give what it asks for, or what it waited for has failed
+            return EDIT  # it never ran: no pool can satisfy the request, or a job it depends on failed
         case Remedy.AGAIN:
             return resume or AGAIN
 
 
 def ending_of(job: Job) -> ExitKind:
-    """How an ended job ended: a job that waited has a state, and no attempt that tells."""
+    """How a job ended; a job that never ran has only its state to tell."""
     by_state = {
         JobState.SUCCEEDED: ExitKind.OK,
         JobState.CANCELLED: ExitKind.CANCELLED,
@@ -88,7 +88,7 @@ def _resume(job: Job) -> Choice | None:
 
 
 def _lighter(job: Job) -> Choice | None:
-    """Only a model that Berth trains can be told to need less; a script does what it does."""
+    """Run with less memory: possible only for models that Berth trains, not for scripts."""
     found = lighter_plan(job)
     return Choice("lighter", "Run with less memory", found.change) if found else None
 

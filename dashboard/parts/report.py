@@ -1,17 +1,16 @@
-"""A job as one file that stands alone: its curves as drawings, its plan, its history; to print, send or keep."""
+"""A job as one self-contained file: curves as drawings, plan, history; to print, send or archive."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from berth import words
-from berth.losses import in_loss_order
-from orchestrator.store import series
-from orchestrator.store.buckets import Series
+from berth.metric_names import in_loss_order
+from orchestrator.store.metrics import series
+from orchestrator.store.metrics.buckets import Series
 
-WIDTH, HEIGHT = 640, 180  # of a curve's drawing, in its own units
+WIDTH, HEIGHT = 640, 180  # of a curve's drawing, in SVG units
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 8, 22
 MOST_CURVES = 24
 POINTS = 320
@@ -30,7 +29,7 @@ class Curve:
 
     name: str
     line: str
-    band: str  # smallest to largest of each bucket; empty where no bucket holds more than one point
+    band: str  # minimum to maximum of each bucket; empty if no bucket holds two points
     x_ticks: list[Tick]
     y_ticks: list[Tick]
     first: str
@@ -53,11 +52,11 @@ def draw_curves(folder: Path, until_seq: int) -> list[Curve]:
 
 
 def _draw(name: str, one: Series, newest: float) -> Curve | None:
-    facts: dict[str, Any] = one.as_json()
+    facts = one.as_json()
     rows = [
         (x, y, low, high)
         for x, y, low, high in zip(facts["x"], facts["y"], facts["y_min"], facts["y_max"], strict=True)
-        if y is not None
+        if y is not None and low is not None and high is not None
     ]
     if not rows:
         return None
@@ -96,7 +95,7 @@ class _Scale:
 
 
 def ticks(low: float, high: float) -> Sequence[float]:
-    """At most ``MOST_TICKS`` + 1 round numbers from ``low`` to ``high``; one number where they are equal."""
+    """At most ``MOST_TICKS`` + 1 round numbers from ``low`` to ``high``; one number if they are equal."""
     if high <= low:
         return [low]
     rough = (high - low) / MOST_TICKS

@@ -1,26 +1,68 @@
-"""Jobs as pages and the websocket show them: what everybody sees, and what the owner sees."""
+"""Jobs as pages and the websocket show them: a public row, and one for the owner."""
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from django.db.models import Case, QuerySet, When
 
 from berth import words
-from berth.losses import in_loss_order
-from orchestrator.jobs.silence import is_silent
+from berth.metric_names import in_loss_order
+from orchestrator.jobs.progress import is_silent
 from orchestrator.models import LEASED_STATES, WAITING_STATES, Job, JobState, Lease
 from orchestrator.models.jobs import JobQuerySet
 from orchestrator.scheduler import owner_order, waiting
 from orchestrator.scheduler.core import line
+from orchestrator.sentences.waits import NOT_SEEN
 
 RECENT = timedelta(minutes=10)
 MOST_ROWS = 500
 RATES = ("tokens_per_s", "samples_per_s")
+
+
+class PublicRow(TypedDict):
+    """What everybody who is signed in sees of a job; JSON, since the websocket sends it too."""
+
+    id: str
+    name: str
+    owner: str
+    state: str
+    devices: list[str]
+    needs: str
+    sentence: str
+    starts: str
+    eta: int | None
+
+
+class OwnRow(PublicRow):
+    """What a job's owner and staff see of it in a list."""
+
+    job: str
+    attempt: int
+    progress: int | None
+    done: str
+    step: int | None
+    total_steps: int | None
+    unit: str
+    loss: str
+    loss_name: str
+    loss_said: str
+    rate: str
+    diverged: int | None
+    alarm: str
+
+
+class DetailRow(OwnRow):
+    """The head of a job's page; ``shape`` changes when more of the page than its numbers does."""
+
+    shape: str
+    stopping: bool
+    metric_seq: int
+    values: dict[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +71,12 @@ class Entry:
 
     owner_id: int
     state: str
-    public: dict[str, Any]
-    own: dict[str, Any]
+    public: PublicRow
+    own: OwnRow
 
 
 def read_board(now: datetime) -> list[Entry]:
-    """Every current job: those that wait in the order in which they are served, then the others, newest first."""
+    """Every current job: waiting jobs in the order of the queue, then the others, newest first."""
     jobs = first_in_order(current_jobs(now), MOST_ROWS)
     labels = device_labels([job.pk for job in jobs if holds_devices(job)])
     queue = in_order([job for job in jobs if job.state in WAITING_STATES])
@@ -52,8 +94,8 @@ def read_board(now: datetime) -> list[Entry]:
 
 
 SERVED = {JobState.QUEUED: 0, JobState.BACKOFF: 2, JobState.HELD: 3}
-ASIDE = 1  # queued, but for something else than devices: its time, another job, a limit
-IN_LINE = ("", *line.IN_LINE)  # no code: no pass has seen it yet
+ASIDE = 1  # queued, but not for devices: for a start time, another job or a limit
+IN_LINE = ("", NOT_SEEN, *line.IN_LINE)  # the first two: no scheduling pass has seen the job yet
 SERVED_TURN = [
     When(state=JobState.QUEUED, wait_code__in=IN_LINE, then=SERVED[JobState.QUEUED]),
     When(state=JobState.QUEUED, then=ASIDE),
@@ -62,12 +104,12 @@ SERVED_TURN = [
 
 
 def turn(job: Job) -> int:
-    """Which part of the line a waiting job stands in; smaller is served first."""
+    """The part of the queue that a waiting job is in; smaller numbers are served first."""
     return SERVED[JobState(job.state)] if job.state != JobState.QUEUED or job.wait_code in IN_LINE else ASIDE
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """Waiting jobs in the order in which they are served; those that may not start yet come last."""
+    """Sort waiting jobs as the queue serves them; those that may not start yet come last."""
     return sorted(
         jobs,
         key=lambda job: (
@@ -78,20 +120,20 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 
 
 def first_in_order(jobs: QuerySet[Job], most: int) -> list[Job]:
-    """Those that hold devices, then waiting ones in that order, then the others: the first of however many."""
+    """The first ``most`` jobs: those that hold devices, waiting ones in order, then the others."""
     turn = Case(When(state__in=LEASED_STATES, then=-1), *SERVED_TURN, default=SERVED[JobState.HELD] + 1)
     return list(jobs.order_by(turn, *owner_order.LINE)[:most])
 
 
 def current_jobs(now: datetime) -> JobQuerySet:
-    """Every job that has not ended, and those that ended lately; newest first, the owner joined."""
+    """Unfinished and recently ended jobs with their owners, newest first."""
     unfinished = Job.objects.unfinished()
     recent = Job.objects.filter(ended_at__gte=now - RECENT)
     return (unfinished | recent).select_related("owner", "pool").order_by("-id")
 
 
 def device_labels(job_ids: Iterable[UUID]) -> dict[UUID, list[str]]:
-    """The devices that jobs hold now, by job, in the order of their ranks."""
+    """Labels of the devices that jobs hold now, by job, in rank order."""
     found: dict[UUID, list[str]] = defaultdict(list)
     leases = Lease.objects.active().filter(attempt__job__in=list(job_ids)).select_related("device", "attempt")
     for lease in leases.order_by("attempt", "rank"):
@@ -100,21 +142,21 @@ def device_labels(job_ids: Iterable[UUID]) -> dict[UUID, list[str]]:
 
 
 def finite(number: object) -> float | None:
-    """The number if it is one that JSON and people can read."""
+    """The number if it is finite, else None."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         return None
     return float(number)
 
 
 def recorded(number: object) -> float | None:
-    """A metric's last value as it was recorded, NaN and infinities too; None where there is none."""
+    """A metric's last value as recorded, NaN and infinities included; None if there is no value."""
     if isinstance(number, bool) or not isinstance(number, int | float | str):
         return None
     return float(number)
 
 
 def main_loss(values: Mapping[str, Any]) -> tuple[str, float] | None:
-    """The loss that stands for a job, with its name; it stays that one when it becomes NaN."""
+    """A job's main loss with its name; the choice does not change when the loss becomes NaN."""
     for name in in_loss_order(values):
         if (number := recorded(values.get(name))) is not None:
             return name, number
@@ -122,7 +164,7 @@ def main_loss(values: Mapping[str, Any]) -> tuple[str, float] | None:
 
 
 def throughput(job: Job) -> str:
-    """How fast a job goes, in the best unit it reports; empty when it does not go."""
+    """A running job's throughput in the best unit it reports; empty for other jobs."""
     if job.state != JobState.RUNNING:
         return ""
     for name in RATES:
@@ -133,7 +175,7 @@ def throughput(job: Job) -> str:
 
 
 def expected_end(job: Job, now: datetime) -> datetime | None:
-    """When a running job will have done all its steps at its present rate; None when that is not known."""
+    """When a running job finishes its steps at the present rate; None if unknown."""
     if job.state != JobState.RUNNING or not job.total_steps or job.step is None or not job.steps_per_s:
         return None
     left_s = max(0, job.total_steps - job.step) / job.steps_per_s
@@ -144,7 +186,7 @@ def expected_end(job: Job, now: datetime) -> datetime | None:
 
 
 def needs(job: Job) -> str:
-    """What a job asks for: 2 devices, 40 GiB each."""
+    """A job's request in words: 2 devices, 40 GiB each."""
     memory = job.spec_fields.get("gpu_memory_gib")
     count = words.plural(job.gpus, "device")
     if not memory:
@@ -153,9 +195,9 @@ def needs(job: Job) -> str:
 
 
 def sentence(job: Job, now: datetime, when: str = "") -> str:
-    """Why the job is where it is, for everybody; a failed job's reason is its owner's alone.
+    """Why the job is in its state, for everybody; a failed job's reason is shown to its owner only.
 
-    ``when`` it starts is told only where no cell beside the sentence does.
+    ``when`` is the expected start, for places without a cell that shows it.
     """
     if job.state == JobState.QUEUED:
         return waiting.sentence(job, now, when)
@@ -167,8 +209,8 @@ def sentence(job: Job, now: datetime, when: str = "") -> str:
     return ""
 
 
-def public_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
-    """What everybody who is logged in sees of any job: no code, arguments, numbers, logs or link."""
+def public_row(job: Job, devices: list[str], now: datetime) -> PublicRow:
+    """The row of any job for everybody who is signed in: no code, arguments, numbers, logs or link."""
     end = expected_end(job, now)
     return {
         "id": job.short_id,
@@ -179,13 +221,13 @@ def public_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
         "needs": needs(job),
         "sentence": sentence(job, now),
         "starts": waiting.starts(job, now),
-        # Minutes: a row that changes with every step would wake every page.
+        # Rounded to 15 s: a row that changed with every step would update every page.
         "eta": None if end is None else round(end.timestamp() / 15) * 15,
     }
 
 
-def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
-    """What the owner and staff see of a job in a list."""
+def own_row(job: Job, devices: list[str], now: datetime) -> OwnRow:
+    """The row of a job for its owner and staff."""
     loss = main_loss(job.last_values)
     public = public_row(job, devices, now)
     return {
@@ -208,14 +250,14 @@ def own_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
 
 
 def alarm(job: Job, now: datetime) -> str:
-    """What its owner is told at once, beside changes of its state; behind the job's name."""
+    """A warning that the owner gets at once, to be read after the job's name; empty if all is well."""
     if job.diverged_step is not None:
         return "has a loss that is no number"
     return "has reported nothing for 10 min" if is_silent(job, now) else ""
 
 
 def _own_sentence(job: Job, devices: list[str], now: datetime, starts: str) -> str:
-    """What is going on with a job, as its owner reads it in a list."""
+    """What the job is doing, for its owner's list."""
     if job.state == JobState.RUNNING and devices:
         attempt = f"Attempt {job.attempt_count} runs" if job.attempt_count > 1 else "Runs"
         return f"{attempt} on {words.listed(devices)}."
@@ -223,21 +265,20 @@ def _own_sentence(job: Job, devices: list[str], now: datetime, starts: str) -> s
 
 
 def percent(job: Job) -> int | None:
-    """Whole percent; 100 only when it is done."""
+    """Progress in whole percent; 100 only when the job is done."""
     progress = job.progress
     return None if progress is None else math.floor(progress * 100)
 
 
 def done(job: Job) -> str:
-    """How far it is, for a cell: 26 %, or step 400 where the total is not known."""
+    """Progress for a cell: 26 %, or step 400 if the total is unknown."""
     share = percent(job)
     if share is not None:
         return f"{share} %"
     return "" if job.step is None else f"{job.step_unit} {words.value(job.step)}"
 
 
-def detail_row(job: Job, devices: list[str], now: datetime) -> dict[str, Any]:
-    """The head of a job's page; ``shape`` changes when more of the page than its numbers does."""
+def detail_row(job: Job, devices: list[str], now: datetime) -> DetailRow:
     shape = [
         job.version,
         job.event_count,

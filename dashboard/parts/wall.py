@@ -3,14 +3,16 @@
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 import orjson
 
 from berth import words
+from dashboard.parts.rows import OwnRow
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
-from orchestrator.scheduler.availability import FOREIGN_SHOWN_BYTES, Standing
+from orchestrator.scheduler.availability import FOREIGN_SHOWN_BYTES, DeviceAvailability
 
 COLOURS = 8
 
@@ -24,7 +26,7 @@ def colour_classes(colour: int | None) -> str:
 
 
 def shape(readings: NowReadings, devices: Iterable[Device]) -> str:
-    """A digest of everything on the wall but its numbers: when it changes, the tiles are drawn anew."""
+    """A digest of everything on the wall but its numbers; when it changes, the tiles are redrawn."""
     facts = [
         [[device.pk, device.admin_state, device.health, device.health_reason] for device in devices],
         [
@@ -58,7 +60,7 @@ def host_words(host: Mapping[str, Any]) -> str:
 
 
 def tick(readings: NowReadings) -> list[list[Any]]:
-    """The numbers of each device, in the order of the wall.
+    """Each device's numbers, in the order of the wall.
 
     Each is [id, utilisation in percent, used bytes, watts, degrees, {short job id: used bytes}, foreign
     bytes]; null where there is no reading.
@@ -86,21 +88,52 @@ def _bytes_by_job(entry: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
+class TileJob(TypedDict):
+    """A job on a tile, with what this reader may know of it."""
+
+    id: str
+    name: str
+    owner: str
+    ranks: list[int]
+    colour: str
+    url: str
+    row: OwnRow | None
+    started: datetime | None
+    share: float
+
+
+class Tile(TypedDict):
+    """One device of the wall."""
+
+    device: Device
+    reading: Mapping[str, Any]
+    read: bool
+    used: int | None
+    total: int
+    jobs: list[TileJob]
+    foreign: int
+    foreign_share: float
+    strangers: str
+    stale: bool
+    standing: DeviceAvailability
+    free: bool
+
+
 def tiles(
     readings: NowReadings,
     devices: Iterable[Device],
-    rows: Mapping[str, Mapping[str, Any]],
+    rows: Mapping[str, OwnRow],
     links: Mapping[str, str],
-    started: Mapping[str, Any],
-    found: Mapping[str, Standing],
-) -> list[dict[str, Any]]:
+    started: Mapping[str, datetime | None],
+    found: Mapping[str, DeviceAvailability],
+) -> list[Tile]:
     """One tile for every device of the database, in the order of their indices.
 
     Args:
-        rows: the reader's own jobs by id, for the loss and the expected end.
+        rows: the reader's own jobs by id, for loss and expected end.
         links: the address of each job that the reader may open, by id.
         started: when each running job's attempt started, by id.
-        found: what this reader is told about each device, by its id.
+        found: availability of each device for this reader, by device id.
     """
     return [
         _tile(device, readings.device(device.pk), rows, links, started, found[device.pk])
@@ -110,16 +143,16 @@ def tiles(
 
 def _tile(
     device: Device,
-    entry: dict[str, Any] | None,
-    rows: Mapping[str, Mapping[str, Any]],
+    entry: Mapping[str, Any] | None,
+    rows: Mapping[str, OwnRow],
     links: Mapping[str, str],
-    started: Mapping[str, Any],
-    standing: Standing,
-) -> dict[str, Any]:
+    started: Mapping[str, datetime | None],
+    standing: DeviceAvailability,
+) -> Tile:
     entry = entry or {"holders": [], "processes": []}
     total = int(entry.get("total_bytes") or device.memory_bytes)
     by_job = _bytes_by_job(entry)
-    jobs: dict[str, dict[str, Any]] = {}
+    jobs: dict[str, TileJob] = {}
     for holder in entry.get("holders", []):
         job_id = str(holder["job"])
         one = jobs.setdefault(
@@ -164,7 +197,7 @@ def program(process: Mapping[str, Any]) -> str:
 
 
 def _strangers(entry: Mapping[str, Any]) -> str:
-    """Whose processes are on the device that are not Berth's: carl (python), root (Xorg)."""
+    """Owners of external processes on the device: carl (python), root (Xorg)."""
     seen: dict[str, None] = {}
     for process in entry.get("processes", []):
         if not process.get("job"):

@@ -1,6 +1,7 @@
-"""What templates need to write states, sizes and times."""
+"""Template tags and filters for states, sizes and times."""
 
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 from django import template
 from django.templatetags.static import static
@@ -19,16 +20,29 @@ register.filter("duration", words.duration)
 register.filter("value", words.value)
 register.filter("listed", words.listed)
 
+FAVICON = (
+    "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>"
+    "<rect width='16' height='16' rx='3' fill='#0B57B0'/>"
+    "<path d='M2.500 10h11l-1.400 3H3.900zM4.500 10V6.500h7V10M8 6.500V3' fill='none' stroke='#fff'"
+    " stroke-width='1.400' stroke-linejoin='round' stroke-linecap='round'/></svg>"
+)
+
 
 @register.filter
 def moment(seconds: float) -> datetime:
-    """Wall clock seconds as a time."""
+    """Convert seconds since 1970 to a datetime."""
     return datetime.fromtimestamp(seconds, tz=UTC)
 
 
 @register.filter
 def plural(count: int, one: str) -> str:
     return words.plural(count, one)
+
+
+@register.simple_tag
+def favicon() -> SafeString:
+    """The tab's icon as a data URI: a file would cost each page one more request."""
+    return SafeString("data:image/svg+xml," + quote(FAVICON, safe=" '/:="))
 
 
 @register.simple_tag
@@ -42,7 +56,7 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag
 def state(name: str, stop_reason: str = "") -> SafeString:
-    """A job's state: word, shape and colour."""
+    """Render a job's state with its word, shape and colour."""
     preempted = name == JobState.QUEUED and stop_reason == StopReason.PREEMPT
     shape = "preempted" if preempted else name
     return format_html(
@@ -52,7 +66,7 @@ def state(name: str, stop_reason: str = "") -> SafeString:
 
 @register.simple_tag
 def when(at: datetime | None) -> SafeString:
-    """A moment as people say it; the script keeps it fresh, the title has the exact time."""
+    """Render a relative time; the script keeps it fresh, and the title has the exact time."""
     if at is None:
         return SafeString("")
     words_now = words.relative((at - timezone.now()).total_seconds())
@@ -63,7 +77,7 @@ def when(at: datetime | None) -> SafeString:
 
 @register.simple_tag
 def since(at: datetime | None) -> SafeString:
-    """How long something has been going on."""
+    """Render the time passed since a moment."""
     if at is None:
         return SafeString("")
     words_now = words.duration((timezone.now() - at).total_seconds())
@@ -74,7 +88,7 @@ def since(at: datetime | None) -> SafeString:
 
 @register.simple_tag
 def clock(at: datetime | float | None) -> SafeString:
-    """Hours and minutes; the script turns UTC into the reader's time zone."""
+    """Render hours and minutes in UTC; the script converts them to the reader's time zone."""
     if at is None:
         return SafeString("")
     exact = at if isinstance(at, datetime) else moment(at)
@@ -88,7 +102,7 @@ def clock(at: datetime | float | None) -> SafeString:
 
 @register.simple_tag
 def day(at: datetime) -> SafeString:
-    """The day of a moment; the script tells it in the reader's time zone."""
+    """Render a day; the script shows it in the reader's time zone."""
     return format_html('<time datetime="{}" data-day>{}</time>', at.isoformat(), at.strftime("%a %d"))
 
 
@@ -97,6 +111,20 @@ def _exact(at: datetime) -> str:
 
 
 @register.filter
+def course(attempt: Attempt) -> str:
+    """The devices of an attempt, where it resumed and how far it came, in one line."""
+    parts = [", ".join(lease.device.label for lease in attempt.leases.all())]
+    if attempt.resumed_from_step is not None:
+        source = f" ({attempt.resumed_from})" if attempt.resumed_from else ""
+        parts.append(f"resumed from step {words.value(attempt.resumed_from_step)}{source}")
+    elif attempt.resumed_from:
+        parts.append(f"resumed from {attempt.resumed_from}")
+    if attempt.last_step is not None:
+        parts.append(f"reached step {words.value(attempt.last_step)}")
+    return "; ".join(parts)
+
+
+@register.filter
 def sandbox(attempt: Attempt) -> dict[str, object] | None:
-    """How an attempt was kept apart from others, in words."""
+    """Describe the sandbox of an attempt."""
     return isolation.describe(attempt.sandbox_level, attempt.sandbox_walls)

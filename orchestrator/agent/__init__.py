@@ -1,4 +1,4 @@
-"""One process a server: reads the devices, follows the attempts, and sweeps up what a wake-up lost.
+"""One process per server: reads the devices, follows the attempts, and finds work whose wake-up was lost.
 
-All it knows is on disk and in the database, so it may die at any time.
+All its state is on disk and in the database, so it may die at any time.
 """

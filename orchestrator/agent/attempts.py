@@ -1,4 +1,4 @@
-"""Turns what an attempt's folder shows into transitions of its job."""
+"""Turns the state of an attempt's folder into transitions of its job."""
 
 import logging
 import time
@@ -11,36 +11,32 @@ from django.conf import settings
 from django.utils import timezone
 
 from orchestrator.agent.checkpoints import CheckpointKeeper
-from orchestrator.agent.follow import Follower, storable_text
-from orchestrator.agent.watches.out_of_memory import blame_others
+from orchestrator.agent.follow import Follower
+from orchestrator.agent.run_values import storable_text
+from orchestrator.agent.watches.memory import blame_others
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending
-from orchestrator.jobs.silence import is_silent
+from orchestrator.jobs.progress import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
-from orchestrator.store.logs import display_text, read_tail
+from orchestrator.sentences.words import say
+from orchestrator.store.logs.chunks import read_tail
+from orchestrator.store.logs.text import display_text
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness, end_leftovers, liveness
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.protocol.records import read_record
 
 logger = logging.getLogger(__name__)
 
 LAUNCH_DEADLINE_S = 15.0
 REST_A_TURN_S = 0.3
 TAIL_LINES = 20
-SILENT_TEXT = (
-    "Its supervisor has given no sign of life for 30 s; its devices are kept until it answers or is gone."
-)
-UNDYING_TEXT = (
-    "It was killed, but {who} does not end: it waits in the kernel, mostly for a driver or a network disk. Its devices "
-    "are kept until it is gone; if that does not come, restart the machine."
-)
-SILENCE_TEXT = "It has reported nothing for 10 min or longer"
-SILENCE_HINT = "Its log and the use of its devices may say why."
-LOST_TEXT = "Its processes ended without a word: the supervisor was killed, or the server went down."
 
 
 class AttemptWatch:
-    """Follows one attempt until it ended: its life, its telemetry, its checkpoints."""
+    """Follows one attempt until its end: its liveness, telemetry and checkpoints."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -50,7 +46,7 @@ class AttemptWatch:
         self.followed_at = 0.0  # monotonic
         self.dying_since: float | None = None  # monotonic
         self.silent_since: datetime | None = None
-        self.unstarted_since: float | None = None  # monotonic: the clock on the wall may jump
+        self.unstarted_since: float | None = None  # monotonic: the wall clock may jump
 
     def close(self) -> None:
         self.keeper.stop()
@@ -59,28 +55,28 @@ class AttemptWatch:
             self.follower = None
 
     def check(self, attempt: Attempt, now: datetime) -> None:
-        """Look at the folder and act on what changed; ``attempt`` is the row as it is now, with its job."""
+        """Check the folder and act on changes; ``attempt`` is the current row, with its job."""
         self.attempt = attempt
         if attempt.state == AttemptState.CREATED:
-            return  # nobody launched it yet; the errands' sweep does
+            return  # not launched yet; the sweep of the outbox does that
         match liveness(self.folder):
             case Liveness.ENDED:
-                # The turn may have begun before this attempt did.
+                # This turn may have begun before the attempt did.
                 seen_at = max(now, attempt.started_at or now)
                 self._end(_ending(read_record(self.folder.exit) or {}, seen_at))
             case Liveness.ALIVE:
                 self._note_alive()
             case Liveness.UNKNOWN if attempt.job.state != JobState.UNKNOWN:
-                lifecycle.lose_sight(attempt, reason=self._why_silent())
+                lifecycle.lose_sight(attempt, why=self._why_silent())
             case Liveness.DYING:
                 self._end_leftovers()
             case Liveness.LOST:
-                self._end(Ending(kind=ExitKind.LOST, detail=LOST_TEXT, at=now, run_s=self._run_s()))
+                self._end(Ending(kind=ExitKind.LOST, how=fact(Ended.LOST), at=now, run_s=self._run_s()))
             case Liveness.NEVER_STARTED:
                 self._give_up_late_launch(now)
 
     def follow(self, *, at_end: bool = False) -> bool:
-        """Take in what the run wrote since; True when there may be more at once."""
+        """Read what the run wrote since the last call; True if more may be waiting already."""
         if self.attempt.state == AttemptState.CREATED:
             return False
         if self.follower is None:
@@ -98,16 +94,15 @@ class AttemptWatch:
             self._note_silence(self.attempt.job)
 
     def _note_silence(self, job: Job) -> None:
-        """Tell it once, also when the agent was started again meanwhile."""
+        """Record the silence once, even if the agent has restarted since."""
         if self.silent_since == job.last_report_at:
             return
         self.silent_since = job.last_report_at
-        text = f"{SILENCE_TEXT} (the last step was {job.step:,}). {SILENCE_HINT}"
-        if not job.events.filter(at__gte=job.last_report_at, reason__startswith=SILENCE_TEXT).exists():
-            lifecycle.remark(job, text, actor="agent")
+        if not job.events.of(Happened.SILENT).filter(at__gte=job.last_report_at).exists():
+            lifecycle.remark(job, fact(Happened.SILENT, step=job.step), actor="agent")
 
     def _end_leftovers(self) -> None:
-        """SIGKILL what a dead supervisor left; what does not end keeps its devices, and that is told (S14)."""
+        """SIGKILL what a dead supervisor left behind; a process that does not end keeps its devices and is reported."""
         end_leftovers(self.folder)
         if self.dying_since is None:
             self.dying_since = time.monotonic()
@@ -115,25 +110,26 @@ class AttemptWatch:
             time.monotonic() - self.dying_since > STALE_HEARTBEAT_S
             and self.attempt.job.state != JobState.UNKNOWN
         ):
-            lifecycle.lose_sight(self.attempt, reason=UNDYING_TEXT.format(who="a process that it left"))
+            lifecycle.lose_sight(self.attempt, why=fact(Happened.PROCESS_UNDYING))
 
-    def _why_silent(self) -> str:
+    def _why_silent(self) -> Fact:
         left = (read_record(self.folder.undying) or {}).get("processes")
         if not isinstance(left, list) or not left:
-            return SILENT_TEXT
+            return fact(Happened.SUPERVISOR_SILENT, for_s=STALE_HEARTBEAT_S)
         last = left[-1]  # parents come first
-        return UNDYING_TEXT.format(who=f"process {last.get('pid')} ({storable_text(str(last.get('name')))})")
+        name = storable_text(str(last.get("name")))
+        return fact(Happened.PROCESS_UNDYING, pid=last.get("pid"), name=name)
 
     def _give_up_late_launch(self, now: datetime) -> None:
         if self.unstarted_since is None or launcher.is_preparing(self.attempt):
             self.unstarted_since = time.monotonic()
         if time.monotonic() - self.unstarted_since > LAUNCH_DEADLINE_S:
-            detail = f"The supervisor did not start within {LAUNCH_DEADLINE_S:.0f} s."
-            if launcher.forestall(self.attempt, detail):
-                self._end(Ending(kind=ExitKind.INFRA, detail=detail, at=now))
+            how = fact(Ended.NOT_STARTED_IN_TIME, deadline_s=LAUNCH_DEADLINE_S)
+            if launcher.forestall(self.attempt, how):
+                self._end(Ending(kind=ExitKind.INFRA, how=how, at=now))
 
     def _run_s(self) -> float:
-        """From its supervisor's first record to its last sign of life: a day without power is not charged (F67)."""
+        """Seconds from the supervisor's first record to its last heartbeat: a day without power is not charged."""
         try:
             last_s = self.folder.heartbeat.stat().st_mtime
             return max(0.0, last_s - self.folder.supervisor.stat().st_mtime)
@@ -141,12 +137,12 @@ class AttemptWatch:
             return 0.0
 
     def _end(self, ending: Ending) -> None:
-        """Take in the last lines and checkpoints, then close the attempt; may need several turns."""
+        """Read the last lines and checkpoints, then close the attempt; may need several turns."""
         until_s = time.monotonic() + REST_A_TURN_S
         while self.follow(at_end=True):
             if time.monotonic() > until_s:
                 return
-        # A script that saved because it was stopped closed its files itself, whatever its attempt is called.
+        # A script that was stopped and saved closed its files itself, whatever the kind of the ending.
         saved = bool(ending.ranks) and all(rank.get("finished") for rank in ending.ranks)
         clean = saved or ending.kind == ExitKind.OK
         progressed = self.keeper.finish(clean=clean, run_s=ending.run_s)
@@ -173,22 +169,36 @@ def _ending(record: Mapping[str, Any], now: datetime) -> Ending:
     dropped = record.get("dropped_bytes") or {}
     return Ending(
         kind=ExitKind(kind) if kind in ExitKind.values else ExitKind.INFRA,
-        detail=storable_text(str(record.get("detail") or "")),
+        how=_how(record),
         at=now,
         run_s=float(record.get("run_s") or 0.0),
         ranks=_storable(record.get("ranks") or []),
         first_failure=_storable(record.get("first_failure")),
         peak_memory_bytes=record.get("peak_memory_bytes"),
-        dropped_log_bytes=sum(int(each) for each in dropped.values()),
+        dropped_log_bytes=sum(int(size) for size in dropped.values()),
     )
 
 
+def _how(record: Mapping[str, Any]) -> Fact:
+    """How a run ended; the sentence alone where a supervisor of another version wrote no facts that are known here."""
+    how = Fact.read(_storable(dict(record)))
+    detail = storable_text(str(record.get("detail") or ""))
+    if not how:
+        return sentence_only(detail)
+    try:
+        say(how)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        logger.warning("An exit record has facts that this version cannot tell: %s", how.code)
+        return sentence_only(detail)
+    return how
+
+
 def _storable(value: Any) -> Any:
-    """A part of a record that any database can keep: exceptions' messages are the run's own text."""
+    """Make a part of a record storable in any database: messages of exceptions are the run's own text."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, list):
-        return [_storable(each) for each in value]
+        return [_storable(item) for item in value]
     if isinstance(value, dict):
-        return {storable_text(str(name)): _storable(each) for name, each in value.items()}
+        return {storable_text(str(name)): _storable(item) for name, item in value.items()}
     return value

@@ -1,4 +1,4 @@
-"""Keeps checkpoint generations of a running attempt, in a thread of its own: copying gigabytes stops nothing else."""
+"""Keeps checkpoint generations of a running attempt, in a separate thread because copying takes long."""
 
 import logging
 import threading
@@ -13,16 +13,18 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Max
 
-from orchestrator.agent.outside_checkpoints import BesideKeeper
+from orchestrator.agent.outside_checkpoints import OutsideKeeper
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Checkpoint, Job
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.collector import Collector, Look
-from orchestrator.store.manifest import Generation
-from orchestrator.store.saves import Save
-from orchestrator.store.series import step_at
+from orchestrator.store.checkpoints.collector import Collector, Look
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.checkpoints.manifest import Generation
+from orchestrator.store.checkpoints.saves import Save
+from orchestrator.store.metrics.series import step_at
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 logger = logging.getLogger(__name__)
@@ -32,15 +34,15 @@ READ_GLOB_EVERY_S = 5.0
 LONGEST_PAUSE_S = 60.0
 LINES_READ_WITHIN_S = 0.4  # the agent reads four times a second
 LAST_WITHIN_S = 60.0
-MOST_TOLD = 3  # of the checkpoints that were passed over at an attempt's end
-PROGRESS_WITHOUT_STEPS_S = 60.0  # a crash at the start, after a first save, must use up its retries
+MOST_REPORTED = 3  # checkpoints that were passed over at an attempt's end
+PROGRESS_WITHOUT_STEPS_S = 60.0  # a script that saves once and crashes soon must use up its retries
 
 
 _locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
 
 class CheckpointKeeper:
-    """Looks for finished checkpoint files once a second while the attempt lives."""
+    """Looks for finished checkpoint files once a second while the attempt is live."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -49,8 +51,8 @@ class CheckpointKeeper:
         self.store = GenerationStore(job_folder)
         glob = attempt.job.spec_fields.get("checkpoint_glob")
         self.collector = Collector(job_folder, attempt.number, glob, self._step_near)
-        self.beside = BesideKeeper(attempt, self.collector.watcher)
-        self.pause_s = LOOK_EVERY_S  # grows while the same files cannot be proven whole
+        self.outside = OutsideKeeper(attempt, self.collector.watcher)
+        self.pause_s = LOOK_EVERY_S  # grows while the same files cannot be proven complete
         self.look_again_at = 0.0
         self.read_glob_at = 0.0
         self.refused: list[tuple[Path, tuple[int, int, int] | None]] = []
@@ -58,7 +60,7 @@ class CheckpointKeeper:
         self.thread: threading.Thread | None = None
         self.ended: tuple[bool, float] | None = None
         self.progressed = False
-        # Of the job: a keeper that was told to stop may still copy when the next one begins.
+        # One lock per job: a keeper that was stopped may still copy when the next one begins.
         self.lock = _locks.setdefault(str(attempt.job_id), threading.Lock())
 
     def begin(self) -> None:
@@ -67,24 +69,25 @@ class CheckpointKeeper:
             self.thread.start()
 
     def stop(self) -> None:
-        """Look no more; a copy under way is left to its thread."""
+        """Stop looking; a copy under way is finished by its thread."""
         self.stopping.set()
 
     def finish(self, *, clean: bool, run_s: float) -> bool | None:
-        """Take the last checkpoint of an attempt that ended; whether it got further than where it began.
-
-        None until the thread is through; call again then.
+        """Take the last checkpoint of an attempt that ended.
 
         Args:
-            clean: its processes ended by themselves, so the files they closed are whole.
+            clean: its processes ended by themselves, so the files they closed are complete.
             run_s: how long it ran.
+
+        Returns:
+            Whether the attempt got further than where it began; None while the thread is busy: call again.
         """
         if self.ended is None:
             self.ended = clean, run_s
             self.stopping.set()
             self.begin()
         assert self.thread is not None  # noqa: S101  # just begun
-        self.thread.join(0.02)  # most have nothing to copy: their end need not wait for another turn
+        self.thread.join(0.02)  # most attempts have nothing to copy and need not wait for another turn
         return None if self.thread.is_alive() else self.progressed
 
     def _run(self) -> None:
@@ -97,20 +100,20 @@ class CheckpointKeeper:
             connection.close()
 
     def _try_patiently(self, act: Callable[[], None]) -> None:
-        """The last checkpoint is worth waiting for until there is room for it, and the database answers (F50)."""
+        """Retry for a while: the last checkpoint is worth waiting for disk space and the database."""
         deadline_s = time.monotonic() + LAST_WITHIN_S
         while not self._try(act) and time.monotonic() < deadline_s:
             time.sleep(LOOK_EVERY_S)
 
     def _try(self, act: Callable[[], None]) -> bool:
-        """False where trying again may help."""
+        """Run ``act``; False if a retry may help."""
         try:
             with self.lock:
                 act()
         except (OSError, DatabaseError, OrchestratorError) as error:
             logger.warning("Keeping checkpoints of %s failed: %s", self.attempt, error)
             return False
-        except Exception:  # the thread must go on: the last checkpoint may still be taken
+        except Exception:  # the thread must continue: the last checkpoint may still be taken
             logger.exception("Keeping checkpoints of %s failed", self.attempt)
         return True
 
@@ -122,9 +125,9 @@ class CheckpointKeeper:
             self.progressed = self._is_further(self.store.newest_verified(), run_s)
 
     def _is_further(self, newest: Generation | None, run_s: float) -> bool:
-        """Whether a checkpoint is newer than all that earlier attempts left.
+        """Whether a checkpoint is further than all that earlier attempts reached.
 
-        A script that does not resume writes its early steps again and again: that is no progress.
+        A script that does not resume writes its early steps in every attempt, which is not progress.
         """
         if newest is None or newest.attempt != self.attempt.number:
             return False
@@ -135,22 +138,21 @@ class CheckpointKeeper:
         return reached is None or newest.step > reached
 
     def _look(self, *, writer_alive: bool | None) -> None:
-        """One look; ``writer_alive`` None asks the attempt's folder."""
+        """Look once; with ``writer_alive`` None the attempt's folder tells whether the writer is alive."""
 
         def alive() -> bool:
             return liveness(self.folder) == Liveness.ALIVE if writer_alive is None else writer_alive
 
         last = writer_alive is not None
         self._read_glob(last=last)
-        self.beside.look(last=last)
+        self.outside.look(last=last)
         changed = [] if time.monotonic() < self.look_again_at and not last else self.collector.changed()
         if changed:
             try:
                 look = self.collector.take(alive, last=last)
             except Exception:
-                self.collector.watcher.forget(
-                    changed
-                )  # a full disk, or the database: these are still to be taken
+                # A full disk, or the database: these files are still to be taken.
+                self.collector.watcher.forget(changed)
                 raise
             if look.refused:
                 self._wait_longer(changed)
@@ -160,28 +162,28 @@ class CheckpointKeeper:
         self._record()
 
     def _read_glob(self, *, last: bool) -> None:
-        """Take over what the owner changed: the patterns of the files to keep."""
+        """Read the patterns of the files to keep again: the owner may have changed them."""
         now_s = time.monotonic()
         if now_s < self.read_glob_at and not last:
             return
         self.read_glob_at = now_s + READ_GLOB_EVERY_S
         specs = Job.objects.filter(pk=self.attempt.job_id).values_list("spec_fields", flat=True)
-        for spec in specs:  # none where the job was deleted
-            self.beside.glob = spec.get("checkpoint_glob")
-            self.collector.watcher.watch(self.beside.glob)
+        for spec in specs:  # none if the job was deleted
+            self.outside.glob = spec.get("checkpoint_glob")
+            self.collector.watcher.watch(self.outside.glob)
 
     def _tell(self, look: Look, *, last: bool, clean: bool) -> None:
-        """Write into the job's history what is not kept, so that nobody misses it later."""
+        """Record in the job's history which files are not kept, so that nobody is surprised later."""
         for path in look.left_out:
-            text = f"{_shown(path)} is open for writing whenever a checkpoint is kept, so it is left out of them."
-            lifecycle.remark(self.attempt.job, text, actor="agent")
+            what = fact(Happened.FILE_LEFT_OUT, path=_shown(path))
+            lifecycle.remark(self.attempt.job, what, actor="agent")
         if last and look.refused:
             newest = next(iter(self.store.list()), None)
-            for save in look.refused[-MOST_TOLD:]:
+            for save in look.refused[-MOST_REPORTED:]:
                 lifecycle.remark(self.attempt.job, _refusal(save, newest, clean=clean), actor="agent")
 
     def _wait_longer(self, changed: list[Path]) -> None:
-        """What nobody writes any more and nothing proves whole need not be copied again every second."""
+        """Look less often at files that no process writes and nothing proves complete, instead of copying them each second."""
         self.collector.watcher.forget(changed)
         state = [(path, _state(path)) for path in changed]
         self.pause_s = min(LONGEST_PAUSE_S, self.pause_s * 2) if state == self.refused else LOOK_EVERY_S
@@ -190,33 +192,33 @@ class CheckpointKeeper:
 
     def _step_near(self, written_s: float) -> int | None:
         """The step at which a file of this time was written."""
-        # The line of that step may still wait for its reading; after the end all are read.
+        # The line of that step may not have been read yet; after the end all lines have.
         self.stopping.wait(min(LINES_READ_WITHIN_S, max(0.0, written_s + LINES_READ_WITHIN_S - time.time())))
         metrics = settings.HOME.job(self.attempt.job_id).metrics
         step = step_at(metrics, self.attempt.number, written_s, read_within_s=LINES_READ_WITHIN_S)
         if step is not None:
             return step
-        # It reports progress without numbers: the newest step is the best that is known.
+        # The run reports progress without numbers: the newest known step is the best estimate.
         return Attempt.objects.values_list("last_step", flat=True).get(pk=self.attempt.pk)
 
     def _record(self) -> None:
-        """Bring the table of checkpoints in step with what is on disk."""
-        found = {generation.name: generation for generation in self.store.list()}
-        known = set(Checkpoint.objects.filter(job_id=self.attempt.job_id).values_list("name", flat=True))
-        if found.keys() == known:
+        """Update the table of checkpoints from the generations on disk."""
+        on_disk = {generation.name: generation for generation in self.store.list()}
+        rows = set(Checkpoint.objects.filter(job_id=self.attempt.job_id).values_list("name", flat=True))
+        if on_disk.keys() == rows:
             return
         with transaction.atomic():
             if not Job.objects.filter(pk=self.attempt.job_id).exists():
                 return
-            Checkpoint.objects.filter(job_id=self.attempt.job_id, name__in=known - found.keys()).delete()
+            Checkpoint.objects.filter(job_id=self.attempt.job_id, name__in=rows - on_disk.keys()).delete()
             Checkpoint.objects.bulk_create(
-                (_row(self.attempt, found[name]) for name in found.keys() - known), ignore_conflicts=True
+                (_row(self.attempt, on_disk[name]) for name in on_disk.keys() - rows), ignore_conflicts=True
             )
             wakeups.publish(f"job:{self.attempt.job_id}")
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """When a file was written (ns), its size and inode; None where it is gone."""
+    """A file's modification time (ns), size and inode; None if it is gone."""
     try:
         status = path.lstat()
     except OSError:
@@ -225,20 +227,19 @@ def _state(path: Path) -> tuple[int, int, int] | None:
 
 
 def _shown(path: str) -> str:
-    """A file of the job as its script knows it."""
+    """The path of a job's file as its script sees it."""
     return path.removeprefix("work/").removeprefix("checkpoints/")
 
 
-def _refusal(save: Save, newest: Generation | None, *, clean: bool) -> str:
+def _refusal(save: Save, newest: Generation | None, *, clean: bool) -> Fact:
     """Why a checkpoint does not count, and which one does."""
-    name = _shown(save.path if save.kind == "folder" else save.resume)
-    if newest is None:
-        instead = "There is no other"
-    else:
-        at = newest.name if newest.step is None else f"that of step {newest.step:,}"
-        instead = f"The newest that counts is {at}"
-    why = "its writer was killed soon after, and nothing proves that it was written whole"
-    return f"The checkpoint {name} was passed over: {'it is not whole' if clean else why}. {instead}."
+    return fact(
+        Happened.CHECKPOINT_PASSED_OVER,
+        path=_shown(save.path if save.kind == "folder" else save.resume),
+        writer_ended_itself=clean,
+        newest=newest.name if newest else None,
+        newest_step=newest.step if newest else None,
+    )
 
 
 def _row(attempt: Attempt, generation: Generation) -> Checkpoint:

@@ -1,34 +1,40 @@
-"""Takes in what a run writes: metric lines, numbers printed on stdout, growth of its logs.
+"""Reads what a run writes: metric lines, numbers printed on stdout, growth of its logs.
 
-Every line counts once, whatever is killed: the columns are made durable first, then the offset up to which
-the file was read is committed together with everything derived from it (docs/protocol.md, rule 11).
+Every line counts exactly once, whichever process is killed: the columns are made durable first, then the offset up to
+which the file was read is committed together with everything derived from it (docs/protocol.md, rule 11).
 """
 
 import math
 import os
 import time
-from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from berth.losses import is_loss
+from berth.metric_names import is_loss
 from orchestrator.agent.follow_events import EventFiles
+from orchestrator.agent.run_values import StepRate, storable, storable_text
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.agent.telemetry.printed_lines import LineParser
-from orchestrator.agent.telemetry.standing import STEP
-from orchestrator.jobs import lifecycle, plan_changes, restarts
+from orchestrator.agent.telemetry.progress import STEP
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import NOTHING, Fact, fact
+from orchestrator.jobs import lifecycle, plan_changes, progress
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, Job
-from orchestrator.store.log_lines import LineIndex
-from orchestrator.store.log_merge import MergedIndex
-from orchestrator.store.logs import read_log, split_lines
-from orchestrator.store.metrics import MetricWriter, Point, seq_before
-from orchestrator.store.plain_file import open_plain
-from orchestrator.store.series import last_values
+from orchestrator.store.files.untrusted import open_plain
+from orchestrator.store.logs.chunks import read_log
+from orchestrator.store.logs.lines import LineIndex
+from orchestrator.store.logs.merged import MergedIndex
+from orchestrator.store.logs.text import split_lines
+from orchestrator.store.metrics.series import last_values
+from orchestrator.store.metrics.writer import Committed, MetricWriter, Point, seq_before
+from training.config.plan import PLAN_EVENT
 from training.events import (
     BALANCED_EVENT,
     CHECKPOINT_FAILED_EVENT,
@@ -40,30 +46,55 @@ from training.events import (
     UNUSED_EVENT,
     WENT_ON_EVENT,
 )
-from training.plan.given import PLAN_EVENT
 
 MOST_BYTES_A_POLL = 1 << 20
-MOST_AT_END_BYTES = 1 << 30  # waiting when the run is over; of more the newest are read
+MOST_AT_END_BYTES = 1 << 30  # unread when the run is over; above this only the newest are read
 READ_AT_END_BYTES = 256 << 20
-MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log at a time
+MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log per poll
 MOST_LAST_VALUES = 200
-RATE_WINDOW_S = 30.0
-RATE_EVERY_S = 1.0
+
+
+class FollowState(TypedDict, total=False):
+    """How far an attempt's files were read; stored in ``Attempt.followed``."""
+
+    metrics: int  # offset, as are the next ones
+    stdout: int
+    event_files: dict[str, int]
+    file_speaks: bool
+    events_speak: bool
+    printed: bool
+    parser: Mapping[str, Any]
+    columns: Committed | None
+    last_step: int | None
+    stepped: bool
+
+
+class JobColumns(TypedDict, total=False):
+    """The columns of ``Job`` that follow from a run's reports."""
+
+    metric_seq: int
+    last_report_at: datetime
+    step: int
+    step_unit: str
+    total_steps: int | None
+    steps_per_s: float
+    last_values: dict[str, float | str]
+    diverged_step: int
 
 
 class Follower:
-    """Reads one attempt's files from where the last commit stands; one at a time for each attempt."""
+    """Reads one attempt's files from the last committed offsets; an attempt has one follower at a time."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
         self.job_id = attempt.job_id
         job_folder = settings.HOME.job(attempt.job_id)
         self.folder = job_folder.attempt(attempt.number)
-        self.committed: dict[str, Any] = attempt.followed
+        self.committed: FollowState = attempt.followed
         state = self.committed
         self.metrics_offset: int = state.get("metrics", 0)
         self.stdout_offset: int = state.get("stdout", 0)
-        # Then stdout's patterns are off: what the training library prints is for people.
+        # If the metrics file speaks, stdout is not parsed: the training library prints for people.
         self.file_speaks: bool = state.get("file_speaks", attempt.job.spec_fields.get("kind") == "model")
         self.parser = LineParser()
         if "parser" in state:
@@ -71,9 +102,9 @@ class Follower:
         self.columns = job_folder.metrics
         self.since_s = (attempt.launched_at or attempt.created_at).timestamp()
         self.writer = MetricWriter(self.columns, attempt.number, self.since_s, state.get("columns"))
-        self.printed: bool = state.get("printed", False)  # some of the points are of printed lines
+        self.printed: bool = state.get("printed", False)  # some points come from printed lines
         self.events = EventFiles(job_folder, self.since_s, state.get("event_files"))
-        self.events_speak: bool = state.get("events_speak", False)  # likewise
+        self.events_speak: bool = state.get("events_speak", False)  # some points come from event files
         self.last_step: int | None = state.get("last_step")
         self.stepped: bool = state.get("stepped", self.last_step is not None)
         self.log_sizes: dict[int, int] = {}
@@ -85,10 +116,10 @@ class Follower:
         self.writer.close()
 
     def poll(self, *, at_end: bool = False) -> bool:
-        """Take in what is new; True when more is waiting.
+        """Read what is new; True if more is waiting.
 
         Args:
-            at_end: the run is over, so a last line without its newline is whole.
+            at_end: the run is over, so a last line without a newline is complete.
         """
         more_logs = self._follow_logs()
         if self.merged is not None:
@@ -119,19 +150,22 @@ class Follower:
         return more
 
     def _forget_printed(self) -> None:
-        """Drop the points of printed lines: now the run itself says what its metrics are.
+        """Drop the points of printed lines, because the run now reports its metrics itself.
 
-        What has just been read is left for the next poll.  The state is committed first: a follower that opens the
-        columns with it cuts them itself.
+        What was just read is left for the next poll.  The state is committed first: a follower that opens the columns
+        with this state truncates them itself.
         """
         seq = seq_before(self.columns, self.attempt.number)
         earlier = last_values(self.columns, until_seq=seq)
-        speaks = {"file_speaks": self.file_speaks, "events_speak": self.events_speak}
-        forgotten = {"columns": None, "printed": False, "last_step": None, "stepped": False}
-        state = {**self.committed, **speaks, **forgotten}
-        changes: dict[str, Any] = {"metric_seq": seq, "step_unit": STEP}
+        state: FollowState = {
+            **self.committed,
+            "file_speaks": self.file_speaks,
+            "events_speak": self.events_speak,
+        }
+        state |= {"columns": None, "printed": False, "last_step": None, "stepped": False}
+        changes: JobColumns = {"metric_seq": seq, "step_unit": STEP}
         changes["last_values"] = {name: storable(last.value) for name, last in earlier.items()}
-        if self.parser.standing.unit != STEP and not self.attempt.job.spec_fields.get("total_steps"):
+        if self.parser.progress.unit != STEP and not self.attempt.job.spec_fields.get("total_steps"):
             changes["total_steps"] = None
         with transaction.atomic():
             mine = Attempt.objects.filter(pk=self.attempt.pk)
@@ -146,7 +180,7 @@ class Follower:
         self.writer = MetricWriter(self.columns, self.attempt.number, self.since_s, None)
 
     def _pass_over_too_much(self) -> None:
-        """A run that is over must not hold its devices for hours because of lines that nobody has read."""
+        """Skip unread lines if there are too many: a run that is over must not hold its devices for hours."""
         try:
             size = self.folder.metrics.stat(follow_symlinks=False).st_size
         except OSError:
@@ -154,11 +188,11 @@ class Follower:
         passed = size - READ_AT_END_BYTES - self.metrics_offset
         if passed > MOST_AT_END_BYTES:
             self.metrics_offset += passed
-            text = f"{passed / 2**30:,.1f} GiB of its metric lines were passed over: more than can be read at its end."
-            lifecycle.remark(self.attempt.job, text, actor="agent")
+            what = fact(Happened.LINES_PASSED_OVER, size_bytes=passed)
+            lifecycle.remark(self.attempt.job, what, actor="agent")
 
     def _read_stdout(self, batch: ParsedBatch, now: float, *, at_end: bool) -> tuple[int, bool]:
-        """Numbers that rank 0 prints: how many bytes were read, and whether more is waiting."""
+        """Read numbers that rank 0 prints; returns how many bytes were read and whether more is waiting."""
         limit = MOST_LOG_BYTES_AT_END if at_end else MOST_LOG_BYTES
         chunk = read_log(self.folder.log(0), self.stdout_offset, limit)
         lines, carry = split_lines(chunk.data, at_returns=True)
@@ -171,22 +205,22 @@ class Follower:
             self._read_printed(batch, line, now)
         read = chunk.next_offset - chunk.offset - len(carry)
         self.stdout_offset = chunk.offset + read
-        # A chunk ends within a line, so the bytes that were read say nothing about the rest.
+        # A chunk ends within a line, so the number of bytes read does not tell whether more is waiting.
         return read, waiting
 
     def _read_printed(self, batch: ParsedBatch, line: bytes, now: float) -> None:
-        found = self.parser.feed(line.decode(errors="replace"))
-        if found is None:
+        parsed = self.parser.feed(line.decode(errors="replace"))
+        if parsed is None:
             return
-        batch.total_steps = found.total_steps or batch.total_steps
-        if found.step is None:
+        batch.total_steps = parsed.total_steps or batch.total_steps
+        if parsed.step is None:
             return
-        batch.last_step = found.step
-        self.printed = self.printed or bool(found.values)
-        for name, value in found.values.items():
+        batch.last_step = parsed.step
+        self.printed = self.printed or bool(parsed.values)
+        for name, value in parsed.values.items():
             if not math.isfinite(value) and is_loss(name):
-                batch.first_nonfinite = batch.first_nonfinite or (name, found.step)
-            batch.points.append(Point(name, found.step, now, value))
+                batch.first_nonfinite = batch.first_nonfinite or (name, parsed.step)
+            batch.points.append(Point(name, parsed.step, now, value))
 
     def _commit(self, batch: ParsedBatch) -> None:
         if batch.last_step is not None:
@@ -195,7 +229,7 @@ class Follower:
         self.writer.append(batch.points)
         columns = self.writer.flush()
         changes = self._changes(batch, rate, columns["seq"])
-        state = {
+        state: FollowState = {
             "metrics": self.metrics_offset,
             "stdout": self.stdout_offset,
             "printed": self.printed,
@@ -213,7 +247,7 @@ class Follower:
             if not self.stepped and self.last_step is not None:
                 self.stepped = True
                 first = min((point.step for point in batch.points), default=self.last_step)
-                restarts.note_first_step(self.attempt, first, timezone.now())
+                progress.note_first_step(self.attempt, first, timezone.now())
             self._remark(batch)
             wakeups.publish(f"metrics:{self.job_id}", columns["seq"])
             wakeups.publish(f"job:{self.job_id}")
@@ -221,13 +255,13 @@ class Follower:
         self.committed = {**state, "event_files": dict(self.events.offsets)}
 
     def _unit(self) -> str:
-        """What the steps count."""
-        return STEP if self.file_speaks or self.events_speak else self.parser.standing.unit
+        """The unit of the steps."""
+        return STEP if self.file_speaks or self.events_speak else self.parser.progress.unit
 
-    def _changes(self, batch: ParsedBatch, rate: float | None, seq: int) -> dict[str, Any]:
-        """The job's columns that follow from a batch."""
+    def _changes(self, batch: ParsedBatch, rate: float | None, seq: int) -> JobColumns:
+        """The values of the job's columns after a batch."""
         job = Job.objects.only("last_values", "diverged_step", "spec_fields").get(pk=self.job_id)
-        changes: dict[str, Any] = {"metric_seq": seq, "last_report_at": timezone.now()}
+        changes: JobColumns = {"metric_seq": seq, "last_report_at": timezone.now()}
         if self.last_step is not None:
             changes["step"] = self.last_step
             changes["step_unit"] = self._unit()
@@ -246,14 +280,13 @@ class Follower:
         return changes
 
     def _remark(self, batch: ParsedBatch) -> None:
-        """What the run says of itself that belongs into the job's history."""
+        """Record the run's events that belong to the job's history."""
         for event in batch.events[:20]:
             kind = event.get(EVENT)
             less = kind == LESS_MEMORY_EVENT
-            text = plan_changes.note_less_memory(self.attempt, event) if less else remark_of(event)
-            if text:
-                actor = f"attempt {self.attempt.number}"
-                lifecycle.remark(self.attempt.job, storable_text(text), actor=actor)
+            what = plan_changes.note_less_memory(self.attempt, event) if less else fact_of(event)
+            if what:
+                lifecycle.remark(self.attempt.job, what, actor=f"attempt {self.attempt.number}")
             if kind == PLAN_EVENT:
                 plan_changes.keep_plan(self.attempt, event)
             elif kind == BALANCED_EVENT:
@@ -261,19 +294,19 @@ class Follower:
             step = event.get("step")
             if kind == RESUMED_EVENT and isinstance(step, int) and 0 <= step <= INT64_LAST:
                 Attempt.objects.filter(pk=self.attempt.pk).update(resumed_from_step=step)
-                restarts.note_resumed(self.attempt)
+                progress.note_resumed(self.attempt)
         if batch.first_nonfinite and is_loss(batch.first_nonfinite[0]):
             name, step = batch.first_nonfinite
             changed = Job.objects.filter(pk=self.job_id, diverged_step=step).exists()
-            said = self.attempt.job.events.filter(reason__startswith=f"{name} became").exists()
-            if changed and not said:
-                text = f"{name} became NaN or infinite at step {step:,}: the training diverged."
-                lifecycle.remark(self.attempt.job, text, actor="agent")
+            what = fact(Happened.DIVERGED, name=name, step=step)
+            is_known = self.attempt.job.events.of(what.code, name=what.facts["name"]).exists()
+            if changed and not is_known:
+                lifecycle.remark(self.attempt.job, what, actor="agent")
 
     def _follow_logs(self) -> bool:
-        """Index logs that grew, and wake their viewers; True when more is waiting to be indexed."""
+        """Index logs that grew and wake their viewers; True if more is waiting to be indexed."""
         more = False
-        for rank in range(self.attempt.job.gpus):  # its folder is the run's: other names there are its own
+        for rank in range(self.attempt.job.gpus):  # other files in the folder belong to the run
             try:
                 size = self.folder.log(rank).stat(follow_symlinks=False).st_size
             except OSError:
@@ -294,76 +327,38 @@ class Follower:
         return more
 
 
-class StepRate:
-    """Steps a second over the last half minute, from the steps seen."""
-
-    def __init__(self) -> None:
-        self.seen: deque[tuple[float, int]] = deque()
-        self.told_at = 0.0
-
-    def note(self, step: int | None, now: float, points: list[Point], unit: str = STEP) -> float | None:
-        """Take the newest step; adds a point once a second unless the run reports a throughput itself."""
-        if step is None:
-            return None
-        if self.seen and step < self.seen[-1][1]:  # went back after a resume
-            self.seen.clear()
-        if not self.seen or step > self.seen[-1][1]:
-            self.seen.append((now, step))
-        while len(self.seen) > 2 and now - self.seen[0][0] > RATE_WINDOW_S:
-            self.seen.popleft()
-        (first_at, first), (last_at, last) = self.seen[0], self.seen[-1]
-        if last_at - first_at < 0.2:
-            return None
-        rate = (last - first) / (last_at - first_at)
-        if now - self.told_at >= RATE_EVERY_S and not any(point.name.endswith("_per_s") for point in points):
-            self.told_at = now
-            points.append(Point(f"{unit}s_per_s", step, now, rate))
-        return rate
+# By kind of event: what happened, and the event's names of its facts.
+_TOLD_BY_RUNS: Mapping[str, tuple[Happened, Mapping[str, str]]] = {
+    FALLBACK_EVENT: (
+        Happened.RUN_FELL_BACK,
+        {"from_step": "from_step", "to_step": "to_step", "why": "reason"},
+    ),
+    RESUMED_EVENT: (Happened.RUN_RESUMED, {"step": "step"}),
+    CHECKPOINT_FAILED_EVENT: (Happened.RUN_CHECKPOINT_FAILED, {"step": "step", "why": "reason"}),
+    PAUSED_EVENT: (Happened.RUN_PAUSED, {"step": "step", "failures": "failures", "why": "reason"}),
+    WENT_ON_EVENT: (Happened.RUN_WENT_ON, {"step": "step", "paused_s": "paused_s"}),
+    UNUSED_EVENT: (Happened.RUN_UNUSED_PARAMETERS, {"step": "step", "parameters": "parameters"}),
+}
 
 
-def storable_text(text: str) -> str:
-    """Text of a run as every database can keep it: no NUL, no half of a surrogate pair."""
-    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
-
-
-def storable(value: float) -> float | str:
-    """A number as the database keeps it; JSON has no word for NaN and infinities, so they become text (B47)."""
-    if math.isfinite(value):
-        return value
-    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-
-
-def remark_of(event: dict[str, Any]) -> str:
-    """The sentence for an event of the run; empty for those that need none."""
+def fact_of(event: Mapping[str, Any]) -> Fact:
+    """What an event of the run tells people; NOTHING for those that tell them nothing."""
     kind = event.get(EVENT)
-    if kind == FALLBACK_EVENT:
-        to_step = event.get("to_step")
-        to = "the beginning" if to_step is None else f"step {to_step}"
-        return f"Fell back from checkpoint step {event.get('from_step')} to {to}: {event.get('reason')}"
-    if kind == RESUMED_EVENT:
-        return f"Resumed from step {event.get('step')}."
-    if kind == CHECKPOINT_FAILED_EVENT:
-        return (
-            f"The checkpoint of step {event.get('step')} could not be written ({event.get('reason')}); "
-            "the older ones stay."
-        )
-    if kind == PAUSED_EVENT:
-        return (
-            f"Paused at step {event.get('step')}: {event.get('failures')} checkpoints in a row could not be written "
-            f"({event.get('reason')}). It goes on as soon as one can; make room, or cancel."
-        )
-    if kind == WENT_ON_EVENT:
-        return f"Goes on from step {event.get('step')}: a checkpoint could be written after {event.get('paused_s')} s."
-    if kind == UNUSED_EVENT:
-        return (
-            f"No gradient came for {event.get('parameters')} in step {event.get('step')}; "
-            "find_unused_parameters is on from there. Set it to expect this from the start."
-        )
-    return ""
+    if not isinstance(kind, str) or kind not in _TOLD_BY_RUNS:
+        return NOTHING
+    code, names = _TOLD_BY_RUNS[kind]
+    return fact(code, **{name: _of_run(event.get(theirs)) for name, theirs in names.items()})
+
+
+def _of_run(value: object) -> int | float | str | None:
+    """A value that a run wrote, as every database can keep it."""
+    if value is None or (isinstance(value, int | float) and math.isfinite(value)):
+        return value
+    return storable_text(str(value))
 
 
 def _read_plain(path: Path, offset: int, limit_bytes: int) -> bytes:
-    """Bytes of a regular file; a run that put something else in its place is not followed."""
+    """Bytes of a regular file; empty if the run replaced the file by something else."""
     try:
         fd = open_plain(path)
     except OSError:

@@ -12,25 +12,25 @@ from orchestrator.agent.telemetry.event_files import (
     read_records,
 )
 from orchestrator.agent.telemetry.metric_lines import ParsedBatch
+from orchestrator.store.files.untrusted import open_plain
 from orchestrator.store.layout import JobFolder
-from orchestrator.store.plain_file import open_plain
 
 SEARCH_EVERY_S = 2.0
 MOST_BYTES_A_POLL = 256 << 10
 
 
 class EventFiles:
-    """What is new in the event files that an attempt writes into its working or output folder."""
+    """Reads new records of the event files in an attempt's working and output folders."""
 
     def __init__(self, job: JobFolder, since_s: float, offsets: dict[str, int] | None) -> None:
         self._job = job
         self._since_s = since_s
         self._searched_s = float("-inf")
-        # By path from the job's folder, in the order found; -1: nothing more of it can be read.
+        # By path relative to the job's folder, in the order of discovery; -1: the rest cannot be read.
         self.offsets: dict[str, int] = dict(offsets or {})
 
     def read(self, batch: ParsedBatch, now: float, *, at_end: bool = False) -> bool:
-        """Add new scalars to ``batch``; True when something was read, and so the offsets changed."""
+        """Add new scalars to ``batch``; True if something was read, so the offsets changed."""
         self._search(at_end)
         before = dict(self.offsets)
         for name, offset in before.items():
@@ -67,7 +67,7 @@ def _read_plain(path: Path, offset: int) -> bytes:
     except OSError:
         return b""
     try:
-        # A record may be larger than what is usually read at once.
+        # A record may be larger than one normal read.
         waiting = os.fstat(fd).st_size - offset
         return os.pread(fd, MOST_BYTES_A_POLL if waiting <= MOST_BYTES_A_POLL else (1 << 20) + 16, offset)
     finally:

@@ -1,4 +1,4 @@
-"""Keeps the table of devices in step with what is in the server."""
+"""Keeps the table of devices up to date with the server's hardware."""
 
 import logging
 import time
@@ -6,6 +6,8 @@ import time
 from django.db import transaction
 
 from orchestrator.devices.types import DeviceInfo, Reading
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
 from orchestrator.models import Device, Health, Lease, Pool
@@ -16,20 +18,20 @@ DEFAULT_POOL = "default"
 MISSING_TEXT = "It is not there any more."
 
 
-def record_inventory(found: list[DeviceInfo]) -> None:
-    """Add new devices to the default pool, refresh known ones, and mark those that are gone.
+def record_inventory(present: list[DeviceInfo]) -> None:
+    """Add new devices to the default pool, refresh existing ones, and mark those that are gone.
 
-    A device that is gone for good keeps its row while anything refers to it: usage and history name it.
+    A device that is gone for good keeps its row while usage or history refers to it.
     """
     with transaction.atomic():
         pool, _ = Pool.objects.get_or_create(name=DEFAULT_POOL)
-        known = {row.id: row for row in Device.objects.all()}
-        for info in found:
-            _record(info, known.get(info.id), pool)
-        gone = [row for row in known.values() if row.id not in {info.id for info in found}]
+        rows = {row.id: row for row in Device.objects.all()}
+        for info in present:
+            _record(info, rows.get(info.id), pool)
+        gone = [row for row in rows.values() if row.id not in {info.id for info in present}]
         for row in gone:
             if not Lease.objects.filter(device=row).exists() and row.kind != "gpu":
-                row.delete()  # slots and simulated devices that were never used leave no trace
+                row.delete()  # CPU slots and simulated devices that were never used need no row
             elif row.health != Health.MISSING:
                 row.health, row.health_reason = Health.MISSING, MISSING_TEXT
                 row.save(update_fields=["health", "health_reason"])
@@ -61,7 +63,7 @@ def _record(info: DeviceInfo, row: Device | None, pool: Pool) -> None:
 
 
 class LostDevices:
-    """Marks devices that the driver calls lost, once each time it happens."""
+    """Marks devices that the driver reports as lost, once each time it happens."""
 
     def __init__(self) -> None:
         self.lost: set[str] = set()
@@ -77,8 +79,8 @@ class LostDevices:
             for lease in (
                 Lease.objects.active().filter(device=device_id).select_related("attempt__job", "device")
             ):
-                text = f"{lease.device} is faulty: {reason}"
-                lifecycle.lose_device(lease.attempt.job, text=text)
+                why = fact(Happened.DEVICE_FAULTY, device=str(lease.device), error=reason)
+                lifecycle.lose_device(lease.attempt.job, why=why)
         for device_id in self.lost - now_lost.keys():
             if any(reading.device_id == device_id for reading in readings):
                 Device.objects.filter(pk=device_id, health=Health.FAULTY).update(
@@ -90,14 +92,14 @@ class LostDevices:
 
 
 class MissingDevices:
-    """Tells when the set of devices changed, so that the inventory is read again (F82)."""
+    """Detects that the set of devices changed, so that the inventory is read again."""
 
     def __init__(self, present: set[str]) -> None:
         self.present = present
         self.changed_at: float | None = None
 
     def changed(self, seen: set[str]) -> bool:
-        """Whether another set of devices was read for over two seconds; one odd reading changes nothing."""
+        """Whether a different set of devices was read for over two seconds; one odd reading does not count."""
         if seen == self.present:
             self.changed_at = None
             return False

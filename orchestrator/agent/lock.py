@@ -1,4 +1,4 @@
-"""The lock that makes the agent the only one of its home, and who holds it."""
+"""The lock that allows one agent per home, and the process that holds it."""
 
 import fcntl
 import os
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from orchestrator.exceptions import Conflict
 from orchestrator.store.layout import Home
-from orchestrator.supervisor.processes import ProcessId, from_record, identify, is_alive, send_signal
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.linux.processes import ProcessId, from_record, identify, is_alive, send_signal
+from orchestrator.supervisor.protocol.records import read_record, write_record
 
-# Longer than any turn of an agent that works, on a busy machine and with a slow database too.
+# Longer than any turn of a working agent, even on a busy machine with a slow database.
 SILENT_AFTER_S = 60.0
 END_WITHIN_S = 5.0
 
@@ -25,10 +25,10 @@ class AgentRunning(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """The agent that holds the lock."""
 
-    process: ProcessId | None  # None: it has not written yet who it is
+    process: ProcessId | None  # None: it has not written its record yet
     since: float | None  # wall clock, seconds
     silent_s: float | None  # since its last heartbeat
 
@@ -46,9 +46,9 @@ class Holder:
         return ", ".join(parts)
 
     def end(self) -> bool:
-        """End a holder that does not work; False where that is not proven dead within a few seconds.
+        """Kill a holder that does not respond; False if it is not proven dead within a few seconds.
 
-        SIGKILL: it did not heed anything for a minute, and a stopped process heeds nothing else.
+        By SIGKILL: it has not responded for a minute, and a stopped process reacts to nothing else.
         """
         if self.process is None:
             return False
@@ -60,7 +60,7 @@ class Holder:
 
 
 class Heartbeat:
-    """Written in place at each turn of the loop, without fsync: monotonic nanoseconds."""
+    """The time of the loop's last turn, in monotonic nanoseconds; written in place, without fsync."""
 
     def __init__(self, home: Home) -> None:
         self._fd = os.open(_heartbeat(home), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -74,10 +74,10 @@ class Heartbeat:
 
 @contextmanager
 def held(home: Home) -> Iterator[Heartbeat]:
-    """Hold the lock; the caller beats at each of its turns.
+    """Hold the lock; the caller beats once per turn.
 
     Raises:
-        AgentRunning: another agent holds it; the sentence says who, and what to do where it does not work.
+        AgentRunning: another agent holds it; the sentence says which, and what to do if it does not respond.
     """
     home.services.mkdir(mode=0o700, exist_ok=True)
     with _lock(home).open("a") as lock:
@@ -86,7 +86,7 @@ def held(home: Home) -> Iterator[Heartbeat]:
         except BlockingIOError:
             raise AgentRunning(_refusal(home)) from None
         heartbeat = Heartbeat(home)
-        heartbeat.beat()  # before the record: the age of an earlier agent's must not be taken for ours
+        heartbeat.beat()  # before the record, so that an earlier agent's heartbeat is not taken for ours
         process = identify(os.getpid())
         assert process is not None  # noqa: S101  # we run
         write_record(_record(home), {**process.to_record(), "since": time.time()})
@@ -96,32 +96,32 @@ def held(home: Home) -> Iterator[Heartbeat]:
             heartbeat.close()
 
 
-def holder(home: Home) -> Holder | None:
-    """Who holds the lock now; None where nobody does."""
+def holder(home: Home) -> LockHolder | None:
+    """The agent that holds the lock now; None if none does."""
     if not _is_locked(_lock(home)):
         return None
     record = read_record(_record(home)) or {}
     process = from_record(record)
-    if process is None or not is_alive(process):  # a record of an earlier agent; the present one just begins
-        return Holder(None, None, None)
+    if process is None or not is_alive(process):  # an earlier agent's record; the current one is starting
+        return LockHolder(None, None, None)
     since = record.get("since")
-    return Holder(process, since if isinstance(since, float) else None, _silence_s(home))
+    return LockHolder(process, since if isinstance(since, float) else None, _silence_s(home))
 
 
-def silent_holder(home: Home) -> Holder | None:
-    """The holder of the lock where it does not work."""
-    found = holder(home)
-    return None if found is None or found.works else found
+def silent_holder(home: Home) -> LockHolder | None:
+    """The holder of the lock if it does not respond."""
+    current = holder(home)
+    return None if current is None or current.works else current
 
 
 def _refusal(home: Home) -> str:
-    found = holder(home)
-    if found is None:  # it ended while we looked
+    current = holder(home)
+    if current is None:  # it ended while we looked
         return f"An agent ran for {home.root} until this moment; start again."
-    text = f"An agent already runs for {home.root} ({found})."
-    if found.works or found.process is None:
+    text = f"An agent already runs for {home.root} ({current})."
+    if current.works or current.process is None:
         return text
-    return f"{text} It does not work: `make up` ends it, as does `kill -9 {found.process.pid}`."
+    return f"{text} It does not work: `make up` ends it, as does `kill -9 {current.process.pid}`."
 
 
 def _silence_s(home: Home) -> float | None:

@@ -22,24 +22,30 @@ from orchestrator.models import Attempt
 
 logger = logging.getLogger(__name__)
 
-CHECK_EVERY_S = 0.1  # lives and ends of attempts, wishes to stop
+CHECK_EVERY_S = 0.1  # liveness and ends of attempts, stop requests
 FOLLOW_A_TURN_S = 0.1
 FOLLOW_EVERY_S = 0.25  # telemetry; views get at most four frames a second
 SWEEP_EVERY_S = 1.0
-AGAIN_AFTER_S = 1.0  # an attempt whose turn failed: its traceback must not fill the log
+RETRY_AFTER_S = 1.0  # pause after an attempt's turn failed: its tracebacks must not fill the log
 
-# Columns that a turn never looks at; a hundred kilobytes of them would be read ten times a second.
+# Columns that a turn never uses; reading them would cost up to 100 kB ten times a second.
 NOT_NEEDED = (
-    *("followed", "ranks", "first_failure", "log_tail"),
-    *("job__last_values", "job__spec_fields", "job__tags", "job__wait_blocked_by"),
+    "followed",
+    "ranks",
+    "first_failure",
+    "log_tail",
+    "job__last_values",
+    "job__spec_fields",
+    "job__tags",
+    "job__wait_blocked_by",
 )
 
 
 def run() -> None:
-    """Run until SIGTERM or SIGINT, and end soon after it whatever a turn or a thread does.
+    """Run until SIGTERM or SIGINT, and end soon after, whatever a turn or a thread does.
 
     Raises:
-        AgentRunning: one agent is enough (F31).
+        AgentRunning: another agent runs for this home.
     """
     with lock.held(settings.HOME) as heartbeat:
         stopping = StopRequest()
@@ -49,7 +55,7 @@ def run() -> None:
         devices = open_devices(settings.ENVIRONMENT.devices)
         readings = ReadingsThread(devices, stopping)
         readings.start()
-        NoticesThread(stopping).start()  # not waited for: what it has not sent, the next one sends
+        NoticesThread(stopping).start()  # not joined: the next agent sends what is unsent
         Loop(stopping, heartbeat.beat).run()
         readings.join(timeout=3)
         devices.close()
@@ -60,10 +66,10 @@ class Loop:
 
     def __init__(self, stopping: Stopping, beat: Callable[[], object] = lambda: None) -> None:
         self.stopping = stopping
-        self.beat = beat  # at each turn, also at one that failed: waiting for the database is work
+        self.beat = beat  # called at each turn, even after a failed one: waiting for the database is work
         self.watches: dict[int, AttemptWatch] = {}
         self.sweeper = Sweeper()
-        self.again_at: dict[int, float] = {}  # of attempts whose turn failed
+        self.retry_at: dict[int, float] = {}  # by attempt, after its turn failed
         self.swept_at = 0.0
 
     def run(self) -> None:
@@ -72,16 +78,14 @@ class Loop:
             self.beat()
             try:
                 self.tick()
-            except (
-                OperationalError,
-                InterfaceError,
-            ) as error:  # F41: trainings go on, states catch up in order
+            except (OperationalError, InterfaceError) as error:
+                # Trainings continue; their states catch up in order once the database answers.
                 close_old_connections()
                 logger.warning("The agent waits for the database: %s", error)
                 self.forget()
                 self.stopping.wait(1)
-            except Exception:  # the agent must outlive it; the error is logged whole
-                logger.exception("A turn of the agent failed; trying again")
+            except Exception:  # the agent must survive any error; the log gets the traceback
+                logger.exception("A turn of the agent failed; retrying")
                 self.forget()
                 self.stopping.wait(1)
             self.stopping.wait(max(0.0, CHECK_EVERY_S - (time.monotonic() - began)))
@@ -89,25 +93,25 @@ class Loop:
         wakeups.wait_until_sent()
 
     def forget(self) -> None:
-        """Drop what is held in memory; files and database tell the same again."""
+        """Drop the state in memory; it is rebuilt from files and the database."""
         for watch in self.watches.values():
             watch.close()
         self.watches.clear()
 
     def tick(self) -> None:
-        """One turn; every part of it may be lost at any point."""
+        """Do one turn; the process may die at any point of it."""
         now = timezone.now()
         attempts = list(Attempt.objects.live().select_related("job").defer(*NOT_NEEDED))
         self.sweeper.order_stops(attempts)
         self._follow_some(attempts)
         for attempt in attempts:
-            if time.monotonic() < self.again_at.get(attempt.pk, 0.0):
+            if time.monotonic() < self.retry_at.get(attempt.pk, 0.0):
                 continue
             watch = self.watches.get(attempt.pk)
             if watch is None:
                 watch = self.watches[attempt.pk] = AttemptWatch(attempt)
             self._attend(attempt, partial(watch.check, attempt, timezone.now()))
-        self.again_at = {pk: at for pk, at in self.again_at.items() if at > time.monotonic()}
+        self.retry_at = {pk: at for pk, at in self.retry_at.items() if at > time.monotonic()}
         for pk in self.watches.keys() - {attempt.pk for attempt in attempts}:
             self.watches.pop(pk).close()
         if time.monotonic() - self.swept_at >= SWEEP_EVERY_S:
@@ -116,7 +120,7 @@ class Loop:
         self.sweeper.pass_when_due(now)
 
     def _follow_some(self, attempts: list[Attempt]) -> None:
-        """Follow those that waited longest; what writes a lot must not delay the ends and stops of others."""
+        """Follow the attempts that waited longest; one that writes a lot must not delay the ends and stops of others."""
         began = time.monotonic()
         due = [attempt for attempt in attempts if began - self._followed_at(attempt) >= FOLLOW_EVERY_S]
         for attempt in sorted(due, key=self._followed_at):
@@ -131,13 +135,13 @@ class Loop:
         return float("inf") if watch is None else watch.followed_at
 
     def _attend(self, attempt: Attempt, act: Callable[[], object]) -> None:
-        """One attempt's turn; what goes wrong with it must not keep the others from theirs."""
+        """Do one attempt's turn; its errors must not keep other attempts from theirs."""
         try:
             act()
         except (OperationalError, InterfaceError):  # not this attempt's fault
             raise
         except Exception:
-            logger.exception("Attending attempt %s failed; trying again", attempt)
+            logger.exception("Handling attempt %s failed; retrying", attempt)
             if (watch := self.watches.pop(attempt.pk, None)) is not None:
                 watch.close()
-            self.again_at[attempt.pk] = time.monotonic() + AGAIN_AFTER_S
+            self.retry_at[attempt.pk] = time.monotonic() + RETRY_AFTER_S

@@ -1,4 +1,4 @@
-"""Sends notices from a thread of its own: a mail server that hangs must not hold up anything else."""
+"""Sends notices from a separate thread, because a mail server that hangs must not delay anything else."""
 
 import logging
 import threading
@@ -14,14 +14,14 @@ from orchestrator.people.notices import delivery, events
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
-OVERLAP = timedelta(seconds=30)  # a slow transaction commits events older than some that were read
+OVERLAP = timedelta(seconds=30)  # a slow transaction can commit events older than some already read
 
 
 class NoticesThread(threading.Thread):
     def __init__(self, stopping: Stopping) -> None:
         super().__init__(name="notices", daemon=True)
         self.stopping = stopping
-        self.since: datetime | None = None  # None: as far back as news is news
+        self.since: datetime | None = None  # None: as far back as notices are sent
 
     def run(self) -> None:
         while not self.stopping.wait(LOOK_EVERY_S):
@@ -35,7 +35,7 @@ class NoticesThread(threading.Thread):
         connections.close_all()
 
     def turn(self, now: datetime) -> None:
-        """Read what happened since the last turn, and send what is due."""
+        """Read the events since the last turn, and send the notices that are due."""
         events.collect(now, self.since or now - events.READ_BACK)
         self.since = now - OVERLAP
         delivery.deliver_due(now)

@@ -1,4 +1,4 @@
-"""Reads all devices twice a second, in a thread of its own: a driver that hangs stops nothing else."""
+"""Reads all devices twice a second in a separate thread, so that a driver that hangs stops nothing else."""
 
 import logging
 import secrets
@@ -6,9 +6,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import PurePath
-from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
@@ -17,36 +16,22 @@ from django.utils import timezone
 from orchestrator.agent.inventory import LostDevices, MissingDevices, record_inventory
 from orchestrator.agent.spans import SpanKeeper
 from orchestrator.agent.stopping import Stopping
-from orchestrator.agent.watches.freed_devices import FreedDevices
+from orchestrator.agent.watches.devices import ReleasedDevices, SlowDevices, act_on_xids
 from orchestrator.agent.watches.idle import IdleWatch
-from orchestrator.agent.watches.memory_claims import ClaimWatch
-from orchestrator.agent.watches.slow import SlowDevices
-from orchestrator.agent.watches.xids import act_on_xids
+from orchestrator.agent.watches.memory import ClaimWatch
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.live import readings as live
 from orchestrator.live import wakeups
 from orchestrator.models import Device, Lease
-from orchestrator.store.device_history import DeviceHistory
-from orchestrator.supervisor.records import read_record
+from orchestrator.store.metrics.device_history import DeviceHistory
+from orchestrator.supervisor.protocol.records import read_record
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
 CLEAN_EVERY_S = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A rank on a device, as the wall shows it."""
-
-    job: str
-    name: str
-    owner: str
-    rank: int
-    colour: int | None
-    memory_bytes: int | None  # claimed; None: the whole device
 
 
 class ReadingsThread(threading.Thread):
@@ -57,7 +42,7 @@ class ReadingsThread(threading.Thread):
         self.devices = devices
         self.stopping = stopping
         self.stream = secrets.token_hex(8)
-        self.seq = live.read_now().seq  # goes on rising over restarts
+        self.seq = live.read_now().seq  # keeps increasing over restarts of the agent
         self.history = DeviceHistory(settings.HOME.device_history)
         self.cleaned_at = 0.0
         self.lost = LostDevices()
@@ -65,7 +50,7 @@ class ReadingsThread(threading.Thread):
         self.idle = IdleWatch()
         self.spans = SpanKeeper()
         self.slow = SlowDevices()
-        self.freed = FreedDevices()
+        self.freed = ReleasedDevices()
         self.problem: str | None = None
         self.labels: dict[str, Device] = {}
         self.present: MissingDevices | None = None
@@ -78,13 +63,13 @@ class ReadingsThread(threading.Thread):
             except DatabaseError as error:
                 close_old_connections()
                 logger.warning("Readings wait for the database: %s", error)
-            except Exception:  # the thread must outlive anything a driver does; the error is logged whole
+            except Exception:  # the thread must survive any error of a driver; the log gets the traceback
                 logger.exception("Reading the devices failed")
             next_at = max(next_at + TICK_S, time.monotonic())
             self.stopping.wait(next_at - time.monotonic())
 
     def tick(self) -> None:
-        """One reading of everything."""
+        """Read all devices once and pass the readings on."""
         leases = list(
             Lease.objects.active().select_related("attempt__job__owner", "attempt__job__pool", "device")
         )
@@ -101,9 +86,9 @@ class ReadingsThread(threading.Thread):
                 simulated=self.devices.kind == "sim",
                 host=asdict(read_host(settings.HOME.root)),
                 devices=[
-                    _shown(self.labels[each.device_id], each, held[each.device_id])
-                    for each in readings
-                    if each.device_id in self.labels
+                    _entry(self.labels[one.device_id], one, held[one.device_id])
+                    for one in readings
+                    if one.device_id in self.labels
                 ],
             )
         )
@@ -114,15 +99,15 @@ class ReadingsThread(threading.Thread):
         act_on_xids(readings, leases)
         self.slow.note(readings, leases, time.monotonic())
         self.spans.note(readings, leases, timezone.now(), time.monotonic())
-        for each in readings:
-            if not each.stale:
+        for reading in readings:
+            if not reading.stale:
                 self.history.append(
-                    each.device_id,
-                    each.taken_at,
-                    memory_used_bytes=each.used_bytes,
-                    utilization_percent=each.utilization_percent,
-                    temperature_c=each.temperature_c,
-                    power_w=each.power_w,
+                    reading.device_id,
+                    reading.taken_at,
+                    memory_used_bytes=reading.used_bytes,
+                    utilization_percent=reading.utilization_percent,
+                    temperature_c=reading.temperature_c,
+                    power_w=reading.power_w,
                 )
         if now - self.cleaned_at > CLEAN_EVERY_S:
             self.cleaned_at = now
@@ -133,24 +118,24 @@ class ReadingsThread(threading.Thread):
             if self.present is None:
                 self._take_inventory()
             readings = self.devices.read(holders)
-        except OrchestratorError as error:  # no driver: say so, keep trying (F79)
+        except OrchestratorError as error:  # no driver: report that and keep trying
             self.problem, self.present = str(error), None
             return []
         self.problem = None
         self.lost.note(readings)
-        if self.present is not None and self.present.changed({each.device_id for each in readings}):
+        if self.present is not None and self.present.changed({reading.device_id for reading in readings}):
             self._take_inventory()
         return readings
 
     def _take_inventory(self) -> None:
-        found = self.devices.inventory()
-        record_inventory(found)
+        inventory = self.devices.inventory()
+        record_inventory(inventory)
         self.labels = {row.id: row for row in Device.objects.all()}
-        self.present = MissingDevices({info.id for info in found})
+        self.present = MissingDevices({info.id for info in inventory})
 
 
-def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, list[Held]]]:
-    """Who holds what, for the driver (pids) and for the wall (names)."""
+def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, list[live.HolderEntry]]]:
+    """The holders of all devices, for the driver (pids) and for the device wall (names)."""
     holders, held = [], defaultdict(list)
     for lease in leases:
         attempt = lease.attempt
@@ -166,7 +151,14 @@ def _holders(leases: Iterable[Lease]) -> tuple[list[Holder], defaultdict[str, li
             )
         )
         held[lease.device_id].append(
-            Held(str(job.pk), job.name, job.owner.get_username(), lease.rank, job.colour, lease.memory_bytes)
+            live.HolderEntry(
+                job=str(job.pk),
+                name=job.name,
+                owner=job.owner.get_username(),
+                rank=lease.rank,
+                colour=job.colour,
+                memory_bytes=lease.memory_bytes,
+            )
         )
     return holders, held
 
@@ -177,36 +169,39 @@ def _supervisor_pid(job_id: str, number: int) -> int | None:
     return pid if isinstance(pid, int) else None
 
 
-def _shown(row: Device, reading: Reading, held: list[Held]) -> dict[str, Any]:
-    """A device's entry in ``now.json``; a reading that does not exist is left out."""
-    shown: dict[str, Any] = {
-        "id": row.id,
-        "index": row.index,
-        "kind": row.kind,
-        "label": row.label,
-        "name": row.name,
-        "used_bytes": reading.used_bytes,
-        "total_bytes": reading.total_bytes,
-        "stale": reading.stale,
-        "lost": reading.lost,
-        "processes": [_process(each) for each in reading.processes],
-        "foreign_bytes": sum(each.used_bytes for each in reading.processes if each.attempt is None),
-        "holders": [asdict(each) for each in held],
-    }
-    for name in ("utilization_percent", "temperature_c", "power_w", "error"):
-        value = getattr(reading, name)
-        if value is not None:
-            shown[name] = value
-    return shown
+def _entry(row: Device, reading: Reading, holders: list[live.HolderEntry]) -> live.DeviceEntry:
+    entry = live.DeviceEntry(
+        id=row.id,
+        index=row.index,
+        kind=row.kind,
+        label=row.label,
+        name=row.name,
+        used_bytes=reading.used_bytes,
+        total_bytes=reading.total_bytes,
+        stale=reading.stale,
+        lost=reading.lost,
+        processes=[_process(process) for process in reading.processes],
+        foreign_bytes=sum(process.used_bytes for process in reading.processes if process.attempt is None),
+        holders=holders,
+    )
+    if reading.utilization_percent is not None:
+        entry["utilization_percent"] = reading.utilization_percent
+    if reading.temperature_c is not None:
+        entry["temperature_c"] = reading.temperature_c
+    if reading.power_w is not None:
+        entry["power_w"] = reading.power_w
+    if reading.error is not None:
+        entry["error"] = reading.error
+    return entry
 
 
-def _process(process: DeviceProcess) -> dict[str, Any]:
-    return {
-        "pid": process.pid,
-        "used_bytes": process.used_bytes,
-        "user": process.user,
-        # The program alone: arguments are their owner's, and everybody sees this.
-        "command": PurePath(process.command.split(" ", 1)[0]).name,
-        "job": process.attempt.partition(":")[0] if process.attempt else None,
-        "attempt": int(process.attempt.partition(":")[2]) if process.attempt else None,
-    }
+def _process(process: DeviceProcess) -> live.ProcessEntry:
+    job_id, _, number = process.attempt.partition(":") if process.attempt else ("", "", "")
+    return live.ProcessEntry(
+        pid=process.pid,
+        used_bytes=process.used_bytes,
+        user=process.user,
+        command=PurePath(process.command.split(" ", 1)[0]).name,
+        job=job_id or None,
+        attempt=int(number) if number else None,
+    )

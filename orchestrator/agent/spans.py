@@ -1,4 +1,4 @@
-"""Keeps the ledger of devices that no job holds: one open span a device, closed when its use changes."""
+"""Keeps the ledger of devices that no job holds: one open span per device, closed when its use changes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +13,11 @@ from orchestrator.scheduler import passes
 
 LOOK_EVERY_S = 5.0
 MARK_EVERY_S = 30.0
-FOREIGN_BYTES = 64 * 2**20  # a display server is nobody's use
+FOREIGN_BYTES = 64 * 2**20  # less is a display server and does not count as use
 
 
 class SpanKeeper:
-    """Call ``note`` with every round of readings; it looks at its own pace."""
+    """Call ``note`` with every round of readings; it acts every ``LOOK_EVERY_S``."""
 
     def __init__(self) -> None:
         self._looked_at = float("-inf")
@@ -25,11 +25,11 @@ class SpanKeeper:
         self._open: dict[str, DeviceSpan] | None = None
 
     def note(self, readings: Sequence[Reading], leases: Sequence[Lease], now: datetime, now_s: float) -> None:
-        """Write what changed since the last look.
+        """Write the changes since the last look.
 
         Args:
-            readings: empty where the driver does not answer.
-            now_s: of a clock that only goes forward.
+            readings: empty if the driver does not answer.
+            now_s: monotonic clock.
         """
         if now_s - self._looked_at < LOOK_EVERY_S:
             return
@@ -44,7 +44,7 @@ class SpanKeeper:
             for device_id, row in rows.items():
                 span = self._open.get(device_id)
                 if device_id in whole and span is not None and now - span.seen_at <= GAP:
-                    continue  # what is left of it is nothing; the lease tells all
+                    continue  # no part of the device remains; the lease tells its use
                 self._follow(device_id, *_use_of(row, reserved, booked, foreign), now)
             for device_id in self._open.keys() - rows.keys():
                 del self._open[device_id]  # the row is gone, and its spans with it
@@ -55,7 +55,7 @@ class SpanKeeper:
                 span.seen_at = max(span.seen_at, now)
 
     def _follow(self, device_id: str, use: Use, owner: str, now: datetime) -> None:
-        """Open, go on with or close the device's span; after a gap a new one begins now."""
+        """Open, continue or close the device's span; after a gap a new span begins now."""
         assert self._open is not None  # noqa: S101  # note() has read them
         span = self._open.get(device_id)
         if span is not None and now - span.seen_at > GAP:
@@ -65,7 +65,7 @@ class SpanKeeper:
             return
         at = now
         if span is not None:
-            at = max(now, span.seen_at)  # the clock on the wall may go back
+            at = max(now, span.seen_at)  # the wall clock may go back
             DeviceSpan.objects.filter(pk=span.pk).update(seen_at=at, ended_at=at)
         self._open[device_id] = DeviceSpan.objects.create(
             device_id=device_id, use=use, owner=owner, started_at=at, seen_at=at
@@ -73,7 +73,7 @@ class SpanKeeper:
 
 
 def _use_of(
-    row: Device, reserved: set[str], booked: passes.Booked, foreign: Mapping[str, str]
+    row: Device, reserved: set[str], booked: passes.BookedDevices, foreign: Mapping[str, str]
 ) -> tuple[Use, str]:
     if row.health != Health.OK:
         return Use.FAILED, ""
@@ -86,17 +86,17 @@ def _use_of(
 
 def _reserved() -> set[str]:
     term = SchedulerTerm.objects.filter(pk=1).first()
-    return {device for each in (term.reservations if term else []) for device in each["devices"]}
+    return {device for stored in (term.reservations if term else []) for device in stored["devices"]}
 
 
 def _foreign_owners(readings: Iterable[Reading]) -> dict[str, str]:
-    """By device, who holds most of what is not ours."""
-    found: dict[str, str] = {}
+    """By device, the user whose external processes hold most memory."""
+    owners: dict[str, str] = {}
     for reading in readings:
         held: Counter[str] = Counter()
         for process in reading.processes:
             if process.attempt is None:
                 held[process.user or ""] += process.used_bytes
         if held.total() > FOREIGN_BYTES:
-            found[reading.device_id] = held.most_common(1)[0][0][:150]
-    return found
+            owners[reading.device_id] = held.most_common(1)[0][0][:150]
+    return owners

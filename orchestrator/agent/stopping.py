@@ -11,7 +11,7 @@ END_WITHIN_S = 15.0
 
 
 class Stopping(Protocol):
-    """What a loop asks: a ``StopRequest``, or an event where no signal handler sets it."""
+    """What a loop checks: a ``StopRequest``, or an event if no signal handler sets it."""
 
     def is_set(self) -> bool: ...
 
@@ -19,10 +19,10 @@ class Stopping(Protocol):
 
 
 class StopRequest:
-    """What a ``threading.Event`` offers to the loops that wait for it, safe to set in a signal handler.
+    """Like a ``threading.Event`` for the loops that wait for it, but safe to set in a signal handler.
 
-    An event is not: its ``set`` takes a lock that ``wait`` holds for a few microseconds. A handler that runs in the
-    waiting thread just then waits for its own thread for ever, and every other thread that asks the event with it.
+    An event is not safe: its ``set`` takes a lock that ``wait`` holds for a few microseconds. A handler that runs in
+    the waiting thread at that moment deadlocks, and with it every other thread that checks the event.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class StopRequest:
         return self.wait(0)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the request is made, at most this many seconds; whether it is made."""
+        """Wait at most this many seconds for the request; return whether it was made."""
         asked = select.poll()
         asked.register(self._asked, select.POLLIN)
         return bool(asked.poll(None if timeout is None else max(0.0, timeout) * 1000))
@@ -45,14 +45,14 @@ def on_signals(stopping: StopRequest, *, end_within_s: float | None = None) -> N
     """Make SIGTERM and SIGINT set the request.
 
     Args:
-        end_within_s: end the process by force this long after the signal. Where each thread is then goes to the
-            standard error. A turn that hangs, or a thread that is not joined, cannot keep the process alive.
+        end_within_s: end the process by force this long after the signal, so that neither a turn that hangs nor a
+            thread that is not joined keeps it alive. The stack of each thread is printed to the standard error.
     """
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         stopping.set()
         if end_within_s is not None:
-            # A thread in C that needs no lock of the interpreter's.
+            # This runs in a C thread that needs no interpreter lock.
             faulthandler.dump_traceback_later(end_within_s, exit=True)
 
     for number in (signal.SIGTERM, signal.SIGINT):

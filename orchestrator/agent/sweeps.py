@@ -1,4 +1,4 @@
-"""What a lost wake-up leaves undone, found again: errands, passes, waits that are over, limits, wishes to stop."""
+"""Finds work whose wake-up was lost: outbox events, passes, expired waits, time limits, stop requests."""
 
 import logging
 import threading
@@ -10,12 +10,14 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle, retention
-from orchestrator.jobs.elapsed import supervised_s
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.jobs.lifecycle.endings import LONGEST_BACKOFF_S
-from orchestrator.jobs.restarts import saved_for_stop
+from orchestrator.jobs.progress import saved_for_stop, supervised_s
 from orchestrator.jobs.submission import repeated_requests
 from orchestrator.live import wakeups
 from orchestrator.models import (
@@ -29,17 +31,17 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.scheduler import passes as placement
-from orchestrator.store.durable import discard_folder
+from orchestrator.store.files.untrusted import remove_tree
 
 logger = logging.getLogger(__name__)
 
-PUBLISH_AGAIN_AFTER_S = 2.0
-DO_IT_OURSELVES_AFTER_S = 5.0
+REPUBLISH_AFTER_S = 2.0
+HANDLE_HERE_AFTER_S = 5.0
 IMPATIENT_AFTER_S = 0.5
 IMPATIENT_FOR_S = 60.0
 MOST_DELIVERIES = 3
 PASS_EVERY_S = 5.0
-STOP_AGAIN_EVERY_S = 10.0
+REPEAT_STOP_EVERY_S = 10.0
 CLEAN_EVERY_S = 600.0
 CLOCK_SLACK = timedelta(seconds=5)
 LONGEST_WAIT = timedelta(seconds=1.2 * LONGEST_BACKOFF_S)
@@ -49,7 +51,7 @@ STOPPED_STATES = frozenset({JobState.STOPPING, JobState.UNKNOWN})
 
 
 class Sweeper:
-    """Runs every second in the agent; each sweep is harmless when there is nothing to find."""
+    """Runs every second in the agent; a sweep that finds nothing has no effect."""
 
     def __init__(self) -> None:
         self.passed_at = 0.0
@@ -59,10 +61,10 @@ class Sweeper:
         self.ordered_at: dict[int, float] = {}
         self.saved: set[int] = set()  # attempts that kept a checkpoint since they were preempted
         self.launches: dict[int, threading.Thread] = {}
-        self.left_alone_at = float("-inf")  # when we last did what no worker had done
+        self.left_alone_at = float("-inf")  # when the agent last did a worker's work
 
     def sweep(self, now: datetime) -> None:
-        """Everything that is due at ``now``; what fails in one part must not keep the others from theirs."""
+        """Run all sweeps that are due at ``now``; an error in one must not stop the others."""
         for part in (
             self.end_waits,
             self.stop_over_limit,
@@ -78,14 +80,14 @@ class Sweeper:
                 logger.exception("A sweep failed: %s", part.__name__)
 
     def pass_in_time(self, now: datetime) -> None:
-        self.wake_at = placement.next_wake_at()  # passes of the workers move it, too
+        self.wake_at = placement.next_wake_at()  # passes of workers change it, too
         if time.monotonic() - self.passed_at > PASS_EVERY_S:
-            self._pass_ourselves(now)
+            self._pass_here(now)
 
     def pass_when_due(self, now: datetime) -> None:
-        """A trial ends, or a job may start from now on: things that no event announces."""
+        """Run a pass for changes that no event announces, such as the end of a trial or a job's start time."""
         if self.wake_at is not None and self.wake_at <= now:
-            self._pass_ourselves(now)
+            self._pass_here(now)
 
     def clean(self, now: datetime) -> None:
         if time.monotonic() - self.cleaned_at > CLEAN_EVERY_S:
@@ -102,8 +104,8 @@ class Sweeper:
             self.retention.start()
 
     def end_waits(self, now: datetime) -> None:
-        """Queue again the jobs whose wait after a failure is over (S12)."""
-        # Later than any wait can be: the clock on the wall went back meanwhile (F61).
+        """Requeue the jobs whose back-off after a failure is over."""
+        # A retry later than any back-off means that the wall clock went back.
         due = Q(next_try_at__lte=now) | Q(next_try_at__gt=now + LONGEST_WAIT)
         for job in Job.objects.filter(due, state=JobState.BACKOFF):
             try:
@@ -112,7 +114,7 @@ class Sweeper:
                 continue
 
     def stop_over_limit(self, now: datetime) -> None:
-        """Stop the jobs that have run for as long as they may (S7)."""
+        """Stop the jobs that have reached their time limit."""
         running = Attempt.objects.filter(
             state=AttemptState.RUNNING, job__state=JobState.RUNNING, job__time_limit_s__isnull=False
         ).select_related("job")
@@ -123,24 +125,24 @@ class Sweeper:
                 or job.seconds_run + (supervised_s(attempt) or 0.0) < job.time_limit_s
             ):
                 continue
-            text = f"Reached its time limit of {job.time_limit_s:g} s."
+            why = fact(Happened.TIME_LIMIT_REACHED, limit_s=job.time_limit_s)
             try:
-                lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", text=text)
+                lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", why=why)
             except (StaleJob, IllegalTransition):
                 continue
 
     def order_stops(self, attempts: Iterable[Attempt]) -> None:
-        """Hand each wish to stop to its supervisor, again and again until the exit record is there.
+        """Hand each stop request to the attempt's supervisor, repeatedly until the exit record exists.
 
         Args:
-            attempts: all that live, with their jobs.
+            attempts: all live attempts, with their jobs.
         """
-        wanted = [each for each in attempts if each.job.stop_wanted and each.job.state in STOPPED_STATES]
-        self.ordered_at = {each.pk: self.ordered_at.get(each.pk, float("-inf")) for each in wanted}
+        wanted = [one for one in attempts if one.job.stop_wanted and one.job.state in STOPPED_STATES]
+        self.ordered_at = {one.pk: self.ordered_at.get(one.pk, float("-inf")) for one in wanted}
         self.saved &= self.ordered_at.keys()
         for attempt in wanted:
             has_saved = attempt.pk not in self.saved and saved_for_stop(attempt)
-            if has_saved or time.monotonic() - self.ordered_at[attempt.pk] >= STOP_AGAIN_EVERY_S:
+            if has_saved or time.monotonic() - self.ordered_at[attempt.pk] >= REPEAT_STOP_EVERY_S:
                 self.saved |= {attempt.pk} if has_saved else set()
                 self._order_stop(attempt)
 
@@ -148,45 +150,45 @@ class Sweeper:
         job = attempt.job
         at = job.stop_wanted_at or job.queued_at
         if attempt.state == AttemptState.CREATED and lifecycle.claim_launch(attempt, at):
-            # Taken before any worker launched it, so nothing runs.
-            ending = Ending(kind=ExitKind.CANCELLED, detail="Stopped before it began.", at=at)
+            # The launch was claimed before any worker did it, so nothing runs.
+            ending = Ending(kind=ExitKind.CANCELLED, how=fact(Ended.STOPPED_BEFORE_START), at=at)
             lifecycle.end(attempt, ending)
             return
         grace_s = job.spec_fields.get("grace_period_s", 30.0)
-        if job.stop_reason == StopReason.MEMORY:  # its neighbours' memory is at stake
+        if job.stop_reason == StopReason.MEMORY:  # it uses memory of its neighbours
             grace_s = min(grace_s, LONGEST_GRACE_OF_OUTGROWN_S)
         try:
             saved = attempt.pk in self.saved
             handed = launcher.stop(attempt, reason=job.stop_reason, grace_s=grace_s, saved=saved)
-        except OSError as error:  # a full disk; later it may have room
-            logger.warning("The order to stop %s could not be written, trying again: %s", attempt, error)
+        except OSError as error:  # a full disk, which may have space later
+            logger.warning("The order to stop %s could not be written; retrying: %s", attempt, error)
             handed = True
         if handed:
             self.ordered_at[attempt.pk] = time.monotonic()
 
     def run_errands(self, now: datetime) -> None:
-        """Send errands again that nobody carried out, and carry out the oldest ourselves (F33, F35)."""
+        """Republish outbox events that no worker handled, and handle the oldest in the agent."""
         patience_s = self._patience_s()
-        oldest_s = min(patience_s, PUBLISH_AGAIN_AFTER_S)
+        oldest_s = min(patience_s, REPUBLISH_AFTER_S)
         due = list(Outbox.objects.open().filter(waited(now, oldest_s)))
         by_hand = set(Outbox.objects.open().filter(waited(now, patience_s)).values_list("pk", flat=True))
         passes = [errand for errand in due if errand.errand == Errand.SCHEDULE]
         if any(errand.pk in by_hand for errand in passes):
-            self._pass_ourselves(now)
+            self._pass_here(now)
         elif passes:
             wakeups.schedule(for_errands=True)
         for errand in due:
             if errand.errand != Errand.LAUNCH:
                 continue
             if errand.pk in by_hand:
-                self._launch_ourselves(errand, now)
+                self._launch_here(errand, now)
             elif errand.deliveries == 0:
                 Outbox.objects.filter(pk=errand.pk).update(deliveries=F("deliveries") + 1, published_at=now)
                 wakeups.launch(errand.job_id, errand.number)
 
-    def _pass_ourselves(self, now: datetime) -> None:
-        """A pass answers all errands that ask for one; one that waited that long shows that no worker comes."""
-        undone = Outbox.objects.open().filter(waited(now, PUBLISH_AGAIN_AFTER_S), errand=Errand.SCHEDULE)
+    def _pass_here(self, now: datetime) -> None:
+        """Run a pass, which serves all requests for one; a request that waited this long shows that no worker is there."""
+        undone = Outbox.objects.open().filter(waited(now, REPUBLISH_AFTER_S), errand=Errand.SCHEDULE)
         if undone.exists():
             self.left_alone_at = time.monotonic()
         self.passed_at = time.monotonic()
@@ -194,21 +196,21 @@ class Sweeper:
         self.wake_at = placement.next_wake_at()
 
     def _patience_s(self) -> float:
-        """For how long an errand is left to the workers.
+        """How long an outbox event is left to the workers.
 
-        Once none of them came, not for long: a job needs two errands, and must start within 10 s (F33).
+        Short once no worker came: a job needs two events, and should start within 10 s.
         """
         alone = time.monotonic() - self.left_alone_at < IMPATIENT_FOR_S
-        return IMPATIENT_AFTER_S if alone else DO_IT_OURSELVES_AFTER_S
+        return IMPATIENT_AFTER_S if alone else HANDLE_HERE_AFTER_S
 
-    def _launch_ourselves(self, errand: Outbox, now: datetime) -> None:
+    def _launch_here(self, errand: Outbox, now: datetime) -> None:
         attempt = Attempt.objects.live().filter(job_id=errand.job_id, number=errand.number).first()
         if attempt is None or attempt.state == AttemptState.RUNNING:
             Outbox.objects.filter(pk=errand.pk).update(done_at=now)
         elif attempt.state == AttemptState.CREATED and not self._is_launching(attempt):
-            if errand.deliveries >= MOST_DELIVERIES:  # it takes down whoever touches it (F40)
-                detail = f"Launching failed {errand.deliveries} times without an answer."
-                lifecycle.end(attempt, Ending(kind=ExitKind.INFRA, detail=detail, at=now, retriable=False))
+            if errand.deliveries >= MOST_DELIVERIES:  # it kills every process that handles it
+                how = fact(Ended.LAUNCH_UNANSWERED, times=errand.deliveries)
+                lifecycle.end(attempt, Ending(kind=ExitKind.INFRA, how=how, at=now, retriable=False))
                 return
             self.left_alone_at = time.monotonic()
             Outbox.objects.filter(pk=errand.pk).update(deliveries=F("deliveries") + 1)
@@ -222,12 +224,12 @@ class Sweeper:
 
 
 def waited(now: datetime, at_least_s: float) -> Q:
-    """Errands that wait for so long, and those of the future: the clock on the wall went back since (F61)."""
+    """Outbox events that have waited this long, and events of the future: the wall clock went back."""
     return Q(created_at__lte=now - timedelta(seconds=at_least_s)) | Q(created_at__gt=now + CLOCK_SLACK)
 
 
 def _launch(attempt: Attempt) -> None:
-    """In a thread: a large checkpoint is verified first, and the other attempts cannot wait for that."""
+    """Launch in a thread: verifying a large checkpoint first must not delay the other attempts."""
     try:
         launcher.start(attempt)
     except Exception:
@@ -246,7 +248,7 @@ def _remove_old_files(now: datetime) -> None:
 
 
 def clean(now: datetime) -> None:
-    """Remove uploads that never became a job, and answers that are kept no longer (F04)."""
+    """Remove uploads that never became a job, and expired answers to repeated requests."""
     repeated_requests.forget_old(now)
     Outbox.objects.filter(done_at__lt=now - timedelta(days=1)).delete()
     for folder in (settings.HOME.uploads, settings.HOME.bundles):
@@ -256,6 +258,6 @@ def clean(now: datetime) -> None:
             unfinished = folder == settings.HOME.uploads or path.name.startswith(".")
             if unfinished and time.time() - path.lstat().st_mtime > UPLOAD_KEPT_S:
                 if path.is_dir() and not path.is_symlink():
-                    discard_folder(path)
+                    remove_tree(path)
                 else:
                     path.unlink(missing_ok=True)

@@ -1,18 +1,23 @@
-"""REST's door (django-ninja): one file for each resource, the contract in docs/reference/api.md."""
+"""The REST API (django-ninja): resources/ has its routes, http/ what they share; the contract is docs/reference/api.md."""
 
 from django.http import Http404
 from ninja.errors import HttpError, ValidationError
 
-from orchestrator.api import (
+from orchestrator.api.http.authentication import SIGNED_IN
+from orchestrator.api.http.errors import answer_error
+from orchestrator.api.http.reading import StrictParser
+from orchestrator.api.http.routing import BerthAPI, only_known_parameters
+from orchestrator.api.http.samples import show_schema
+from orchestrator.api.http.writing import JsonRenderer
+from orchestrator.api.resources import (
     audit,
     datasets,
     devices,
     health,
-    job_output,
     jobs,
-    me,
-    merged_log,
+    logs,
     notifications,
+    outputs,
     people,
     plan,
     pools,
@@ -24,30 +29,27 @@ from orchestrator.api import (
     tokens,
     usage,
 )
-from orchestrator.api.auth import SIGNED_IN
-from orchestrator.api.door import BerthAPI, only_known_parameters
-from orchestrator.api.errors import answer_error
-from orchestrator.api.reading import StrictParser
-from orchestrator.api.rendering import JsonRenderer
-from orchestrator.api.samples import show_schema
+from orchestrator.api.resources.schemas import JobChanges
+from orchestrator.spec.job_spec import JobSpec
 
 api = BerthAPI(
     title="Berth",
     version="1",
     description="Submit, watch and steer training jobs. Errors are application/problem+json (RFC 9457).",
     urls_namespace="api",
-    auth=SIGNED_IN,  # every route; those of health say otherwise themselves, the schema's are not routes
+    auth=SIGNED_IN,  # for every route but those of health, which set their own; the schema's views are not routes
     parser=StrictParser(),
     renderer=JsonRenderer(),
     docs_decorator=show_schema,
+    bodies=(JobSpec, JobChanges),
 )
-for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja brings own answers to these
+for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja would answer these itself
     api.add_exception_handler(_kind, answer_error)
 api.add_decorator(only_known_parameters)
 for _prefix, _router in (
     ("/jobs", jobs.router),
-    ("/jobs", job_output.router),
-    ("/jobs", merged_log.router),
+    ("/jobs", logs.router),
+    ("/jobs", outputs.router),
     ("/devices", devices.router),
     ("/pools", pools.router),
     ("/pools", people.rights_router),
@@ -59,7 +61,7 @@ for _prefix, _router in (
     ("/tokens", tokens.router),
     ("/secrets", secrets.router),
     ("/notifications", notifications.router),
-    ("/me", me.router),
+    ("/me", people.me_router),
     ("/search", search.router),
     ("/plan", plan.router),
     ("/timeline", timeline.router),

@@ -1,4 +1,4 @@
-"""The devices of this host: what there is and what each shows."""
+"""The devices of this host and their readings."""
 
 from orchestrator.devices.host import read_host
 from orchestrator.devices.opening import open_devices

@@ -1,7 +1,7 @@
-"""NVIDIA GPUs, read so that a driver that hangs, fails or lies does no harm (F79-F82).
+"""Reads NVIDIA GPUs, tolerating drivers that hang, fail or report nonsense.
 
-Calls run in lanes, one for the driver and one for each GPU: a GPU that hangs leaves the others
-readable, and is asked again when its call has returned.
+Calls run in lanes, one for the driver and one for each GPU: if a GPU hangs, the others stay readable, and it is asked
+again once its call has returned.
 """
 
 import time
@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from orchestrator.devices.deadline import Lane, Pending
+from orchestrator.devices.host import ProcessTable, owning_mark
+from orchestrator.devices.lanes import Lane, Pending
 from orchestrator.devices.nvml_calls import (
     Gpu,
     Sample,
@@ -25,17 +26,16 @@ from orchestrator.devices.nvml_calls import (
     take_stock,
     watch_errors,
 )
-from orchestrator.devices.processes import ProcessTable, owning_mark
 from orchestrator.devices.types import DeviceInfo, DeviceProcess, DriverUnavailable, Holder, Kind, Reading
 
 Result = TypeVar("Result")
 
 _READ_LIMIT_S = 2.0
-_START_LIMIT_S = 20.0  # without the persistence daemon the driver wakes each GPU first
+_START_LIMIT_S = 20.0  # without the persistence daemon the driver first wakes each GPU
 
 
 class NvmlDevices:
-    """The NVIDIA GPUs of this host; one thread may read, any may look at ``problem``."""
+    """The NVIDIA GPUs of this host.  One thread may read; any thread may look at ``problem``."""
 
     kind: Kind = "gpu"
 
@@ -45,9 +45,9 @@ class NvmlDevices:
         self._limit_s = limit_s
         self._driver = Lane("nvml")
         self._lanes: dict[str, Lane] = {}
-        self._stock: Stock | None = None  # None: the driver is not started
-        self._events: Any = None  # the driver's set of errors
-        self._cut_anew = False  # slices came or went since stock was taken
+        self._stock: Stock | None = None  # None: the driver is not initialised
+        self._events: Any = None  # the driver's event set
+        self._slices_changed = False  # since stock was taken
         self._gpus: dict[str, Gpu] = {}
         self._last: dict[str, Reading] = {}
         self._table = ProcessTable()
@@ -57,15 +57,15 @@ class NvmlDevices:
         return [gpu.info for gpu in self._gpus.values()]
 
     def read(self, holders: Sequence[Holder]) -> list[Reading]:
-        """A GPU that does not answer in time shows its last reading, marked stale.
+        """Read every GPU.  One that answers late or with nonsense shows its last reading, marked stale.
 
-        So does one whose answer makes no sense; either is left out if there is no earlier reading.
+        Leaves out such a GPU if it has no earlier reading.
         """
         stock = self._stock
         if (
             stock is None
             or self._ask(pynvml.nvmlDeviceGetCount, self._limit_s) != stock.count
-            or self._cut_anew
+            or self._slices_changed
         ):
             self._take_stock()
         errors = self._ask(lambda: take_errors(self._events), self._limit_s)
@@ -90,7 +90,7 @@ class NvmlDevices:
             lane.close()
 
     def _take_stock(self) -> None:
-        """Ask the driver what there is; a GPU known before that is lost now stays, to be seen."""
+        """Ask the driver for its GPUs; keeps GPUs that are lost now, so that people see them."""
         if self._stock is None:
             self._ask(pynvml.nvmlInit, _START_LIMIT_S)
         stock = self._ask(take_stock, _START_LIMIT_S)
@@ -100,11 +100,11 @@ class NvmlDevices:
                 gpus.setdefault(id_, gpu)
         for id_, gpu in gpus.items():
             if gpu.info.memory_bytes == 0 and id_ in self._gpus:
-                known = self._gpus[id_].info.memory_bytes
-                gpus[id_] = replace(gpu, info=replace(gpu.info, memory_bytes=known))
+                earlier_bytes = self._gpus[id_].info.memory_bytes
+                gpus[id_] = replace(gpu, info=replace(gpu.info, memory_bytes=earlier_bytes))
         for id_ in self._lanes.keys() - gpus.keys():
             self._lanes.pop(id_).close()
-        self._stock, self._cut_anew = stock, False
+        self._stock, self._slices_changed = stock, False
         if gpus.keys() != self._gpus.keys() or self._events is None:
             old, watched = self._events, list(gpus.values())
             self._events = self._ask(lambda: watch_errors(watched), self._limit_s)
@@ -113,7 +113,7 @@ class NvmlDevices:
         self._note([])
 
     def _ask(self, call: Callable[[], Result], limit_s: float) -> Result:
-        """Call the driver; after an error of the driver itself the next read starts it anew."""
+        """Call the driver; after an error of the driver itself, the next read restarts it."""
         try:
             if self._driver.stuck:
                 raise TimeoutError
@@ -130,7 +130,7 @@ class NvmlDevices:
             raise DriverUnavailable(self.problem) from error
 
     def _with_errors(self, reading: Reading, errors: Mapping[str, list[int]]) -> Reading:
-        """A slice has the errors of its GPU: the driver does not always tell which one it was."""
+        """Add errors to a reading.  Slices get all errors of their GPU: the driver does not always name the slice."""
         info = self._gpus[reading.device_id].info
         return replace(reading, xids=tuple(errors.get(info.mig_parent or info.id, ())))
 
@@ -143,7 +143,7 @@ class NvmlDevices:
     def _finish(
         self, gpu: Gpu, pending: Pending[Sample] | None, deadline: float
     ) -> tuple[Reading | None, dict[int, int]]:
-        """The reading of a GPU without its processes, and the memory of each process."""
+        """The reading of a GPU (without processes), and its memory by process."""
         index, id_ = gpu.gpu_index, gpu.info.id
         try:
             if pending is None:
@@ -153,7 +153,7 @@ class NvmlDevices:
             return self._stale(id_, f"GPU {index} does not answer."), {}
         except pynvml.NVMLError as error:
             sentence = gpu_sentence(index, error)
-            self._cut_anew |= gpu.parent is not None
+            self._slices_changed |= gpu.parent is not None
             if not is_gone(error):
                 return self._stale(id_, sentence), {}
             total = gpu.info.memory_bytes
@@ -166,10 +166,10 @@ class NvmlDevices:
                 error=sentence,
             )
             return gone, {}
-        self._cut_anew |= sample.cut_anew
+        self._slices_changed |= sample.slices_changed
         self.dropped += sample.dropped + (not sample.plausible)
         if not sample.plausible:
-            return self._stale(id_, f"GPU {index} gave a reading that makes no sense; it is left out."), {}
+            return self._stale(id_, f"GPU {index} reported values that make no sense; they are ignored."), {}
         return _reading(gpu, sample), sample.memory_by_pid
 
     def _stale(self, id_: str, sentence: str) -> Reading | None:
@@ -188,7 +188,7 @@ class NvmlDevices:
             named[pid] = (self._table.user(pid), self._table.command(pid), attempt)
         return [
             reading
-            if reading.stale  # its processes are those of its time
+            if reading.stale  # keeps the processes of its time
             else replace(
                 reading,
                 processes=tuple(
@@ -200,7 +200,7 @@ class NvmlDevices:
         ]
 
     def _note(self, sentences: Sequence[str]) -> None:
-        """Keep one sentence that names what is wrong with single GPUs."""
+        """Set ``problem`` to what is wrong with single GPUs."""
         troubles = [*sentences, *(self._stock.problems if self._stock else ())]
         self.problem = " ".join(dict.fromkeys(troubles)) or None
 

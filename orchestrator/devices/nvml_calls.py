@@ -1,4 +1,4 @@
-"""The calls to NVIDIA's driver library (NVML), in our units; every one may hang or fail."""
+"""Calls to NVIDIA's driver library (NVML), in our units.  Any call may hang or fail."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -12,19 +12,19 @@ from orchestrator.devices.types import SLICES_FROM, DeviceInfo
 
 Value = TypeVar("Value")
 
-NOT_CUT = -1  # in place of a number of slices
+NOT_CUT = -1  # instead of a number of slices
 _MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
 _PROFILE = re.compile(r"MIG (\d\S*)$")
 _SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-_SLOWED_BY = (  # not the power limit: that is how a busy GPU runs
+_SLOWED_BY = (  # without the power limit, which is normal for a busy GPU
     (pynvml.nvmlClocksEventReasonHwThermalSlowdown | pynvml.nvmlClocksEventReasonSwThermalSlowdown, "heat"),
     (pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown, "its power supply"),
     (pynvml.nvmlClocksEventReasonHwSlowdown, "its hardware's protection"),
 )
 _MAX_TEMPERATURE_C = 150
-_MOST_ERRORS = 64  # taken in one reading
+_MOST_ERRORS = 64  # read at once
 _MAX_POWER_MW = 5_000_000
-_MAX_MEMORY_BYTES = 2**50  # what a negative number looks like is far above
+_MAX_MEMORY_BYTES = 2**50  # a negative number read as unsigned is far above
 
 _DRIVER_SENTENCES = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "No NVIDIA driver found on this host (library not found).",
@@ -42,40 +42,40 @@ _DRIVER_SENTENCES = {
 _GONE = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "is lost: it fell off the bus. Reset it, or reboot the host.",
     pynvml.NVML_ERROR_RESET_REQUIRED: "needs a reset before it can be used again.",
-    pynvml.NVML_ERROR_NOT_FOUND: "is not there any more.",
-    pynvml.NVML_ERROR_GPU_NOT_FOUND: "is not there any more.",
-    pynvml.NVML_ERROR_INVALID_ARGUMENT: "is not there any more.",
+    pynvml.NVML_ERROR_NOT_FOUND: "is no longer there.",
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: "is no longer there.",
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: "is no longer there.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU or a MIG slice of one, and the driver's handles, opaque pointers."""
+    """A GPU or a MIG slice, with the driver's handles (opaque pointers)."""
 
     info: DeviceInfo
     handle: Any
     parent: Any = None  # of a slice: the GPU's handle
-    slices: int = NOT_CUT  # into how many the GPU was cut when stock was taken
+    slices: int = NOT_CUT  # number of slices of the GPU when stock was taken
 
     @property
     def gpu_index(self) -> int:
-        """Of the GPU, also for its slices."""
+        """The index of the GPU, also for its slices."""
         return self.info.index if self.parent is None else self.info.index // SLICES_FROM - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What the driver says is there."""
+    """The GPUs that the driver reports."""
 
-    count: int  # as the driver counts: GPUs that cannot be opened included
+    count: int  # by the driver, including GPUs that cannot be opened
     gpus: list[Gpu] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)  # indices that could not be opened: the GPU is gone
-    problems: list[str] = field(default_factory=list)  # sentences about GPUs that are left out
+    lost: list[int] = field(default_factory=list)  # indices of GPUs that are gone
+    problems: list[str] = field(default_factory=list)  # sentences about skipped GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one GPU answered; None where it has no such reading."""
+    """The answers of one GPU; None for readings that it does not have."""
 
     used_bytes: int
     total_bytes: int
@@ -83,9 +83,9 @@ class Sample:
     temperature_c: float | None
     power_w: float | None
     memory_by_pid: dict[int, int]
-    dropped: int  # values that made no sense and are left out
-    slowed: str | None = None  # what slows it down
-    cut_anew: bool = False  # the GPU is cut otherwise than when stock was taken
+    dropped: int  # number of nonsensical values, which are left out
+    slowed: str | None = None  # the cause of a slowdown
+    slices_changed: bool = False  # since stock was taken
 
     @property
     def plausible(self) -> bool:
@@ -93,11 +93,11 @@ class Sample:
 
 
 def driver_sentence(error: pynvml.NVMLError) -> str:
-    return _DRIVER_SENTENCES.get(error.value, f"The NVIDIA driver does not answer as it should ({error}).")
+    return _DRIVER_SENTENCES.get(error.value, f"The NVIDIA driver failed ({error}).")
 
 
 def is_gone(error: pynvml.NVMLError) -> bool:
-    """Whether the driver says that the GPU cannot come back by itself."""
+    """Whether the driver reports that the GPU will not recover by itself."""
     return error.value in _GONE
 
 
@@ -106,7 +106,7 @@ def gpu_sentence(index: int, error: pynvml.NVMLError) -> str:
 
 
 def take_stock() -> Stock:
-    """Every GPU that can be opened; in place of one that is cut, its MIG slices."""
+    """Every GPU that can be opened, or its MIG slices instead if it has any."""
     driver = _text(pynvml.nvmlSystemGetDriverVersion())
     stock = Stock(pynvml.nvmlDeviceGetCount())
     for index in range(stock.count):
@@ -122,19 +122,19 @@ def take_stock() -> Stock:
         if slices is None:
             stock.gpus.append(gpu)
         elif slices:
-            stock.gpus.extend(_describe_slice(gpu, number, each, len(slices)) for number, each in slices)
+            stock.gpus.extend(_describe_slice(gpu, number, handle, len(slices)) for number, handle in slices)
         else:
             stock.problems.append(
-                f"GPU {index} has MIG turned on and no slices: cut it (nvidia-smi mig -cgi), or turn MIG off."
+                f"GPU {index} has MIG enabled but no slices: create some (nvidia-smi mig -cgi), or disable MIG."
             )
     stock.gpus[:] = [_with_links(gpu, stock.gpus) for gpu in stock.gpus]
     return stock
 
 
 def watch_errors(gpus: Iterable[Gpu]) -> Any:
-    """Have the driver keep the errors of these GPUs; None where it cannot.
+    """Subscribe to errors of these GPUs; None if the driver cannot.
 
-    One set for a driver that is started once; ``take_errors`` empties it.
+    Returns an event set, which ``take_errors`` empties.
     """
     events = _optional(pynvml.nvmlEventSetCreate)
     if events is None:
@@ -146,7 +146,7 @@ def watch_errors(gpus: Iterable[Gpu]) -> Any:
 
 
 def take_errors(events: Any) -> dict[str, list[int]]:
-    """By the UUID of a GPU, the numbers of the errors since the last call; it does not wait."""
+    """Error numbers since the last call, by UUID of the GPU; does not wait."""
     found: dict[str, list[int]] = {}
     for _ in range(_MOST_ERRORS):
         event = None if events is None else _optional(pynvml.nvmlEventSetWait_v2, events, 0)
@@ -159,7 +159,7 @@ def take_errors(events: Any) -> dict[str, list[int]]:
 
 
 def forget_errors(events: Any) -> None:
-    """Give the set back to the driver."""
+    """Free the event set."""
     if events is not None:
         _optional(pynvml.nvmlEventSetFree, events)
 
@@ -168,7 +168,7 @@ def take_sample(gpu: Gpu) -> Sample:
     """One reading of a GPU.
 
     Raises:
-        NVMLError: it does not even report its memory.
+        NVMLError: the GPU does not even report its memory.
     """
     memory = pynvml.nvmlDeviceGetMemoryInfo(gpu.handle)
     utilization = _optional(pynvml.nvmlDeviceGetUtilizationRates, gpu.handle)
@@ -191,26 +191,26 @@ def take_sample(gpu: Gpu) -> Sample:
         memory_by_pid=_memory_by_pid(gpu.handle),
         dropped=len(odd),
         slowed=_slowed_by(gpu.handle),
-        cut_anew=_slice_count(gpu.handle if gpu.parent is None else gpu.parent) != gpu.slices,
+        slices_changed=_slice_count(gpu.handle if gpu.parent is None else gpu.parent) != gpu.slices,
     )
 
 
 def _slowed_by(handle: Any) -> str | None:
-    # The old name of the call: drivers before R535 have no other, and newer ones keep it.
+    # The old name of this call: drivers before R535 know no other, and newer ones still have it.
     reasons = _optional(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
     return next((what for mask, what in _SLOWED_BY if reasons & mask), None)
 
 
 def _slices(handle: Any) -> list[tuple[int, Any]] | None:
-    """The MIG slices of a GPU by their numbers; None where it is not cut."""
+    """The MIG slices of a GPU with their numbers; None without MIG."""
     if not (_optional(pynvml.nvmlDeviceGetMigMode, handle) or (0, 0))[0]:
         return None
     most = _optional(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
-    found = (
+    handles = (
         (number, _optional(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number))
         for number in range(most)
     )
-    return [(number, each) for number, each in found if each is not None]
+    return [(number, slice_handle) for number, slice_handle in handles if slice_handle is not None]
 
 
 def _slice_count(handle: Any) -> int:
@@ -219,7 +219,7 @@ def _slice_count(handle: Any) -> int:
 
 
 def _describe_slice(gpu: Gpu, number: int, handle: Any, slices: int) -> Gpu:
-    """A slice as a device of its own; it has its GPU's place in the host and no NVLink."""
+    """A slice as a device of its own, with its GPU's place in the host and without NVLink."""
     name = _text(pynvml.nvmlDeviceGetName(handle))
     profile = _PROFILE.search(name)
     info = replace(
@@ -264,7 +264,7 @@ def _describe(handle: Any, index: int, driver: str) -> DeviceInfo:
 
 
 def _memory_bytes(handle: Any) -> int:
-    """0 where a lost GPU cannot say it any more; it stays in the list, so that people see it."""
+    """The GPU's memory; 0 for a lost GPU, which stays in the list so that people see it."""
     try:
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
     except pynvml.NVMLError as error:
@@ -288,7 +288,7 @@ def _numa_node(handle: Any) -> int | None:
 
 
 def _with_links(gpu: Gpu, gpus: list[Gpu]) -> Gpu:
-    """Through an NVSwitch every GPU is a neighbour of every other; a slice has none."""
+    """Add the NVLink neighbours of a GPU: with an NVSwitch all others; a slice has none."""
     if gpu.parent is not None:
         return gpu
     linked = tuple(
@@ -308,13 +308,13 @@ def _memory_by_pid(handle: Any) -> dict[int, int]:
     found: dict[int, int] = {}
     for ask in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
         for process in _optional(ask, handle) or ():
-            # A process that computes and draws is in both lists with the same number.
+            # A process that computes and draws is in both lists with the same amount.
             found[process.pid] = max(found.get(process.pid, 0), process.usedGpuMemory or 0)
     return found
 
 
 def _optional(call: Callable[..., Value], *arguments: Any) -> Value | None:
-    """None where this GPU or this driver has no such answer; a lost GPU still raises."""
+    """Call the driver; None if GPU or driver lack this answer.  Raises for a lost GPU."""
     try:
         return call(*arguments)
     except pynvml.NVMLError as error:

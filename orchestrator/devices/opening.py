@@ -1,10 +1,11 @@
-"""From the setting ``BERTH_DEVICES`` to the devices it names."""
+"""Opens the devices of the setting ``BERTH_DEVICES``."""
 
 import os
 import re
 
+from orchestrator.devices.host import host_memory_bytes
 from orchestrator.devices.nvml import NvmlDevices
-from orchestrator.devices.slots import SlotDevices, host_memory_bytes
+from orchestrator.devices.slots import SlotDevices
 from orchestrator.devices.types import Devices, DriverUnavailable
 from orchestrator.exceptions import Malformed
 
@@ -14,11 +15,11 @@ _GIB = 2**30
 
 
 def open_devices(spec: str) -> Devices:
-    """The devices of ``auto``, ``nvml``, ``cpu:4`` or ``sim:8x80GiB``.
+    """Open the devices of ``auto``, ``nvml``, ``cpu:4`` or ``sim:8x80GiB``.
 
-    ``auto`` takes the GPUs if their driver answers with at least one, else CPU slots, at least
-    two, so that a job on two ranks fits; ``problem`` then says why.  ``nvml`` never fails here: a
-    driver that does not answer yet may answer later.
+    ``auto`` uses the GPUs if their driver reports at least one, else CPU slots; ``problem`` then says why.  There are
+    at least two slots, so that a job with two ranks fits.  ``nvml`` never fails here: a driver that does not answer
+    yet may answer later.
 
     Raises:
         Malformed: the spec is none of these.

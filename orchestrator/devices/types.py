@@ -1,4 +1,4 @@
-"""Devices, their readings, and what every kind of devices can do."""
+"""Devices, their readings, and the interface of every kind of device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ Kind = Literal["gpu", "cpu", "sim"]
 
 
 class DriverUnavailable(Unavailable):
-    """The driver of the devices does not answer: absent, broken, or of another version than its library."""
+    """The driver does not answer: missing, broken, or with a version other than its library's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """What does not change while a device is there."""
+    """Fixed properties of a device."""
 
     id: str  # a GPU's UUID; cpu-0, sim-0 otherwise
     index: int
@@ -27,7 +27,7 @@ class DeviceInfo:
     nvlink: tuple[str, ...] = ()  # ids of directly linked devices
     mig_parent: str | None = None
     mig_profile: str | None = None
-    nodes: tuple[str, ...] = ()  # device files that a job on it needs
+    nodes: tuple[str, ...] = ()  # device files that its jobs need
     driver: str | None = None
 
 
@@ -39,12 +39,12 @@ class DeviceProcess:
     used_bytes: int
     user: str | None
     command: str
-    attempt: str | None  # "<job id>:<attempt>" of ours; None: not Berth's
+    attempt: str | None  # "<job id>:<attempt>"; None for an external process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one device showed at one moment; None where there is no such reading."""
+    """One reading of a device; None for values that the device does not report."""
 
     device_id: str
     taken_at: float  # wall clock
@@ -54,16 +54,16 @@ class Reading:
     temperature_c: float | None = None
     power_w: float | None = None
     processes: tuple[DeviceProcess, ...] = ()
-    lost: bool = False  # the driver says that it is gone
-    xids: tuple[int, ...] = ()  # errors that the driver reported since the reading before
-    slowed: str | None = None  # what slows it down: "heat", "its power supply"
-    stale: bool = False  # the device did not answer in time; numbers are those of ``taken_at``
+    lost: bool = False  # the driver reports that it is gone
+    xids: tuple[int, ...] = ()  # errors since the previous reading
+    slowed: str | None = None  # cause of a slowdown: "heat", "its power supply"
+    stale: bool = False  # no answer in time; the values are from ``taken_at``
     error: str | None = None  # a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One rank of an attempt and the device that it holds."""
+    """A rank of an attempt and its device."""
 
     device_id: str
     job_id: str
@@ -75,7 +75,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """What the host showed at one moment."""
+    """One reading of the host."""
 
     cpu_percent: float  # of all cores, since the previous reading
     memory_used_bytes: int
@@ -91,14 +91,14 @@ class Devices(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """A sentence for people when something is not as it should be."""
+        """A sentence for people if something is wrong."""
 
     @property
     def dropped(self) -> int:
-        """How many readings were left out because they made no sense."""
+        """Number of nonsensical readings that were left out."""
 
     def inventory(self) -> list[DeviceInfo]:
-        """Every device that is there now, in the order of their indices.
+        """All present devices, in order of their indices.
 
         Raises:
             DriverUnavailable: the driver does not answer.
@@ -112,4 +112,4 @@ class Devices(Protocol):
         """
 
     def close(self) -> None:
-        """Release the driver; call once, last."""
+        """Release the driver; call once, at the end."""

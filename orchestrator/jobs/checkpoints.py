@@ -1,4 +1,4 @@
-"""What people do with a job's checkpoints: order one, fetch one, delete one."""
+"""A job's checkpoints as people use them: request, find, download, delete."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -6,35 +6,40 @@ from pathlib import Path
 from django.conf import settings
 
 from orchestrator.exceptions import Conflict, NotFound
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
+from orchestrator.jobs.launch.engines import engine_of, order_of
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.live import wakeups
-from orchestrator.models import Checkpoint, Job, JobState
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.manifest import Generation
-from orchestrator.supervisor.orders import order_checkpoint
+from orchestrator.models import Attempt, Checkpoint, Job, JobState
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.checkpoints.manifest import Generation
 
 
 def order(job: Job, *, by: str) -> Job:
-    """Ask a running job to save now (SIGUSR1); scripts that do not listen go on unharmed.
+    """Ask a running job to save now (SIGUSR1); harmless to scripts that do not handle it.
 
     Raises:
-        IllegalTransition: it does not run.
+        IllegalTransition: the job does not run.
     """
     job.refresh_from_db()
-    folder = settings.HOME.job(job.pk).attempt(job.attempt_count)
-    if job.state != JobState.RUNNING or not folder.root.is_dir():
+    attempt = Attempt.objects.filter(job=job, number=job.attempt_count).first()
+    if (
+        job.state != JobState.RUNNING
+        or attempt is None
+        or not engine_of(attempt).request_checkpoint(order_of(attempt))
+    ):
         raise IllegalTransition(f"The job is {job.state}; only a running job can save a checkpoint.")
-    order_checkpoint(folder)
-    lifecycle.remark(job, "A checkpoint was asked for.", actor=by)
+    lifecycle.remark(job, fact(Happened.CHECKPOINT_ASKED), actor=by)
     return job
 
 
 def find(job: Job, step: str) -> Checkpoint:
-    """The newest checkpoint of a step, or the one with this name.
+    """Find the newest checkpoint of a step, or the one with this name.
 
     Raises:
-        NotFound: the job has none such.
+        NotFound: the job has no such checkpoint.
     """
     rows = Checkpoint.objects.filter(job=job).order_by("-created_at", "-pk")
     is_step = step.isascii() and step.isdigit() and len(step) <= 18
@@ -45,26 +50,26 @@ def find(job: Job, step: str) -> Checkpoint:
 
 
 def on_disk(checkpoint: Checkpoint) -> Generation:
-    """A checkpoint's folder and files.
+    """Find a checkpoint's folder and files.
 
     Raises:
-        NotFound: it is not on disk any more.
+        NotFound: the checkpoint is no longer on disk.
     """
     for generation in GenerationStore(settings.HOME.job(checkpoint.job_id)).list():
         if generation.name == checkpoint.name:
             return generation
-    raise NotFound(f"The {checkpoint.name} is not on disk any more.")
+    raise NotFound(f"{checkpoint.name} is no longer on disk.")
 
 
 def listed(job: Job) -> list[tuple[Checkpoint, Generation | None]]:
-    """The checkpoints of a job, oldest first, with what is on disk of each."""
+    """List the checkpoints of a job, oldest first, each with its files on disk."""
     there = {kept.name: kept for kept in GenerationStore(settings.HOME.job(job.pk)).list()}
     rows = Checkpoint.objects.filter(job=job).order_by("created_at", "pk")
     return [(row, there.get(row.name)) for row in rows]
 
 
 def called(generation: Generation | None) -> str:
-    """The file or folder that the script knows a checkpoint by; empty for what is no longer there."""
+    """Return the script's name of a checkpoint; empty if the checkpoint is no longer on disk."""
     if generation is None:
         return ""
     if generation.source == "library":
@@ -75,30 +80,30 @@ def called(generation: Generation | None) -> str:
 
 
 def file_of(checkpoint: Checkpoint, path: str) -> tuple[Path, str]:
-    """The folder that a checkpoint is kept in, and where in it one of its files lies.
+    """Find one file of a checkpoint: the checkpoint's folder, and the path in it.
 
     Raises:
-        NotFound: the checkpoint has no such file, or is not on disk any more.
+        NotFound: the checkpoint has no such file, or is no longer on disk.
     """
     generation = on_disk(checkpoint)
     for file in generation.files:
         if file.path == path:
             return generation.folder, file.kept
-    raise NotFound(f"The {checkpoint.name} has no file {path[:200]!r}.")
+    raise NotFound(f"{checkpoint.name} has no file {path[:200]!r}.")
 
 
 def remove(job: Job, checkpoint: Checkpoint, *, by: str) -> None:
     """Delete a checkpoint for good.
 
     Raises:
-        Conflict: an attempt is about to start, maybe from this one.
+        Conflict: an attempt is starting, maybe from this checkpoint.
     """
     job.refresh_from_db()
     if job.state == JobState.STARTING:
         raise Conflict("An attempt is starting, maybe from this checkpoint; try again in a moment.")
-    with suppress(NotFound, FileNotFoundError):  # gone already; the row goes too
+    with suppress(NotFound, FileNotFoundError):  # already gone; delete the row too
         GenerationStore(settings.HOME.job(job.pk)).remove(on_disk(checkpoint))
     checkpoint.delete()
-    what = checkpoint.name if checkpoint.step is None else f"{checkpoint.name} (step {checkpoint.step:,})"
-    lifecycle.remark(job, f"Deleted {what}.", actor=by)
+    deleted = fact(Happened.CHECKPOINT_DELETED, name=checkpoint.name, step=checkpoint.step)
+    lifecycle.remark(job, deleted, actor=by)
     wakeups.publish(f"job:{job.pk}")

@@ -1,12 +1,8 @@
-"""Datasets: registered under a root that an operator allows, checked again each time one is used."""
+"""Datasets: registered under a root that an operator allows, and checked again at each use."""
 
-import errno
-import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from django.conf import settings
@@ -15,14 +11,9 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
-from orchestrator.jobs.kernel_files import kernel_devices
+from orchestrator.jobs.dataset_files import measure, refusals_told, refuse_kernel_files
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.spec.job_spec import DATASET_REFERENCE, clean_text
-from orchestrator.store.trees import walk
-
-HASHED_BYTES = 64 * 1024**2  # above this the caller would wait too long for the checksum
-COUNTED_FILES = 10_000
-_CHUNK_BYTES = 1024**2
 
 
 def register(
@@ -35,25 +26,25 @@ def register(
     description: str = "",
     may_add_root: bool = False,
 ) -> Dataset:
-    """Make ``name@version`` stand for a file or folder under a root.
+    """Register a file or folder under a root as ``name@version``.
 
-    Size and checksum are taken now where the data is small; they stay empty for large data.
+    Small data gets its size and checksum now; for large data they stay empty.
 
     Args:
         path: relative to the root; without a root the absolute path, which must lie under a root unless the
             caller ``may_add_root``.
 
     Raises:
-        Malformed: a name, version or path that is not of its form, or a path that leaves the root (B35).
-        Impossible: no such root, nothing there, a file that Berth may not read, or one of the kernel's.
+        Malformed: a name, version or path of the wrong form, or a path that leaves the root.
+        Impossible: no such root or file, a file that Berth may not read, or a file of the kernel.
         Conflict: this version is registered already.
-        Forbidden: another person's name, or a new root by somebody who may not add one.
+        Forbidden: a name of another person, or a new root by somebody who may not add one.
     """
     _check_reference(name, version)
     description = _check_description(description)
     _check_owner(user, name)
     try:
-        with _refusals_told(), transaction.atomic():  # a refused dataset leaves no root behind
+        with refusals_told(), transaction.atomic():  # a refused dataset leaves no root behind
             if root is None:
                 found_root, path = _root_for(path, may_add_root=may_add_root)
             else:
@@ -76,10 +67,10 @@ def register(
 
 
 def _find_root(name: str) -> DatasetRoot:
-    found = DatasetRoot.objects.filter(pk=name).first() if name.isascii() and name.isprintable() else None
-    if found is None:
+    root = DatasetRoot.objects.filter(pk=name).first() if name.isascii() and name.isprintable() else None
+    if root is None:
         raise _impossible("root", f"There is no dataset root {name[:64]!r}; {_known_roots()}")
-    return found
+    return root
 
 
 def _known_roots() -> str:
@@ -91,20 +82,20 @@ def _known_roots() -> str:
 
 
 def _root_for(path: str, *, may_add_root: bool) -> tuple[DatasetRoot, str]:
-    """The root that holds an absolute path, and the path under it.
+    """Find the root that contains an absolute path, and the path below it.
 
-    Where none holds it yet, the folder itself becomes one, or the folder of the file: members may register
-    what lies under a root, so it opens no more than was named.
+    Without such a root the folder itself becomes a root, or the folder of the file. Members may register what is
+    below a root, so the new root gives access to nothing else.
     """
     if not path.startswith("/"):
         raise _malformed("root", f"Name the root that the path lies under; {_known_roots()}")
     if not _can_be_path(path):
         raise _malformed("path", "The path has a character that no path has, or more than 1024 characters.")
     real = Path(os.path.realpath(path))
-    for root in DatasetRoot.objects.order_by("-path"):  # of nested ones the innermost
+    for root in DatasetRoot.objects.order_by("-path"):  # the innermost of nested roots
         if real.is_relative_to(folder := Path(os.path.realpath(root.path))):
             return root, str(real.relative_to(folder))
-    if not may_add_root:  # before any look at what is there: it is not theirs to know
+    if not may_add_root:  # before any check of the path: they may not learn what exists there
         sentence = f"This path lies under none of the dataset roots; {_known_roots()}"
         raise Forbidden(sentence, fields={"root": [sentence]})
     if not real.exists():
@@ -124,17 +115,17 @@ def _free_root_name(folder: Path) -> str:
 
 
 def check_root(path: str) -> None:
-    """Whether a folder may become a root: what lies under it can be read by every job.
+    """Check whether a folder may become a root: every job can read what is below it.
 
     Raises:
-        Malformed: not an absolute path of a folder, or one that holds or lies in Berth's own state.
-        Impossible: its files are the kernel's.
+        Malformed: not an absolute path of a folder, or a folder that contains or is inside Berth's own state.
+        Impossible: the files are the kernel's.
     """
     folder = Path(path)
-    with _refusals_told():
+    with refusals_told():
         if not folder.is_absolute() or not folder.is_dir():
             raise _malformed("path", "Give the absolute path of a folder of this server that is there.")
-        _refuse_kernel_files(folder, folder.stat())
+        refuse_kernel_files(folder, folder.stat())
     real, home = folder.resolve(), settings.HOME.root.resolve()
     if real.is_relative_to(home) or home.is_relative_to(real):
         raise _malformed(
@@ -143,11 +134,11 @@ def check_root(path: str) -> None:
 
 
 def resolve(reference: str) -> Dataset:
-    """The dataset that ``name@version`` or ``name`` (its newest version) stands for.
+    """Find the dataset ``name@version``, or the newest version of ``name``.
 
     Raises:
-        Malformed: not of this form (B35).
-        Impossible: not registered.
+        Malformed: the reference has another form.
+        Impossible: the dataset is not registered.
     """
     if not DATASET_REFERENCE.fullmatch(reference):
         sentence = f"{reference[:80]!r} is not a dataset; give name or name@version of a registered one."
@@ -165,17 +156,17 @@ def resolve(reference: str) -> Dataset:
 
 
 def variable_of(name: str) -> str:
-    """The environment variable in which a job finds this dataset."""
+    """The environment variable that has the dataset's path."""
     return "BERTH_DATASET_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
 def checked_path(dataset: Dataset) -> Path:
-    """The real path of a dataset, free of links, for use right now; call it at each launch (B36).
+    """Resolve a dataset's path, without links, for immediate use; call this at each launch.
 
     Raises:
-        Malformed: it lies outside its root, by a link for example.
-        Impossible: nothing is there, neither a file nor a folder, or a file of the kernel's.
-        Unavailable: the root itself is gone, an unmounted disk for example.
+        Malformed: the path is outside of its root, for example by a link.
+        Impossible: the path does not exist, is neither file nor folder, or is the kernel's.
+        Unavailable: the root itself is missing, for example on an unmounted disk.
     """
     root = Path(os.path.realpath(dataset.root.path))
     if not os.access(root, os.X_OK, effective_ids=True) or not root.is_dir():
@@ -194,97 +185,12 @@ def checked_path(dataset: Dataset) -> Path:
         ) from error
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise _impossible("path", f"The dataset {dataset.reference} is neither a file nor a folder.")
-    _refuse_kernel_files(path, status)
+    refuse_kernel_files(path, status)
     return path
 
 
-@contextmanager
-def _refusals_told() -> Iterator[None]:
-    """What the system refuses while a dataset is looked at is said beside its path, with the file's name."""
-    try:
-        yield
-    except OSError as error:
-        name = os.fsencode(error.filename or "a file").decode(errors="replace")
-        if isinstance(error, PermissionError):
-            sentence = f"Berth may not read {name}; let its user read it, or register a folder without it."
-        else:
-            sentence = f"{name} cannot be read ({error.strerror}); try again when it can."
-        raise _impossible("path", sentence) from error
-
-
-def _refuse_kernel_files(path: Path, status: os.stat_result) -> None:
-    if kind := kernel_devices().get(status.st_dev):
-        raise _impossible("path", _no_data(path, kind))
-
-
-def _no_data(path: Path, kind: str) -> str:
-    return (
-        f"{path} lies on a file system of the kernel ({kind}), which holds no data and tells of other people's "
-        "processes; choose another folder."
-    )
-
-
-def measure(path: Path) -> tuple[int | None, str]:
-    """Size and SHA-256 of a file or folder.
-
-    A folder's checksum covers the paths and contents of its regular files. Beyond ``COUNTED_FILES`` files
-    the size is None; beyond ``HASHED_BYTES`` bytes the checksum is empty. Links are not followed.
-
-    Raises:
-        OSError: a file or folder cannot be read; the error names it.
-        Impossible: something of the kernel's is mounted in it.
-    """
-    files = []
-    size = 0
-    for relative, file_size in _walk(path):
-        files.append(relative)
-        size += file_size
-        if len(files) > COUNTED_FILES:
-            return None, ""
-    if size > HASHED_BYTES:
-        return size, ""
-    return size, _sha256_file(path) if path.is_file() else _sha256_folder(path, sorted(files))
-
-
-def _walk(path: Path) -> Iterator[tuple[str, int]]:
-    if path.is_file():
-        _refuse_unreadable(path, os.R_OK)
-        yield path.name, path.stat().st_size
-        return
-    for folder, folders, names in walk(path):
-        for name in names:
-            file = Path(folder, name)
-            entry = file.lstat()
-            if stat.S_ISREG(entry.st_mode):
-                _refuse_unreadable(file, os.R_OK)
-                yield str(file.relative_to(path)), entry.st_size
-        for name in folders:
-            inner = Path(folder, name)
-            _refuse_unreadable(inner, os.R_OK | os.X_OK)
-            _refuse_kernel_files(inner, inner.lstat())
-
-
-def _refuse_unreadable(path: Path, wanted: int) -> None:
-    """Large data is not hashed, so nobody would notice before a job does."""
-    if not os.access(path, wanted, effective_ids=True):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-
-
-def _sha256_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _sha256_folder(path: Path, files: list[str]) -> str:
-    listing = "".join(f"{_sha256_file(path / file)} {file!r}\n" for file in files)
-    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
-
-
 def _relative(path: str) -> str:
-    """The path in its plain form; refused when it could mean anything outside a root (B35)."""
+    """Normalise a relative path, and refuse one that could leave its root."""
     pure = PurePosixPath(path)
     if (
         not path
@@ -302,7 +208,7 @@ def _relative(path: str) -> str:
 
 
 def _can_be_path(text: str) -> bool:
-    """Whether it is short enough and free of control characters and halves of UTF-16 pairs."""
+    """Whether a text is short enough for a path, without control characters and halves of UTF-16 pairs."""
     return len(text) <= 1024 and not any(ord(each) < 32 or "\ud800" <= each <= "\udfff" for each in text)
 
 
@@ -327,7 +233,7 @@ def _check_description(text: str) -> str:
 
 
 def _check_owner(user: User, name: str) -> None:
-    """A name belongs to whoever registered its first version: nobody else may slip a newer one under it."""
+    """Refuse a name that another person registered first: a newer version of theirs would replace the data of jobs."""
     first = Dataset.objects.filter(name=name).order_by("pk").select_related("owner").first()
     if first and first.owner_id != user.pk and not user.is_staff:
         raise Forbidden(f"The dataset {name} belongs to {first.owner.username}; choose another name.")

@@ -6,11 +6,13 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
+from django.utils import timezone
 
 from orchestrator.exceptions import Impossible
 from orchestrator.jobs import datasets
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Dataset, DatasetRoot, Device, Job, JobState
+from orchestrator.sentences.waits import say_wait
 from orchestrator.spec.job_spec import JobSpec
 
 MOST_RANKS = 2
@@ -18,16 +20,16 @@ FOLDER = settings.BASE_DIR / "examples"
 
 
 class ExampleJob:
-    """Submits ``examples/digits.py`` once there are devices, and tells how it goes."""
+    """Submits ``examples/digits.py`` once there are devices, and prints its progress."""
 
     def __init__(self, tell: Callable[[str], None], address: str) -> None:
         self.tell, self.address = tell, address
         self.job: Job | None = None
-        self.told = ""
+        self.last_line = ""
         self.why = ""
 
     def ended(self) -> bool:
-        """Look at the job once; tells what changed; True when it reached a final state."""
+        """Print what changed in the job; True once it has ended."""
         if self.job is None:
             if Device.objects.exists():
                 self.job = submit()
@@ -44,20 +46,21 @@ class ExampleJob:
 
     def _tell_progress(self, job: Job) -> None:
         parts = [job.state]
-        if job.state == JobState.QUEUED and job.wait_sentence:
-            parts.append(job.wait_sentence)
+        if job.state == JobState.QUEUED:
+            now_s = timezone.now().timestamp()
+            parts.append(say_wait(job.wait_code, job.wait_facts, now_s=now_s, ahead=job.wait_ahead))
         if job.progress is not None and job.step is not None:
             parts.append(f"step {job.step:,} of {job.total_steps:,} ({job.progress:.0%})")
         if isinstance(loss := job.last_values.get("loss"), int | float):
             parts.append(f"loss {loss:.4f}")
         line = "  ".join(parts)
-        if line != self.told:
-            self.told = line
+        if line != self.last_line:
+            self.last_line = line
             self.tell(f"  {line}")
 
 
 def submit(user: User | None = None) -> Job:
-    """Register the example dataset as the first admin's, and submit the example job for a user, or for that admin."""
+    """Register the example dataset for the first admin, and submit the example job for a user, else for that admin."""
     admin = get_user_model().objects.filter(is_superuser=True).order_by("pk").first()
     if admin is None:
         raise Impossible(

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from django.db.models import Max, Q
@@ -52,11 +52,20 @@ _WITHOUT_WEIGHT = frozenset(
 _FRACTION = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(\.\d*)?[eE][+-]?\d+)([eE][+-]?\d+)?")
 
 
-class Source(StrEnum):
+class ClaimSource(StrEnum):
     TYPED = "typed"
     LEARNED = "learned"
     RAISED = "raised"  # it outgrew an earlier claim
     DEVICE = "whole device"
+
+
+class ClaimRecord(TypedDict):
+    """A claim as its job's row and REST have it."""
+
+    bytes: int | None
+    source: str
+    error_percent: float | None
+    runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +73,11 @@ class MemoryClaim:
     """What a job claims on each of its devices."""
 
     memory_bytes: int | None  # None: the whole device
-    source: Source
+    source: ClaimSource
     error_percent: float | None = None  # the margin above the largest earlier peak; learned claims only
-    runs: int = 0  # that it was learned from
+    runs: int = 0  # number of runs that it was learned from
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> ClaimRecord:
         return {
             "bytes": self.memory_bytes,
             "source": str(self.source),
@@ -77,18 +86,19 @@ class MemoryClaim:
         }
 
 
-WHOLE_DEVICE = MemoryClaim(None, Source.DEVICE)
+WHOLE_DEVICE = MemoryClaim(None, ClaimSource.DEVICE)
 
 
 def claim_of(job: Job) -> MemoryClaim:
-    """As ``claims_of``, for one job."""
+    """The claim of one job; see ``claims_of``."""
     return claims_of([job])[job.pk]
 
 
 def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
-    """What each job would claim if it started now, by its id; load them with their pools."""
+    """Compute what each job would claim if it started now, by job id; load the jobs with their pools."""
     jobs = list(jobs)
     sharing = {job.pool_id for job in jobs if job.pool.sharing == Sharing.LEARNED}
+    # Fields as stored: ``job.spec`` validates them, 35 us a job, and every pass asks for the whole queue.
     keys = {
         job.pk: memory_key(job.spec_fields, job.bundle)
         for job in jobs
@@ -104,9 +114,9 @@ def claims_of(jobs: Iterable[Job]) -> dict[UUID, MemoryClaim]:
 
 
 def refresh(jobs: Iterable[Job]) -> None:
-    """Write anew what queued jobs claim, where that changed since they were looked at last."""
+    """Update the claims of queued jobs that changed since the last pass."""
     queued = {job.pk: job for job in jobs if job.state == JobState.QUEUED}
-    shown: dict[MemoryClaim, dict[str, Any]] = {}  # most of a long queue claim the same
+    shown: dict[MemoryClaim, ClaimRecord] = {}  # most of a long queue claim the same
     changed: dict[MemoryClaim, list[UUID]] = defaultdict(list)
     for job_id, claim in claims_of(queued.values()).items():
         job = queued[job_id]
@@ -126,8 +136,8 @@ def _claim(
 ) -> MemoryClaim:
     gib = job.spec_fields.get("gpu_memory_gib")
     if gib is not None:
-        claim = MemoryClaim(round(gib * GIB), Source.TYPED)
-    # Where one of the pool's models was never tried, it may land on that one.
+        claim = MemoryClaim(round(gib * GIB), ClaimSource.TYPED)
+    # A job may land on any of the pool's device models, so each of them needs an earlier run.
     elif peaks and models <= peaks.keys():
         claim = max((learn(peaks[model]) for model in models), key=lambda each: each.memory_bytes or 0)
     else:
@@ -137,23 +147,23 @@ def _claim(
         return claim
     if floor >= largest.get(job.pool_id, 0):
         return WHOLE_DEVICE
-    return MemoryClaim(floor, Source.RAISED)
+    return MemoryClaim(floor, ClaimSource.RAISED)
 
 
 def learn(peaks: Sequence[int]) -> MemoryClaim:
-    """The largest peak and a margin: the spread of the earlier runs, and never less than 5 %.
+    """Claim the largest peak and a margin: the spread of the earlier runs, at least 5 %.
 
     Args:
-        peaks: of at least one run, the largest of its ranks.
+        peaks: of at least one run, the peak of its largest rank.
     """
     top = max(peaks)
     least = LEAST_MARGIN if len(peaks) >= FEW_RUNS else MARGIN_OF_FEW
     margin = max(top - min(peaks), round(least * top))
-    return MemoryClaim(top + margin, Source.LEARNED, 100 * margin / top, len(peaks))
+    return MemoryClaim(top + margin, ClaimSource.LEARNED, 100 * margin / top, len(peaks))
 
 
 def memory_key(spec: Mapping[str, Any], bundle: str) -> str:
-    """Equal for jobs that are expected to need equal memory on a device."""
+    """A key that is equal for jobs expected to need equal memory on a device."""
     facts = [
         bundle,
         spec.get("kind"),
@@ -167,7 +177,7 @@ def memory_key(spec: Mapping[str, Any], bundle: str) -> str:
 
 
 def shape_of(args: Sequence[str]) -> list[str]:
-    """Arguments without what does not change the memory: learning rates, seeds, numbers of steps, names."""
+    """Reduce arguments to those that change the memory: no learning rates, seeds, step counts, names."""
     found: list[str] = []
     weightless = False
     for arg in args:
@@ -189,14 +199,14 @@ def _shape(value: str) -> str:
 
 
 def _peaks_by_model(keys: set[str]) -> dict[str, dict[str, list[int]]]:
-    """By key and device model, the peak of each remembered run, newest first."""
+    """Read the peaks of the remembered runs, newest first, by key and device model."""
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if not keys:
         return found
     runs = (
         Attempt.objects.filter(memory_key__in=keys, state=AttemptState.ENDED, leases__peak_bytes__gt=0)
         .filter(Q(kind=ExitKind.OK) | Q(run_s__gte=LEAST_RUN_S))
-        .exclude(kind=ExitKind.OOM_GPU)  # what it would have needed was not seen
+        .exclude(kind=ExitKind.OOM_GPU)  # its need was not measured
         .values("pk", "memory_key", "leases__device__name")
         .annotate(peak=Max("leases__peak_bytes"))
         .order_by("-pk")
@@ -223,7 +233,7 @@ def _largest_devices(pools: set[str]) -> dict[str, int]:
 
 
 def larger_claim(attempt: Attempt) -> int | None:
-    """What the job of an attempt that outgrew its claim should claim next; None if it had whole devices."""
+    """Compute the next claim of a job that outgrew the claim of this attempt; None if it had whole devices."""
     leases = list(Lease.objects.filter(attempt=attempt, memory_bytes__isnull=False).select_related("device"))
     claimed = max((lease.memory_bytes or 0 for lease in leases), default=0)
     there = max((lease.device.memory_bytes for lease in leases), default=0)

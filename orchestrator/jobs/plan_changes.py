@@ -1,43 +1,48 @@
-"""What became different in how a ``model`` run trains: on its way, and from one attempt to the next."""
+"""Changes in how a ``model`` trains: within a run, and from one attempt to the next."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import NOTHING, Fact, fact
 from orchestrator.jobs import training_plans
+from orchestrator.jobs.training_plans import PlanChange
 from orchestrator.models import Attempt, ExitKind, Job
-from training.plan.table import summarise
-from training.plan.types import Plan
+from training.config.plan import Plan
+from training.config.words import summarise
+from training.events import BALANCED_EVENT
 
 MOST_CHANGES = 20
 _LARGEST = 2**31
-_BALANCE = "divided anew by the measured speed of the ranks"
+_BALANCE = "rebalanced by the measured speed of the ranks"
 _NUMBERS = re.compile(r"\d{1,9}(, \d{1,9}){0,63}")
 
 
-def keep_plan(attempt: Attempt, event: dict[str, Any]) -> None:
-    """Keep the plan that a run tells, and what differs from the attempt before where that ran out of memory."""
-    told = training_plans.read_event(event)
-    if told is not None:
-        told["changes"] = _since_last_attempt(attempt, Plan.from_json(told["plan"]))
-        Attempt.objects.filter(pk=attempt.pk).update(plan=told)
+def keep_plan(attempt: Attempt, event: Mapping[str, object]) -> None:
+    """Store the plan that a run reports, and its differences from the previous attempt."""
+    record = training_plans.read_event(event)
+    if record is not None:
+        record["changes"] = _since_last_attempt(attempt, Plan.from_json(record["plan"]))
+        Attempt.objects.filter(pk=attempt.pk).update(plan=record)
 
 
-def note_less_memory(attempt: Attempt, event: dict[str, Any]) -> str:
-    """Take in that a step was repeated with smaller micro-batches; the sentence for the history, "" for nonsense.
+def note_less_memory(attempt: Attempt, event: Mapping[str, object]) -> Fact:
+    """Store that a step was repeated with smaller micro-batches; the next attempt starts with them.
 
-    The next attempt begins with what fitted.
+    Returns: the fact for the history; NOTHING if the event makes no sense.
     """
     before, after, step = (_number(event.get(name)) for name in ("from_batch_size", "to_batch_size", "step"))
     if before is None or after is None or step is None or before % after:
-        return ""
+        return NOTHING
     rank = _number(event.get("rank"), least=0)
     who = f"rank {rank}" if rank is not None else "a rank"
     why = f"{who} ran out of memory, and the step was repeated"
     kept = Attempt.objects.values_list("plan", flat=True).get(pk=attempt.pk)
     plan = training_plans.parse_plan(kept.get("plan")) if kept else None
     if plan is None or plan.batch_size != before:
-        return f"Micro-batch {before} -> {after}, the effective batch stays: in step {step:,} {why}."
+        what = f"micro-batch {before} -> {after}, the effective batch stays"
+        return fact(Happened.RUN_LESS_MEMORY, step=step, change=what, why=why)
     times = plan.gradient_accumulation_steps * before // after
     smaller = replace(plan, batch_size=after, gradient_accumulation_steps=times)
     what = describe(plan, smaller)
@@ -45,28 +50,29 @@ def note_less_memory(attempt: Attempt, event: dict[str, Any]) -> str:
     kept = {**kept, "plan": smaller.to_json(), "summary": summarise(smaller), "changes": changes}
     Attempt.objects.filter(pk=attempt.pk).update(plan=kept)
     Job.objects.filter(pk=attempt.job_id).update(next_plan=smaller.to_json())
-    return f"{what[0].upper()}{what[1:]}: in step {step:,} {why}."
+    return fact(Happened.RUN_LESS_MEMORY, step=step, change=what, why=why)
 
 
-def note_balanced(attempt: Attempt, event: dict[str, Any]) -> None:
-    """Take in how the work was divided anew; of several times in a row the newest is kept."""
+def note_balanced(attempt: Attempt, event: Mapping[str, object]) -> None:
+    """Store how a run rebalanced its work; several changes in a row leave the newest."""
     step, shares, bounds = _number(event.get("step")), event.get("shares"), event.get("stage_bounds")
-    told = shares or bounds
-    if step is None or not isinstance(told, str) or not _NUMBERS.fullmatch(told):
+    division = shares or bounds
+    if step is None or not isinstance(division, str) or not _NUMBERS.fullmatch(division):
         return
-    what = f"samples of each rank {told}" if shares else f"pipeline cut before blocks {told}"
+    what = f"samples of each rank {division}" if shares else f"pipeline cut before blocks {division}"
     kept = Attempt.objects.values_list("plan", flat=True).get(pk=attempt.pk)
     if not kept:
         return
     changes = kept.get("changes", [])
-    if changes and changes[-1]["why"] == _BALANCE:
+    if changes and changes[-1].get("code") == BALANCED_EVENT:
         changes = changes[:-1]
-    changes = [*changes, {"step": step, "what": what, "why": _BALANCE}][-MOST_CHANGES:]
+    newest = {"code": BALANCED_EVENT, "step": step, "what": what, "why": _BALANCE}
+    changes = [*changes, newest][-MOST_CHANGES:]
     Attempt.objects.filter(pk=attempt.pk).update(plan={**kept, "changes": changes})
 
 
 def describe(before: Plan, after: Plan) -> str:
-    """What one plan does otherwise than another; "" where nothing is."""
+    """Describe how a plan differs from another; "" if it does not."""
     said = []
     if before.world_size != after.world_size:
         said.append(f"{before.world_size} -> {after.world_size} devices")
@@ -90,13 +96,13 @@ def describe(before: Plan, after: Plan) -> str:
     return "; ".join(said)
 
 
-def _since_last_attempt(attempt: Attempt, plan: Plan) -> list[dict[str, Any]]:
+def _since_last_attempt(attempt: Attempt, plan: Plan) -> list[PlanChange]:
     last = Attempt.objects.filter(job_id=attempt.job_id, number=attempt.number - 1).first()
     before = training_plans.parse_plan(last.plan.get("plan")) if last else None
     what = describe(before, plan) if before is not None else ""
     if last is None or not what:
         return []
-    why = "planned anew"
+    why = "planned again"
     if last.kind == ExitKind.OOM_GPU:
         why = f"attempt {last.number} ran out of memory"
     elif before is not None and before.world_size != plan.world_size:

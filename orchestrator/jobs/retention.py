@@ -1,6 +1,6 @@
-"""How long files of ended jobs are kept, and how much of the disk one person's may take.
+"""How long files of ended jobs are kept, and how much of the disk each person may use.
 
-Only files go: the job, its history and its use of devices stay in the database.
+Only files are removed: the job, its history and its use of devices stay in the database.
 """
 
 import logging
@@ -16,33 +16,39 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q, QuerySet
 
 from orchestrator.exceptions import TooMany
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import FINAL_STATES, Checkpoint, Job
+from orchestrator.sentences.words import say
 from orchestrator.spec.job_spec import GIB
-from orchestrator.store.durable import discard_folder
-from orchestrator.store.trees import walk
+from orchestrator.store.files.untrusted import remove_tree, walk_tree
 
 logger = logging.getLogger(__name__)
 
-TRY_AGAIN_S = 60.0
+RETRY_AFTER_S = 60.0
 BUNDLE_KEPT = timedelta(days=1)  # an upload may be named by the next submit
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """One job's files, and why they go."""
+    """One job's files, and why they are removed."""
 
     job: Job
     size_bytes: int
-    reason: str
+    why: Fact
 
 
 def plan(now: datetime, *, keep_days: int, user_disk_gib: int) -> list[Removal]:
-    """What would go now, the oldest first; 0 is no limit."""
+    """List the removals that are due, oldest first; 0 is no limit."""
     ended = list(_ended_with_files())
     limit = now - timedelta(days=keep_days)
     removals = [
-        Removal(job, folder_bytes(settings.HOME.job(job.pk).root), f"kept for {keep_days} days after the end")
+        Removal(
+            job,
+            folder_bytes(settings.HOME.job(job.pk).root),
+            fact(Happened.FILES_REMOVED_AFTER_DAYS, days=keep_days),
+        )
         for job in ended
         if keep_days and job.ended_at is not None and job.ended_at < limit
     ]
@@ -53,7 +59,7 @@ def plan(now: datetime, *, keep_days: int, user_disk_gib: int) -> list[Removal]:
 
 
 def _ended_with_files() -> Iterator[Job]:
-    """Ended jobs that nobody needs any more: nothing unfinished resumes from them."""
+    """Ended jobs with files, without those that an unfinished job resumes from."""
     needed = Job.objects.unfinished().exclude(resume_job=None).values("resume_job")
     jobs = Job.objects.filter(state__in=FINAL_STATES).exclude(pk__in=needed).order_by("ended_at")
     for job in jobs.select_related("owner"):
@@ -62,18 +68,19 @@ def _ended_with_files() -> Iterator[Job]:
 
 
 def _beyond_quota(ended: Iterable[Job], user_disk_gib: int) -> Iterator[Removal]:
-    """The oldest ended jobs of people who have more than their share, until they have not."""
+    """The oldest ended jobs of people over their share, until they are within it."""
     sizes = usage_bytes()
     for job in ended:
         if sizes[job.owner_id] > user_disk_gib * GIB:
             size_bytes = folder_bytes(settings.HOME.job(job.pk).root)
             sizes[job.owner_id] -= size_bytes
-            reason = f"{job.owner.get_username()} had more than {user_disk_gib} GiB of files"
-            yield Removal(job, size_bytes, reason)
+            owner = job.owner.get_username()
+            why = fact(Happened.FILES_REMOVED_OVER_SHARE, owner=owner, share_gib=user_disk_gib)
+            yield Removal(job, size_bytes, why)
 
 
 def usage_bytes(jobs: QuerySet[Job] | None = None) -> dict[int, int]:
-    """Bytes of job folders by the id of their owner; of all jobs, or of these."""
+    """Sum up the bytes of job folders by owner id, for all jobs or the given ones."""
     sizes: dict[int, int] = defaultdict(int)
     for job_id, owner_id in (Job.objects.all() if jobs is None else jobs).values_list("pk", "owner_id"):
         sizes[owner_id] += folder_bytes(settings.HOME.job(job_id).root)
@@ -81,13 +88,13 @@ def usage_bytes(jobs: QuerySet[Job] | None = None) -> dict[int, int]:
 
 
 def check_disk(user: AbstractBaseUser, user_disk_gib: int) -> None:
-    """Whether a person may keep more on disk; what the sweep could remove does not count against them (I18).
+    """Check whether a person may use more of the disk; files that the sweep may remove do not count.
 
     Args:
-        user_disk_gib: their share; 0 is no limit.
+        user_disk_gib: the share of each person; 0 is no limit.
 
     Raises:
-        TooMany: the files of jobs that have not ended, or that others resume from, take all of it.
+        TooMany: the files of unfinished jobs, and of those they resume from, use all of the share.
     """
     if not user_disk_gib:
         return
@@ -98,34 +105,34 @@ def check_disk(user: AbstractBaseUser, user_disk_gib: int) -> None:
         raise TooMany(
             f"The files of your unfinished jobs take {taken_bytes / GIB:.1f} GiB of the {user_disk_gib} GiB that "
             "one person may keep; wait until one has ended, cancel one, or ask the operator for more.",
-            retry_after_s=TRY_AGAIN_S,
+            retry_after_s=RETRY_AFTER_S,
         )
 
 
 def apply(removals: Iterable[Removal]) -> None:
-    """Remove these files; each job's history says that and why."""
+    """Remove the files, and note the reason in each job's history."""
     for each in removals:
         root = settings.HOME.job(each.job.pk).root
         trash = root.with_name(f".{root.name}.trash")
-        root.rename(trash)  # in one step, so that nobody meets half of it
+        root.rename(trash)  # in one step, so that nobody sees half of it
         Checkpoint.objects.filter(job=each.job).delete()
-        lifecycle.remark(each.job, f"Files removed: {each.reason}.", actor="retention")
-        discard_folder(trash)
-        logger.info("Removed %.1f MiB of %s: %s.", each.size_bytes / 2**20, each.job, each.reason)
+        lifecycle.remark(each.job, each.why, actor="retention")
+        remove_tree(trash)
+        logger.info("Removed %.1f MiB of %s: %s", each.size_bytes / 2**20, each.job, say(each.why))
 
 
 def sweep(now: datetime) -> None:
-    """What the agent does every few minutes."""
+    """Remove files that are due; the agent calls this every few minutes."""
     environment = settings.ENVIRONMENT
     apply(plan(now, keep_days=environment.keep_days, user_disk_gib=environment.user_disk_gib))
     for path in settings.HOME.jobs.glob(".*.trash") if settings.HOME.jobs.is_dir() else ():
-        discard_folder(path)  # of an agent that died meanwhile
+        remove_tree(path)  # left by an agent that died
     if environment.keep_days:
         _remove_unused_bundles(now)
 
 
 def _remove_unused_bundles(now: datetime) -> None:
-    """Code that only jobs name whose files are gone."""
+    """Remove code that is used only by jobs without files."""
     if not settings.HOME.bundles.is_dir():
         return
     ended = Q(state__in=FINAL_STATES)
@@ -136,13 +143,13 @@ def _remove_unused_bundles(now: datetime) -> None:
             continue
         if any(settings.HOME.job(pk).root.is_dir() for pk in jobs.values_list("pk", flat=True)):
             continue
-        discard_folder(path)
+        remove_tree(path)
 
 
 def folder_bytes(folder: Path) -> int:
-    """Blocks in use below a folder, each file once; links are not followed (B58)."""
+    """Sum up the blocks in use below a folder, each file once, without following links."""
     total, seen = 0, set()
-    for here, _, files in walk(folder):
+    for here, _, files in walk_tree(folder):
         for name in files:
             try:
                 status = os.lstat(f"{here}/{name}")

@@ -1,4 +1,4 @@
-"""What people ask a job to do: the right to ask, the act, and a note where the job is another's."""
+"""Acts of people on jobs: check the right, act, and audit acts on other people's jobs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,10 +22,10 @@ ACTS: Mapping[str, tuple[Callable[..., Job], str]] = {
 
 
 def steer(user: AbstractBaseUser, job: Job, act: str, *, address: str = "") -> Job:
-    """Carry out one of ``ACTS`` on a job that this person sees.
+    """Carry out one of ``ACTS`` on a job that this person may see.
 
     Raises:
-        Forbidden: they may look only.
+        Forbidden: this person may only look.
         Conflict: not legal in the job's state.
     """
     rights.check_steer(user, job)
@@ -36,11 +36,11 @@ def steer(user: AbstractBaseUser, job: Job, act: str, *, address: str = "") -> J
 
 
 def cancel_array(user: AbstractBaseUser, job: Job, *, address: str = "") -> Job:
-    """Cancel all jobs of the array that this one belongs to; those that ended stay as they are.
+    """Cancel all unfinished jobs of the job's array.
 
     Raises:
-        Forbidden: they may look only.
-        Impossible: it belongs to no array.
+        Forbidden: this person may only look.
+        Impossible: the job belongs to no array.
     """
     rights.check_steer(user, job)
     if job.array is None:
@@ -48,12 +48,12 @@ def cancel_array(user: AbstractBaseUser, job: Job, *, address: str = "") -> Job:
             f"Job {job.short_id} belongs to no array.", fields={"array": ["the job belongs to none"]}
         )
     members = list(job.array.members.exclude(state__in=FINAL_STATES).order_by("array_index"))
-    # Those that wait first, or they would start in the places of those that run.
+    # Waiting members first, or they would start on the devices of running ones.
     for member in sorted(members, key=lambda each: each.state not in WAITING_STATES):
         try:
             lifecycle.cancel(member, by=user.get_username())
         except IllegalTransition:
-            continue  # it ended meanwhile
+            continue  # the job has ended since the query
     note(user, job, "job.cancel", f"Cancelled {len(members)} jobs of its array.", address=address)
     return job
 
@@ -67,13 +67,13 @@ def retry(
     plan: Mapping[str, Any] | None = None,
     address: str = "",
 ) -> Job:
-    """Run a job once more as a new one of its owner; see ``submission.retry``."""
+    """Retry a job as a new one of its owner; see ``intake.retry``."""
     made = intake.retry(user, job, resume=resume, changes=changes or {}, plan=plan)
     note(user, job, "job.retry", f"Ran it again as {made.short_id}.", address=address)
     return made
 
 
 def note(user: AbstractBaseUser, job: Job, action: str, text: str, *, address: str = "") -> None:
-    """Write down what was done to another person's job; with one's own everybody does as they like."""
+    """Audit an act on another person's job; acts on one's own are not audited."""
     if job.owner_id != user.pk:
         audit.record(user, action, f"job {job.short_id} of {job.owner}", text, address=address)

@@ -1,13 +1,13 @@
-"""How jobs of kind ``model`` train: what their runs say of it, and what changes when memory ran out."""
+"""How jobs of kind ``model`` train: the plans that runs report, and lighter ones after out-of-memory."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, TypedDict, cast
 
 from orchestrator.models import Attempt, Job, Lease
-from training.plan.given import MEMORY_VARIABLE, PLAN_VARIABLE, WHY_VARIABLE, with_less_memory
-from training.plan.table import format_s, summarise
-from training.plan.types import Plan
+from training.config.plan import MEMORY_VARIABLE, PLAN_VARIABLE, WHY_VARIABLE, Plan, with_less_memory
+from training.config.words import format_s, summarise
 
 MOST_CANDIDATES = 24
 _LONGEST_TEXT = 1000
@@ -22,18 +22,56 @@ _WHOLE_FIELDS = (
 )
 
 
+PlanValues: TypeAlias = Mapping[str, object]  # a plan as ``Plan.to_json`` writes it
+
+
+class Candidate(TypedDict):
+    """A plan that the planner considered."""
+
+    summary: str
+    plan: PlanValues
+    memory_bytes: float | None
+    step_s: float | None
+    fits: bool
+    reason: str  # why it was not chosen
+
+
+class PlanChange(TypedDict):
+    """What a plan does otherwise than before."""
+
+    step: int | None  # None: since its attempt began
+    what: str
+    why: str
+
+
+class PlanRecord(TypedDict, total=False):
+    """How an attempt trains, as its row has it; ``changes`` came later than the others."""
+
+    plan: PlanValues
+    summary: str
+    why: str
+    memory_bytes: float | None
+    step_s: float | None
+    usable_bytes: float | None
+    device: str
+    candidates: list[Candidate]
+    fewer: dict[str, PlanValues]  # plans for fewer devices, by their number
+    changes: list[PlanChange]
+    now_step_s: float | None  # for people and REST only
+
+
 @dataclass(frozen=True, slots=True)
 class Lighter:
-    """The plan of the next attempt after memory ran out, and what is different in it."""
+    """The plan of the next attempt after out-of-memory, and what it changes."""
 
-    plan: dict[str, Any]
+    plan: PlanValues
     change: str
 
 
-def read_event(event: dict[str, Any]) -> dict[str, Any] | None:
-    """A run's plan event as it is kept with the attempt; None where it makes no sense.
+def read_event(event: Mapping[str, object]) -> PlanRecord | None:
+    """Read a run's plan event into the record of its attempt; None if the event makes no sense.
 
-    Nothing in it is trusted: a run writes what it likes.
+    Nothing in the event is trusted: a run writes what it likes.
     """
     plan = parse_plan(_load(event.get("plan")))
     if plan is None:
@@ -52,17 +90,17 @@ def read_event(event: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _read_fewer(given: object) -> dict[str, Any]:
-    """The plans for fewer devices, by their number."""
+def _read_fewer(given: object) -> dict[str, PlanValues]:
+    """Read the plans for fewer devices, by their number."""
     plans = [parse_plan(each) for each in list(given.values())[:_KEPT]] if isinstance(given, dict) else []
     return {str(plan.world_size): plan.to_json() for plan in plans if plan is not None}
 
 
-def read_candidates(given: object) -> list[dict[str, Any]]:
-    """What the planner considered, each with memory, step time and why it was not taken."""
+def read_candidates(given: object) -> list[Candidate]:
+    """Read the plans that the planner considered."""
     if not isinstance(given, list):
         return []
-    read = []
+    read: list[Candidate] = []
     for each in given[:MOST_CANDIDATES]:
         plan = parse_plan(each.get("plan")) if isinstance(each, dict) else None
         if plan is not None:
@@ -80,8 +118,8 @@ def read_candidates(given: object) -> list[dict[str, Any]]:
 
 
 def lighten(attempt: Attempt) -> Lighter | None:
-    """What to try after an attempt ran out of memory; None for scripts and where nothing smaller is left."""
-    if attempt.job.spec_fields.get("kind") != "model":
+    """Make a plan with less memory than the attempt's; None for scripts, or if nothing smaller is possible."""
+    if attempt.job.spec.kind != "model":
         return None
     plan = parse_plan(attempt.plan.get("plan"))
     less = with_less_memory(plan) if plan is not None else None
@@ -91,55 +129,55 @@ def lighten(attempt: Attempt) -> Lighter | None:
 
 
 def environment(job: Job, attempt: Attempt) -> dict[str, str]:
-    """What tells a ``model`` run how it is to train, and in how much memory of each device."""
-    if job.spec_fields.get("kind") != "model":
+    """Environment variables with the plan of a ``model`` run, and its memory on each device."""
+    if job.spec.kind != "model":
         return {}
-    told = {}
+    variables = {}
     limits = [limit for lease in attempt.leases.select_related("device") if (limit := _limit(lease))]
     if limits:
-        told[MEMORY_VARIABLE] = str(min(limits))
+        variables[MEMORY_VARIABLE] = str(min(limits))
     if ready := _ready_plan(job, attempt):
-        told[PLAN_VARIABLE], told[WHY_VARIABLE] = json.dumps(ready[0].to_json()), ready[1]
-    return told
+        variables[PLAN_VARIABLE], variables[WHY_VARIABLE] = json.dumps(ready[0].to_json()), ready[1]
+    return variables
 
 
 def _ready_plan(job: Job, attempt: Attempt) -> tuple[Plan, str] | None:
-    """What is known already for as many devices as the attempt has, and why it is taken; None: the run plans."""
+    """Find a plan for the attempt's number of devices, and why it is used; None: the run plans."""
     count = attempt.leases.count()
     lighter = parse_plan(job.next_plan)
     if lighter is not None and lighter.world_size == count:
-        return lighter, "With less memory than the attempt before."
+        return lighter, "With less memory than the previous attempt."
     last = Attempt.objects.filter(job=job, number=attempt.number - 1).first()
     kept = parse_plan(last.plan.get("fewer", {}).get(str(count))) if last else None
     if kept is None or kept.world_size != count:
         return None
-    return kept, f"Made by the attempt before, should it have only {count} of its devices left."
+    return kept, f"Made by the previous attempt for the case that only {count} of its devices remain."
 
 
 def _limit(lease: Lease) -> int | None:
-    """The memory that the run may count on; of a whole real GPU it sees for itself what is free."""
+    """The memory that a run may use; None: a whole real GPU, whose free memory it sees itself."""
     if lease.memory_bytes is not None:
         return lease.memory_bytes
     return lease.device.memory_bytes if lease.device.kind == "sim" else None
 
 
-def show(attempt: Attempt) -> dict[str, Any] | None:
-    """The plan of an attempt for people and REST; None where its run has not told one."""
+def show(attempt: Attempt) -> PlanRecord | None:
+    """The plan of an attempt for people and REST; None before its run reports one."""
     if not attempt.plan:
         return None
     rate = attempt.job.steps_per_s if attempt.job.attempt_count == attempt.number else None
-    return {"changes": [], **attempt.plan, "now_step_s": 1 / rate if rate else None}
+    return cast(PlanRecord, {"changes": [], **attempt.plan, "now_step_s": 1 / rate if rate else None})
 
 
-def speed(shown: dict[str, Any]) -> str:
-    """As "predicted 0.19 s/step, now 0.20 s"; empty where neither is known."""
-    said = [f"predicted {format_s(shown['step_s'])}/step"] if shown["step_s"] else []
+def speed(shown: PlanRecord) -> str:
+    """Say "predicted 0.19 s/step, now 0.20 s"; empty if both are unknown."""
+    parts = [f"predicted {format_s(shown['step_s'])}/step"] if shown["step_s"] else []
     if shown["now_step_s"]:
-        said.append(f"now {format_s(shown['now_step_s'])}{'' if said else '/step'}")
-    return ", ".join(said)
+        parts.append(f"now {format_s(shown['now_step_s'])}{'' if parts else '/step'}")
+    return ", ".join(parts)
 
 
-def _load(text: object) -> dict[str, Any]:
+def _load(text: object) -> Mapping[str, object]:
     if not isinstance(text, str):
         return {}
     try:
@@ -150,7 +188,7 @@ def _load(text: object) -> dict[str, Any]:
 
 
 def parse_plan(values: object) -> Plan | None:
-    """A plan that a run wrote; None where it makes no sense."""
+    """Read a plan that a run wrote; None if it makes no sense."""
     if not isinstance(values, dict) or not values:
         return None
     try:

@@ -1,1 +1,1 @@
-"""What is true right now, and the wake-ups that announce it."""
+"""The newest readings, and wake-ups that announce changes."""

@@ -1,4 +1,4 @@
-"""The Celery application: it carries wake-ups only, so a lost message costs a moment, never a job."""
+"""The Celery application. It carries wake-ups only: a lost message delays a job, it never loses one."""
 
 import os
 
@@ -6,10 +6,10 @@ from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "orchestrator.server.settings")
 
-from django.conf import settings  # after the module's name is set
+from django.conf import settings  # after DJANGO_SETTINGS_MODULE is set
 
 environment = settings.ENVIRONMENT
-# Celery's transport spells unix sockets its own way.
+# Celery uses another scheme for unix sockets.
 broker_url = environment.redis_url.replace("unix://", "redis+socket://", 1)
 
 app = Celery("berth")
@@ -18,13 +18,13 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_timeout=1,
     broker_transport_options={
-        "socket_timeout": 1,  # a hanging Redis must not hang a request (F34)
+        "socket_timeout": 1,  # a hanging Redis must not block a request
         "socket_connect_timeout": 1,
         "socket_keepalive": True,
         "max_retries": 0,
         "visibility_timeout": 120,
     },
-    task_publish_retry=False,  # the outbox is swept; a request never waits for the broker
+    task_publish_retry=False,  # the agent sweeps the outbox; a request never waits for the broker
     task_ignore_result=True,
     task_serializer="json",
     accept_content=["json"],
@@ -33,7 +33,7 @@ app.conf.update(
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=False,
     task_acks_late=False,
-    task_time_limit=3600,  # a launch may verify a checkpoint of hundreds of gigabytes first
+    task_time_limit=3600,  # a launch may first verify a checkpoint of hundreds of gigabytes
     task_default_queue="berth",
     timezone="UTC",
 )

@@ -1,8 +1,8 @@
-"""The newest readings of all devices: written by the agent, read by everyone, on disk so that Redis may be down."""
+"""The newest readings of all devices: a file written by the agent, so that readers do not depend on Redis."""
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import orjson
 from django.conf import settings
@@ -10,24 +10,62 @@ from django.conf import settings
 STALE_AFTER_S = 3.0
 
 
+class ProcessEntry(TypedDict):
+    """A process on a device; ``job`` and ``attempt`` are None for external processes."""
+
+    pid: int
+    used_bytes: int
+    user: str | None
+    command: str  # the program alone: arguments are private, and everybody sees this
+    job: str | None
+    attempt: int | None
+
+
+class HolderEntry(TypedDict):
+    """A rank on a device, as the device wall shows it."""
+
+    job: str
+    name: str
+    owner: str
+    rank: int
+    colour: int | None
+    memory_bytes: int | None  # claimed; None: the whole device
+
+
+class DeviceEntry(TypedDict):
+    """The newest reading of a device; values that the driver does not give are missing."""
+
+    id: str
+    index: int
+    kind: str
+    label: str
+    name: str
+    used_bytes: int
+    total_bytes: int
+    stale: bool
+    lost: bool
+    processes: list[ProcessEntry]
+    foreign_bytes: int
+    holders: list[HolderEntry]
+    utilization_percent: NotRequired[float]
+    temperature_c: NotRequired[float]
+    power_w: NotRequired[float]
+    error: NotRequired[str]
+
+
 @dataclass(frozen=True, slots=True)
 class NowReadings:
-    """What ``readings/now.json`` holds.
-
-    ``devices`` entries: id, index, kind, label, name, used_bytes, total_bytes, utilization_percent,
-    temperature_c, power_w (the last three left out where there is no reading), stale, processes,
-    foreign_bytes, holders.
-    """
+    """The content of ``readings/now.json``."""
 
     seq: int
     taken_at: float  # wall clock, seconds
-    stream: str  # new after each start of the agent
+    stream: str  # changes with each start of the agent
     problem: str | None
     simulated: bool
     host: dict[str, Any]
-    devices: list[dict[str, Any]]
+    devices: list[DeviceEntry]
 
-    def device(self, device_id: str) -> dict[str, Any] | None:
+    def device(self, device_id: str) -> DeviceEntry | None:
         return next((device for device in self.devices if device["id"] == device_id), None)
 
 
@@ -54,7 +92,7 @@ def read_now() -> NowReadings:
 
 
 def write_now(readings: NowReadings) -> None:
-    """Replace the newest readings; whole for every reader, and lost in a power cut without harm."""
+    """Replace the newest readings atomically; not synced, since losing them in a power cut is harmless."""
     folder = settings.HOME.readings
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f"now.json.{os.getpid()}"

@@ -1,7 +1,7 @@
-"""Sends wake-ups to workers and live views from a thread, so that no request ever waits for Redis.
+"""Send wake-ups to workers and live views from a thread, so that no request waits for Redis.
 
-A wake-up may be lost: the database holds the truth, the agent's sweep and the views' own checks find what
-was missed. So nothing here raises, and what waits is bounded: of one topic only the newest wake-up is kept.
+A wake-up may be lost: the database holds the truth, and the agent's sweep and the views' own checks find what
+was missed. So nothing here raises, and the queue is bounded: it holds only the newest wake-up of each topic.
 """
 
 import atexit
@@ -28,7 +28,7 @@ _withheld: ContextVar[bool] = ContextVar("withheld", default=False)
 
 
 class _Sender:
-    """One thread a process; made anew after a fork."""
+    """The sending thread, one per process; a fork starts its own."""
 
     current: ClassVar["_Sender | None"] = None
     lock: ClassVar[threading.Lock] = threading.Lock()
@@ -49,11 +49,11 @@ class _Sender:
         with cls.lock:
             if cls.current is None or cls.current.pid != os.getpid():
                 cls.current = cls()
-                atexit.register(cls.current.wait_until_idle, PATIENCE_AT_EXIT_S)  # of a command of one line
+                atexit.register(cls.current.wait_until_idle, PATIENCE_AT_EXIT_S)  # for short commands
             return cls.current
 
     def put(self, key: str, send: Callable[[], object]) -> None:
-        """Queue a wake-up; it takes the place of one with the same key that was not sent yet."""
+        """Queue a wake-up; it replaces an unsent one with the same key."""
         with self.changed:
             if key in self.waiting or len(self.waiting) < MOST_WAITING:
                 self.waiting[key] = send
@@ -77,15 +77,15 @@ class _Sender:
         try:
             send()
             self.failing = False
-        except Exception as error:  # noqa: BLE001  # whatever the broker's client raises, the sweep covers it
-            # Said once an outage, not once a message.
+        except Exception as error:  # noqa: BLE001  # the sweep covers any failure of the broker
+            # Logged once per outage, not once per message.
             if not self.failing:
                 self.failing = True
-                logger.warning("Redis does not take wake-ups (%s); the agent's sweep covers.", error)
+                logger.warning("Redis does not accept wake-ups (%s); the agent's sweep replaces them.", error)
 
 
 def publish(topic: str, seq: int | None = None) -> None:
-    """Tell live views that ``topic`` has something new, up to ``seq``; after the open transaction, if any."""
+    """Announce news of ``topic`` up to ``seq`` to live views, after the current transaction."""
 
     def send() -> None:
         if _withheld.get():
@@ -99,24 +99,24 @@ def publish(topic: str, seq: int | None = None) -> None:
 
 
 def schedule(*, for_errands: bool = False) -> None:
-    """Ask a worker for a scheduling pass, after the open transaction.
+    """Request a scheduling pass from a worker, after the current transaction.
 
     Args:
-        for_errands: an open errand asks for it, so that one pass answers any number of these messages.
+        for_errands: an open outbox row requests the pass, so one pass answers any number of these messages.
     """
     named = {"for_errands": True} if for_errands else {}
     transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.schedule", **named))
 
 
 def launch(job_id: object, number: int) -> None:
-    """Ask a worker to launch an attempt, after the open transaction."""
+    """Ask a worker to launch an attempt, after the current transaction."""
     transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.launch", str(job_id), number))
 
 
 def _send_task(name: str, *arguments: object, **named: object) -> None:
     if _withheld.get():
         return
-    from orchestrator.live.broker import app  # late: importing it costs 60 ms that a command need not pay
+    from orchestrator.live.broker import app  # late import: costs 60 ms, which most commands can skip
 
     _Sender.get().put(
         f"task {name} {arguments} {named}", partial(app.send_task, name, args=arguments, kwargs=named)
@@ -125,7 +125,7 @@ def _send_task(name: str, *arguments: object, **named: object) -> None:
 
 @contextmanager
 def withheld() -> Iterator[None]:
-    """Send none meanwhile: where Berth's own Redis and all that listens have just been stopped."""
+    """Send no wake-ups in this context: Redis and its listeners have been stopped."""
     token = _withheld.set(True)
     try:
         yield
@@ -134,5 +134,5 @@ def withheld() -> Iterator[None]:
 
 
 def wait_until_sent(timeout_s: float = 2) -> None:
-    """Give what is queued a moment to go out; for commands that end right after."""
+    """Wait briefly for queued wake-ups to be sent, before a command ends."""
     _Sender.get().wait_until_idle(timeout_s)

@@ -1,8 +1,9 @@
-"""One file for each noun; import them from here."""
+"""The rows of the database, one file per noun; import them from here."""
 
 from orchestrator.models.attempts import Attempt, AttemptState, Checkpoint, ExitKind, Lease
 from orchestrator.models.audit import AppendOnly, AuditEntry
 from orchestrator.models.bookings import Booking, BookingKind
+from orchestrator.models.credentials import IdempotencyKey, JobSecret, Scope, Token
 from orchestrator.models.datasets import Dataset, DatasetRoot
 from orchestrator.models.events import JobEvent
 from orchestrator.models.jobs import (
@@ -21,8 +22,6 @@ from orchestrator.models.people import Person, PoolRight, Right, Role, SignInFai
 from orchestrator.models.pools import AdminState, Device, Health, Network, Pool, Sharing
 from orchestrator.models.quotas import Quota
 from orchestrator.models.scheduling import OwnerUse, SchedulerNotes, StartPromise
-from orchestrator.models.secrets import JobSecret
-from orchestrator.models.tokens import IdempotencyKey, Scope, Token
 
 __all__ = [
     "FINAL_STATES",

@@ -1,11 +1,13 @@
-"""Attempts: each launch of a job; the devices it holds and the checkpoints it left."""
+"""Attempts, the launches of a job: the devices they hold and the checkpoints they leave."""
 
 from typing import ClassVar, Self
 
 from django.db import models
 
+from orchestrator.facts.record import Fact
 from orchestrator.models.jobs import Job
 from orchestrator.models.pools import Device
+from orchestrator.sentences.words import say
 
 
 class AttemptState(models.TextChoices):
@@ -43,12 +45,12 @@ class Attempt(models.Model):
     nonce = models.CharField(max_length=32)
     state = models.CharField(max_length=16, choices=AttemptState, default=AttemptState.CREATED)
     kind = models.CharField(max_length=16, choices=ExitKind, blank=True)
-    exit_detail = models.CharField(max_length=1000, blank=True)
+    ending = models.JSONField(default=dict)  # how it ended: a fact, as ``Fact.as_json`` writes it
     ranks = models.JSONField(default=list)  # as in exit.json: rank, code, signal, finished
     first_failure = models.JSONField(null=True)
     log_tail = models.TextField(blank=True)  # the failing rank's last lines
     sandbox_level = models.PositiveSmallIntegerField(null=True)
-    sandbox_walls = models.JSONField(default=list)  # what it was made of, names of isolation.WALLS
+    sandbox_walls = models.JSONField(default=list)  # names of isolation.WALLS
     created_at = models.DateTimeField()
     launched_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
@@ -56,14 +58,15 @@ class Attempt(models.Model):
     run_s = models.FloatField(default=0)
     peak_memory_bytes = models.BigIntegerField(null=True)
     dropped_log_bytes = models.BigIntegerField(default=0)
-    memory_key = models.CharField(max_length=64, blank=True, db_index=True)  # of runs that need equal memory
+    # Equal for runs of equal memory needs.
+    memory_key = models.CharField(max_length=64, blank=True, db_index=True)
     resumed_from_step = models.BigIntegerField(null=True)
     resumed_from = models.CharField(max_length=300, blank=True)  # generation, for people
     last_step = models.BigIntegerField(null=True)
-    first_step = models.BigIntegerField(null=True)  # the first it reported, and when
+    first_step = models.BigIntegerField(null=True)  # the first reported step, and when
     first_step_at = models.DateTimeField(null=True)
     plan = models.JSONField(default=dict)  # how a model is trained, as training_plans.read_event gives it
-    # Where the agent's reading of this attempt's files stands; committed together with what it derived.
+    # How far the agent has read this attempt's files; committed together with what it derived.
     followed = models.JSONField(default=dict)
 
     objects = AttemptQuerySet.as_manager()
@@ -80,6 +83,11 @@ class Attempt(models.Model):
     def __str__(self) -> str:
         return f"{self.job_id}:{self.number}"
 
+    @property
+    def exit_detail(self) -> str:
+        """How it ended, in a sentence for people; nothing decides by it."""
+        return say(Fact.read(self.ending))
+
 
 class LeaseQuerySet(models.QuerySet["Lease"]):
     def active(self) -> Self:
@@ -87,7 +95,7 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
 
 
 class Lease(models.Model):
-    """A device, or a part of its memory, held by an attempt."""
+    """A device, or a share of its memory, held by an attempt."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="leases")
     device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="leases")
@@ -95,8 +103,8 @@ class Lease(models.Model):
     memory_bytes = models.PositiveBigIntegerField(null=True)  # null holds the whole device
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
-    peak_bytes = models.BigIntegerField(null=True)  # the most its rank's processes were seen to hold
-    idle_s = models.FloatField(default=0)  # of it, in which the device did nothing for a minute or longer
+    peak_bytes = models.BigIntegerField(null=True)  # the most that its rank's processes held
+    idle_s = models.FloatField(default=0)  # time in which the device was idle for a minute or longer
 
     objects = LeaseQuerySet.as_manager()
 
@@ -116,14 +124,14 @@ class Lease(models.Model):
 
     @property
     def part(self) -> float:
-        """The part of its device that it holds, 0 to 1."""
+        """The share of the device that the lease holds, 0 to 1."""
         if self.memory_bytes is None or not self.device.memory_bytes:
             return 1.0
         return min(1.0, self.memory_bytes / self.device.memory_bytes)
 
 
 class Checkpoint(models.Model):
-    """A generation that was verified when it was taken; the manifest on disk is the truth."""
+    """A checkpoint generation, verified when it was taken; the manifest on disk is the truth."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="checkpoints")
     attempt_number = models.PositiveIntegerField()

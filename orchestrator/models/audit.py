@@ -1,4 +1,4 @@
-"""Who did what; written once and never changed."""
+"""The audit: who did what, written once and never changed."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar, NoReturn
@@ -9,7 +9,7 @@ from orchestrator.exceptions import Conflict
 
 
 class AppendOnly(Conflict):
-    """Entries of the audit are written once."""
+    """An audit entry cannot be changed or deleted."""
 
     code = "append_only"
 
@@ -34,10 +34,10 @@ class AuditQuerySet(models.QuerySet["AuditEntry"]):
 
 
 class AuditEntry(models.Model):
-    """One act of a person; names are kept as texts, so that entries outlive what they speak of."""
+    """One act of a person; names are stored as text, so that entries outlive the objects they name."""
 
     at = models.DateTimeField()
-    actor = models.CharField(max_length=150)  # as typed, where a sign-in failed
+    actor = models.CharField(max_length=150)  # as typed if a sign-in failed
     action = models.CharField(max_length=32)  # such as quota.changed
     subject = models.CharField(max_length=200, blank=True)  # such as user ada, pool default, job 8c2f01d4
     text = models.CharField(max_length=1000)

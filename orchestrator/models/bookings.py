@@ -1,4 +1,4 @@
-"""The calendar: devices kept for people, and devices taken out for maintenance."""
+"""The calendar: devices booked for people, and devices taken out for maintenance."""
 
 from datetime import datetime, timedelta
 from typing import ClassVar, Self
@@ -18,7 +18,7 @@ class BookingKind(models.TextChoices):
 
 class BookingQuerySet(models.QuerySet["Booking"]):
     def not_over(self, now: datetime) -> Self:
-        """Those with an occurrence that has not ended."""
+        """Bookings with an occurrence that has not ended."""
         return self.filter(
             models.Q(weekly=False, until=None)
             | models.Q(weekly=False, until__gt=now)
@@ -28,9 +28,9 @@ class BookingQuerySet(models.QuerySet["Booking"]):
 
 
 class Booking(models.Model):
-    """A standing reservation or a maintenance window in a pool; ``reservations`` makes and checks it.
+    """A reservation for people or a maintenance window in a pool; ``scheduler.calendar`` makes and checks it.
 
-    ``count`` devices of the pool, whichever come free first, or the ones in ``devices``.
+    It takes either ``count`` devices of the pool, whichever become free first, or the ones in ``devices``.
     """
 
     name = models.CharField(max_length=80)
@@ -40,7 +40,7 @@ class Booking(models.Model):
     devices = models.ManyToManyField(Device, blank=True, related_name="bookings")
     people = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True, related_name="bookings")
     start = models.DateTimeField()
-    until = models.DateTimeField(null=True, blank=True)  # null: until it is taken away
+    until = models.DateTimeField(null=True, blank=True)  # null: until it is deleted
     weekly = models.BooleanField(default=False)
     repeat_until = models.DateTimeField(null=True, blank=True)  # no occurrence begins later
     created_by = models.CharField(max_length=150)

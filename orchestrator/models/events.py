@@ -1,10 +1,18 @@
 """The append-only history of jobs."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from django.db import models
 
+from orchestrator.facts.record import Fact
 from orchestrator.models.jobs import Job
+from orchestrator.sentences.words import say
+
+
+class JobEventQuerySet(models.QuerySet["JobEvent"]):
+    def of(self, kind: str, **facts: str | int) -> Self:
+        """Those that tell that this happened, with these facts among theirs."""
+        return self.filter(kind=kind, **{f"data__{name}": value for name, value in facts.items()})
 
 
 class JobEvent(models.Model):
@@ -20,7 +28,10 @@ class JobEvent(models.Model):
     from_state = models.CharField(max_length=16, blank=True)
     to_state = models.CharField(max_length=16)
     actor = models.CharField(max_length=160)  # a user's name, or scheduler, supervisor, reaper, timer
-    reason = models.CharField(max_length=1000, blank=True)
+    kind = models.CharField(max_length=48, blank=True)  # what happened, a code of orchestrator.facts
+    data = models.JSONField(default=dict)  # its facts, by name
+
+    objects = JobEventQuerySet.as_manager()
 
     class Meta:
         ordering: ClassVar = ["job", "number"]
@@ -28,3 +39,12 @@ class JobEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job_id} {self.number}: {self.from_state} -> {self.to_state}"
+
+    @property
+    def fact(self) -> Fact:
+        return Fact(self.kind, self.data)
+
+    @property
+    def reason(self) -> str:
+        """What happened, in a sentence for people; nothing decides by it."""
+        return say(self.fact)

@@ -8,8 +8,10 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import models
 
+from orchestrator.facts.record import Fact
 from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
+from orchestrator.sentences.words import say
 from orchestrator.spec.job_spec import JobSpec
 
 SHORT_ID_LENGTH = 8
@@ -41,12 +43,12 @@ class StopReason(models.TextChoices):
     GPU_FAULT = "gpu_fault"
     SHUTDOWN = "shutdown"
     POLICY = "policy"
-    MEMORY = "memory"  # it outgrew the memory that it had claimed
+    MEMORY = "memory"  # it used more memory than it claimed
 
 
 class JobQuerySet(models.QuerySet["Job"]):
     def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
-        """The jobs whose code, logs and numbers this person may see: their own, and those of pools they operate."""
+        """The jobs whose code, logs and metrics this person may see: their own, and all jobs of pools they operate."""
         if not user.is_authenticated:
             return self.none()
         pools = operated_pools(user)
@@ -72,11 +74,11 @@ def new_job_id() -> uuid.UUID:
 
 
 class JobArray(models.Model):
-    """What the jobs of one submit have in common; the jobs themselves say the rest."""
+    """What the jobs of one submit share; the rest is in the jobs themselves."""
 
     id = models.UUIDField(primary_key=True, default=new_job_id, editable=False)
     count = models.PositiveIntegerField()
-    at_most = models.PositiveIntegerField(null=True)  # so many hold devices at once; None: no limit
+    at_most = models.PositiveIntegerField(null=True)  # members that hold devices at once; None: no limit
     created_at = models.DateTimeField()
 
     def __str__(self) -> str:
@@ -106,39 +108,46 @@ class Job(models.Model):
     array_index = models.PositiveIntegerField(null=True)
 
     state = models.CharField(max_length=16, choices=JobState, default=JobState.QUEUED)
-    version = models.PositiveIntegerField(default=0)  # rises with every transition; the race's referee
+    # Rises with every transition, so that one of two racing writers loses.
+    version = models.PositiveIntegerField(default=0)
     event_count = models.PositiveIntegerField(default=0)
-    reason = models.CharField(max_length=500, blank=True)  # why it is in this state, for people
+    why = models.JSONField(default=dict)  # it is in this state: a fact, as ``Fact.as_json`` writes it
     stop_wanted = models.BooleanField(default=False)
     stop_reason = models.CharField(max_length=16, choices=StopReason, blank=True)
     stop_wanted_at = models.DateTimeField(null=True)
 
     submitted_at = models.DateTimeField()
-    queued_at = models.DateTimeField()  # since when it waits now
-    own_place = models.PositiveIntegerField(null=True)  # among the jobs that its owner gave an order
+    queued_at = models.DateTimeField()  # when the current wait began
+    own_place = models.PositiveIntegerField(null=True)  # in the order that its owner gave their jobs
     first_started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     next_try_at = models.DateTimeField(null=True)
-    devices_kept_until = models.DateTimeField(null=True)  # of its last attempt, for its next one
+    # The devices of its last attempt are kept for its next one until then.
+    devices_kept_until = models.DateTimeField(null=True)
     seconds_run = models.FloatField(default=0)  # of ended attempts
     attained_gpu_s = models.FloatField(default=0)  # of ended attempts; half of a GPU counts half
-    restart_cost_s = models.FloatField(null=True)  # from getting devices to the first step, measured last
-    seen_to_resume = models.BooleanField(default=False)  # an attempt went on where an earlier one had saved
+    # The last measured time from getting devices to the first step.
+    restart_cost_s = models.FloatField(null=True)
+    # An attempt has resumed from an earlier one's checkpoint.
+    seen_to_resume = models.BooleanField(default=False)
+    # The job that it made room for; empty again once it runs.
     preempted_for = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )  # since it made room; empty again once it runs
+    )
     attempt_count = models.PositiveIntegerField(default=0)
-    failures = models.PositiveIntegerField(default=0)  # since the last progress; measured against max_retries
+    failures = models.PositiveIntegerField(default=0)  # since the last progress; compared with max_retries
     launch_failures = models.PositiveIntegerField(default=0)
     colour = models.PositiveSmallIntegerField(null=True)  # slot of the palette, kept for the job's life
-    memory_claim = models.JSONField(default=dict)  # as memory_claims.MemoryClaim.as_json writes it
-    claim_floor_bytes = models.BigIntegerField(null=True)  # what it claims at least, since it outgrew less
-    idle_since = models.DateTimeField(null=True)  # its devices do nothing since then, and it was warned
-    next_plan = models.JSONField(default=dict)  # how the next attempt trains, since memory ran out
+    memory_claim = models.JSONField(default=dict)  # as written by memory_claims.MemoryClaim.as_json
+    # The least it claims, after it outgrew a smaller claim.
+    claim_floor_bytes = models.BigIntegerField(null=True)
+    # Its devices have been idle since then, and its owner was warned.
+    idle_since = models.DateTimeField(null=True)
+    next_plan = models.JSONField(default=dict)  # how the next attempt trains after running out of memory
     resume_job = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
 
     wait_code = models.CharField(max_length=32, blank=True)
-    wait_sentence = models.CharField(max_length=500, blank=True)
+    wait_facts = models.JSONField(default=dict)  # why it waits, beside the code
     wait_blocked_by = models.JSONField(default=list)
     wait_ahead = models.PositiveIntegerField(default=0)
     start_earliest = models.DateTimeField(null=True)
@@ -146,14 +155,14 @@ class Job(models.Model):
 
     step = models.BigIntegerField(null=True)
     total_steps = models.BigIntegerField(null=True)
-    step_unit = models.CharField(max_length=8, default="step")  # what both count: "step", "sample" or "epoch"
+    step_unit = models.CharField(max_length=8, default="step")  # of both: "step", "sample" or "epoch"
     steps_per_s = models.FloatField(null=True)
     last_values = models.JSONField(default=dict)  # newest value of each metric
     last_report_at = models.DateTimeField(null=True)
     metric_seq = models.BigIntegerField(default=0)  # points stored, over all attempts
     diverged_step = models.BigIntegerField(null=True)  # first step whose loss was NaN or infinite
     exit_kind = models.CharField(max_length=16, blank=True)
-    exit_detail = models.CharField(max_length=1000, blank=True)
+    ending = models.JSONField(default=dict)  # how its last attempt ended: a fact, as above
 
     objects = JobQuerySet.as_manager()
 
@@ -180,8 +189,18 @@ class Job(models.Model):
         return JobSpec.model_validate(self.spec_fields)
 
     @property
+    def reason(self) -> str:
+        """Why it is in this state, in a sentence for people; nothing decides by it."""
+        return say(Fact.read(self.why))
+
+    @property
+    def exit_detail(self) -> str:
+        """How its last attempt ended, in a sentence for people."""
+        return say(Fact.read(self.ending))
+
+    @property
     def claimed_bytes(self) -> int | None:
-        """What it claims on each of its devices; None: the whole device."""
+        """The memory that the job claims on each device; None: the whole device."""
         if self.memory_claim:
             claimed: int | None = self.memory_claim["bytes"]
             return claimed
@@ -194,7 +213,7 @@ class Job(models.Model):
 
     @property
     def progress(self) -> float | None:
-        """0 to 1, or None when the total is not known."""
+        """0 to 1; None if the total is unknown."""
         if self.state == JobState.SUCCEEDED:
             return 1.0
         if not self.total_steps or self.step is None:

@@ -1,4 +1,4 @@
-"""What devices were doing while no job held them; the ledger's other half are the leases."""
+"""The use of devices that no job held; leases are the other half of the ledger."""
 
 from datetime import datetime, timedelta
 from typing import ClassVar, Self
@@ -7,18 +7,16 @@ from django.db import models
 
 from orchestrator.models.pools import Device
 
-GAP = timedelta(seconds=90)  # an open span that was not seen for so long ended when it was seen last
+GAP = timedelta(seconds=90)  # an open span not seen for this long ended when last seen
 
 
 class Use(models.TextChoices):
-    """What a device, or the part of it that no job holds, is given to."""
+    """The use of a device, or of the part of it that no job holds."""
 
     IDLE = "idle"
-    RESERVED = (
-        "reserved"  # kept for a job whose other devices are not free yet, or for people by the calendar
-    )
-    FOREIGN = "foreign"  # held by processes that are not Berth's
-    DRAINED = "drained"  # an operator takes it out of service, or the calendar does for maintenance
+    RESERVED = "reserved"  # for a job whose other devices are not free yet, or booked for people
+    FOREIGN = "foreign"  # held by external processes
+    DRAINED = "drained"  # taken out of service by an operator, or booked for maintenance
     FAILED = "failed"  # faulty, fenced or missing
 
 
@@ -30,14 +28,14 @@ class DeviceSpanQuerySet(models.QuerySet["DeviceSpan"]):
 class DeviceSpan(models.Model):
     """One use of a device, from its beginning to its end.
 
-    Spans of a device do not overlap.  A gap between two means that nobody looked.
+    Spans of a device do not overlap.  A gap between two means that no agent looked.
     """
 
     device = models.ForeignKey(Device, on_delete=models.CASCADE, related_name="spans")
     use = models.CharField(max_length=8, choices=Use)
     owner = models.CharField(max_length=150, blank=True)  # the foreign processes' user
     started_at = models.DateTimeField()
-    seen_at = models.DateTimeField()  # of an open one: until when it surely lasted
+    seen_at = models.DateTimeField()  # an open span certainly lasted until then
     ended_at = models.DateTimeField(null=True)
 
     objects = DeviceSpanQuerySet.as_manager()
@@ -55,7 +53,7 @@ class DeviceSpan(models.Model):
         return f"{self.device_id} {self.use} since {self.started_at}"
 
     def lasted_until(self, now: datetime) -> datetime:
-        """Its end, or until when it is known to have lasted."""
+        """The end of the span, or the time until which it certainly lasted."""
         if self.ended_at is not None:
             return self.ended_at
         return now if now - self.seen_at <= GAP else self.seen_at

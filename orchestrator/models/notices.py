@@ -1,4 +1,4 @@
-"""Where people want to be told about their jobs, and what was sent there."""
+"""Addresses for notices about jobs, and the notices sent there."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from orchestrator.models.jobs import Job
 
 
 class Occasion(models.TextChoices):
-    """What a person can be told about; the words are those of the pages."""
+    """The occasions for a notice; the labels appear on pages."""
 
     STARTED = "started", "a job starts"
     FINISHED = "finished", "a job finishes"
@@ -19,17 +19,17 @@ class Occasion(models.TextChoices):
 
 
 class NoticeTarget(models.Model):
-    """An address of a person, with its password or key: kept encrypted, shown masked."""
+    """A person's address for notices, including its password or key: stored encrypted, shown masked."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notice_targets"
     )
     sealed = models.BinaryField()  # the address, by orchestrator.people.secrets
-    shown = models.CharField(max_length=200)  # without what is secret in it
+    shown = models.CharField(max_length=200)  # without its secret parts
     occasions = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)
     last_sent_at = models.DateTimeField(null=True)
-    last_error = models.CharField(max_length=300, blank=True)  # of the newest notice; empty where it arrived
+    last_error = models.CharField(max_length=300, blank=True)  # of the newest notice; empty if it arrived
 
     class Meta:
         ordering: ClassVar = ["id"]
@@ -39,7 +39,7 @@ class NoticeTarget(models.Model):
 
 
 class Notice(models.Model):
-    """One thing to tell to one address."""
+    """One notice to one address."""
 
     target = models.ForeignKey(NoticeTarget, on_delete=models.CASCADE, related_name="notices")
     job = models.ForeignKey(Job, on_delete=models.CASCADE, null=True)  # null: a test
@@ -54,7 +54,7 @@ class Notice(models.Model):
     class Meta:
         ordering: ClassVar = ["id"]
         constraints: ClassVar = [
-            # Events are read again after a crash; each is told once.
+            # After a crash events are read again; each leads to one notice.
             models.UniqueConstraint(
                 fields=["target", "job", "event_number"],
                 condition=models.Q(job__isnull=False),

@@ -1,4 +1,4 @@
-"""What must be told to a worker: written with the fact itself, published after the commit."""
+"""The outbox: requests to workers, written with their cause in one transaction and published after the commit."""
 
 from typing import ClassVar, Self
 
@@ -18,7 +18,7 @@ class OutboxQuerySet(models.QuerySet["Outbox"]):
 
 
 class Outbox(models.Model):
-    """One errand; done when its effect is seen in the database, whoever carried it out."""
+    """One request to a worker; done once its effect is in the database, whichever process caused it."""
 
     errand = models.CharField(max_length=16, choices=Errand)
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="errands")
@@ -39,10 +39,10 @@ class Outbox(models.Model):
 
 
 class SchedulerTerm(models.Model):
-    """One row: a pass takes the next term under the row's lock, and places nothing under an old one."""
+    """One row: a pass takes the next term under the row's lock and cannot place jobs under an old term."""
 
     term = models.PositiveBigIntegerField(default=0)
-    # Devices the last pass keeps for a job: [{"job", "devices", "since"}]
+    # The backfill reservations of the last pass: [{"job", "devices", "since", "open_until"}]
     reservations = models.JSONField(default=list)
     next_wake_at = models.DateTimeField(null=True)  # a pass is due then even if nothing happens
 

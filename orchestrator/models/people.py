@@ -1,4 +1,4 @@
-"""What people may do: a role each, and rights in single pools."""
+"""What people may do: their role, and rights in single pools."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ class Role(models.TextChoices):
 
 
 class Person(models.Model):
-    """The role of a user; who has no row is a submitter, and staff are admins whatever stands here."""
+    """The role of a user; a user without a row is a submitter, and staff are admins in any case."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="person")
     role = models.CharField(
@@ -56,7 +56,7 @@ class PoolRight(models.Model):
 
 
 def operated_pools(user: AbstractBaseUser | AnonymousUser) -> list[str] | None:
-    """The pools whose jobs this person sees and steers; None: all."""
+    """The pools whose jobs this person can see and control; None: all."""
     if (
         getattr(user, "is_staff", False)
         or Person.objects.filter(user_id=user.pk or 0, role=Role.OPERATOR).exists()
@@ -68,7 +68,7 @@ def operated_pools(user: AbstractBaseUser | AnonymousUser) -> list[str] | None:
 
 
 class SignInFailure(models.Model):
-    """A wrong password, kept for a while to slow guessing down."""
+    """A wrong password, stored for a while to slow down guessing."""
 
     key = models.CharField(max_length=64, db_index=True)  # hash of account and address, or of an address
     at = models.DateTimeField()

@@ -18,7 +18,7 @@ class Sharing(models.TextChoices):
 
 
 class Pool(models.Model):
-    """A set of devices that jobs are placed on together."""
+    """A set of devices on which jobs are placed together."""
 
     name = models.SlugField(primary_key=True, max_length=64)
     description = models.CharField(max_length=200, blank=True)
@@ -62,7 +62,7 @@ class Health(models.TextChoices):
 
 
 class Device(models.Model):
-    """A GPU, a MIG slice, a CPU slot or a simulated GPU; what it holds is the sum of its leases."""
+    """A GPU, a MIG slice, a CPU slot or a simulated GPU; its tenants are its leases."""
 
     id = models.CharField(primary_key=True, max_length=96)
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="devices")
@@ -95,7 +95,7 @@ class Device(models.Model):
 
     @property
     def label(self) -> str:
-        """What people call it: GPU 3, CPU slot 0, simulated GPU 2, GPU 3 slice 1."""
+        """The name that people see: GPU 3, CPU slot 0, simulated GPU 2, GPU 3 slice 1."""
         if self.mig_parent:
             gpu, number = divmod(self.index - SLICES_FROM, SLICES_FROM)
             return f"GPU {gpu} slice {number}"
@@ -105,5 +105,5 @@ class Device(models.Model):
 
     @property
     def usable(self) -> bool:
-        """Whether anything may be placed on it."""
+        """Whether jobs may be placed on the device."""
         return self.admin_state == AdminState.ENABLED and self.health == Health.OK

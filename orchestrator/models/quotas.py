@@ -1,4 +1,4 @@
-"""How much people may use."""
+"""Limits on how much people may use."""
 
 from typing import ClassVar
 
@@ -10,9 +10,9 @@ from orchestrator.models.pools import Pool
 
 
 class Quota(models.Model):
-    """Limits of one person, or of each person; everywhere, or in one pool.
+    """Limits of one person or of every person, everywhere or in one pool.
 
-    ``user`` null: of each person who has no row of their own for the same place, limit by limit.
+    ``user`` null: for every person without a row of their own for the same place, limit by limit.
     ``pool`` null: over all pools together.
     """
 

@@ -1,4 +1,4 @@
-"""What the scheduler keeps between its passes: what it learned, promised, and gave to whom."""
+"""What the scheduler stores between passes: what it learned, its start estimates, and the usage of owners."""
 
 from typing import ClassVar, Self
 
@@ -9,11 +9,11 @@ from orchestrator.models.jobs import Job
 
 
 class SchedulerNotes(models.Model):
-    """One row: what passes learned from the jobs of the last weeks, so that no pass reads them all again."""
+    """One row: what passes learned from recent jobs, so that no pass reads all of them again."""
 
     lengths = models.JSONField(default=dict)  # of ended jobs: {"of_limit", "quantiles"}
-    shapes = models.JSONField(default=list)  # of recent submits: [[gpus, bytes or null, how many]]
-    start_errors = models.JSONField(null=True)  # [low, high]: real wait / predicted wait
+    shapes = models.JSONField(default=list)  # of recent submits: [[gpus, bytes or null, count]]
+    start_errors = models.JSONField(null=True)  # [low, high]: actual wait / expected wait
     learned_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
@@ -22,7 +22,7 @@ class SchedulerNotes(models.Model):
 
 class StartPromiseQuerySet(models.QuerySet["StartPromise"]):
     def open(self) -> Self:
-        """Of jobs that still wait."""
+        """Estimates of jobs that still wait."""
         return self.filter(started_at=None)
 
     def kept_or_broken(self) -> Self:
@@ -30,13 +30,14 @@ class StartPromiseQuerySet(models.QuerySet["StartPromise"]):
 
 
 class StartPromise(models.Model):
-    """The first start range a job was told while it waited, and when it really started."""
+    """The first start estimate given to a waiting job, and when the job really started."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="start_promises")
     made_at = models.DateTimeField()
     earliest = models.DateTimeField()
     latest = models.DateTimeField()
-    foreseen_s = models.FloatField(null=True)  # the wait that the range was made of, where work was estimated
+    # The expected wait behind the range, if derived from remaining work.
+    foreseen_s = models.FloatField(null=True)
     started_at = models.DateTimeField(null=True)
     held = models.BooleanField(null=True)
 
@@ -55,7 +56,7 @@ class StartPromise(models.Model):
 
 
 class OwnerUse(models.Model):
-    """What an owner used, halved every week; half of a GPU counts half."""
+    """What an owner used, halved every half-life; half of a GPU counts half."""
 
     owner = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="gpu_use")
     decayed_gpu_s = models.FloatField(default=0)

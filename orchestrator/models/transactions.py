@@ -1,4 +1,4 @@
-"""Transactions that the database undid for the sake of another one are run again (F45)."""
+"""Retries of transactions that the database rolled back because of another one."""
 
 import functools
 import logging
@@ -21,9 +21,9 @@ _UNDONE = frozenset({"40001", "40P01"})
 
 
 def again_when_undone(act: Callable[P, R]) -> Callable[P, R]:
-    """``act`` is one whole transaction: repeat it up to three times, after a pause that doubles and varies.
+    """Retry a function that is one whole transaction, up to three times, after a pause that doubles and varies.
 
-    Inside another transaction it is not repeated: that one has to be.
+    Inside another transaction it is not retried: the outer one has to be.
     """
 
     @functools.wraps(act)
@@ -34,8 +34,8 @@ def again_when_undone(act: Callable[P, R]) -> Callable[P, R]:
             except OperationalError as error:
                 if connection.in_atomic_block or not was_undone(error):
                     raise
-                logger.info("The database undid %s; again: %s", act.__qualname__, error)
-            # Two that met once would meet again if both waited equally long.
+                logger.info("The database rolled back %s; retrying: %s", act.__qualname__, error)
+            # Two transactions that collided would collide again after equal pauses.
             sleep(FIRST_PAUSE_S * 2**number * random.uniform(0.5, 1.5))  # noqa: S311  # jitter, not a secret
         return act(*args, **kwargs)
 
@@ -43,5 +43,5 @@ def again_when_undone(act: Callable[P, R]) -> Callable[P, R]:
 
 
 def was_undone(error: OperationalError) -> bool:
-    """Whether nothing of the transaction is left, and running it again may go well."""
+    """Whether the transaction left no trace, so that a retry may succeed."""
     return getattr(error.__cause__, "sqlstate", None) in _UNDONE

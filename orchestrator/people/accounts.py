@@ -1,23 +1,28 @@
-"""Roles and rights given and taken; each change is in the audit."""
+"""Accounts, roles and rights: each change is in the audit, and live views hear of it."""
 
 from importlib import import_module
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.models import Session
 from django.db import transaction
+from django.db.models.signals import post_delete, post_save
+from django.dispatch import receiver
 from django.utils import timezone
 
 from orchestrator.exceptions import Conflict
-from orchestrator.models import Person, Pool, PoolRight, Right, Role
+from orchestrator.live import wakeups
+from orchestrator.models import Person, Pool, PoolRight, Right, Role, Token
 from orchestrator.people import audit
 
 
 def set_role(user: User, role: Role, *, by: AbstractBaseUser, address: str = "") -> None:
-    """
+    """Give a person another role.
+
     Raises:
-        Conflict: the last admin would be none any more.
+        Conflict: the last admin would lose the role.
     """
     with transaction.atomic():
         if role != Role.ADMIN:
@@ -25,47 +30,47 @@ def set_role(user: User, role: Role, *, by: AbstractBaseUser, address: str = "")
             Person.objects.update_or_create(user=user, defaults={"role": role})
         user.is_staff = user.is_superuser = role == Role.ADMIN
         user.save(update_fields=["is_staff", "is_superuser"])
-        said = f"Made {user.get_username()} {role}."
-        audit.record(by, "person.role", f"user {user.get_username()}", said, address=address)
+        text = f"Made {user.get_username()} {role}."
+        audit.record(by, "person.role", f"user {user.get_username()}", text, address=address)
 
 
 def set_active(user: User, *, active: bool, by: AbstractBaseUser, address: str = "") -> None:
-    """Shut or open an account; shutting it ends its sessions now, tokens are refused meanwhile.
+    """Enable or disable an account. Disabling ends its sessions at once; its tokens are refused while it is disabled.
 
     Raises:
-        Conflict: the last admin would be shut out.
+        Conflict: the last admin would be disabled.
     """
     with transaction.atomic():
         if not active:
             _keep_an_admin(user)
         user.is_active = active
-        user.save(update_fields=["is_active"])  # sessions end with it, see end_sessions
-        said = f"{'Opened' if active else 'Shut'} the account of {user.get_username()}."
-        audit.record(by, "person.active", f"user {user.get_username()}", said, address=address)
+        user.save(update_fields=["is_active"])  # also ends the sessions, see end_sessions
+        text = f"{'Enabled' if active else 'Disabled'} the account of {user.get_username()}."
+        audit.record(by, "person.active", f"user {user.get_username()}", text, address=address)
 
 
 def _keep_an_admin(user: User) -> None:
     others = User.objects.select_for_update().filter(is_superuser=True, is_active=True).exclude(pk=user.pk)
     if user.is_superuser and not others.exists():
-        raise Conflict(f"{user.get_username()} is the only admin; make another one first.")
+        raise Conflict(f"{user.get_username()} is the only admin. Make somebody else an admin first.")
 
 
 def give_right(user: User, pool: Pool, right: Right, *, by: AbstractBaseUser, address: str = "") -> None:
     with transaction.atomic():
         PoolRight.objects.update_or_create(user=user, pool=pool, defaults={"right": right})
-        said = f"{user.get_username()} may {right} pool {pool}."
-        audit.record(by, "right.given", f"user {user.get_username()}", said, address=address)
+        text = f"{user.get_username()} may {right} pool {pool}."
+        audit.record(by, "right.given", f"user {user.get_username()}", text, address=address)
 
 
 def take_right(row: PoolRight, *, by: AbstractBaseUser, address: str = "") -> None:
     with transaction.atomic():
-        said = f"{row.user.get_username()} may no longer {row.right} pool {row.pool_id}."
-        audit.record(by, "right.taken", f"user {row.user.get_username()}", said, address=address)
+        text = f"{row.user.get_username()} may no longer {row.right} pool {row.pool_id}."
+        audit.record(by, "right.taken", f"user {row.user.get_username()}", text, address=address)
         row.delete()
 
 
 def end_sessions(user: User) -> int:
-    """Sign a person out everywhere; returns from how many browsers."""
+    """Sign a person out everywhere; returns the number of sessions ended."""
     store: type[SessionBase] = import_module(settings.SESSION_ENGINE).SessionStore
     ended = 0
     for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator():
@@ -73,3 +78,17 @@ def end_sessions(user: User) -> int:
             session.delete()
             ended += 1
     return ended
+
+
+TOPIC = "standing"  # of messages to live views
+_NO_STANDING = frozenset({"last_login"})
+
+
+@receiver([post_save, post_delete], sender=User)
+@receiver([post_save, post_delete], sender=Person)
+@receiver([post_save, post_delete], sender=PoolRight)
+@receiver([post_save, post_delete], sender=Token)
+@receiver(post_delete, sender=Session)
+def _tell(sender: Any, update_fields: frozenset[str] | None = None, **_: Any) -> None:
+    if not update_fields or not update_fields <= _NO_STANDING:
+        wakeups.publish(TOPIC)

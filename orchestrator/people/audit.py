@@ -1,4 +1,4 @@
-"""Writes down who did what, in the transaction that does it."""
+"""The audit: records who did what, in the same transaction."""
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest
@@ -11,10 +11,10 @@ def record(actor: AbstractBaseUser | str, action: str, subject: str, text: str, 
     """Append one entry.
 
     Args:
-        action: what kind of thing was done, such as ``quota.changed``.
-        subject: to what, such as ``user ada`` or ``pool default``.
+        action: the kind of action, such as ``quota.changed``.
+        subject: what it was done to, such as ``user ada`` or ``pool default``.
         text: a sentence for people.
-        address: where the request came from.
+        address: network address of the request.
     """
     name = actor if isinstance(actor, str) else actor.get_username()
     AuditEntry.objects.create(
@@ -28,5 +28,5 @@ def record(actor: AbstractBaseUser | str, action: str, subject: str, text: str, 
 
 
 def address_of(request: HttpRequest | None) -> str:
-    """Where a request came from, as the server in front of us says."""
+    """The network address of a request, as given by the proxy if it is trusted."""
     return "" if request is None else str(request.META.get("REMOTE_ADDR") or "")

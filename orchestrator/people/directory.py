@@ -1,13 +1,14 @@
 """Sign-in with the name and password of an LDAP directory.
 
-The directory is asked only for names that have no password of Berth's own: an entry called ``admin`` in it
-must not open the account of that name here.
+Only names without a password of Berth's own are looked up in the directory: its entry ``admin`` must not
+open Berth's account of that name.
 """
 
 import logging
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import ldap3
@@ -35,20 +36,34 @@ from orchestrator.people.single_sign_on import Ldap
 logger = logging.getLogger(__name__)
 
 ANSWERS_WITHIN_S = 5
-LONGEST_NAME = 150  # as Django keeps it
-# What a directory answers to a name that is none of its people, or to a wrong password.
+LONGEST_NAME = 150  # Django's limit
+# A directory's answers to an unknown name or a wrong password.
 _REFUSED = (
-    *(LDAPInvalidCredentialsResult, LDAPNoSuchObjectResult, LDAPUnwillingToPerformResult),
-    *(LDAPInvalidDnError, LDAPInvalidDNSyntaxResult),
+    LDAPInvalidCredentialsResult,
+    LDAPNoSuchObjectResult,
+    LDAPUnwillingToPerformResult,
+    LDAPInvalidDnError,
+    LDAPInvalidDNSyntaxResult,
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A person's entry in the directory."""
+
+    username: str
+    first_name: str
+    last_name: str
+    email: str
+    groups: list[str]
+
+
 class DirectoryAway(Unavailable):
-    """The directory does not answer, or not as it should."""
+    """The directory does not answer, or answers with an error."""
 
 
 class DirectoryBackend(ModelBackend):
-    """Asks the directory of ``BERTH_LDAP_URL``; who signs in for the first time gets an account."""
+    """Check passwords against the directory of ``BERTH_LDAP_URL``; the first sign-in creates an account."""
 
     def authenticate(
         self,
@@ -57,27 +72,28 @@ class DirectoryBackend(ModelBackend):
         password: str | None = None,
         **_: Any,
     ) -> User | None:
-        """
+        """Check a name and password.
+
         Raises:
             DirectoryAway: with the sentence for the sign-in page.
         """
-        # An empty password is no password to a directory: it answers "welcome, anonymous".
+        # LDAP treats an empty password as an anonymous sign-in, which succeeds.
         ldap = settings.LDAP
         if ldap is None or not username or not password or not _may_be_in_directory(username):
             return None
-        found = _ask(ldap, username, password)
-        if found is None or not _may_be_in_directory(found["username"]):
+        entry = _ask(ldap, username, password)
+        if entry is None or not _may_be_in_directory(entry.username):
             return None
-        user = _account(found)
+        user = _account(entry)
         if not self.user_can_authenticate(user):
             return None
         if ldap.roles:
-            _give_role(user, found["groups"], ldap)
+            _give_role(user, entry.groups, ldap)
         return user
 
 
 def _may_be_in_directory(name: str) -> bool:
-    """Whether the name could be one of ours, and nobody here has it with a password of their own."""
+    """Whether the name is valid here and no account of that name has its own password."""
     try:
         User._meta.get_field("username").run_validators(name)
     except ValidationError:
@@ -86,8 +102,8 @@ def _may_be_in_directory(name: str) -> bool:
     return not any(user.has_usable_password() for user in own)
 
 
-def _ask(ldap: Ldap, name: str, password: str) -> dict[str, Any] | None:
-    """What the directory knows of a person, as they see it themselves; None where it refuses them."""
+def _ask(ldap: Ldap, name: str, password: str) -> Entry | None:
+    """Read a person's entry with their own credentials; None if the directory refuses them."""
     try:
         with _connected(ldap, _bind_name(ldap, name), password) as connection:
             connection.search(
@@ -101,21 +117,21 @@ def _ask(ldap: Ldap, name: str, password: str) -> dict[str, Any] | None:
     except _REFUSED:
         return None
     except (LDAPException, OSError) as error:
-        logger.warning("The directory %s does not answer as it should: %s", ldap.url, error)
+        logger.warning("The directory %s failed: %s", ldap.url, error)
         raise DirectoryAway(
-            "The directory that knows your password does not answer; try again in a while, or ask the person "
-            "who runs this server. Accounts with a password of Berth's own are not affected."
+            "The directory that checks your password does not answer. Try again later, or ask the person who runs "
+            "this server. Accounts with a password of their own in Berth still work."
         ) from error
-    if len(entries) != 1:  # nobody, or a name that does not say who
+    if len(entries) != 1:  # no entry, or several
         return None
     values = entries[0]["attributes"]
-    return {
-        "username": _first(values, ldap.user_attribute) or name,
-        "first_name": _first(values, "givenName")[:LONGEST_NAME],
-        "last_name": _first(values, "sn")[:LONGEST_NAME],
-        "email": _first(values, "mail")[:254],
-        "groups": [str(group) for group in values.get("memberOf") or []],
-    }
+    return Entry(
+        username=_first(values, ldap.user_attribute) or name,
+        first_name=_first(values, "givenName")[:LONGEST_NAME],
+        last_name=_first(values, "sn")[:LONGEST_NAME],
+        email=_first(values, "mail")[:254],
+        groups=[str(group) for group in values.get("memberOf") or []],
+    )
 
 
 def _bind_name(ldap: Ldap, name: str) -> str:
@@ -125,8 +141,8 @@ def _bind_name(ldap: Ldap, name: str) -> str:
 
 
 class _VerifiedTls(ldap3.Tls):
-    """Certificate and name are checked by OpenSSL: ldap3 checks neither unless told, and the name by what
-    Python has given up.
+    """Let OpenSSL check certificate and host name: ldap3 checks neither by default, and checks the name with a
+    function that Python has removed.
     """
 
     def wrap_socket(self, connection: Any, do_handshake: bool = False) -> None:
@@ -138,7 +154,7 @@ class _VerifiedTls(ldap3.Tls):
 
 @contextmanager
 def _connected(ldap: Ldap, user: str, password: str) -> Iterator[Any]:
-    """A connection of somebody who gave the right password; it is sent to a directory that proved its name."""
+    """A connection signed in with the person's password, which is sent only after the server proved its name."""
     server = ldap3.Server(
         ldap.url,
         get_info=ldap3.NONE,
@@ -163,25 +179,25 @@ def _connected(ldap: Ldap, user: str, password: str) -> Iterator[Any]:
         connection.bind(read_server_info=False)
         yield connection
     finally:
-        with suppress(LDAPException, OSError):  # what went wrong before is what counts
+        with suppress(LDAPException, OSError):  # keep the first error
             connection.unbind()
-        if connection.socket is not None:  # it leaves open what could not be connected
+        if connection.socket is not None:  # unbind leaves a failed connection's socket open
             connection.socket.close()
 
 
 def _first(values: Any, name: str) -> str:
-    found = values.get(name)
-    if isinstance(found, list):
-        found = found[0] if found else ""
-    return str(found or "")
+    value = values.get(name)
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    return str(value or "")
 
 
-def _account(found: dict[str, Any]) -> User:
-    """The account of a person, with their name and address as the directory has them now."""
-    fields = {name: found[name] for name in ("first_name", "last_name", "email")}
-    user = User.objects.filter(username__iexact=found["username"]).first()
+def _account(entry: Entry) -> User:
+    """Create or update the person's account with the directory's name and mail address."""
+    fields = {"first_name": entry.first_name, "last_name": entry.last_name, "email": entry.email}
+    user = User.objects.filter(username__iexact=entry.username).first()
     if user is None:
-        return User.objects.create_user(found["username"], **fields)  # without a password of its own
+        return User.objects.create_user(entry.username, **fields)  # without a password in Berth
     for name, value in fields.items():
         setattr(user, name, value)
     user.save(update_fields=list(fields))
@@ -189,7 +205,7 @@ def _account(found: dict[str, Any]) -> User:
 
 
 def _give_role(user: User, groups: list[str], ldap: Ldap) -> None:
-    """The strongest role of the person's groups; who is in none of them is a submitter."""
+    """Give the strongest role of the person's groups; submitter if they are in none."""
     names = {_comparable(group) for group in groups}
     named = [role for role, group in ldap.roles if _comparable(group) in names]
     role = Role(named[0]) if named else Role.SUBMITTER
@@ -198,9 +214,9 @@ def _give_role(user: User, groups: list[str], ldap: Ldap) -> None:
     try:
         accounts.set_role(user, role, by=user)
     except Conflict as error:  # the last admin
-        logger.warning("The directory makes %s %s, but: %s", user.get_username(), role, error)
+        logger.warning("The directory gives %s the role %s, but: %s", user.get_username(), role, error)
 
 
 def _comparable(group: str) -> str:
-    """Directories write a name with or without blanks, and in any case."""
+    """Normalize a group's name: directories vary its blanks and its case."""
     return ",".join(part.strip() for part in group.casefold().split(","))

@@ -1,7 +1,7 @@
-"""Who had each device-second: a job, a foreign owner, a reservation, nobody, a drain, a failure.
+"""Divide each device's time by use: jobs, external processes, reservations, idle, drained, failed.
 
-Leases say what jobs had; spans say what the rest of a device was given to.  Where neither tells, nobody
-looked: the agent was down.  The parts of a device add up to one at every moment.
+Leases record the jobs, spans the other uses. Time that neither covers is unknown: the agent was down. The
+shares of a device add up to one at every moment.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,15 +16,15 @@ JOB = "job"
 class Held:
     """A lease, in seconds since 1970."""
 
-    key: object  # whose it is; ``divide`` gives it back
+    key: object  # returned by ``divide`` in each piece
     start: float
-    end: float  # exclusive; of one that is active the present
-    part: float  # of the device, above 0 and up to 1
+    end: float  # exclusive; now, if the lease is active
+    part: float  # share of the device: above 0, up to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """What the part of a device that no job had was given to."""
+    """Another use of a device than by jobs."""
 
     use: str
     start: float
@@ -34,56 +34,56 @@ class Spell:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a device from one moment to another."""
+    """A share of a device for a period."""
 
     use: str
     start: float
     end: float
     part: float
-    key: object = None  # of the lease, where the use is a job
+    key: object = None  # of the lease, if the use is a job
     owner: str = ""  # of foreign processes
 
     @property
     def seconds(self) -> float:
-        """Device-seconds: of a shared device only the part."""
+        """Device-seconds; a shared device counts in proportion to the share."""
         return (self.end - self.start) * self.part
 
 
 def divide(
     start: float, end: float, held: Iterable[Held], spells: Iterable[Spell], cuts: Iterable[float] = ()
 ) -> Iterator[Piece]:
-    """The device's time from ``start`` to ``end`` in pieces whose parts add up to one at every moment.
+    """Divide a device's time into pieces whose shares add up to one at every moment.
 
     Args:
-        held: if the parts of overlapping leases add up to more than one, each gets its share of one.
-        spells: they do not overlap; where they do, the one that began last counts.
-        cuts: moments at which pieces are to be divided besides, such as midnight.
+        held: overlapping leases whose shares exceed one are scaled down to one.
+        spells: other uses; if they overlap, the latest one counts.
+        cuts: further times at which to split pieces, such as midnight.
     """
-    inside = [each for each in held if max(start, each.start) < min(end, each.end)]
-    around = [each for each in spells if max(start, each.start) < min(end, each.end)]
-    around.sort(key=lambda each: each.start)
+    leases = [lease for lease in held if max(start, lease.start) < min(end, lease.end)]
+    others = [spell for spell in spells if max(start, spell.start) < min(end, spell.end)]
+    others.sort(key=lambda spell: spell.start)
     moments = {start, end, *cuts}
-    moments.update(*((each.start, each.end) for each in inside))
-    moments.update(*((each.start, each.end) for each in around))
+    moments.update(*((lease.start, lease.end) for lease in leases))
+    moments.update(*((spell.start, spell.end) for spell in others))
     edges = sorted(moment for moment in moments if start <= moment <= end)
-    waiting = sorted(inside, key=lambda each: each.start, reverse=True)
+    upcoming = sorted(leases, key=lambda lease: lease.start, reverse=True)
     active: list[Held] = []
     at = 0
     for begin, finish in pairwise(edges):
-        active = [each for each in active if each.end > begin]
-        while waiting and waiting[-1].start <= begin:
-            active.append(waiting.pop())
-        while at + 1 < len(around) and around[at + 1].start <= begin:
+        active = [lease for lease in active if lease.end > begin]
+        while upcoming and upcoming[-1].start <= begin:
+            active.append(upcoming.pop())
+        while at + 1 < len(others) and others[at + 1].start <= begin:
             at += 1
-        spell = around[at] if around and around[at].start <= begin < around[at].end else None
+        spell = others[at] if others and others[at].start <= begin < others[at].end else None
         yield from _pieces(begin, finish, active, spell)
 
 
 def _pieces(begin: float, finish: float, active: Sequence[Held], spell: Spell | None) -> Iterator[Piece]:
-    total = sum(each.part for each in active)
+    total = sum(lease.part for lease in active)
     scale = max(1.0, total)
-    for each in active:
-        yield Piece(JOB, begin, finish, each.part / scale, key=each.key)
+    for lease in active:
+        yield Piece(JOB, begin, finish, lease.part / scale, key=lease.key)
     if total < 1:
         use, owner = (spell.use, spell.owner) if spell else (UNKNOWN, "")
         yield Piece(use, begin, finish, 1 - total, owner=owner)

@@ -1,14 +1,14 @@
-"""May this person do that?  The one place that answers; what it does not allow is forbidden.
+"""Decide what a person may do; everything not allowed here is forbidden.
 
 | role | may |
 |---|---|
-| viewer | look: the devices, the queue, their own jobs of earlier days |
-| submitter | also submit to open pools and those they have a right in; steer their own jobs |
+| viewer | read: the devices, the queue, their own earlier jobs |
+| submitter | also submit to open pools and to pools they have a right in; steer their own jobs |
 | operator | also see and steer every job, operate every pool and device, use higher priorities; retry a job for its owner |
 | admin | everything: people, quotas, pools, roots of datasets, the audit |
 
-A right in one pool makes a submitter its operator, or lets them submit to it where it is closed.  Whoever is staff is an admin;
-who has no role is a submitter.
+A right in one pool makes a submitter its operator, or lets them submit to it if it is closed. Staff are
+admins; people without a role are submitters.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,8 +21,16 @@ from orchestrator.models import Job, Person, Pool, PoolRight, Right, Role, Scope
 # What a job does, as opposed to where, when and with how much of the machine.
 WHAT_RUNS = frozenset(
     [
-        *("kind", "entrypoint", "args", "resume_args", "env", "secrets", "datasets"),
-        *("python", "launcher", "checkpoint_glob"),
+        "kind",
+        "entrypoint",
+        "args",
+        "resume_args",
+        "env",
+        "secrets",
+        "datasets",
+        "python",
+        "launcher",
+        "checkpoint_glob",
     ]
 )
 Someone = AbstractBaseUser | AnonymousUser
@@ -52,7 +60,7 @@ def right_in(user: Someone, pool_id: str) -> Role:
 
 
 def administers(user: Someone) -> bool:
-    """Whether there is anything that they operate: only then a token of theirs may have the scope admin."""
+    """Whether a person operates any pool; only then may their tokens have the scope admin."""
     role = role_of(user)
     if role == Role.SUBMITTER:
         return PoolRight.objects.filter(user_id=user.pk or 0, right=Right.OPERATE).exists()
@@ -60,60 +68,62 @@ def administers(user: Someone) -> bool:
 
 
 def widest_scope(user: Someone) -> str:
-    """What any credentials of this person allow at most."""
+    """The widest scope that credentials of this person may have."""
     if administers(user):
         return Scope.ADMIN
     return Scope.READ if role_of(user) == Role.VIEWER else Scope.WRITE
 
 
 def check_submit(user: Someone, pool: Pool) -> None:
-    """
+    """Check that a person may submit to a pool.
+
     Raises:
-        Forbidden: viewers submit nothing; a closed pool takes jobs of those with a right in it.
+        Forbidden: the person is a viewer, or the pool is closed to them.
     """
     role = right_in(user, pool.name)
     if role == Role.VIEWER:
-        raise Forbidden("Your role is viewer, which looks only; ask an admin for the role submitter.")
+        raise Forbidden("Your role is viewer, which is read-only. Ask an admin for the role submitter.")
     if pool.open or role != Role.SUBMITTER:
         return
     if not PoolRight.objects.filter(user_id=user.pk or 0, pool=pool).exists():
-        sentence = f"Pool {pool.name} is closed to you; ask an operator of it for the right to submit."
+        sentence = f"Pool {pool.name} is closed to you. Ask one of its operators for the right to submit."
         raise Forbidden(sentence, fields={"pool": [sentence]})
 
 
 def check_priority(user: Someone, pool_id: str, priority: int) -> None:
-    """
+    """Check that a person may use a priority in a pool.
+
     Raises:
-        Forbidden: the priority is for a higher role (B32).
+        Forbidden: the priority needs a higher role.
     """
     highest = HIGHEST_PRIORITY[right_in(user, pool_id)]
     if priority > highest:
         raise Forbidden(
-            f"Priority {priority} is for a higher role; you may use 0 to {highest}.",
+            f"Priority {priority} needs a higher role. You may use 0 to {highest}.",
             fields={"priority": [f"you may use 0 to {highest}"]},
         )
 
 
 def may_steer(user: Someone, job: Job) -> bool:
-    """Whether somebody who sees a job may act on it."""
+    """Whether a person who may see a job may also steer it."""
     role = right_in(user, job.pool_id)
     return role != Role.VIEWER and (role != Role.SUBMITTER or job.owner_id == user.pk)
 
 
 def environment_of(job: Job, user_id: int | None, hidden: str | None = None) -> dict[str, str | None]:
-    """A job's environment as one person may see it: the values are the owner's alone, the names everybody's."""
+    """A job's environment as one person may see it: everybody sees the names, only the owner the values."""
     values: dict[str, str | None] = job.spec_fields.get("env") or {}
     return values if user_id is not None and user_id == job.owner_id else dict.fromkeys(values, hidden)
 
 
 def check_retry(user: Someone, job: Job, changes: Collection[str]) -> None:
-    """Whether this person may run a job once more, with changes in these fields.
+    """Check that a person may retry a job with changes in these fields.
 
-    Another's job is run for its owner, with the environment and secrets of that owner. Whoever could choose
-    what runs could make it show them, so only the owner may.
+    A retry of somebody else's job runs with its owner's environment and secrets. Only the owner may change what
+    runs, because other code could reveal them.
 
     Raises:
-        Forbidden
+        Forbidden: not theirs to steer, the change is the owner's, or the owner's account is disabled.
     """
     check_steer(user, job)
     if job.owner_id == user.pk:
@@ -122,31 +132,34 @@ def check_retry(user: Someone, job: Job, changes: Collection[str]) -> None:
         sentence = "only the job's owner may change what runs; submit a job of your own instead"
         raise Forbidden(f"{refused[0]}: {sentence}.", fields={name: [sentence] for name in refused})
     if not job.owner.is_active:
-        raise Forbidden(f"The account of {job.owner} is not active; submit the code as a job of your own.")
+        raise Forbidden(f"The account of {job.owner} is disabled. Submit the code as a job of your own.")
 
 
 def check_steer(user: Someone, job: Job) -> None:
-    """
+    """Check that a person may steer a job.
+
     Raises:
-        Forbidden: they may look only.
+        Forbidden: they may only look at it.
     """
     if not may_steer(user, job):
-        raise Forbidden("You may look at this job, but not change it; ask an operator of its pool.")
+        raise Forbidden("You may look at this job, but not change it. Ask an operator of its pool.")
 
 
 def check_operate(user: Someone, pool_id: str) -> None:
-    """
+    """Check that a person operates a pool.
+
     Raises:
-        Forbidden: for operators of the pool.
+        Forbidden: they do not.
     """
     if right_in(user, pool_id) not in {Role.OPERATOR, Role.ADMIN}:
-        raise Forbidden(f"Only operators of pool {pool_id} may do this; ask the person who runs this server.")
+        raise Forbidden(f"Only operators of pool {pool_id} may do this. Ask the person who runs this server.")
 
 
 def check_admin(user: Someone) -> None:
-    """
+    """Check that a person is an admin.
+
     Raises:
-        Forbidden: for admins.
+        Forbidden: they are not.
     """
     if role_of(user) != Role.ADMIN:
-        raise Forbidden("Only admins may do this; ask the person who runs this server.")
+        raise Forbidden("Only admins may do this. Ask the person who runs this server.")

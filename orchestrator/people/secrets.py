@@ -1,7 +1,7 @@
-"""Secrets for jobs: encrypted at rest, handed to the supervisor by pipe, shown to nobody again.
+"""Secrets for jobs: encrypted at rest, passed to the supervisor by pipe, never shown.
 
-The key lies in ``secrets.key`` of Berth's home, outside of the database: a copy of the database alone opens
-nothing, and a new ``secret_key`` (which signs sessions) loses no secret.
+The key is the file ``secrets.key`` in BERTH_HOME. A copy of the database alone reveals nothing, and replacing
+``secret_key`` (which signs sessions) loses no secret.
 """
 
 import functools
@@ -16,14 +16,14 @@ from django.utils import timezone
 from orchestrator.exceptions import Malformed, OrchestratorError
 from orchestrator.models import JobSecret
 from orchestrator.spec.job_spec import why_not_a_variable
-from orchestrator.store.private_file import read_or_create
+from orchestrator.store.files.durable import read_or_create
 
 LONGEST_VALUE_BYTES = 16 * 1024
 MOST_SECRETS = 100
 
 
 class SecretLost(OrchestratorError):
-    """A stored secret cannot be opened: its key is not the one it was sealed with."""
+    """A stored secret cannot be decrypted: it was encrypted with another key."""
 
     code = "secret_lost"
     status = 422
@@ -33,7 +33,7 @@ def keep(owner: AbstractBaseUser, name: str, value: str) -> JobSecret:
     """Store a secret, or replace the one of this name.
 
     Raises:
-        Malformed: the name is no variable's name or not a job's to set, or the value is empty or too long.
+        Malformed: the name is not a variable that jobs may set, or the value is empty or too long.
     """
     _check(owner, name, value)
     sealed = seal(value)
@@ -42,22 +42,22 @@ def keep(owner: AbstractBaseUser, name: str, value: str) -> JobSecret:
 
 
 def forget(owner: AbstractBaseUser, name: str) -> None:
-    """Delete a secret; deleting one that is not there is harmless."""
+    """Delete a secret; does nothing if there is none."""
     JobSecret.objects.filter(owner_id=owner.pk, name=name).delete()
 
 
 def missing(owner: AbstractBaseUser, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that the owner has no secret of, in their order."""
+    """The names for which the owner has no secret, in order."""
     wanted = list(names)
     there = set(JobSecret.objects.filter(owner_id=owner.pk, name__in=wanted).values_list("name", flat=True))
     return [name for name in wanted if name not in there]
 
 
 def reveal(owner: AbstractBaseUser, names: Iterable[str]) -> dict[str, str]:
-    """The values, for a supervisor's pipe and nothing else.
+    """Decrypt values, only for a supervisor's pipe.
 
     Raises:
-        SecretLost: one is not there any more, or cannot be opened with this key.
+        SecretLost: a secret no longer exists, or cannot be decrypted with this key.
     """
     wanted = list(names)
     if not wanted:
@@ -66,7 +66,7 @@ def reveal(owner: AbstractBaseUser, names: Iterable[str]) -> dict[str, str]:
     values = {row.name: _open(row) for row in rows}
     for name in wanted:
         if name not in values:
-            raise SecretLost(f"The secret {name} is not there any more; store it again on the account page.")
+            raise SecretLost(f"The secret {name} no longer exists. Store it again on the account page.")
     rows.update(last_used_at=timezone.now())
     return values
 
@@ -77,15 +77,15 @@ def seal(value: str) -> bytes:
 
 
 def open_sealed(sealed: bytes | memoryview) -> str:
-    """The text that was sealed.
+    """Decrypt a text.
 
     Raises:
-        SecretLost: it was sealed with another key.
+        SecretLost: it was encrypted with another key.
     """
     try:
         return _box().decrypt(bytes(sealed)).decode()
     except InvalidToken:
-        raise SecretLost("It was sealed with another key than this installation's.") from None
+        raise SecretLost("It was encrypted with a key other than this installation's.") from None
 
 
 def _open(secret: JobSecret) -> str:
@@ -93,7 +93,7 @@ def _open(secret: JobSecret) -> str:
         return open_sealed(secret.sealed)
     except SecretLost:
         raise SecretLost(
-            f"The secret {secret.name} cannot be opened: it was sealed with another key "
+            f"The secret {secret.name} cannot be decrypted: it was encrypted with another key "
             "(was secrets.key lost or not restored?). Store it again on the account page."
         ) from None
 
@@ -102,17 +102,17 @@ def _check(owner: AbstractBaseUser, name: str, value: str) -> None:
     if problem := why_not_a_variable(name):
         raise Malformed(problem, fields={"name": [problem]})
     if not value or "\0" in value:
-        sentence = "give a value that is not empty and has no NUL character"
+        sentence = "give a value that is not empty and contains no NUL character"
         raise Malformed(sentence, fields={"value": [sentence]})
     if len(value.encode(errors="replace")) > LONGEST_VALUE_BYTES:
-        sentence = f"give at most {LONGEST_VALUE_BYTES // 1024} KiB; put larger things into a dataset"
+        sentence = f"give at most {LONGEST_VALUE_BYTES // 1024} KiB; put larger data into a dataset"
         raise Malformed(sentence, fields={"value": [sentence]})
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         sentence = "give a text that is valid Unicode"
         raise Malformed(sentence, fields={"value": [sentence]})
     others = JobSecret.objects.filter(owner_id=owner.pk).exclude(name=name)
     if others.count() >= MOST_SECRETS:
-        sentence = f"you have {MOST_SECRETS} secrets, the most there may be; delete one first"
+        sentence = f"you have {MOST_SECRETS} secrets, which is the limit; delete one first"
         raise Malformed(sentence, fields={"name": [sentence]})
 
 

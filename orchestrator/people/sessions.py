@@ -1,6 +1,7 @@
-"""How long a sign-in lasts, and what is written down about it (T06).
+"""How long a sign-in lasts, and its audit.
 
-Django gives every sign-in a new session key; here an idle and an absolute limit are added, and sessions end with the account.
+Django gives every sign-in a new session key. This module adds an idle and an absolute limit, and ends sessions
+when the account is disabled.
 """
 
 import time
@@ -17,25 +18,25 @@ from django.utils.deprecation import MiddlewareMixin
 
 from orchestrator.people import accounts, audit, sign_in_limits
 
-NOTED_EVERY_S = 600.0  # how exact the idle limit is; a row is written so often at most
+NOTED_EVERY_S = 600.0  # precision of the idle limit; limits how often a row is written
 _SIGNED_IN, _SEEN = "signed_in_at", "seen_at"
 
 
 class SessionLimits(MiddlewareMixin):
-    """Ends sessions that are idle or old; right behind Django's SessionMiddleware."""
+    """End idle and old sessions. Belongs directly after Django's SessionMiddleware."""
 
     def process_request(self, request: HttpRequest) -> None:
         session = request.session
         if "_auth_user_id" not in session:
             return
         now = time.time()
-        left_s = session.get(_SIGNED_IN, now) + settings.SESSION_LONGEST_S - now
-        if left_s <= 0:
+        remaining_s = session.get(_SIGNED_IN, now) + settings.SESSION_LONGEST_S - now
+        if remaining_s <= 0:
             session.flush()
         elif now - session.get(_SEEN, 0.0) > NOTED_EVERY_S:
             session.setdefault(_SIGNED_IN, now)
             session[_SEEN] = now
-            session.set_expiry(int(min(settings.SESSION_COOKIE_AGE, left_s)) + 1)
+            session.set_expiry(int(min(settings.SESSION_COOKIE_AGE, remaining_s)) + 1)
 
 
 @receiver(user_logged_in)

@@ -1,9 +1,9 @@
-"""Slows the guessing of passwords down (T08).
+"""Slow down password guessing.
 
-Wrong passwords are counted for an account together with the address they come from, so that nobody can shut another out from
-elsewhere, and for an address alone, so that one password cannot be tried on everybody.  Names that nobody has count alike.
-An address is only what a proxy says, and a job on the proxy's machine can say as much: an account is therefore counted from
-everywhere, too.  That count shuts out nobody who has signed in from where they are before.
+Wrong passwords are counted per account and address, so that nobody can lock somebody out from elsewhere, and per
+address, so that one password cannot be tried on many accounts. Unknown names count like known ones. A proxy
+reports the address, and a job on the proxy's machine could forge it, so each account is also counted over all
+addresses. That count does not lock out people who have signed in from their address before.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _EVERYWHERE = ""
 
 
 def wait_s(account: str, address: str, now: datetime) -> float:
-    """How long this account must not be tried from this address; 0: it may."""
+    """Seconds until this account may be tried from this address; 0: now."""
     limits = [(_pair(account, address), MOST_OF_ACCOUNT), (_key(address), MOST_OF_ADDRESS)]
     if not _has_signed_in(account, address):
         limits.append((_pair(account, _EVERYWHERE), MOST_FROM_EVERYWHERE))
@@ -38,14 +38,14 @@ def _wait_of(key: str, most: int, now: datetime) -> float:
 
 
 def note_failure(account: str, address: str, now: datetime) -> None:
-    """Count a wrong password, and forget those that no longer count."""
+    """Count a wrong password, and delete expired counts."""
     SignInFailure.objects.filter(at__lt=now - WINDOW).delete()
     keys = (_pair(account, address), _key(address), _pair(account, _EVERYWHERE))
     SignInFailure.objects.bulk_create(SignInFailure(key=key, at=now) for key in keys)
 
 
 def forget_failures(account: str, address: str) -> None:
-    """Somebody knew the password after all."""
+    """Reset the count of an account and address after a successful sign-in."""
     SignInFailure.objects.filter(key=_pair(account, address)).delete()
 
 

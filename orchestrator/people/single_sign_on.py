@@ -1,4 +1,4 @@
-"""Sign-in by somebody else's directory: OpenID Connect (django-allauth) and LDAP (``orchestrator.people.directory``)."""
+"""Settings for external sign-in: OpenID Connect (django-allauth) and LDAP (``orchestrator.people.directory``)."""
 
 import re
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ class Ldap:
     user_attribute: str
     start_tls: bool
     domain: str  # of Active Directory; empty elsewhere
-    ca_file: str | None  # who may vouch for the directory; None: whom the system trusts
+    ca_file: str | None  # certificates of authorities; None: the system's
     roles: tuple[tuple[str, str], ...]  # (role, name of the group), the strongest role first
 
 
 def read_openid_connect(variables: Mapping[str, str]) -> OpenIdConnect | None:
-    """What ``BERTH_OIDC_*`` says; None where there is no ``BERTH_OIDC_ISSUER``.
+    """Read ``BERTH_OIDC_*``; None without ``BERTH_OIDC_ISSUER``.
 
     Raises:
         WrongSetting: with one sentence for the terminal.
@@ -49,7 +49,7 @@ def read_openid_connect(variables: Mapping[str, str]) -> OpenIdConnect | None:
     client_id = variables.get("BERTH_OIDC_CLIENT_ID", "")
     if not client_id:
         raise WrongSetting(
-            "BERTH_OIDC_CLIENT_ID is missing; give the client id that the issuer made for Berth."
+            "BERTH_OIDC_CLIENT_ID is missing; give the client id that the issuer assigned to Berth."
         )
     return OpenIdConnect(
         issuer.rstrip("/"),
@@ -60,7 +60,7 @@ def read_openid_connect(variables: Mapping[str, str]) -> OpenIdConnect | None:
 
 
 def _read_secret(variables: Mapping[str, str]) -> str:
-    """A file rather than a variable: the environment of a process is too easily shown."""
+    """The secret is in a file: environment variables of a process leak too easily."""
     path = variables.get("BERTH_OIDC_SECRET_FILE", "")
     if not path:
         raise WrongSetting("BERTH_OIDC_SECRET_FILE is missing; give a file that holds the client secret.")
@@ -71,7 +71,7 @@ def _read_secret(variables: Mapping[str, str]) -> str:
 
 
 def read_ldap(variables: Mapping[str, str]) -> Ldap | None:
-    """What ``BERTH_LDAP_*`` says; None where there is no ``BERTH_LDAP_URL``.
+    """Read ``BERTH_LDAP_*``; None without ``BERTH_LDAP_URL``.
 
     Raises:
         WrongSetting: with one sentence for the terminal.
@@ -84,7 +84,7 @@ def read_ldap(variables: Mapping[str, str]) -> Ldap | None:
     base = variables.get("BERTH_LDAP_SEARCH_BASE", "")
     if "=" not in base:
         raise WrongSetting(
-            "BERTH_LDAP_SEARCH_BASE is missing; give where people are, such as ou=people,dc=lab,dc=org."
+            "BERTH_LDAP_SEARCH_BASE is missing; give the base of your people, such as ou=people,dc=lab,dc=org."
         )
     attribute = variables.get("BERTH_LDAP_USER_ATTRIBUTE", "uid")
     if not _ATTRIBUTE.fullmatch(attribute):
@@ -93,7 +93,7 @@ def read_ldap(variables: Mapping[str, str]) -> Ldap | None:
         )
     ca_file = variables.get("BERTH_LDAP_CA_FILE") or None
     if ca_file is not None and not Path(ca_file).is_file():
-        raise WrongSetting(f"BERTH_LDAP_CA_FILE {ca_file!r} is no file; give certificates in PEM form.")
+        raise WrongSetting(f"BERTH_LDAP_CA_FILE {ca_file!r} is not a file; give certificates in PEM format.")
     return Ldap(
         url,
         base,
@@ -107,34 +107,34 @@ def read_ldap(variables: Mapping[str, str]) -> Ldap | None:
 
 def _read_roles(text: str) -> tuple[tuple[str, str], ...]:
     """``admin=cn=gpu-admins,ou=groups,dc=lab; operator=...``"""
-    found: dict[str, str] = {}
+    groups: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         role, _, group = part.partition("=")
         if role.strip() not in ROLES or "=" not in group:
             raise WrongSetting(
-                f"BERTH_LDAP_ROLES has {part!r}; give role=name of a group, separated by ';', with the roles "
+                f"BERTH_LDAP_ROLES has {part!r}; give role=group pairs separated by ';', with the roles "
                 f"{', '.join(ROLES)}."
             )
-        found[role.strip()] = group.strip()
-    return tuple((role, found[role]) for role in ROLES if role in found)
+        groups[role.strip()] = group.strip()
+    return tuple((role, groups[role]) for role in ROLES if role in groups)
 
 
 def django_settings(variables: Mapping[str, str]) -> dict[str, Any]:
-    """What the settings need beside their own; empty where people sign in with Berth's own passwords alone.
+    """Additional Django settings; empty if people sign in with Berth's own passwords only.
 
-    Lists are to be appended, everything else to be set.
+    Lists are appended to existing settings, everything else is set.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     backends = []
     if (ldap := read_ldap(variables)) is not None:
         backends.append("orchestrator.people.directory.DirectoryBackend")
-        found["LDAP"] = ldap
+        settings["LDAP"] = ldap
     if (oidc := read_openid_connect(variables)) is not None:
         backends.append("allauth.account.auth_backends.AuthenticationBackend")
-        found |= _oidc_settings(oidc)
+        settings |= _oidc_settings(oidc)
     if backends:
-        found["AUTHENTICATION_BACKENDS"] = ["django.contrib.auth.backends.ModelBackend", *backends]
-    return found
+        settings["AUTHENTICATION_BACKENDS"] = ["django.contrib.auth.backends.ModelBackend", *backends]
+    return settings
 
 
 def _oidc_settings(oidc: OpenIdConnect) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def _oidc_settings(oidc: OpenIdConnect) -> dict[str, Any]:
         "SOCIALACCOUNT_PROVIDERS": {"openid_connect": {"APPS": [app], "OAUTH_PKCE_ENABLED": True}},
         "SOCIALACCOUNT_ONLY": True,
         "SOCIALACCOUNT_OPENID_CONNECT_URL_PREFIX": "",
-        "SOCIALACCOUNT_EMAIL_AUTHENTICATION": False,  # an address alone opens no account that is there
+        "SOCIALACCOUNT_EMAIL_AUTHENTICATION": False,  # an e-mail address alone must not open an existing account
         "SOCIALACCOUNT_STORE_TOKENS": False,
-        "ACCOUNT_EMAIL_VERIFICATION": "none",  # the issuer's business
+        "ACCOUNT_EMAIL_VERIFICATION": "none",  # left to the issuer
         "SINGLE_SIGN_ON_NAME": oidc.name,
     }

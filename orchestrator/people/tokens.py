@@ -19,7 +19,7 @@ from orchestrator.spec.job_spec import clean_text
 
 LONGEST_LIFE_S = 366 * 24 * 3600
 NAME_LENGTH = 80
-_SEEN_EVERY = timedelta(minutes=1)  # so that a busy client does not write a row with each request
+_SEEN_EVERY = timedelta(minutes=1)  # spares a busy client a write per request
 _FORM = re.compile(r"berth_([0-9a-z]{10})_([0-9A-Za-z_-]{43})")
 _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _RANK: Mapping[str, int] = {Scope.READ: 0, Scope.WRITE: 1, Scope.ADMIN: 2}
@@ -40,20 +40,20 @@ def issue(
     ends_by: datetime | None = None,
     address: str = "",
 ) -> tuple[Token, str]:
-    """Make a token; the second value is the only copy of its text.
+    """Create a token; the second value is the only copy of its text.
 
     Args:
         life_s: seconds until it expires; None: never.
-        at_most: the scope of whoever asks, which a new token cannot exceed.
-        ends_by: when the token that asks expires, which a new one cannot outlive: a stolen one would never end.
+        at_most: the caller's scope, which a new token cannot exceed.
+        ends_by: when the caller's token expires. A new token cannot outlive it, or a stolen one would never end.
 
     Raises:
-        Malformed: the name, scope or life.
-        Forbidden: a scope above the caller's.
+        Malformed: the name, scope or lifetime is invalid.
+        Forbidden: the scope exceeds the caller's.
     """
     _check(name := _clean_name(name), scope, life_s)
     if not (allows(at_most, scope) and allows(rights.widest_scope(user), scope)):
-        raise Forbidden(f"You cannot make a token with the scope {scope}; choose a smaller one.")
+        raise Forbidden(f"You cannot create a token with the scope {scope}. Choose a smaller one.")
     prefix = "".join(secrets.choice(_LETTERS) for _ in range(10))
     text = f"berth_{prefix}_{secrets.token_urlsafe(32)}"
     expires_at = None if life_s is None else timezone.now() + timedelta(seconds=life_s)
@@ -63,47 +63,51 @@ def issue(
         token = Token.objects.create(
             user=user, name=name, prefix=prefix, digest=_digest(text), scope=scope, expires_at=expires_at
         )
-        life = "without end" if expires_at is None else f"until {expires_at:%Y-%m-%d}"
-        said = f"Made the token {name} ({scope}, {life})."
-        audit.record(user, "token.made", f"token {prefix}", said, address=address)
+        life = "never expires" if expires_at is None else f"until {expires_at:%Y-%m-%d}"
+        text_of_audit = f"Created the token {name} ({scope}, {life})."
+        audit.record(user, "token.made", f"token {prefix}", text_of_audit, address=address)
     return token, text
 
 
 def authenticate(text: str, *, now: datetime | None = None) -> Token | None:
-    """The token with this text, its user loaded; None when unknown, expired, revoked or its user disabled."""
+    """Find the usable token with this text, its user loaded; None if unknown, expired, revoked or disabled."""
     if not (form := _FORM.fullmatch(text)):
         return None
     now = now or timezone.now()
     digest = _digest(text)
-    named = Token.objects.select_related("user").filter(prefix=form[1])
-    found = next((token for token in named if hmac.compare_digest(token.digest, digest)), None)
-    if found is None or not _is_usable(found, now):
+    candidates = Token.objects.select_related("user").filter(prefix=form[1])
+    token = next((token for token in candidates if hmac.compare_digest(token.digest, digest)), None)
+    if token is None or not _is_usable(token, now):
         return None
-    if found.last_used_at is None or now - found.last_used_at >= _SEEN_EVERY:
-        with contextlib.suppress(OperationalError):  # on a full disk people still have to see what fills it
-            Token.objects.filter(pk=found.pk).update(last_used_at=now)
-    return found
+    if token.last_used_at is None or now - token.last_used_at >= _SEEN_EVERY:
+        with contextlib.suppress(OperationalError):  # on a full disk people still need to see what fills it
+            Token.objects.filter(pk=token.pk).update(last_used_at=now)
+    return token
 
 
 def _is_usable(token: Token, now: datetime) -> bool:
-    # Not in the query: putting so many conditions together cost more than the rest of a request's check.
+    # Checked in Python: building these conditions into the query cost more than the rest of the check.
     expired = token.expires_at is not None and token.expires_at <= now
     return token.revoked_at is None and not expired and token.user.is_active
 
 
 def revoke(token: Token, *, by: AbstractBaseUser | None = None, address: str = "") -> Token:
-    """End a token now; revoking twice is harmless.  ``by``: who does, where it is not its owner."""
+    """Revoke a token; revoking twice is harmless.
+
+    Args:
+        by: who revokes it; None: its owner.
+    """
     if token.revoked_at is None:
         token.revoked_at = timezone.now()
         with transaction.atomic():
             token.save(update_fields=["revoked_at"])
-            said = f"Revoked the token {token.name} of {token.user}."
-            audit.record(by or token.user, "token.revoked", f"token {token.prefix}", said, address=address)
+            text = f"Revoked the token {token.name} of {token.user}."
+            audit.record(by or token.user, "token.revoked", f"token {token.prefix}", text, address=address)
     return token
 
 
 def _digest(text: str) -> str:
-    # 256 random bits need no slow hash: there is nothing to guess.
+    # 256 random bits cannot be guessed, so a fast hash is enough.
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -117,16 +121,16 @@ def _clean_name(name: str) -> str:
 def _check(name: str, scope: str, life_s: float | None) -> None:
     if not 1 <= len(name) <= NAME_LENGTH:
         raise Malformed(
-            f"Name the token with 1 to {NAME_LENGTH} characters, for example after the machine that uses it.",
+            f"Give the token a name of 1 to {NAME_LENGTH} characters, for example the machine that uses it.",
             fields={"name": [f"give 1 to {NAME_LENGTH} characters"]},
         )
     if scope not in Scope.values:
         raise Malformed(
-            f"There is no scope {scope[:40]!r}; choose read, write or admin.",
+            f"There is no scope {scope[:40]!r}. Choose read, write or admin.",
             fields={"scope": ["choose read, write or admin"]},
         )
     if life_s is not None and not 0 < life_s <= LONGEST_LIFE_S:
         raise Malformed(
-            "A token may live for up to a year; give seconds, or nothing for one without end.",
+            "A token may last up to a year. Give seconds, or null for a token that never expires.",
             fields={"expires_in_s": [f"give more than 0 and at most {LONGEST_LIFE_S}"]},
         )

@@ -1,4 +1,4 @@
-"""What was used of the devices and what of it was wasted: by owner, pool or day, from leases and the ledger."""
+"""GPU time: charged when an attempt ends, and summed up by owner, pool or day."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
+from django.conf import settings
 from django.db.models import Max, Min, Q
 
 from orchestrator.models import (
@@ -19,6 +20,7 @@ from orchestrator.models import (
     Job,
     JobState,
     Lease,
+    OwnerUse,
     Use,
 )
 from orchestrator.people.ledger import JOB, UNKNOWN, Held, Piece, Spell, divide
@@ -32,14 +34,14 @@ OTHERS = "others"
 
 @dataclass(slots=True)
 class UsageRow:
-    """Sums for one owner, pool or day; of shared devices only the parts, by memory."""
+    """Sums for one owner, pool or day. Shared devices count in proportion to the memory held."""
 
     key: str
     gpu_s: float = 0.0
-    failed_s: float = 0.0  # of it, work that was lost: failed and not resumed from a checkpoint
-    idle_s: float = 0.0  # of it, held with nothing running on the device
+    failed_s: float = 0.0  # of gpu_s: lost work, failed and not resumed from a checkpoint
+    idle_s: float = 0.0  # of gpu_s: held while nothing ran on the device
     jobs_started: int = 0
-    queue_s: float = 0.0  # of all jobs that started first in the window
+    queue_s: float = 0.0  # of all jobs whose first start is in the window
     longest_queue_s: float = 0.0
 
     @property
@@ -53,7 +55,7 @@ class UsageRow:
 
 @dataclass(slots=True)
 class Usage:
-    """What a window held; ``by_use`` are the device-seconds of everything, and sum up to ``device_s``."""
+    """The usage of a window; ``by_use`` has device-seconds by use, which add up to ``device_s``."""
 
     start: datetime
     end: datetime
@@ -64,12 +66,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What a lease says beside whose it is."""
+    """The key of a lease in the ledger."""
 
     owner: str
     pool: str
-    lost_from: float | None  # its work from then on was lost
-    idle_part: float  # of its time
+    lost_from: float | None  # work from this time on was lost
+    idle_part: float  # share of its time
 
 
 def read_usage(
@@ -84,8 +86,8 @@ def read_usage(
     """The usage from ``start`` to ``end``, or to ``now`` if that is earlier.
 
     Args:
-        pool: its devices and jobs only.
-        only_owner: the one whose row is shown; all others are one row ``others``.
+        pool: limits the usage to its devices and jobs.
+        only_owner: the only owner with a row; all others share the row ``others``.
     """
     end = min(end, now)
     usage = Usage(start, max(start, end))
@@ -131,7 +133,7 @@ def _add(row: UsageRow, piece: Piece, run: _Run) -> None:
 
 
 def _pieces(start: datetime, end: datetime, now: datetime, pool: str | None) -> Iterator[tuple[str, Piece]]:
-    """Every device's time in the window, with its pool."""
+    """Pieces of every device's time in the window, with its pool."""
     if end <= start:
         return
     held = _held(start, end, now)
@@ -139,7 +141,7 @@ def _pieces(start: datetime, end: datetime, now: datetime, pool: str | None) -> 
     midnights = _midnights(start.timestamp(), end.timestamp())
     for device in Device.objects.all() if pool is None else Device.objects.filter(pool=pool):
         leases = held.get(device.pk, [])
-        # It may be older than its row: a lease proves that it was there.
+        # A device may be older than its row: a lease proves that it existed.
         since = min([device.added_at.timestamp(), *(each.start for each in leases)])
         begin = max(start.timestamp(), since)
         cuts = [
@@ -159,7 +161,7 @@ def _midnights(start_s: float, end_s: float) -> list[float]:
 def _held(start: datetime, end: datetime, now: datetime) -> dict[str, list[Held]]:
     leases = Lease.objects.filter(started_at__lt=end).filter(Q(ended_at=None) | Q(ended_at__gt=start))
     losses = _Losses(leases.values_list("attempt__job", flat=True))
-    found: dict[str, list[Held]] = defaultdict(list)
+    held: dict[str, list[Held]] = defaultdict(list)
     for lease in leases.select_related("attempt__job__owner", "device"):
         ended = max(lease.started_at, lease.ended_at or now)
         lasted_s = (ended - lease.started_at).total_seconds()
@@ -170,22 +172,22 @@ def _held(start: datetime, end: datetime, now: datetime) -> dict[str, list[Held]
             None if lost_from is None else max(lost_from, lease.started_at).timestamp(),
             min(1.0, lease.idle_s / lasted_s) if lasted_s else 0.0,
         )
-        found[lease.device_id].append(Held(run, lease.started_at.timestamp(), ended.timestamp(), lease.part))
-    return found
+        held[lease.device_id].append(Held(run, lease.started_at.timestamp(), ended.timestamp(), lease.part))
+    return held
 
 
 def _spells(start: datetime, end: datetime, now: datetime) -> dict[str, list[Spell]]:
-    found: dict[str, list[Spell]] = defaultdict(list)
+    spells: dict[str, list[Spell]] = defaultdict(list)
     spans = DeviceSpan.objects.filter(started_at__lt=end).filter(Q(ended_at=None) | Q(ended_at__gt=start))
     for span in spans:
-        found[span.device_id].append(
+        spells[span.device_id].append(
             Spell(span.use, span.started_at.timestamp(), span.lasted_until(now).timestamp(), span.owner)
         )
-    return found
+    return spells
 
 
 class _Losses:
-    """From when on the work of an attempt was lost; None: it was not, or nobody wanted it."""
+    """Find from when on an attempt's work was lost; None if it was not lost, or its end was intended."""
 
     def __init__(self, job_ids: Iterable[UUID]) -> None:
         saved = Checkpoint.objects.filter(job__in=job_ids).values("job_id", "attempt_number")
@@ -198,7 +200,7 @@ class _Losses:
                 "job_id", "number", "resumed_from"
             )
         }
-        # Other jobs that go on from this one's checkpoints.
+        # Jobs that other jobs continue from.
         self._continued = set(
             Job.objects.filter(resume_job__in=job_ids).values_list("resume_job_id", flat=True)
         )
@@ -212,7 +214,7 @@ class _Losses:
         if job.state == JobState.FAILED and job.pk not in self._continued:
             return attempt.created_at
         if is_last:
-            # Cancelled or out of time: somebody wanted that.  Else it waits to be resumed.
+            # Cancelled or timed out on purpose; otherwise it waits to be resumed.
             return None if job.is_final and job.state != JobState.FAILED else saved_at
         goes_on = self._resumed.get((job.pk, attempt.number + 1), True)
         return saved_at if goes_on else attempt.created_at
@@ -221,7 +223,7 @@ class _Losses:
 def _first_starts(
     start: datetime, end: datetime, pool: str | None
 ) -> Iterator[tuple[str, str, float, float]]:
-    """Owner, pool, time of the first start and wait of each job that started first in the window."""
+    """Owner, pool, start time and waiting time of each job whose first start is in the window."""
     jobs = Job.objects.annotate(started=Min("attempts__leases__started_at")).filter(
         started__gte=start, started__lt=end
     )
@@ -238,7 +240,28 @@ def _first_starts(
 
 
 def window(start_s: float | None, end_s: float | None, now: datetime) -> tuple[datetime, datetime]:
-    """From 30 days ago to now, where nothing else is asked for."""
+    """The window to sum; defaults to the last 30 days."""
     end = now if end_s is None else datetime.fromtimestamp(end_s, UTC)
     start = end - timedelta(days=30) if start_s is None else datetime.fromtimestamp(start_s, UTC)
     return start, end
+
+
+def decayed(gpu_s: float, elapsed_s: float, half_life_s: float) -> float:
+    """The share of past use that still counts after ``elapsed_s``; a clock set back adds nothing."""
+    return gpu_s * float(0.5 ** (max(0.0, elapsed_s) / half_life_s))
+
+
+def used_gpu_s(attempt: Attempt, run_s: float) -> float:
+    """GPU-seconds of an attempt by its share of each device; its leases may have ended."""
+    return run_s * sum(lease.part for lease in Lease.objects.filter(attempt=attempt).select_related("device"))
+
+
+def charge(job: Job, gpu_s: float, now: datetime) -> None:
+    """Add to the use of the job's owner, inside the caller's transaction."""
+    use, _ = OwnerUse.objects.select_for_update().get_or_create(
+        owner_id=job.owner_id, defaults={"decayed_at": now}
+    )
+    elapsed_s = (now - use.decayed_at).total_seconds()
+    use.decayed_gpu_s = decayed(use.decayed_gpu_s, elapsed_s, settings.ENVIRONMENT.half_life_s) + gpu_s
+    use.decayed_at = max(now, use.decayed_at)
+    use.save(update_fields=["decayed_gpu_s", "decayed_at"])

@@ -1,84 +1,86 @@
-"""Whether a device is free for somebody, and if not why: one answer for tiles, lists, REST and the command line."""
+"""Whether a device is free for a person, and if not, why: one answer for tiles, lists, REST and the command line."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
 
 from berth import words
-from orchestrator.live.readings import NowReadings
+from orchestrator.live.readings import DeviceEntry, NowReadings
 from orchestrator.models import Device, Health, Lease, PoolRight, Role
 from orchestrator.people import rights
 from orchestrator.people.rights import Someone
-from orchestrator.scheduler.passes.keeps import Keep, read_keeps
+from orchestrator.scheduler.passes.restrictions import Restriction, read_restrictions
 
-FOREIGN_SHOWN_BYTES = 64 * words.MIB  # a display server is not news
+FOREIGN_SHOWN_BYTES = 64 * words.MIB  # less is a display server and not shown
 
 
 class Availability(StrEnum):
     FREE = "free"  # a job of this person could start on it now
-    KEPT = "kept"  # nobody holds it, but it is for somebody else
-    CLOSED = "closed"  # nobody holds it, and its pool takes no jobs of this person
+    KEPT = "kept"  # no job holds it, but another job or other people have a claim to it
+    CLOSED = "closed"  # no job holds it, but its pool takes no jobs of this person
     HELD = "held"  # by jobs of Berth
-    FOREIGN = "foreign"  # by processes that are not Berth's
+    FOREIGN = "foreign"  # by external processes
     OUT = "out"  # drained, disabled or broken
-    UNREAD = "unread"  # nobody knows who uses it; nothing starts there
+    UNREAD = "unread"  # its users are unknown, so nothing starts there
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What one person is told about one device."""
+class DeviceAvailability:
+    """Whether one device is free for one person, and the sentence that says so."""
 
     state: Availability
     sentence: str
-    keep: Keep | None = None  # where it is kept
+    keep: Restriction | None = None  # for KEPT: the reason
 
     @property
     def is_free(self) -> bool:
         return self.state == Availability.FREE
 
 
-class Reader:
-    """Somebody who looks at devices: what is kept, and which pools take their jobs."""
+class AvailabilityReader:
+    """Judges devices for one person: which devices are kept, and which pools take this person's jobs."""
 
     def __init__(self, user: Someone, now: datetime) -> None:
         self._user = user
         self._id = user.pk
         self._name = user.get_username()
         self._now = now
-        self._keeps: Mapping[str, list[Keep]] = read_keeps(now)
+        self._restrictions: Mapping[str, list[Restriction]] = read_restrictions(now)
 
-    def standing(self, device: Device, *, held: bool, entry: Mapping[str, Any] | None) -> Standing:
+    def judge(self, device: Device, *, held: bool, entry: DeviceEntry | None) -> DeviceAvailability:
         """
         Args:
             device: with its pool.
-            held: a job of Berth is on it.
-            entry: of the newest readings; None where there is none.
+            held: whether a job of Berth is on it.
+            entry: its newest reading; None without one.
         """
         if device.health != Health.OK:
-            return Standing(Availability.OUT, device.health_reason or device.health)
+            return DeviceAvailability(Availability.OUT, device.health_reason or device.health)
         if held:
-            return Standing(Availability.HELD, "Held by a job.")
+            return DeviceAvailability(Availability.HELD, "Held by a job.")
         if not device.usable:
-            return Standing(Availability.OUT, "Takes no new jobs.")
+            return DeviceAvailability(Availability.OUT, "Takes no new jobs.")
         if device.kind == "gpu" and (entry is None or "used_bytes" not in entry):
-            return Standing(Availability.UNREAD, "Not read now; nothing starts on it.")
+            return DeviceAvailability(Availability.UNREAD, "Not read now; nothing starts on it.")
         if entry is not None and entry.get("foreign_bytes", 0) > FOREIGN_SHOWN_BYTES:
-            return Standing(Availability.FOREIGN, "Used by processes that are not Berth's.")
+            return DeviceAvailability(Availability.FOREIGN, "Used by processes that are not Berth's.")
         return self._unheld(device)
 
-    def _unheld(self, device: Device) -> Standing:
-        keep = next((each for each in self._keeps.get(device.pk, ()) if each.binds(self._name)), None)
+    def _unheld(self, device: Device) -> DeviceAvailability:
+        restrictions = self._restrictions.get(device.pk, ())
+        keep = next((one for one in restrictions if one.binds(self._name)), None)
         if keep is not None:
-            return Standing(Availability.KEPT, keep.sentence(self._id, self._now), keep)
+            return DeviceAvailability(Availability.KEPT, keep.sentence(self._id, self._now), keep)
         if not self._may_submit(device):
-            return Standing(Availability.CLOSED, f"Free, but pool {device.pool_id} is closed to you.")
-        return Standing(Availability.FREE, "Free.")
+            return DeviceAvailability(
+                Availability.CLOSED, f"Free, but pool {device.pool_id} is closed to you."
+            )
+        return DeviceAvailability(Availability.FREE, "Free.")
 
     def _may_submit(self, device: Device) -> bool:
-        # A viewer submits nothing anywhere; to them free means what it means to everybody else.
+        # A viewer submits nothing anywhere; for them "free" means the same as for everybody else.
         return device.pool.open or self._role != Role.SUBMITTER or device.pool_id in self._pools
 
     @cached_property
@@ -91,13 +93,13 @@ class Reader:
         return set(rights_of_theirs.values_list("pool_id", flat=True))
 
 
-def standings(
+def read_availability(
     user: Someone, devices: Iterable[Device], readings: NowReadings, now: datetime
-) -> dict[str, Standing]:
-    """What somebody is told about each device, by its id; leases say what jobs hold."""
-    reader = Reader(user, now)
+) -> dict[str, DeviceAvailability]:
+    """The availability of each device for a person, by device id; leases tell which devices jobs hold."""
+    reader = AvailabilityReader(user, now)
     held = set(Lease.objects.active().values_list("device_id", flat=True))
     return {
-        device.pk: reader.standing(device, held=device.pk in held, entry=readings.device(device.pk))
+        device.pk: reader.judge(device, held=device.pk in held, entry=readings.device(device.pk))
         for device in devices
     }

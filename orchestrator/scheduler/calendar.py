@@ -1,4 +1,4 @@
-"""Entries of the calendar, and whether they make sense together."""
+"""Bookings of the calendar: enter, check and delete them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from orchestrator.models.bookings import WEEK
 from orchestrator.people import audit, rights
 from orchestrator.people.quotas import Rulebook
 
-LOOK_AHEAD = timedelta(weeks=9)  # for entries that meet; weekly ones meet in their first weeks or never
+LOOK_AHEAD = timedelta(weeks=9)  # for overlaps; weekly bookings overlap in their first weeks or never
 LONGEST = timedelta(days=366)
 FAR = datetime.max.replace(tzinfo=timezone.get_fixed_timezone(0))
 Span = tuple[datetime, datetime]
@@ -29,19 +29,18 @@ def make(
     address: str = "",
     **columns: Any,
 ) -> Booking:
-    """Enter a reservation or maintenance; ``columns`` are those of ``Booking``.
+    """Enter a reservation for people or maintenance; ``columns`` are fields of ``Booking``.
 
     Raises:
-        Impossible: it contradicts itself, another entry, or the rights and limits of its people.
+        Impossible: the booking contradicts itself, another booking, or the rights and limits of its people.
     """
     booking = Booking(**columns, created_by=by.get_username())
     booking.count = devices if isinstance(devices, int) else None
     named = [] if isinstance(devices, int) else _find_devices(booking.pool, devices)
     users = _find_people(people)
     with transaction.atomic():
-        Pool.objects.select_for_update().get(
-            pk=booking.pool_id
-        )  # entries of one pool come one after the other
+        # The bookings of one pool are entered one at a time.
+        Pool.objects.select_for_update().get(pk=booking.pool_id)
         check(booking, named, users)
         booking.save()
         booking.devices.set(named)
@@ -59,7 +58,7 @@ def remove(booking: Booking, *, by: AbstractBaseUser, address: str = "") -> None
 
 
 def say(booking: Booking) -> str:
-    """An entry in words."""
+    """Describe a booking in a sentence."""
     what = f"{booking.count} devices" if booking.count else ", ".join(map(str, booking.devices.all()))
     until = "without end" if booking.until is None else f"until {booking.until:%Y-%m-%d %H:%M}"
     often = ", each week" if booking.weekly else ""
@@ -124,15 +123,15 @@ def _check_people(booking: Booking, people: Collection[User], wanted: int) -> No
 
 
 def _most_devices(rules: Rulebook, user: User, pool_id: str) -> int | None:
-    found = [rules.of(user.pk, place).max_devices for place in (None, pool_id)]
-    return min((limit for limit in found if limit is not None), default=None)
+    limits = [rules.of(user.pk, place).max_devices for place in (None, pool_id)]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _check_others(booking: Booking, devices: Collection[Device], there: int) -> None:
-    """At no time more is booked than there is, and no device twice."""
+    """Check that at no time more devices are booked than there are, and none twice."""
     now = timezone.now()
     others = Booking.objects.not_over(now).filter(pool=booking.pool_id).exclude(pk=booking.pk)
-    known = [
+    occupied = [
         (other, {device.pk for device in other.devices.all()}, list(spans(other, now)))
         for other in others.prefetch_related("devices")
     ]
@@ -140,7 +139,7 @@ def _check_others(booking: Booking, devices: Collection[Device], there: int) -> 
     for begin, end in spans(booking, now):
         meeting = [
             (other, named, max(begin, start))
-            for other, named, times in known
+            for other, named, times in occupied
             for start, until in times
             if start < end and begin < until
         ]
@@ -148,8 +147,8 @@ def _check_others(booking: Booking, devices: Collection[Device], there: int) -> 
             if shared := mine & named:
                 raise _no("devices", f"{min(shared)} is booked for {other.name} at that time.")
         for moment in {begin, *(at for _, _, at in meeting)}:
-            on = [other for other, named, times in known if any(s <= moment < u for s, u in times)]
-            booked = sum(other.count or len(names) for other, names, _ in known if other in on)
+            on = [other for other, named, times in occupied if any(s <= moment < u for s, u in times)]
+            booked = sum(other.count or len(names) for other, names, _ in occupied if other in on)
             wanted = len(mine) or booking.count or 0
             if booked + wanted > there:
                 names = ", ".join(sorted(other.name for other in on))
@@ -160,14 +159,14 @@ def _check_others(booking: Booking, devices: Collection[Device], there: int) -> 
 
 
 def spans(booking: Booking, now: datetime) -> Iterator[Span]:
-    """The times of an entry that are not over, as far ahead as is looked."""
-    found = booking.occurrence(now)
-    while found is not None:
-        start, until = found
+    """The times of a booking that are not over, up to ``LOOK_AHEAD``."""
+    occurrence = booking.occurrence(now)
+    while occurrence is not None:
+        start, until = occurrence
         yield start, until or FAR
         if not booking.weekly or until is None or start > now + LOOK_AHEAD:
             return
-        found = booking.occurrence(until)
+        occurrence = booking.occurrence(until)
 
 
 def _find_devices(pool: Pool, ids: Sequence[str]) -> list[Device]:
@@ -187,7 +186,7 @@ def _find_people(names: Sequence[str]) -> list[User]:
 def find_pool(name: str) -> Pool:
     """
     Raises:
-        NotFound: there is none of this name.
+        NotFound: there is no pool of this name.
     """
     pool = Pool.objects.filter(pk=name).first()
     if pool is None:

@@ -6,19 +6,18 @@ from datetime import datetime
 from berth import words
 from orchestrator.models import Job, JobState
 from orchestrator.scheduler import core
-
-NOT_SEEN = "Waits for the scheduler."  # submitted or queued again since its last pass
+from orchestrator.sentences.waits import say_wait
 
 
 def asked_start(job: Job, now: datetime) -> datetime | None:
-    """Before when a queued job was asked not to start, while that is what it waits for."""
+    """The requested earliest start of a queued job, while the job waits for it."""
     if job.wait_code != core.WaitCode.NOT_BEFORE or job.not_before is None:
         return None
     return job.not_before if job.not_before > now else None
 
 
 def starts(job: Job, now: datetime) -> str:
-    """When a queued job is expected to start; empty where that is not known."""
+    """When a queued job is expected to start; empty if unknown."""
     if job.state != JobState.QUEUED:
         return ""
     if (at := asked_start(job, now)) is not None:
@@ -34,7 +33,7 @@ def sentence(job: Job, now: datetime, when: str) -> str:
     """
     if (at := asked_start(job, now)) is not None:
         return f"Starts in {_minutes(at, now)} at the earliest, as asked."
-    return words.expecting(job.wait_sentence or NOT_SEEN, when)
+    return say_wait(job.wait_code, job.wait_facts, now_s=now.timestamp(), ahead=job.wait_ahead, when=when)
 
 
 def _minutes(at: datetime, now: datetime) -> str:

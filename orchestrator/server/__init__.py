@@ -1,1 +1,1 @@
-"""Settings, urls, asgi, celery: the only place that names everything."""
+"""The server: settings, addresses, our own processes, backup and doctor."""

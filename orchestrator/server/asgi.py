@@ -8,12 +8,12 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 
-CONNECTIONS = 20  # of one web process to PostgreSQL, which allows 100 in all unless told otherwise
+CONNECTIONS = 20  # of one web process; PostgreSQL allows 100 in all by default
 WAIT_FOR_ONE_S = 10.0
 
 
 def share_connections() -> None:
-    """Requests run in threads of their own: a connection that each of them kept would soon be too many."""
+    """Pool PostgreSQL connections: each request runs in its own thread, and one connection each would be too many."""
     database = settings.DATABASES["default"]
     if database["ENGINE"] == "django.db.backends.postgresql":
         pool = {"min_size": 1, "max_size": CONNECTIONS, "timeout": WAIT_FOR_ONE_S}
@@ -24,8 +24,7 @@ share_connections()
 django_application = get_asgi_application()  # loads the models; the consumers need them
 
 from dashboard.live.routing import WithPolling, websocket_urlpatterns  # noqa: E402  # after Django is set up
-from orchestrator.api.body_limit import BodyLimit  # noqa: E402  # after Django is set up
-from orchestrator.api.departures import Departures  # noqa: E402  # after Django is set up
+from orchestrator.api.http.connections import BodyLimit, Departures  # noqa: E402  # likewise
 
 application = ProtocolTypeRouter(
     {

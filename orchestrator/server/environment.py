@@ -1,4 +1,4 @@
-"""The choices of a deployment, read from the environment once; a wrong one stops the start with a sentence."""
+"""The settings of a deployment, read from the environment once; a wrong one stops the start with a message."""
 
 import hashlib
 import ipaddress
@@ -19,28 +19,28 @@ _DEVICES = re.compile(r"auto|nvml|cpu:[1-9]\d{0,3}|sim:[1-9]\d{0,3}x[1-9]\d{0,4}
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the operator chose."""
+    """The operator's settings."""
 
     home: Home
     port: int
-    bind: str  # address the web process listens on
+    bind: str  # address that the web process listens on
     devices: str
     redis_url: str
-    own_redis: bool  # ours to start and stop
-    database: Mapping[str, object]  # as Django wants it
+    own_redis: bool  # we start and stop Redis
+    database: Mapping[str, object]  # in Django's form
     debug: bool
-    half_life_s: float  # after which use counts half in the fair share
+    half_life_s: float  # of use in the fair share
     trust_all_users: bool  # jobs of several people may run without a sandbox
-    job_disk_gib: int | None  # what one job may keep on disk
-    notify_allow: tuple[str, ...]  # hosts inside the network that notices may go to
-    mail_url: str  # an Apprise address of the server's own mail account; empty: it has none
+    job_disk_gib: int | None  # disk limit of one job
+    notify_allow: tuple[str, ...]  # hosts inside the network that notifications may go to
+    mail_url: str  # Apprise address of the server's mail account; empty: none
     allowed_hosts: tuple[str, ...]
-    tls: bool  # people reach us through a proxy that ends TLS
-    proxies: str  # whose word on the caller's address and scheme counts
+    tls: bool  # people connect through a proxy that terminates TLS
+    proxies: str  # trusted for the caller's address and scheme
     log_format: str  # text, json
-    keep_days: int  # of jobs that ended; 0 keeps them for ever
-    user_disk_gib: int  # of one person's ended jobs; 0 for no limit
-    sockets_a_person: int  # live views that one person may have open
+    keep_days: int  # how long ended jobs keep their files; 0: forever
+    user_disk_gib: int  # limit of one person's ended jobs; 0: none
+    sockets_a_person: int  # open live views per person
 
     @property
     def redis_socket(self) -> Path:
@@ -52,7 +52,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     """Read and check every ``BERTH_*`` variable and ``DATABASE_URL``.
 
     Raises:
-        WrongSetting: with one sentence for the terminal.
+        WrongSetting: with a sentence for the terminal.
     """
     home = Home(_read_home(variables))
     redis_url = variables.get("BERTH_REDIS_URL", "")
@@ -85,7 +85,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
 
 
 def redis_socket(home: Home) -> Path:
-    """The path of our Redis socket; for a long home it lies in a hashed folder of the user's runtime directory."""
+    """Path of our Redis socket; for a long BERTH_HOME in a hashed folder of the user's runtime directory."""
     plain = home.redis / "redis.sock"
     if len(bytes(plain)) <= LONGEST_SOCKET_PATH_BYTES:
         return plain
@@ -98,7 +98,7 @@ def _read_home(variables: Mapping[str, str]) -> Path:
     text = variables.get("BERTH_HOME", "~/.berth")
     try:
         home = Path(text).expanduser()
-    except RuntimeError:  # ~name of nobody
+    except RuntimeError:  # ~name of an unknown user
         raise WrongSetting(f"BERTH_HOME is {text!r}, but there is no such user; give a path.") from None
     if not home.is_absolute():
         raise WrongSetting(f"BERTH_HOME is {text!r}; give an absolute path, such as ~/.berth.")
@@ -140,7 +140,7 @@ def _read_list(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _read_proxies(variables: Mapping[str, str]) -> str:
-    """A name would be compared with addresses and never match: nobody would be told that the proxy is not believed."""
+    """Names are refused: they would never match an address, and the proxy would silently not be trusted."""
     text = variables.get("BERTH_PROXIES", "127.0.0.1")
     for part in filter(None, map(str.strip, text.split(","))):
         try:
@@ -154,7 +154,7 @@ def _read_proxies(variables: Mapping[str, str]) -> str:
 
 
 def _read_mail(variables: Mapping[str, str]) -> str:
-    """The address has a password in it, so it lies in a file."""
+    """The address contains a password, so it is read from a file."""
     path = variables.get("BERTH_MAIL_FILE", "")
     if not path:
         return ""
@@ -215,7 +215,7 @@ def _read_database(variables: Mapping[str, str], home: Home) -> dict[str, object
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:  # a port that is none, half a bracket
+    except ValueError:  # an invalid port or bracket
         parts, port = urlsplit(""), None
     if parts.scheme not in {"postgres", "postgresql"} or not parts.path.strip("/"):
         raise WrongSetting(

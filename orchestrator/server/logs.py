@@ -1,6 +1,6 @@
-"""How our own processes write their logs: lines for people, or JSON for a collector.
+"""Log formats of our own processes: lines for people, or JSON for a collector.
 
-Names and sentences of users end up in them, so control characters are shown and never sent (T20).
+Logs contain text from users, so control characters are escaped.
 """
 
 import logging
@@ -13,7 +13,7 @@ def _shown(character: str) -> str:
 
 
 class TextLines(logging.Formatter):
-    """One line a record; a traceback follows it."""
+    """One line per record, followed by its traceback."""
 
     def __init__(self) -> None:
         super().__init__("{asctime} {levelname} {name}: {message}", style="{")
@@ -24,7 +24,7 @@ class TextLines(logging.Formatter):
 
 
 def json_lines() -> logging.Formatter:
-    """One JSON object a record: timestamp, level, logger, event, exception."""
+    """One JSON object per record: timestamp, level, logger, event, exception."""
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.stdlib.add_log_level,

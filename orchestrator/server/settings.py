@@ -1,4 +1,4 @@
-"""Django's settings; what an operator may choose comes from ``environment.py``."""
+"""Django's settings; an operator's choices come from ``environment.py``."""
 
 import os
 import secrets
@@ -7,7 +7,7 @@ from pathlib import Path
 from orchestrator.exceptions import WrongSetting
 from orchestrator.people import single_sign_on
 from orchestrator.server.environment import read_environment
-from orchestrator.store.private_file import read_or_create
+from orchestrator.store.files.durable import read_or_create
 
 try:
     ENVIRONMENT = read_environment()
@@ -19,7 +19,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent.parent
 HOME = ENVIRONMENT.home
 
 try:
-    # Code, logs and the database are not for the machine's other users; a folder that is there keeps its mode.
+    # Other users of the machine must not read code, logs and database. An existing folder keeps its mode.
     HOME.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     HOME.uploads.mkdir(exist_ok=True)
     SECRET_KEY = read_or_create(HOME.secret_key, lambda: secrets.token_urlsafe(64))
@@ -47,16 +47,16 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "orchestrator.api.middleware.compressed",
-    "orchestrator.api.middleware.content_security_policy",
+    "orchestrator.api.http.middleware.compressed",
+    "orchestrator.api.http.middleware.content_security_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "orchestrator.people.sessions.SessionLimits",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
-    "orchestrator.server.plain_requests.PlainRequests",
+    "orchestrator.api.http.middleware.PlainRequests",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
-    "dashboard.pages.viewers.ViewersLookOnly",
+    "dashboard.pages.reader.ViewersLookOnly",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -90,7 +90,7 @@ LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = 7 * 24 * 3600  # idle
-SESSION_LONGEST_S = 30 * 24 * 3600  # since the sign-in, however busy
+SESSION_LONGEST_S = 30 * 24 * 3600  # since sign-in, even if active
 SESSION_COOKIE_NAME = "berth_session"
 CSRF_COOKIE_NAME = "berth_csrf"
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -100,13 +100,13 @@ if ENVIRONMENT.tls:
     SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
     SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = True
-    # Probes and Prometheus ask the process itself, without the proxy.
+    # Probes and Prometheus bypass the proxy.
     SECURE_REDIRECT_EXEMPT = [r"^api/v1/health/", r"^metrics$"]
 
 INSTALLED_APPS += _SIGN_ON.pop("INSTALLED_APPS", [])
 MIDDLEWARE += _SIGN_ON.pop("MIDDLEWARE", [])
-SINGLE_SIGN_ON_NAME = ""  # unless people may sign in by OpenID Connect
-LDAP: single_sign_on.Ldap | None = None  # unless there is a directory
+SINGLE_SIGN_ON_NAME = ""  # set if people may sign in by OpenID Connect
+LDAP: single_sign_on.Ldap | None = None  # set if there is a directory
 globals().update(_SIGN_ON)
 
 LANGUAGE_CODE = "en"

@@ -1,4 +1,4 @@
-"""Job arrays: one submit that makes many jobs, told apart by ``BERTH_ARRAY_INDEX``."""
+"""Job arrays: one submit that makes many jobs, each with its own ``BERTH_ARRAY_INDEX``."""
 
 import re
 from typing import Annotated, Any, Self
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_v
 MOST_MEMBERS = 1000
 LARGEST_INDEX = 1_000_000
 _PART = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?", re.ASCII)
-_HOW = "give indices such as 0-9, 1-99:2 or 0,3,7, and %4 behind them to run four at once"
+_HOW = "give indices such as 0-9, 1-99:2 or 0,3,7, followed by %4 to run four at once"
 
 
 class ArraySpec(BaseModel):
@@ -20,9 +20,9 @@ class ArraySpec(BaseModel):
     indices: (
         Annotated[StrictStr, Field(max_length=1000, description="such as 0-9, 1-99:2 or 0,3,7")] | None
     ) = None
-    at_most: Annotated[StrictInt, Field(ge=1, le=MOST_MEMBERS, description="so many run at once")] | None = (
-        None
-    )
+    at_most: (
+        Annotated[StrictInt, Field(ge=1, le=MOST_MEMBERS, description="most jobs to run at once")] | None
+    ) = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -39,7 +39,7 @@ class ArraySpec(BaseModel):
 
 
 def read_array(value: Any) -> Any:
-    """Take a number or the text form ``0-9%2`` as well; the rest is left to ``ArraySpec``."""
+    """Convert a number or the text form ``0-9%2``; leave other values to ``ArraySpec``."""
     if isinstance(value, int) and not isinstance(value, bool):
         return {"count": value}
     if not isinstance(value, str):
@@ -51,12 +51,12 @@ def read_array(value: Any) -> Any:
 
 
 def read_indices(text: str) -> list[int]:
-    """The members that a text such as ``0-9,20`` names.
+    """Read the members of a text such as ``0-9,20``.
 
     Raises:
-        ValueError: it names none, or too many.
+        ValueError: the text has no members, or too many.
     """
-    found: set[int] = set()
+    indices: set[int] = set()
     for part in text.replace(" ", "").split(","):
         hit = _PART.fullmatch(part)
         if hit is None:
@@ -68,7 +68,7 @@ def read_indices(text: str) -> list[int]:
             )
         if (last - first) // step >= MOST_MEMBERS:
             raise ValueError(f"an array has at most {MOST_MEMBERS:,} members")
-        found.update(range(first, last + 1, step))
-    if len(found) > MOST_MEMBERS:
+        indices.update(range(first, last + 1, step))
+    if len(indices) > MOST_MEMBERS:
         raise ValueError(f"an array has at most {MOST_MEMBERS:,} members")
-    return sorted(found)
+    return sorted(indices)

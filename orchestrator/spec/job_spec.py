@@ -1,4 +1,4 @@
-"""What a job is: one model for the form, REST, the queue and later the command line."""
+"""What a job is: the rules for its fields, for form, REST and command line alike."""
 
 import re
 import unicodedata
@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from berth.job_fields import BY_NAME
 from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.plain_text import why_unwritable
 
@@ -30,7 +31,7 @@ PLACEHOLDER = re.compile(
 )
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-# What steers the loader, the interpreter or our own launch is not a job's to set.
+# Variables that control the loader, the interpreter or our own launch are not for jobs.
 _REFUSED_NAMES = frozenset(
     [
         "PATH",
@@ -61,16 +62,16 @@ _REFUSED_PREFIXES = ("LD_", "BERTH_", "TORCHELASTIC_", "DYLD_", "GLIBC_")
 
 
 def why_not_a_variable(name: str) -> str | None:
-    """Why a job may not set a variable of this name; None where it may (B33)."""
+    """Explain why a job may not set a variable of this name; None if it may."""
     if not _ENVIRONMENT_NAME.fullmatch(name):
-        return f"{name[:40]!r} is not a variable's name; use letters, digits and underscores"
+        return f"{name[:40]!r} is not a name of a variable; use letters, digits and underscores"
     if name in _REFUSED_NAMES or name.startswith(_REFUSED_PREFIXES):
         return f"{name} is set by Berth or steers its launch; choose another name"
     return None
 
 
 def clean_text(text: str) -> str:
-    """Normalise to NFC and refuse characters that would break or disguise a line (B27, B41)."""
+    """Normalise to NFC and refuse characters that would break or disguise a line."""
     text = unicodedata.normalize("NFC", text).strip()
     for character in text:
         if unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\u200d\ufe0f":
@@ -104,10 +105,10 @@ def _relative_path(value: str) -> str:
 
 
 def read_moment(value: Any) -> datetime:
-    """A time as RFC 3339 writes it, with its offset; in UTC.
+    """Read an RFC 3339 time with its offset, and return it in UTC.
 
     Raises:
-        ValueError: a text without a time zone, or none that names a moment.
+        ValueError: the text has no time zone, or is no time.
     """
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
@@ -139,7 +140,7 @@ def _sha256(value: str) -> str:
 
 
 class Source(BaseModel):
-    """Code given without a file part: a script's text, or the hash of an earlier upload."""
+    """Code without a file part: a script's text, or the hash of an earlier upload."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -154,7 +155,7 @@ class Source(BaseModel):
 
 
 class Dependency(BaseModel):
-    """A job that has to end first: well (success), or in any way (any).  Short form: its id alone."""
+    """A job that has to end first, with success or in any way. Short form: its id alone."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -173,10 +174,19 @@ def _read_dependency(value: Any) -> Any:
 DependsOn = Annotated[Dependency, BeforeValidator(_read_dependency, json_schema_input_type=str | Dependency)]
 
 
-class JobSpec(BaseModel):
-    """A job as people write it; see docs/reference/api.md for each field."""
+def describe_fields(schema: dict[str, Any]) -> None:
+    """Give the properties of a schema that are fields of a job their title, description and example."""
+    for name, property_ in schema["properties"].items():
+        if field := BY_NAME.get(name):
+            property_["title"] = field.label
+            property_.setdefault("description", field.help)
+            property_.setdefault("examples", [field.example])
 
-    model_config = ConfigDict(extra="forbid")
+
+class JobSpec(BaseModel):
+    """A job as people write it; what its fields mean stands in ``berth.job_fields``."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=describe_fields)
 
     name: Name | None = None
     kind: Literal["script", "model"] = "script"
@@ -186,7 +196,7 @@ class JobSpec(BaseModel):
     datasets: list[StrictStr] = Field(default_factory=list, max_length=32)
     pool: Annotated[StrictStr, Field(min_length=1, max_length=64)] = "default"
     gpus: Annotated[StrictInt, Field(ge=1, le=100_000)] = 1
-    min_gpus: Annotated[StrictInt, Field(ge=1)] | None = None  # that it goes on with where a device is lost
+    min_gpus: Annotated[StrictInt, Field(ge=1)] | None = None
     gpu_memory_gib: Gib | None = None
     cpus: Annotated[StrictInt, Field(ge=1, le=4096)] | None = None
     memory_gib: Gib | None = None
@@ -207,7 +217,7 @@ class JobSpec(BaseModel):
     grace_period_s: Annotated[float, BeforeValidator(_number), Field(ge=0, le=3600, allow_inf_nan=False)] = 30
     preemptible: StrictBool = False
     checkpoint_glob: Annotated[RelativePath, Field(max_length=256)] | None = None
-    begin_anew: StrictBool = True  # where checkpoints were kept and none of them verifies any more (F57)
+    begin_anew: StrictBool = True
     python: Annotated[StrictStr, Field(max_length=64)] | None = None
     hang_timeout_s: Seconds | None = None
     launcher: Literal["torchrun", "direct"] = "torchrun"
@@ -229,7 +239,7 @@ class JobSpec(BaseModel):
 
     @property
     def gpu_memory_bytes(self) -> int | None:
-        """The claim on each device; None claims the whole device."""
+        """The memory claimed on each device; None: the whole device."""
         return None if self.gpu_memory_gib is None else round(self.gpu_memory_gib * GIB)
 
     @property
@@ -237,22 +247,22 @@ class JobSpec(BaseModel):
         return None if self.memory_gib is None else round(self.memory_gib * GIB)
 
 
-def say_problem(problem: Mapping[str, Any]) -> str:
-    """What is wrong with a field, for people, from one of pydantic's errors with its context."""
+def problem_text(problem: Mapping[str, Any]) -> str:
+    """Describe one of pydantic's errors for people."""
     context = problem.get("ctx") or {}
-    # Of a text that a function has cleaned pydantic knows no kind, and calls its characters items.
+    # Pydantic calls the characters of a text items if a function cleaned the text.
     is_text = context.get("field_type") == "Value" or str(problem["type"]).startswith("string")
     things = "characters" if is_text else "entries"
     match problem["type"]:
         case "too_long" | "string_too_long":
             return f"give at most {context['max_length']:,} {things}"
         case "too_short" | "string_too_short":
-            return "must not be empty"  # one is the only least length there is
+            return "must not be empty"  # every least length is one
     return str(problem["msg"]).removeprefix("Value error, ")
 
 
 def fill_placeholders(arguments: list[str], values: dict[str, str]) -> list[str]:
-    """Replace the placeholders of api.md by paths; everything else in braces stays as it is (B34).
+    """Replace the placeholders of api.md by paths; leave other braces as they are.
 
     Args:
         values: by the text between the braces, such as ``checkpoint`` or ``dataset:digits``.

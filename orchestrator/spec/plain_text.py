@@ -1,4 +1,4 @@
-"""Refuses what no column, program or answer can hold as text, wherever a person's words come in.
+"""Refuses text that no column, program or answer can hold, in every body, query and form.
 
 PostgreSQL and programs take no NUL character. Half of a UTF-16 pair (U+D800 to U+DFFF) has no UTF-8 form: it
 cannot be written to a file or a database, or sent back in an answer.
@@ -15,7 +15,7 @@ _IN_JSON = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")  # a JSON text can hold th
 
 
 def refuse_unwritable(value: Any) -> None:
-    """Refuse a value read from JSON or a form that has such a text in it, as a key or at any depth.
+    """Refuse a value of JSON or a form that contains such a text, as a key or at any depth.
 
     Raises:
         Malformed: ``fields`` names the field.
@@ -27,12 +27,12 @@ def refuse_unwritable(value: Any) -> None:
 
 
 def may_be_unwritable(data: bytes) -> bool:
-    """Whether a JSON text has an escape that could make one; nearly none has, so its value need not be searched."""
+    """Whether a JSON text has an escape that could make such a text; without one its value need not be searched."""
     return _IN_JSON.search(data) is not None
 
 
 def why_unwritable(text: str) -> str | None:
-    """What is wrong with a text, with its place; None for nearly every text."""
+    """Describe the first character that cannot be written, with its place; None if there is no such character."""
     found = _UNWRITABLE.search(text)
     if found is None:
         return None

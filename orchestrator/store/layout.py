@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.supervisor.folder import AttemptFolder
+from orchestrator.supervisor.protocol.folder import AttemptFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class JobFolder:
 
     @property
     def generations(self) -> Path:
-        """What Berth keeps of the checkpoints; not visible to the run."""
+        """Copies of checkpoints; not visible to the run."""
         return self.root / "generations"
 
     @property
@@ -37,7 +37,7 @@ class JobFolder:
 
     @property
     def unkept(self) -> Path:
-        """Checkpoints that the script writes where nobody keeps them."""
+        """Checkpoints that the script writes outside the folders that Berth watches."""
         return self.root / "unkept.json"
 
     def attempt(self, number: int) -> AttemptFolder:
@@ -64,7 +64,7 @@ class Home:
 
     @property
     def secrets_key(self) -> Path:
-        """What jobs' secrets are encrypted with."""
+        """The key that encrypts the secrets of jobs."""
         return self.root / "secrets.key"
 
     @property
@@ -74,7 +74,7 @@ class Home:
 
     @property
     def services(self) -> Path:
-        """Which processes of Berth's own run, and whether the agent works."""
+        """Records of Berth's own processes, and the agent's state."""
         return self.root / "services"
 
     @property
@@ -83,7 +83,7 @@ class Home:
 
     @property
     def uploads(self) -> Path:
-        """Files on their way in; anything older than an hour is rubbish."""
+        """Unfinished uploads; anything older than an hour is a leftover."""
         return self.root / "uploads"
 
     @property

@@ -1,1 +1,1 @@
-"""What owns one attempt: a detached process that needs the standard library only."""
+"""The supervisor: a detached process that owns one attempt.  Uses the standard library only."""

@@ -1,6 +1,6 @@
 """Runs the supervisor of one attempt: ``PYTHON -I -S .../orchestrator/supervisor [--detach] ATTEMPT_FOLDER``.
 
-Secrets come as one JSON object on the standard input.
+Reads secrets as one JSON object from standard input.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--detach"]:
-        # Before anything is imported: whoever started us waits for this process only, and never has a zombie.
+        # Fork before any import: the caller waits for this process only, and is left without a zombie.
         if os.fork() > 0:
             os._exit(0)
         os.setsid()
@@ -18,11 +18,11 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: python -m orchestrator.supervisor [--detach] ATTEMPT_FOLDER\n")
         return 2
     here = os.path.abspath(__file__)  # noqa: PTH100 -- before pathlib is loaded
-    sys.path.insert(0, here.rsplit("/", 3)[0])  # started by path and with -I, nothing of ours can be imported
+    sys.path.insert(0, here.rsplit("/", 3)[0])  # started by path with -I, Python would not find our packages
 
     from pathlib import Path
 
-    from orchestrator.supervisor.folder import AttemptFolder
+    from orchestrator.supervisor.protocol.folder import AttemptFolder
     from orchestrator.supervisor.supervise import supervise
 
     supervise(AttemptFolder(Path(arguments[0]).absolute()), secrets_fd=0)

@@ -1,4 +1,4 @@
-"""What became of an attempt, from its folder alone (docs/protocol.md, rule 5)."""
+"""Judges from its folder alone whether an attempt lives (docs/protocol.md, rule 5)."""
 
 import enum
 import fcntl
@@ -7,9 +7,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.heartbeat import heartbeat_age_s
-from orchestrator.supervisor.processes import (
+from orchestrator.supervisor.linux.processes import (
     ProcessId,
     boot_id,
     from_record,
@@ -18,28 +16,29 @@ from orchestrator.supervisor.processes import (
     send_signal,
     with_nonce,
 )
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import heartbeat_age_s, read_record
 
 STALE_HEARTBEAT_S = 30.0
 
 
 class Liveness(enum.StrEnum):
-    NEVER_STARTED = "never_started"  # no supervisor took the lock and wrote who it is
+    NEVER_STARTED = "never_started"  # no supervisor took the lock and wrote its identity
     ALIVE = "alive"
-    UNKNOWN = "unknown"  # the lock is held, the heartbeat old: stopped, or its host hangs
-    ENDED = "ended"  # with an exit record of this attempt; all its processes are gone
-    DYING = "dying"  # the supervisor is gone, processes of the run are not (yet)
-    LOST = "lost"  # proven dead, without a record
+    UNKNOWN = "unknown"  # the lock is held, but the heartbeat is old: stopped, or its host hangs
+    ENDED = "ended"  # has an exit record; all processes are gone
+    DYING = "dying"  # the supervisor is gone, but processes of the run remain
+    LOST = "lost"  # proven dead, without an exit record
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the folder and the process table show at one moment."""
+    """What folder and process table show at one moment."""
 
     has_exit_record: bool  # with this attempt's number and nonce
     lock_held: bool
     has_identity: bool  # supervisor.json was written
-    same_boot: bool  # the identity is of this boot of the machine
+    same_boot: bool  # the identity is from the current boot
     heartbeat_age_s: float | None
     processes_left: bool
 
@@ -56,39 +55,39 @@ def judge(evidence: Evidence) -> Liveness:
 
 
 def liveness(folder: AttemptFolder) -> Liveness:
-    """What became of the attempt in ``folder``; costs 0.1 ms while it lives, a scan of all processes when it is gone."""
+    """Judge the attempt in ``folder``.  Costs 0.1 ms while it lives, and a scan of all processes once it is gone."""
     return judge(_gather(folder))
 
 
 def end_leftovers(folder: AttemptFolder) -> int:
-    """SIGKILL what a dead supervisor left behind; how many processes were there.
+    """SIGKILL the processes that a dead supervisor left behind; returns their number.
 
-    Only for an attempt that is DYING: while a supervisor lives, it alone signals.
+    Only for an attempt that is DYING: a living supervisor alone sends signals.
     """
     record = read_record(folder.supervisor) or {}
-    found = [process for pid in _of_nonce(record) if (process := identify(pid)) is not None]
+    leftovers = [process for pid in _of_nonce(record) if (process := identify(pid)) is not None]
     init = _init(folder, record)
     if init is not None and is_alive(init):
-        found.insert(0, init)
-    return sum(send_signal(process, signal.SIGKILL) for process in found)
+        leftovers.insert(0, init)
+    return sum(send_signal(process, signal.SIGKILL) for process in leftovers)
 
 
 def _gather(folder: AttemptFolder) -> Evidence:
-    # A supervisor takes the lock, writes who it is, and at its end the record, before the lock gets free.  Looked at
-    # in this order, one that begins or ends meanwhile is never taken for dead.
+    # A supervisor takes the lock, writes its identity, and writes the exit record before it frees the lock.  Reading
+    # in this order never mistakes a supervisor that starts or ends right now for a dead one.
     launch, identity = read_record(folder.launch) or {}, read_record(folder.supervisor)
     held = _lock_is_held(folder)
     ended = _is_of(read_record(folder.exit), launch)
     supervisor = from_record(identity)
     same_boot = supervisor is not None and supervisor.boot_id == boot_id()
-    look = same_boot and not held and not ended and identity is not None
+    may_have_processes = same_boot and not held and not ended and identity is not None
     return Evidence(
         has_exit_record=ended,
         lock_held=held,
         has_identity=identity is not None,
         same_boot=same_boot,
         heartbeat_age_s=_silence_s(folder) if held else None,
-        processes_left=look and _has_processes(folder, identity or {}),
+        processes_left=may_have_processes and _has_processes(folder, identity or {}),
     )
 
 
@@ -97,7 +96,7 @@ def _is_of(record: dict[str, object] | None, launch: dict[str, object]) -> bool:
 
 
 def _lock_is_held(folder: AttemptFolder) -> bool:
-    """Tests the lock by taking it for an instant; a supervisor that starts just then tries again."""
+    """Test the lock by taking it for an instant; a supervisor that starts just then retries."""
     try:
         fd = os.open(folder.lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -112,7 +111,7 @@ def _lock_is_held(folder: AttemptFolder) -> bool:
 
 
 def _silence_s(folder: AttemptFolder) -> float | None:
-    """Since the last heartbeat, or since the lock file was made where there was none yet."""
+    """Seconds since the last heartbeat, or since the lock file was created if there was none yet."""
     age_s = heartbeat_age_s(folder)
     if age_s is not None:
         return age_s

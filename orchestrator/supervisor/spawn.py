@@ -1,4 +1,4 @@
-"""Starts a supervisor that nobody has to look after: for the launcher, inside a long-lived worker."""
+"""Starts a detached supervisor from a long-lived worker."""
 
 import json
 import os
@@ -7,9 +7,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.rank_reports import read_tail
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import read_record, read_tail
 
 _PROGRAM = Path(__file__).with_name("__main__.py")
 _DEADLINE_S = 2.0
@@ -18,22 +17,22 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class SpawnFailed(Exception):
-    """No supervisor showed itself in time; it may still come, so only a free lock proves that none will."""
+    """No supervisor appeared in time.  It may still start: only a free lock proves that none will."""
 
 
 def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> int:
-    """Start the attempt's supervisor and return its pid once it has written who it is.
+    """Start the attempt's supervisor and return its pid once it has written its identity.
 
-    It is no child of ours: no zombie is left, and neither our end nor that of our session touches it.  Where
-    the attempt has a supervisor already, nothing is started and the pid is that one's.
+    The supervisor is not our child: it leaves no zombie, and survives the end of this process and its session.  If
+    the attempt has a supervisor already, starts nothing and returns the pid of that one.
 
     Raises:
-        SpawnFailed: it did not show itself within two seconds.
-        OSError: ``python`` cannot be executed, or the folder not be written.
+        SpawnFailed: the supervisor did not appear within two seconds.
+        OSError: ``python`` cannot be executed, or the folder cannot be written.
     """
     folder.logs.mkdir(mode=0o700, exist_ok=True)
     started = _start(folder, python)
-    _hand_over(started, secrets)
+    _send_secrets(started, secrets)
     started.wait()
     return _wait_for_identity(folder)
 
@@ -51,13 +50,13 @@ def _start(folder: AttemptFolder, python: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _hand_over(started: subprocess.Popen[bytes], secrets: Mapping[str, str]) -> None:
-    assert started.stdin is not None  # noqa: S101 -- it was asked for as a pipe
+def _send_secrets(started: subprocess.Popen[bytes], secrets: Mapping[str, str]) -> None:
+    assert started.stdin is not None  # noqa: S101 -- requested as a pipe
     try:
         with started.stdin as pipe:
             pipe.write(json.dumps(dict(secrets)).encode())
     except BrokenPipeError:
-        pass  # it left without reading them: another supervisor has the attempt, or it failed
+        pass  # exited without reading: another supervisor has the attempt, or it failed
 
 
 def _wait_for_identity(folder: AttemptFolder) -> int:

@@ -1,8 +1,5 @@
 """The life of a supervisor: lock, identity, start, watch, exit record."""
 
-import errno
-import fcntl
-import json
 import os
 import signal
 import time
@@ -10,51 +7,52 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.supervisor import orders, rank_reports
-from orchestrator.supervisor.child import IGNORED_BY_SUPERVISOR
-from orchestrator.supervisor.disk import DiskWatch, is_full
-from orchestrator.supervisor.ending import Ending, rank_rows
-from orchestrator.supervisor.environment import run_environment
-from orchestrator.supervisor.exit_record import classify, first_failure
-from orchestrator.supervisor.finished_files import FinishedFiles
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.hang import HangWatch
-from orchestrator.supervisor.heartbeat import Heartbeat
-from orchestrator.supervisor.kernel import become_subreaper
-from orchestrator.supervisor.launch import BadLaunch, Launch, read_launch
-from orchestrator.supervisor.limits import LimitsWatch
-from orchestrator.supervisor.log_caps import LogCap
-from orchestrator.supervisor.processes import identify, name_of
-from orchestrator.supervisor.reaping import ReapingWatch
-from orchestrator.supervisor.records import read_record, write_record
-from orchestrator.supervisor.run import Run, kill_all_below_us, start
-from orchestrator.supervisor.stopping import Stopping, ask_for_checkpoint, ask_for_stacks
-from orchestrator.supervisor.unseen import explain_unseen
+from orchestrator.facts.record import Fact
+from orchestrator.sentences import endings as _words  # registers them  # noqa: F401
+from orchestrator.sentences.table import say
+from orchestrator.supervisor.linux.kernel import become_subreaper
+from orchestrator.supervisor.linux.processes import identify, name_of
+from orchestrator.supervisor.protocol import orders
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.launch import BadLaunch, Launch, read_launch
+from orchestrator.supervisor.protocol.records import Heartbeat, read_record, read_tail, write_record
+from orchestrator.supervisor.ranks.command import run_environment
+from orchestrator.supervisor.ranks.run import Run, kill_all_below_us, start
+from orchestrator.supervisor.ranks.stopping import Stopping, ask_for_checkpoint, ask_for_stacks
+from orchestrator.supervisor.startup import ignore_signals, make_folders, read_secrets, take_lock
+from orchestrator.supervisor.verdict import rank_reports
+from orchestrator.supervisor.verdict.ending import Ending, rank_rows
+from orchestrator.supervisor.verdict.error_texts import explain_hidden_path
+from orchestrator.supervisor.verdict.rules import classify, first_failure
+from orchestrator.supervisor.watch.disk import DiskWatch, is_full
+from orchestrator.supervisor.watch.finished_files import FinishedFiles
+from orchestrator.supervisor.watch.limits import LimitsWatch
+from orchestrator.supervisor.watch.log_caps import LogCap
+from orchestrator.supervisor.watch.stalls import HangWatch, ReapingWatch
 
 _TICK_S = 0.1
-_FAST_TICK_S = 0.02  # while a log grows by a good part of its cap between two ticks
-_LOCK_PATIENCE_S = 0.1  # a reader that tests the lock holds it for microseconds
+_FAST_TICK_S = 0.02  # while a log grows fast compared to its cap
 _STACKS_S = 1.0  # for the ranks to print their stacks before they are killed
 _TAIL_BYTES = 8192
-_RECORD_TRIES = 60  # one a second
+_RECORD_TRIES = 60  # one every second
 
 
 def supervise(folder: AttemptFolder, secrets_fd: int) -> None:
-    """Run the attempt in ``folder`` to its exit record; does nothing where it was ever started before.
+    """Run the attempt in ``folder`` to its exit record; does nothing for an attempt that was started before.
 
-    The secrets read from ``secrets_fd`` go to the environment of the ranks and nowhere else.
+    The secrets read from ``secrets_fd`` go only into the environment of the ranks.
     """
-    _ignore_signals()
-    lock = _take_lock(folder)
+    ignore_signals()
+    lock = take_lock(folder)
     if lock is None or folder.supervisor.exists() or folder.exit.is_file():
         return
     become_subreaper()
-    _make_folders(folder)
+    make_folders(folder)
     supervision = Supervision(folder)
     infra: str | None = None
     try:
         supervision.run(secrets_fd)
-    except BaseException as error:  # noqa: BLE001 -- whatever happens ends in a record
+    except BaseException as error:  # noqa: BLE001 -- every failure must end in a record
         traceback.print_exc()
         infra = supervision.give_up(error)
     supervision.record_end(infra)
@@ -72,19 +70,19 @@ class Supervision:
         self._book = orders.OrderBook(folder)
         self._heartbeat = Heartbeat(folder)
         self._heartbeat.beat()
-        self._top: int | None = None  # exit code of what we started; negative: a signal
-        self._cut_short = False  # torchrun had nothing left to do, so we ended it
+        self._top: int | None = None  # exit code of the process that we started; negative: a signal
+        self._cut_short = False  # only torchrun was left, so we ended it
         self._stopping: Stopping | None = None
-        self._stop_row: dict[str, object] | None = None
-        self._over_disk: str | None = None
-        self._hang: str | None = None
-        self._unreaped: str | None = None
+        self._stop_row: dict[str, str | float] | None = None
+        self._over_disk: Fact | None = None
+        self._hang: Fact | None = None
+        self._unreaped: Fact | None = None
         self._reaping_watch = ReapingWatch()
         self._kill_at_s: float | None = None
         self._started_at, self._started_s = time.time(), time.monotonic()
 
     def run(self, secrets_fd: int) -> None:
-        """Start and watch the ranks until none of their processes is left."""
+        """Start and watch the ranks until all their processes are gone."""
         self._launch = launch = read_launch(self._folder)
         self._limits = LimitsWatch(launch)
         written = [launch.work, launch.checkpoints, launch.output]
@@ -100,14 +98,14 @@ class Supervision:
         write_record(
             self._folder.supervisor, {**me.to_record(), "nonce": launch.nonce, "number": launch.number}
         )
-        secrets = _read_secrets(secrets_fd)
+        secrets = read_secrets(secrets_fd)
         self._obey()
         if self._stop_row is None:
             self._run = start(launch, self._folder, run_environment(launch, self._folder, secrets))
             self._watch(self._run)
 
     def give_up(self, error: BaseException) -> str:
-        """End everything after an error of ours or of the launch; a sentence for the record."""
+        """End all processes after an error of the supervisor or the launch; returns a sentence for the record."""
         while self._reap():
             kill_all_below_us()
             self._heartbeat.beat()
@@ -119,7 +117,7 @@ class Supervision:
         return f"The run could not be supervised any more: {error or type(error).__name__}"
 
     def record_end(self, infra: str | None) -> None:
-        """Write the exit record, patiently: on a full disk a finished training would else be run again."""
+        """Write the exit record, with retries: a finished training must not run again because the disk was full."""
         record = self._describe_end(infra)
         for _ in range(_RECORD_TRIES):
             try:
@@ -130,7 +128,7 @@ class Supervision:
                 time.sleep(1.0)
             else:
                 return
-        # The lock gets free without a record: the agent sees a lost attempt.
+        # Without a record the lock is freed, and the agent sees a lost attempt.
 
     def give_back_group(self) -> None:
         """Remove the control group, which is empty now."""
@@ -144,7 +142,7 @@ class Supervision:
             self._cut_short = self._cut_short or (self._top is None and self._only_torchrun_left(run))
             kill_now = self._kill_at_s is not None and now_s >= self._kill_at_s
             if self._top is not None or self._cut_short or kill_now:
-                run.kill()  # what the ranks left behind
+                run.kill()  # processes that the ranks left behind
             self._obey()
             if self._stopping is not None:
                 self._stopping.step(run, self._folder, now_s)
@@ -155,9 +153,9 @@ class Supervision:
             signal.sigtimedwait({signal.SIGCHLD}, _FAST_TICK_S if fast else _TICK_S)
 
     def _only_torchrun_left(self, run: Run) -> bool:
-        """Whether all ranks are gone and how they ended is written down.
+        """Whether all ranks are gone and their ends are on record.
 
-        torchrun then only shuts itself down, which takes it 0.2 to 0.7 s of a recovery.
+        torchrun then only shuts itself down, which would delay a recovery by 0.2 to 0.7 s.
         """
         launch = self._launch
         if launch is None or not launch.torchrun or not run.had_all_ranks() or run.ranks():
@@ -168,7 +166,7 @@ class Supervision:
         return bool(rank_reports.read_exit_codes(self._folder, launch.ranks))
 
     def _reap(self) -> bool:
-        """Collect ended children; False once there is none left at all."""
+        """Collect ended children; False once no child remains."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -191,12 +189,12 @@ class Supervision:
                 self._stop_row = {"reason": order.reason, "at": time.time()}
 
     def _look_often(self, run: Run, now_s: float) -> bool:
-        """Each tick, what can grow by gigabytes a second; returns whether a log grows fast."""
+        """Check on each tick what can grow by gigabytes a second; returns whether a log grows fast."""
         fast = False
         try:
             for cap in self._caps.values():
                 fast |= cap.enforce()
-            if self._kill_at_s is None and self._top is None:  # also in the grace of a stop
+            if self._kill_at_s is None and self._top is None:  # also during the grace of a stop
                 self._limits.check(run, now_s)
         except OSError:
             traceback.print_exc()
@@ -206,18 +204,18 @@ class Supervision:
         return fast
 
     def _is_free_to_end(self) -> bool:
-        """Whether nothing else has decided yet how this run ends."""
+        """Whether the end of this run is still undecided."""
         return self._stopping is None and self._kill_at_s is None and self._top is None
 
     def _look(self, run: Run, now_s: float) -> None:
-        """Each second; what fails here must not end a training."""
+        """Check everything else once a second; an error here must not end a training."""
         try:
             if run.outlives_kill(now_s):
-                self._tell_undying(run)
+                self._record_undying(run)
                 return
             self._heartbeat.beat()
             full = self._disk.check(now_s)
-            # Found early: a rank may later overwrite the memory its environment is read from.
+            # Identify ranks early: later they may overwrite the memory that holds their environment.
             all_live = self._launch is not None and len(run.ranks()) == self._launch.ranks
             hang = self._hang_watch.check(now_s) if self._hang_watch else None
             unreaped = self._reaping_watch.check(run)
@@ -237,17 +235,17 @@ class Supervision:
             ask_for_stacks(run)
 
     def _vouch(self, now_s: float) -> None:
-        """Write down what the ranks have finished writing; without room for that the limits hold all the same."""
+        """Record the files that the ranks finished writing.  Limits still hold if the disk has no room for the record."""
         try:
             self._finished_files.look(now_s)
         except OSError:
             traceback.print_exc()
 
-    def _tell_undying(self, run: Run) -> None:
-        """Leave a note, and let the heartbeat rest: nobody may be given these devices (F26)."""
+    def _record_undying(self, run: Run) -> None:
+        """Record processes that survive SIGKILL, and stop the heartbeat, so that nobody gets these devices."""
         if not self._folder.undying.exists():
-            left = [{"pid": pid, "name": name_of(pid)} for pid in run.members()]
-            write_record(self._folder.undying, {"processes": left})
+            remaining = [{"pid": pid, "name": name_of(pid)} for pid in run.members()]
+            write_record(self._folder.undying, {"processes": remaining})
 
     def _describe_end(self, infra: str | None) -> dict[str, object]:
         launch, ended_s = self._launch, time.monotonic()
@@ -255,7 +253,7 @@ class Supervision:
         if launch is not None:
             try:
                 ending = self._ending(launch, infra, ended_s)
-            except Exception as error:  # noqa: BLE001 -- what a run left in its files must not cost the record
+            except Exception as error:  # noqa: BLE001 -- odd files of a run must not prevent the record
                 traceback.print_exc()
                 ending = Ending(launch.ranks, infra=f"What the run left behind cannot be read: {error}")
         verdict = classify(ending)
@@ -264,7 +262,8 @@ class Supervision:
             "number": named.get("number"),
             "nonce": named.get("nonce"),
             "kind": verdict.kind,
-            "detail": verdict.detail,
+            **verdict.how.as_json(),
+            "detail": say(verdict.how),  # for people who read the record, and for an older server
             "ranks": rank_rows(ending),
             "first_failure": first_failure(ending, verdict),
             "stop": self._stop_row,
@@ -276,11 +275,11 @@ class Supervision:
         }
 
     def _dropped_bytes(self, launch: Launch) -> dict[str, int]:
-        """By rank what its log lacks: taken out of its middle, or lost while the disk was full."""
+        """Bytes missing from each rank's log: dropped from its middle, or lost while the disk was full."""
         lost = rank_reports.read_lost_bytes(self._folder, launch.ranks)
         for name, cap in self._caps.items():
             try:
-                cap.enforce(at_end=True)  # what was written since the last look
+                cap.enforce(at_end=True)  # count what was written since the last look
             except OSError:
                 traceback.print_exc()
             if name is not None:
@@ -293,7 +292,7 @@ class Supervision:
         finished = rank_reports.read_finished(folder, launch.ranks)
         errors = rank_reports.read_errors(folder, launch.ranks)
         limits, memory = self._limits, self._limits.memory
-        tails = {rank: rank_reports.read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks}
+        tails = {rank: read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks}
         words = " ".join([*(error.message for error in errors.values()), *tails.values()])
         return Ending(
             launch.ranks,
@@ -308,53 +307,22 @@ class Supervision:
             infra=infra,
             over_memory=limits.over_memory or memory.killed_at_limit(group),
             over_limit=limits.over_limit or self._over_disk,
-            at_limit=limits.met_processes(self._run, words) or explain_unseen(launch, errors.values()),
+            at_limit=limits.met_processes(self._run, words) or explain_hidden_path(launch, errors.values()),
             hang=self._hang,
             unreaped=self._unreaped,
             oom_killed=memory.kernel_was_killing(now_s, group),
             disk_full=is_full(launch.work),
             started_ranks=sum(folder.log(rank).exists() for rank in ranks),
             tails=tails,
-            launcher_tail=rank_reports.read_tail(folder.launcher_log, _TAIL_BYTES),
+            launcher_tail=read_tail(folder.launcher_log, _TAIL_BYTES),
         )
 
 
 def _top_code(code: int | None, launch: Launch, finished: Mapping[int, int]) -> int | None:
-    """bubblewrap tells a signal of what it ran as 128 + n, like a shell; a script may also exit with that code."""
+    """Translate bubblewrap's exit code: like a shell it reports signal n as 128 + n, but a script may use that code."""
     if code is None or launch.level == 0 or code <= 128:
         return code
     return code if launch.ranks == 1 and finished.get(0) == code else 128 - code
-
-
-def _ignore_signals() -> None:
-    """Orders are the only way to end us: a restart of Berth's services must not end trainings."""
-    for number in IGNORED_BY_SUPERVISOR:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGCHLD})  # taken by sigtimedwait
-
-
-def _take_lock(folder: AttemptFolder) -> int | None:
-    """The descriptor that holds the attempt's lock; None where another supervisor has it."""
-    lock = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline_s = time.monotonic() + _LOCK_PATIENCE_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                raise
-            if time.monotonic() >= deadline_s:
-                os.close(lock)
-                return None
-            time.sleep(0.01)
-        else:
-            return lock
-
-
-def _make_folders(folder: AttemptFolder) -> None:
-    for path in (folder.orders, folder.logs, folder.errors, folder.finished):
-        path.mkdir(mode=0o700, exist_ok=True)
-    folder.metrics.touch(mode=0o600, exist_ok=True)
 
 
 def _log_caps(folder: AttemptFolder, launch: Launch) -> dict[int | None, LogCap]:
@@ -370,23 +338,3 @@ def _hang_watch(folder: AttemptFolder, launch: Launch, now_s: float) -> HangWatc
         return None
     logs = {rank: folder.log(rank) for rank in range(launch.ranks)}
     return HangWatch(folder.metrics, logs, launch.hang_timeout_s, now_s)
-
-
-def _read_secrets(fd: int) -> dict[str, str]:
-    """The JSON object on this pipe, read to its end; empty where there is none.
-
-    Raises:
-        BadLaunch: it is something else.
-    """
-    if os.isatty(fd):
-        return {}
-    data = b""
-    while chunk := os.read(fd, 1 << 16):
-        data += chunk
-    try:
-        secrets = json.loads(data) if data.strip() else {}
-    except ValueError:
-        secrets = None
-    if not isinstance(secrets, dict) or not all(isinstance(value, str) for value in secrets.values()):
-        raise BadLaunch("the secrets handed to the supervisor are not a JSON object of texts")
-    return secrets

@@ -28,8 +28,14 @@ export function soon(text, run, onUndo = () => {}) {
     close();
     if (undoLast === undo) undoLast = null;
   };
-  const go = () => { settle(); run(); };
-  const undo = () => { settle(); onUndo(); };
+  const go = () => {
+    settle();
+    run();
+  };
+  const undo = () => {
+    settle();
+    onUndo();
+  };
   const close = toast(text, { action: { label: "Undo", run: undo }, staysMs: UNDO_MS + 1000 });
   const timer = setTimeout(go, UNDO_MS);
   addEventListener("pagehide", go);
@@ -43,27 +49,39 @@ export function undo() {
 // Posts a form in the background and shows the server's sentence; whether it was done.
 export async function post(address, fields) {
   const body = fields instanceof FormData ? fields : new URLSearchParams(fields);
-  const { answer, told } = await call(address, { method: "POST", body, headers: { "X-Requested-With": "fetch" }, keepalive: true });
-  toast(told ?? UNANSWERED, { bad: !answer?.ok });
+  const { answer, detail } = await call(address, {
+    method: "POST",
+    body,
+    headers: { "X-Requested-With": "fetch" },
+    keepalive: true,
+  });
+  toast(detail ?? UNANSWERED, { bad: !answer?.ok });
   return Boolean(answer?.ok);
 }
 
 // A change over REST, by the browser's session.
 export async function send(method, address, data) {
-  const { answer, told } = await call(address, { method, body: JSON.stringify(data), headers: { "Content-Type": "application/json" } });
-  if (!answer?.ok) toast(told ?? UNANSWERED, { bad: true });
+  const { answer, detail } = await call(address, {
+    method,
+    body: JSON.stringify(data),
+    headers: { "Content-Type": "application/json" },
+  });
+  if (!answer?.ok) toast(detail ?? UNANSWERED, { bad: true });
   return Boolean(answer?.ok);
 }
 
 async function call(address, { headers, ...options }) {
-  const answer = await fetch(address, { ...options, headers: { ...headers, "X-CSRFToken": document.documentElement.dataset.csrf ?? "" } }).catch(() => null);
-  return { answer, told: (await answer?.json().catch(() => null))?.detail };
+  const answer = await fetch(address, {
+    ...options,
+    headers: { ...headers, "X-CSRFToken": document.documentElement.dataset.csrf ?? "" },
+  }).catch(() => null);
+  return { answer, detail: (await answer?.json().catch(() => null))?.detail };
 }
 
 // The clipboard is there over HTTPS and on this machine only.
-export async function copyText(text, told) {
+export async function copyText(text, confirmation) {
   await navigator.clipboard.writeText(text);
-  toast(told);
+  toast(confirmation);
 }
 
 // Rows of cells as a Markdown table, to the clipboard.

@@ -5,7 +5,8 @@ import { colour, onThemeChange } from "./shell.js";
 
 const LOOK_AGAIN_MS = 5000;
 const FILLS = ["accent", "info", "warning", "bad", "quiet", "text"];
-const PARTS = [ // name in the data, label, colour
+const PARTS = [
+  // name in the data, label, colour
   ["good", "kept", "accent"],
   ["failed", "lost", "bad"],
   ["idle", "held but idle", "warning"],
@@ -33,7 +34,12 @@ function addPlot({ layout }) {
 
 async function drawGrid(plot, { data }) {
   const Plotly = await loadPlotly();
-  const traces = data.map((trace, at) => ({ ...trace, x: trace.x.map((name) => asText(name)), marker: { color: colour(FILLS[at % FILLS.length]) }, error_y: trace.error_y && { ...trace.error_y, color: colour("quiet") } }));
+  const traces = data.map((trace, at) => ({
+    ...trace,
+    x: trace.x.map((name) => asText(name)),
+    marker: { color: colour(FILLS[at % FILLS.length]) },
+    error_y: trace.error_y && { ...trace.error_y, color: colour("quiet") },
+  }));
   await Plotly.react(plot, traces, barLayout({ barmode: "group", showlegend: traces.length > 1 }), CONFIG);
 }
 
@@ -50,7 +56,12 @@ async function drawUsage(data) {
   const Plotly = await loadPlotly();
   const places = [...data.keys.keys()];
   const traces = PARTS.filter(([name]) => data[name].some((hours) => hours > 0)).map(([name, label, fill]) => ({
-    type: "bar", name: label, x: places, y: data[name], marker: { color: colour(fill) }, hovertemplate: `%{y:,.1f} h ${label}<extra></extra>`,
+    type: "bar",
+    name: label,
+    x: places,
+    y: data[name],
+    marker: { color: colour(fill) },
+    hovertemplate: `%{y:,.1f} h ${label}<extra></extra>`,
   }));
   const layout = barLayout({
     barmode: "stack",

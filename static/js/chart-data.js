@@ -4,7 +4,7 @@ const DEEPEST = 1e6; // parts of the largest value below which symmetric-log is 
 const [LOW_SHARE, HIGH_SHARE] = [0.01, 0.99];
 const ROOM = 0.05;
 
-// Points go into the buckets that the server began (orchestrator/store/buckets.py): mean, minimum, maximum, count.
+// Points go into the buckets that the server began (orchestrator/store/metrics/buckets.py): mean, minimum, maximum, count.
 // Edges are multiples of the bucket's width, so a new point changes only the last bucket.
 
 // y is null for what is not a number; n counts the finite ones behind it.
@@ -76,7 +76,9 @@ export function smoothed({ y, n }, share) {
 // How y is drawn: as it is, logarithmic, or symmetric-logarithmic where values are not positive; with or without outliers.
 // {map, type, axis, notes}: map takes a value to what is drawn, axis goes into the layout, notes say what was done.
 export function scaleOf(series, { logScale, clips, fromZero }, format) {
-  const scale = logScale ? logarithmic(series, format) : { map: null, type: "linear", axis: { rangemode: fromZero ? "tozero" : "normal" }, notes: [] };
+  const scale = logScale
+    ? logarithmic(series, format)
+    : { map: null, type: "linear", axis: { rangemode: fromZero ? "tozero" : "normal" }, notes: [] };
   if (clips) clip(scale, series);
   return scale;
 }
@@ -120,9 +122,16 @@ function clip(scale, series) {
   const low = all[Math.floor(LOW_SHARE * (all.length - 1))];
   const high = all[Math.ceil(HIGH_SHARE * (all.length - 1))];
   let outside = 0;
-  for (const { data } of series) data.y.forEach((y, at) => { if (y !== null && ((data.y_min ?? data.y)[at] < low || (data.y_max ?? data.y)[at] > high)) outside += 1; });
-  const place = scale.type === "log" ? Math.log10 : scale.map ?? ((y) => y);
+  for (const { data } of series)
+    data.y.forEach((y, at) => {
+      if (y !== null && ((data.y_min ?? data.y)[at] < low || (data.y_max ?? data.y)[at] > high)) outside += 1;
+    });
+  const place = scale.type === "log" ? Math.log10 : (scale.map ?? ((y) => y));
   const room = (place(high) - place(low)) * ROOM || Math.abs(place(high)) * ROOM || 1;
   scale.axis.range = [place(low) - room, place(high) + room];
-  scale.notes.push(outside ? `${outside.toLocaleString("en")} of ${all.length.toLocaleString("en")} reach outside the 1st to 99th percentile shown` : "none outside the 1st to 99th percentile");
+  scale.notes.push(
+    outside
+      ? `${outside.toLocaleString("en")} of ${all.length.toLocaleString("en")} reach outside the 1st to 99th percentile shown`
+      : "none outside the 1st to 99th percentile",
+  );
 }

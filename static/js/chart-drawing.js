@@ -35,10 +35,24 @@ function linesOf({ colour: name, data }, index, { map }, xKind, smooth) {
   const traces = [];
   if (data.y_min && name !== "edge" && (data.bucket > 1 || data.n?.some((count) => count > 1))) {
     const outline = band(x, drawn(data.y_min), drawn(data.y_max));
-    traces.push({ ...outline, mode: "lines", line: { width: 0 }, hoverinfo: "skip", fill: "toself", fillcolor: colour(name, BAND) });
+    traces.push({
+      ...outline,
+      mode: "lines",
+      line: { width: 0 },
+      hoverinfo: "skip",
+      fill: "toself",
+      fillcolor: colour(name, BAND),
+    });
   }
   const mode = x.length === 1 ? "markers" : "lines";
-  const line = (y, from, to, alpha) => ({ x: x.slice(from, to), y: drawn(y.slice(from, to)), mode, connectgaps: false, hoverinfo: "skip", line: { width: 1.5, dash: index > 3 ? "dash" : "solid", color: colour(name, alpha) } });
+  const line = (y, from, to, alpha) => ({
+    x: x.slice(from, to),
+    y: drawn(y.slice(from, to)),
+    mode,
+    connectgaps: false,
+    hoverinfo: "skip",
+    line: { width: 1.5, dash: index > 3 ? "dash" : "solid", color: colour(name, alpha) },
+  });
   const found = data.tail === undefined || data.tail === null ? -1 : data.x.findIndex((at) => at >= data.tail);
   const end = found < 0 ? x.length : found;
   if (smooth) traces.push(line(data.y, 0, end, FAINT));
@@ -65,7 +79,17 @@ function band(x, low, high) {
 function brokenOf(series, xKind) {
   const x = series.flatMap(({ data }) => (data.nonfinite ?? []).map(([at]) => drawnX(xKind, at)));
   if (!x.length) return [];
-  return [{ x, y: x.map(() => 1), yaxis: "y2", mode: "markers", cliponaxis: false, hoverinfo: "skip", marker: { symbol: "triangle-down", size: 9, color: colour("warning") } }];
+  return [
+    {
+      x,
+      y: x.map(() => 1),
+      yaxis: "y2",
+      mode: "markers",
+      cliponaxis: false,
+      hoverinfo: "skip",
+      marker: { symbol: "triangle-down", size: 9, color: colour("warning") },
+    },
+  ];
 }
 
 function ground() {
@@ -78,7 +102,14 @@ function ground() {
 }
 
 function axisLook() {
-  return { gridcolor: colour("line"), zeroline: false, linecolor: colour("line"), automargin: true, minexponent: 6, separatethousands: true };
+  return {
+    gridcolor: colour("line"),
+    zeroline: false,
+    linecolor: colour("line"),
+    automargin: true,
+    minexponent: 6,
+    separatethousands: true,
+  };
 }
 
 // The layout of bars, whose hover is Plotly's own.
@@ -110,11 +141,31 @@ export function layoutOf(chart, series, scale) {
     hovermode: false,
     dragmode: "zoom",
     uirevision: `${xKind} ${chart.revision}`,
-    xaxis: { ...axis, ...range, type: xKind === "time" ? "date" : "linear", ticksuffix: xKind === "relative" ? " min" : "" },
+    xaxis: {
+      ...axis,
+      ...range,
+      type: xKind === "time" ? "date" : "linear",
+      ticksuffix: xKind === "relative" ? " min" : "",
+    },
     yaxis: { ...axis, fixedrange: true, type: scale.type, ...scale.axis },
     yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
-    annotations: series.length > 1 ? apart(series.flatMap((one) => endLabel(one, xKind, scale)), scale.axis.rangemode === "tozero") : [],
-    shapes: chart.marks.map(({ x }) => ({ type: "line", xref: "x", yref: "paper", x0: drawnX(xKind, x), x1: drawnX(xKind, x), y0: 0, y1: 1, line: { color: colour("edge"), width: 1, dash: "dash" } })),
+    annotations:
+      series.length > 1
+        ? apart(
+            series.flatMap((one) => endLabel(one, xKind, scale)),
+            scale.axis.rangemode === "tozero",
+          )
+        : [],
+    shapes: chart.marks.map(({ x }) => ({
+      type: "line",
+      xref: "x",
+      yref: "paper",
+      x0: drawnX(xKind, x),
+      x1: drawnX(xKind, x),
+      y0: 0,
+      y1: 1,
+      line: { color: colour("edge"), width: 1, dash: "dash" },
+    })),
   };
 }
 
@@ -123,7 +174,16 @@ function endLabel({ label, colour: name, data }, xKind, { map, type }) {
   const last = data.y.at(-1) ?? null;
   if (!/^[A-Z]$/.test(label) || last === null || name === "edge") return [];
   const y = type === "log" ? Math.log10(last) : map ? map(last) : last;
-  return [{ x: drawnX(xKind, data.x.at(-1)), y, text: label, showarrow: false, xanchor: "left", font: { color: colour(name), size: 12 } }];
+  return [
+    {
+      x: drawnX(xKind, data.x.at(-1)),
+      y,
+      text: label,
+      showarrow: false,
+      xanchor: "left",
+      font: { color: colour(name), size: 12 },
+    },
+  ];
 }
 
 // Labels of lines that end beside each other, moved up so that each can be read.
@@ -160,7 +220,9 @@ async function start(loaded) {
   for (const part of loaded.parts) {
     part();
     if (performance.now() - began > LONGEST_MS) {
-      await new Promise((resolve) => { setTimeout(resolve); });
+      await new Promise((resolve) => {
+        setTimeout(resolve);
+      });
       began = performance.now();
     }
   }

@@ -8,41 +8,70 @@ const PICTURE = { width: 1200, height: 600 };
 
 export function fillMenu(menu, chart) {
   if (menu.children.length > 1) return;
-  const list = make("div", { className: "chart-menu-list" },
+  const list = make(
+    "div",
+    { className: "chart-menu-list" },
     button("Table of values", () => openTable(chart)),
     button("PNG picture", () => save(chart, "png")),
     button("SVG picture", () => save(chart, "svg")),
     ...(chart.csv ? [make("a", { href: chart.csv, download: "", textContent: "CSV of all points" })] : []),
     button("Copy as Markdown table", () => copyTable(cells(chart)), "copies"),
   );
-  list.addEventListener("click", () => { menu.open = false; });
+  list.addEventListener("click", () => {
+    menu.open = false;
+  });
   menu.append(list);
 }
 
 export function openTable(chart) {
-  const scroll = make("div", { className: "scroll chart-table", tabIndex: 0, role: "region", ariaLabel: "Values" }, table(chart));
+  const scroll = make(
+    "div",
+    { className: "scroll chart-table", tabIndex: 0, role: "region", ariaLabel: "Values" },
+    table(chart),
+  );
   const close = button("Close", () => dialog.close());
-  const dialog = openDialog(`Values of ${chart.title}`, make("h2", { textContent: chart.title }), scroll, make("div", {}, close));
+  const dialog = openDialog(
+    `Values of ${chart.title}`,
+    make("h2", { textContent: chart.title }),
+    scroll,
+    make("div", {}, close),
+  );
   dialog.classList.add("is-wide");
   dialog.addEventListener("close", () => chart.figure.focus());
 }
 
 function table(chart) {
   const [head, ...rows] = cells(chart);
-  const row = (tag, texts) => make("tr", {}, ...texts.map((textContent) => make(tag, tag === "th" ? { textContent, scope: "col" } : { textContent })));
-  return make("table", {}, make("thead", {}, row("th", head)), make("tbody", {}, ...rows.map((texts) => row("td", texts))));
+  const row = (tag, texts) =>
+    make(
+      "tr",
+      {},
+      ...texts.map((textContent) => make(tag, tag === "th" ? { textContent, scope: "col" } : { textContent })),
+    );
+  return make(
+    "table",
+    {},
+    make("thead", {}, row("th", head)),
+    make("tbody", {}, ...rows.map((texts) => row("td", texts))),
+  );
 }
 
 // The drawn points as rows of text: x, then mean, lowest and highest of each series.
 function cells({ series, xKind }) {
   const filled = series.filter(({ data }) => data.x.length);
   const isNamed = filled.length > 1;
-  const names = filled.flatMap(({ label }) => ["mean", "lowest", "highest"].map((what) => (isNamed ? `${label} ${what}` : what)));
+  const names = filled.flatMap(({ label }) =>
+    ["mean", "lowest", "highest"].map((what) => (isNamed ? `${label} ${what}` : what)),
+  );
   const rows = new Map();
-  filled.forEach(({ data }, column) => data.x.forEach((x, at) => {
-    const row = rows.get(x) ?? rows.set(x, Array(filled.length * 3).fill("")).get(x);
-    [data.y, data.y_min ?? data.y, data.y_max ?? data.y].forEach((values, part) => { row[column * 3 + part] = values[at] === null ? "no number" : String(Number(values[at].toPrecision(7))); });
-  }));
+  filled.forEach(({ data }, column) =>
+    data.x.forEach((x, at) => {
+      const row = rows.get(x) ?? rows.set(x, Array(filled.length * 3).fill("")).get(x);
+      [data.y, data.y_min ?? data.y, data.y_max ?? data.y].forEach((values, part) => {
+        row[column * 3 + part] = values[at] === null ? "no number" : String(Number(values[at].toPrecision(7)));
+      });
+    }),
+  );
   const place = { step: "step", time: "time", relative: "minutes since its start" }[xKind];
   const words = (x) => (xKind === "time" ? new Date(x * 1000).toISOString() : String(Number(x.toPrecision(9))));
   return [[place, ...names], ...[...rows].sort(([one], [two]) => one - two).map(([x, row]) => [words(x), ...row])];
@@ -53,8 +82,22 @@ async function save(chart, format) {
     const Plotly = await loadPlotly();
     const { data, layout } = chart.drawing();
     const background = { paper_bgcolor: colour("surface"), plot_bgcolor: colour("surface") };
-    const title = { text: asText(chart.title, 120), x: 0.02, xanchor: "left", font: { size: 18, color: colour("text") } };
-    const figure = { data, layout: { ...layout, ...background, title, margin: { l: 24, r: 24, t: 56, b: 24 }, font: { ...layout.font, size: 14 } } };
+    const title = {
+      text: asText(chart.title, 120),
+      x: 0.02,
+      xanchor: "left",
+      font: { size: 18, color: colour("text") },
+    };
+    const figure = {
+      data,
+      layout: {
+        ...layout,
+        ...background,
+        title,
+        margin: { l: 24, r: 24, t: 56, b: 24 },
+        font: { ...layout.font, size: 14 },
+      },
+    };
     const address = await Plotly.toImage(figure, { format, ...PICTURE, scale: format === "png" ? 2 : 1 });
     make("a", { href: address, download: `${chart.title.replace(/[^\w.-]+/g, "-").slice(0, 80)}.${format}` }).click();
   } catch (error) {

@@ -23,7 +23,7 @@ export function lastOf(data) {
 const NOT_FINITE = { nan: "NaN", inf: "inf", "-inf": "-inf" }; // by what the API calls them
 
 export function numberWords(chart, { y, nonfinite }) {
-  return y === null || y === undefined ? NOT_FINITE[nonfinite] ?? "no number" : `${chart.format(y)}${chart.unit}`;
+  return y === null || y === undefined ? (NOT_FINITE[nonfinite] ?? "no number") : `${chart.format(y)}${chart.unit}`;
 }
 
 // What the first point of a bucket was that has no finite one.
@@ -45,8 +45,11 @@ export function sentence(chart, data, notes) {
   if (last === null) return broken ? `No number yet; ${broken}.` : "No number yet.";
   const lowest = [...(data.y_min ?? data.y), last.y].reduce((low, y) => (y !== null && y < low ? y : low), Infinity);
   const least = Number.isFinite(lowest) ? `, lowest ${numberWords(chart, { y: lowest })}` : "";
-  const parts = [`${numberWords(chart, last)} at ${placeWords(chart.xKind, last.x)}${last.y === null ? "" : trend(chart.xKind, data)}${least}`];
-  if (data.bucket > 1 && data.total > data.x.length) parts.push(`${value(data.total)} points shown as ${value(data.x.length)} buckets`);
+  const parts = [
+    `${numberWords(chart, last)} at ${placeWords(chart.xKind, last.x)}${last.y === null ? "" : trend(chart.xKind, data)}${least}`,
+  ];
+  if (data.bucket > 1 && data.total > data.x.length)
+    parts.push(`${value(data.total)} points shown as ${value(data.x.length)} buckets`);
   if (broken) parts.push(broken);
   for (const { attempt, x } of chart.marks) parts.push(`attempt ${attempt} from ${placeWords(chart.xKind, x)}`);
   const text = [...parts, ...notes].join("; ");
@@ -67,7 +70,10 @@ function trend(kind, data) {
   if (end < 4 || from < 0 || from >= end || y[from] === null || y[end] === null || !y[from]) return "";
   const percent = ((y[end] - y[from]) / Math.abs(y[from])) * 100;
   if (Math.abs(percent) > 1000) return "";
-  const span = kind === "step" ? `${value(x[end] - x[from])} steps` : duration((x[end] - x[from]) * (kind === "relative" ? 60 : 1));
+  const span =
+    kind === "step"
+      ? `${value(x[end] - x[from])} steps`
+      : duration((x[end] - x[from]) * (kind === "relative" ? 60 : 1));
   if (Math.abs(percent) < STEADY_PERCENT) return `, steady over the last ${span}`;
   return `, ${percent < 0 ? "falling" : "rising"} ${Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0)} % in the last ${span}`;
 }
@@ -104,12 +110,17 @@ export class Readout {
     this.table.classList.toggle("is-smoothed", chart.smooth > 0);
     const x = cursor ?? Math.max(...wanted.map(({ data }) => lastOf(data)?.x ?? data.x.at(-1)));
     write(this.place, placeWords(chart.xKind, x));
-    write(this.what, cursor === null ? "last" : wanted.some(({ data }) => data.total > data.x.length) ? "mean" : "value");
+    write(
+      this.what,
+      cursor === null ? "last" : wanted.some(({ data }) => data.total > data.x.length) ? "mean" : "value",
+    );
     const labels = wanted.map(({ label, colour }) => `${label} ${colour}`).join("\n");
     write(this.range, cursor === null ? "" : "min to max");
     if (this.#labels !== labels) this.#build(wanted);
     this.#labels = labels;
-    wanted.forEach(({ data }, row) => (cursor === null ? this.#fillLast(chart, row, data) : this.#fill(chart, row, data, nearest(data, x))));
+    wanted.forEach(({ data }, row) =>
+      cursor === null ? this.#fillLast(chart, row, data) : this.#fill(chart, row, data, nearest(data, x)),
+    );
   }
 
   #build(series) {

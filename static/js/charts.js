@@ -17,14 +17,17 @@ let cursor = null; // {kind, x}, the same on all charts with this x
 let cursorFrame = 0;
 let count = 0;
 
-const inView = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    const chart = [...charts].find((one) => one.plot === entry.target);
-    if (!chart) continue;
-    chart.isInView = entry.isIntersecting;
-    if (chart.isInView) later(chart);
-  }
-}, { rootMargin: "200px" });
+const inView = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) {
+      const chart = [...charts].find((one) => one.plot === entry.target);
+      if (!chart) continue;
+      chart.isInView = entry.isIntersecting;
+      if (chart.isInView) later(chart);
+    }
+  },
+  { rootMargin: "200px" },
+);
 
 onThemeChange(() => charts.forEach(later));
 document.addEventListener("visibilitychange", () => !document.hidden && charts.forEach(later));
@@ -47,7 +50,13 @@ async function drawOne() {
     }
   }
   const next = [...waiting].filter((chart) => chart.isInView && !document.hidden);
-  frame = next.length ? (ready ? requestAnimationFrame(drawOne) : setTimeout(() => { frame = requestAnimationFrame(drawOne); }, 200)) : 0;
+  frame = next.length
+    ? ready
+      ? requestAnimationFrame(drawOne)
+      : setTimeout(() => {
+          frame = requestAnimationFrame(drawOne);
+        }, 200)
+    : 0;
 }
 
 function moveCursor(kind, x) {
@@ -171,16 +180,30 @@ export class Chart {
   }
 
   #menu() {
-    const opener = make("summary", {}, "Save", make("span", { className: "unseen", textContent: ` or copy ${this.title}` }));
+    const opener = make(
+      "summary",
+      {},
+      "Save",
+      make("span", { className: "unseen", textContent: ` or copy ${this.title}` }),
+    );
     const menu = make("details", { className: "chart-menu" }, opener);
     menu.addEventListener("toggle", async () => menu.open && (await import("./chart-menu.js")).fillMenu(menu, this));
-    menu.addEventListener("focusout", (event) => { if (!menu.contains(event.relatedTarget)) menu.open = false; });
+    menu.addEventListener("focusout", (event) => {
+      if (!menu.contains(event.relatedTarget)) menu.open = false;
+    });
     return menu;
   }
 
   #listen() {
-    this.plot.addEventListener("pointerdown", () => { this.isHeld = true; });
-    addEventListener("pointerup", () => { if (this.isHeld) { this.isHeld = false; later(this); } });
+    this.plot.addEventListener("pointerdown", () => {
+      this.isHeld = true;
+    });
+    addEventListener("pointerup", () => {
+      if (this.isHeld) {
+        this.isHeld = false;
+        later(this);
+      }
+    });
     this.plot.addEventListener("pointermove", (event) => this.#pointed(event));
     this.plot.addEventListener("pointerleave", () => moveCursor(this.xKind, null));
     this.figure.addEventListener("keydown", (event) => this.#pressed(event));
@@ -258,13 +281,23 @@ export class Chart {
 
   #describe() {
     const filled = this.#series.filter((one) => lastOf(one.data) !== null).slice(0, 8);
-    this.latest.replaceChildren(...filled.map((one) => legend(one, filled.length > 1, numberWords(this, lastOf(one.data)))));
+    this.latest.replaceChildren(
+      ...filled.map((one) => legend(one, filled.length > 1, numberWords(this, lastOf(one.data)))),
+    );
     const { notes } = scaleOf(this.#series, this, this.format);
-    this.note.textContent = this.#series.slice(0, 1).map((one) => sentence(this, one.data, notes)).join("");
+    this.note.textContent = this.#series
+      .slice(0, 1)
+      .map((one) => sentence(this, one.data, notes))
+      .join("");
     if (this.isInView) this.showCursor();
   }
 }
 
 function legend(one, isNamed, text) {
-  return make("span", { className: "nowrap" }, ...(isNamed ? [swatch(one.colour), `${one.label} `] : []), make("b", { textContent: text }));
+  return make(
+    "span",
+    { className: "nowrap" },
+    ...(isNamed ? [swatch(one.colour), `${one.label} `] : []),
+    make("b", { textContent: text }),
+  );
 }

@@ -55,7 +55,9 @@ function follow(job) {
 
 function draw() {
   const names = [...new Set(jobs.flatMap(({ numbers }) => numbers.charts.flat()))];
-  const values = names.filter((name) => !charts.has(name) && jobs.every(({ numbers }) => isOnePoint(numbers.series.get(name))));
+  const values = names.filter(
+    (name) => !charts.has(name) && jobs.every(({ numbers }) => isOnePoint(numbers.series.get(name))),
+  );
   const isRead = jobs.every(({ numbers }) => numbers.isRead);
   by("charts-empty").hidden = names.length > 0 || !isRead;
   by("charts-asked").hidden = names.length > 0 || isRead;
@@ -75,7 +77,11 @@ function showValues(names) {
     const last = numbers.series.has(name) ? lastOf(numbers.series.get(name)) : null;
     return make("td", { className: "number", textContent: last ? numberWords({ format: value, unit: "" }, last) : "" });
   };
-  table.tBodies[0].replaceChildren(...names.map((name) => make("tr", {}, make("th", { scope: "row", textContent: name }), ...jobs.map((job) => cell(job, name)))));
+  table.tBodies[0].replaceChildren(
+    ...names.map((name) =>
+      make("tr", {}, make("th", { scope: "row", textContent: name }), ...jobs.map((job) => cell(job, name))),
+    ),
+  );
 }
 
 function makeChart(name) {
@@ -139,5 +145,8 @@ onlyDiffering.addEventListener("change", () => {
 
 by("copy-markdown").addEventListener("click", () => {
   const rows = [...document.querySelectorAll("#comparison tbody tr")].filter((row) => row.offsetParent !== null);
-  copyTable([["", ...jobs.map((job) => `${job.letter} ${job.name}`)], ...rows.map((row) => [...row.cells].map((cell) => cell.innerText))]);
+  copyTable([
+    ["", ...jobs.map((job) => `${job.letter} ${job.name}`)],
+    ...rows.map((row) => [...row.cells].map((cell) => cell.innerText)),
+  ]);
 });

@@ -28,7 +28,7 @@ export function openDialog(name, ...parts) {
 }
 
 // What this browser keeps; nothing where it keeps nothing, or what another hand wrote there.
-export function kept(key) {
+export function readStored(key) {
   try {
     return JSON.parse(localStorage.getItem(key));
   } catch {
@@ -36,7 +36,7 @@ export function kept(key) {
   }
 }
 
-export function keep(key, value) {
+export function store(key, value) {
   try {
     localStorage.setItem(key, JSON.stringify(value));
   } catch {

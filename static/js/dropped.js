@@ -9,7 +9,10 @@ function store(mode, act) {
     opening.onsuccess = () => {
       const change = opening.result.transaction(PLACE, mode);
       const asked = act(change.objectStore(PLACE));
-      change.oncomplete = () => { opening.result.close(); resolve(asked.result); };
+      change.oncomplete = () => {
+        opening.result.close();
+        resolve(asked.result);
+      };
       change.onerror = () => reject(change.error);
     };
   });

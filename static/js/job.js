@@ -28,8 +28,14 @@ function showJob(row) {
     page.dataset.shape = row.shape;
     refresh("job-head", "job-side");
   }
-  document.title = row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${row.state}: ${row.name}`;
-  figure(head, "[data-progress]", row.progress === null ? [] : [bold(`${row.progress} %`), " "], row.step === null ? "" : `${row.unit} ${value(row.step)}${row.total_steps ? " of " + value(row.total_steps) : ""}`);
+  document.title =
+    row.state === "running" && row.progress !== null ? `${row.progress}% ${row.name}` : `${row.state}: ${row.name}`;
+  figure(
+    head,
+    "[data-progress]",
+    row.progress === null ? [] : [bold(`${row.progress} %`), " "],
+    row.step === null ? "" : `${row.unit} ${value(row.step)}${row.total_steps ? " of " + value(row.total_steps) : ""}`,
+  );
   figure(head, "[data-loss]", row.loss ? [`${row.loss_name} `, bold(row.loss)] : [], "");
   figure(head, "[data-rate]", [], row.rate);
   figure(head, "[data-eta]", row.eta ? ["done about ", clockElement(row.eta)] : [], "");
@@ -61,7 +67,13 @@ page.addEventListener("submit", (event) => {
 function cancelSoon(form) {
   const button = form.querySelector("button");
   button.disabled = true;
-  soon(`Cancelling ${page.dataset.name} in 5 s.`, () => act(form), () => { button.disabled = false; });
+  soon(
+    `Cancelling ${page.dataset.name} in 5 s.`,
+    () => act(form),
+    () => {
+      button.disabled = false;
+    },
+  );
 }
 
 async function act(form) {
@@ -84,16 +96,38 @@ async function watchDevices(address, isFinal) {
   const box = by("device-charts");
   section.hidden = false;
   box.replaceChildren();
-  const memory = new Chart(box, { title: "memory in use", csv: `${address}.csv`, unit: " GiB", fromZero: true, format: (gib) => gib.toFixed(gib < 1 ? 2 : 1) });
-  const use = new Chart(box, { title: "utilisation", csv: `${address}.csv`, unit: " %", fromZero: true, format: (percent) => Math.round(percent) });
-  const byId = new Map(devices.map((device) => [device.id, { ...device, memory: device.series.memory_gib ?? nothing(), use: device.series.utilization_percent ?? nothing() }]));
+  const memory = new Chart(box, {
+    title: "memory in use",
+    csv: `${address}.csv`,
+    unit: " GiB",
+    fromZero: true,
+    format: (gib) => gib.toFixed(gib < 1 ? 2 : 1),
+  });
+  const use = new Chart(box, {
+    title: "utilisation",
+    csv: `${address}.csv`,
+    unit: " %",
+    fromZero: true,
+    format: (percent) => Math.round(percent),
+  });
+  const byId = new Map(
+    devices.map((device) => [
+      device.id,
+      { ...device, memory: device.series.memory_gib ?? nothing(), use: device.series.utilization_percent ?? nothing() },
+    ]),
+  );
   const draw = () => {
     const all = [...byId.values()].slice(0, 8);
-    for (const [chart, name] of [[memory, "memory"], [use, "use"]]) {
+    for (const [chart, name] of [
+      [memory, "memory"],
+      [use, "use"],
+    ]) {
       chart.xKind = "time";
       const filled = all.filter((device) => device[name].x.length);
       chart.figure.hidden = !filled.length;
-      chart.show(filled.map((device, index) => ({ label: device.label, colour: `job-${index + 1}`, data: device[name] })));
+      chart.show(
+        filled.map((device, index) => ({ label: device.label, colour: `job-${index + 1}`, data: device[name] })),
+      );
     }
   };
   draw();

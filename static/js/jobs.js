@@ -1,6 +1,6 @@
 // The table of jobs, live: the filters swap it through htmx; jobs are chosen with Space or the boxes, then one thing for all of them.
 import { post, soon } from "./actions.js";
-import { button, by, keep, kept, make } from "./dom.js";
+import { button, by, store, readStored, make } from "./dom.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import "./shell.js";
 
@@ -78,21 +78,30 @@ function watchFilters() {
 }
 
 function savedFilters() {
-  const found = kept(FILTERS_KEY);
-  return (Array.isArray(found) ? found : []).filter((one) => typeof one?.name === "string" && typeof one?.query === "string");
+  const filters = readStored(FILTERS_KEY);
+  return (Array.isArray(filters) ? filters : []).filter(
+    (one) => typeof one?.name === "string" && typeof one?.query === "string",
+  );
 }
 
 function keepFilters(filters) {
-  keep(FILTERS_KEY, filters.slice(-20));
+  store(FILTERS_KEY, filters.slice(-20));
   drawFilters();
 }
 
 function drawFilters() {
-  document.querySelector("#saved-filters ul").replaceChildren(...savedFilters().map(({ name, query }) => {
-    const forget = button("×", () => keepFilters(savedFilters().filter((one) => one.name !== name)), "is-plain");
-    forget.ariaLabel = `Forget the filter ${name}`;
-    return make("li", { className: "row" }, make("a", { href: `/jobs${query.startsWith("?") ? query : ""}`, textContent: name }), forget);
-  }));
+  document.querySelector("#saved-filters ul").replaceChildren(
+    ...savedFilters().map(({ name, query }) => {
+      const remove = button("×", () => keepFilters(savedFilters().filter((one) => one.name !== name)), "is-plain");
+      remove.ariaLabel = `Delete the filter ${name}`;
+      return make(
+        "li",
+        { className: "row" },
+        make("a", { href: `/jobs${query.startsWith("?") ? query : ""}`, textContent: name }),
+        remove,
+      );
+    }),
+  );
 }
 
 watchRows("jobs", ["jobs"]);

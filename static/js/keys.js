@@ -1,15 +1,28 @@
 // The keys and the palette (anything by name, and what can be done to the thing that is open): loaded at their first use.
-// Single keys are off while a field has focus, or in the account; the page of keys (/keys) tells them all.
+// Single keys are off while a field has focus, or in the account; the page of keys (/keys) lists them all.
 import { post, send, soon, toast, undo } from "./actions.js";
-import { by, icon, keep, kept, make, openDialog, write } from "./dom.js";
+import { by, icon, store, readStored, make, openDialog, write } from "./dom.js";
 
-const GO = { o: "/", q: "/queue", j: "/jobs", c: "/compare", d: "/datasets", b: "/benchmarks", u: "/usage", p: "/pools" };
+const GO = {
+  o: "/",
+  q: "/queue",
+  j: "/jobs",
+  c: "/compare",
+  d: "/datasets",
+  b: "/benchmarks",
+  u: "/usage",
+  p: "/pools",
+};
 const G_MS = 1500;
 let goUntil = 0;
 
 const actions = {
-  g: () => { goUntil = Date.now() + G_MS; },
-  c: () => { location.href = "/submit"; },
+  g: () => {
+    goUntil = Date.now() + G_MS;
+  },
+  c: () => {
+    location.href = "/submit";
+  },
   "/": () => document.querySelector("#q, #log-search, #add")?.focus(),
   j: () => move(1),
   k: () => move(-1),
@@ -46,7 +59,9 @@ function row() {
 }
 
 function move(by) {
-  const all = [...document.querySelectorAll("tr[data-job], .tile[data-device]")].filter((one) => one.querySelector("a"));
+  const all = [...document.querySelectorAll("tr[data-job], .tile[data-device]")].filter((one) =>
+    one.querySelector("a"),
+  );
   const at = all.findIndex((one) => one.contains(document.activeElement));
   const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + by))];
   next?.querySelector("a").focus();
@@ -82,13 +97,27 @@ function nextX() {
 async function showKeys() {
   const answer = await fetch("/keys").catch(() => null);
   const list = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("keys");
-  if (list) openDialog("Keys", make("h2", { textContent: "Keys" }), list, make("form", { method: "dialog" }, make("button", { textContent: "Close" })));
+  if (list)
+    openDialog(
+      "Keys",
+      make("h2", { textContent: "Keys" }),
+      list,
+      make("form", { method: "dialog" }, make("button", { textContent: "Close" })),
+    );
 }
 
 const RECENT_KEY = "berth-recent";
 const MOST_RECENT = 8;
 const WAIT_MS = 80;
-const ICONS = { job: "jobs", device: "pools", user: "account", dataset: "datasets", action: "submit", page: "overview", here: "running" };
+const ICONS = {
+  job: "jobs",
+  device: "pools",
+  user: "account",
+  dataset: "datasets",
+  action: "submit",
+  page: "overview",
+  here: "running",
+};
 
 let dialog = null;
 let hits = [];
@@ -108,8 +137,15 @@ export function openPalette() {
 
 function build() {
   const input = make("input", {
-    type: "text", placeholder: "A job, device, person, dataset, or what to do", maxLength: 200, autocomplete: "off", spellcheck: false,
-    role: "combobox", ariaExpanded: "true", ariaAutoComplete: "list", ariaLabel: "Search or run",
+    type: "text",
+    placeholder: "A job, device, person, dataset, or what to do",
+    maxLength: 200,
+    autocomplete: "off",
+    spellcheck: false,
+    role: "combobox",
+    ariaExpanded: "true",
+    ariaAutoComplete: "list",
+    ariaLabel: "Search or run",
   });
   input.setAttribute("aria-controls", "palette-hits");
   const list = make("ul", { id: "palette-hits", role: "listbox", ariaLabel: "Found" });
@@ -144,7 +180,12 @@ function onKey(event) {
 // What the page itself offers, and what was used lately: at once, without the server.
 function matching(text) {
   const wanted = text.trim().toLowerCase();
-  const here = [...document.querySelectorAll("form[data-action] button, [data-clone]")].map((button) => ({ kind: "here", title: button.textContent.trim(), detail: document.querySelector("h1")?.textContent ?? "", button }));
+  const here = [...document.querySelectorAll("form[data-action] button, [data-clone]")].map((button) => ({
+    kind: "here",
+    title: button.textContent.trim(),
+    detail: document.querySelector("h1")?.textContent ?? "",
+    button,
+  }));
   const found = [...here, ...recent()].filter((hit) => `${hit.title} ${hit.detail}`.toLowerCase().includes(wanted));
   return wanted ? found.slice(0, 5) : found;
 }
@@ -182,7 +223,13 @@ function say(state) {
 
 function item(hit, index) {
   const detail = make("span", { className: "quiet small end cut", textContent: hit.detail });
-  return make("li", { id: `palette-${index}`, role: "option" }, icon(ICONS[hit.kind] ?? "jobs"), make("bdi", { textContent: hit.title }), detail);
+  return make(
+    "li",
+    { id: `palette-${index}`, role: "option" },
+    icon(ICONS[hit.kind] ?? "jobs"),
+    make("bdi", { textContent: hit.title }),
+    detail,
+  );
 }
 
 function mark() {
@@ -208,15 +255,23 @@ async function run(hit) {
 
 function agreed(question, name) {
   const answers = [make("button", { textContent: name, value: "yes" }), make("button", { textContent: "Leave it" })];
-  const asking = openDialog(name, make("p", { textContent: question }), make("form", { method: "dialog", className: "row" }, ...answers));
-  return new Promise((resolve) => { asking.addEventListener("close", () => resolve(asking.returnValue === "yes")); });
+  const asking = openDialog(
+    name,
+    make("p", { textContent: question }),
+    make("form", { method: "dialog", className: "row" }, ...answers),
+  );
+  return new Promise((resolve) => {
+    asking.addEventListener("close", () => resolve(asking.returnValue === "yes"));
+  });
 }
 
 function recent() {
-  const found = kept(RECENT_KEY);
-  return (Array.isArray(found) ? found : []).filter((hit) => typeof hit?.title === "string" && /^\/(?!\/)/.test(hit.url));
+  const found = readStored(RECENT_KEY);
+  return (Array.isArray(found) ? found : []).filter(
+    (hit) => typeof hit?.title === "string" && /^\/(?!\/)/.test(hit.url),
+  );
 }
 
 function remember({ kind, title, detail, url }) {
-  keep(RECENT_KEY, [{ kind, title, detail, url }, ...recent().filter((hit) => hit.url !== url)].slice(0, MOST_RECENT));
+  store(RECENT_KEY, [{ kind, title, detail, url }, ...recent().filter((hit) => hit.url !== url)].slice(0, MOST_RECENT));
 }

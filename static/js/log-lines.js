@@ -73,7 +73,9 @@ class Pages {
   }
 
   async #read(what, query) {
-    const answer = await fetch(`${this.#places[what]}?${new URLSearchParams({ ...this.#query, ...query })}`).catch(() => null);
+    const answer = await fetch(`${this.#places[what]}?${new URLSearchParams({ ...this.#query, ...query })}`).catch(
+      () => null,
+    );
     return { isOk: answer?.ok, body: await answer?.json().catch(() => null) };
   }
 }
@@ -128,7 +130,12 @@ export class RankLines extends Pages {
   // The socket answers in a fraction of the time that REST takes; not while it connects or polls.
   async _read(from) {
     const isAsked = live.send({ op: "lines", topic: this.#topic, from, count: PAGE });
-    const told = isAsked && new Promise((done) => { this.#waiting.set(from, done); setTimeout(done, SOCKET_MS); });
+    const told =
+      isAsked &&
+      new Promise((done) => {
+        this.#waiting.set(from, done);
+        setTimeout(done, SOCKET_MS);
+      });
     return (await told) || super._read(from);
   }
 
@@ -143,7 +150,8 @@ export class RankLines extends Pages {
     if (end <= this.#end) return;
     const parts = text.split("\n");
     const rest = parts.pop();
-    if (lines === null) { // of lines that were split only the server knows the numbers
+    if (lines === null) {
+      // of lines that were split only the server knows the numbers
       if (end <= this.#readTo) return;
       live.unsubscribe(this.#topic); // the next chunk would ask for them again
       this.#timer = setTimeout(() => this._isClosed || this.start(), AGAIN_MS);
@@ -166,7 +174,7 @@ export class RankLines extends Pages {
   }
 }
 
-// Those of all ranks, in the order in which they were seen: asked for anew while the job prints.
+// Those of all ranks, in the order in which they were seen: asked for again while the job prints.
 export class MergedLines extends Pages {
   #timer = 0;
 

@@ -17,7 +17,7 @@ export class LogSearch {
   #turn = 0; // answers to an older question are dropped
   #timer = 0;
 
-  // ask(query) searches, show(number) brings a line into view, changed() draws anew.
+  // ask(query) searches, show(number) brings a line into view, changed() redraws.
   constructor(box, ask, show, changed) {
     this.#ask = ask;
     this.#show = show;
@@ -29,9 +29,17 @@ export class LogSearch {
     this.field.addEventListener("keydown", (event) => this.#key(event));
     by("log-next").addEventListener("click", () => this.#step(1));
     by("log-previous").addEventListener("click", () => this.#step(-1));
-    by("log-errors").addEventListener("click", () => { this.regex.checked = true; this.field.value = ERRORS; this.#start(); });
+    by("log-errors").addEventListener("click", () => {
+      this.regex.checked = true;
+      this.field.value = ERRORS;
+      this.#start();
+    });
     box.addEventListener("keydown", (event) => {
-      if (event.key === "f" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.field.focus(); this.field.select(); }
+      if (event.key === "f" && (event.ctrlKey || event.metaKey)) {
+        event.preventDefault();
+        this.field.focus();
+        this.field.select();
+      }
     });
   }
 
@@ -83,7 +91,13 @@ export class LogSearch {
 
   async #page(from) {
     const turn = this.#turn;
-    const answer = await this.#ask({ q: this.field.value, regex: this.regex.checked, case: this.letters.checked, from, limit: PAGE });
+    const answer = await this.#ask({
+      q: this.field.value,
+      regex: this.regex.checked,
+      case: this.letters.checked,
+      from,
+      limit: PAGE,
+    });
     return turn === this.#turn ? answer : null;
   }
 
@@ -102,7 +116,9 @@ export class LogSearch {
     }
     if (at < 0) at = this.#hits.length - 1;
     this.#at = at % this.#hits.length;
-    this.#tell(`${(this.#at + 1).toLocaleString("en")} of ${this.#total.toLocaleString("en")}${this.#more ? " or more" : ""}`);
+    this.#tell(
+      `${(this.#at + 1).toLocaleString("en")} of ${this.#total.toLocaleString("en")}${this.#more ? " or more" : ""}`,
+    );
     this.#show(this.current);
   }
 
@@ -115,10 +131,12 @@ export class LogSearch {
   #drawMarks() {
     const last = Math.max(1, Number(this.marks.dataset.total) || this.#hits.at(-1)?.number || 1);
     const places = new Set(this.#hits.map((hit) => Math.round((hit.number / last) * 200)));
-    this.marks.replaceChildren(...[...places].map((place) => {
-      const mark = make("i");
-      mark.style.top = `${place / 2}%`;
-      return mark;
-    }));
+    this.marks.replaceChildren(
+      ...[...places].map((place) => {
+        const mark = make("i");
+        mark.style.top = `${place / 2}%`;
+        return mark;
+      }),
+    );
   }
 }

@@ -32,18 +32,33 @@ export class Log {
     this.box = by("log");
     this.ground = make("div", { className: "log-ground" });
     this.window = make("div", { className: "log-window" });
-    this.newer = button("", () => { this.follow.checked = true; this.#draw(); }, "is-plain");
+    this.newer = button(
+      "",
+      () => {
+        this.follow.checked = true;
+        this.#draw();
+      },
+      "is-plain",
+    );
     this.newer.hidden = true;
     this.count = make("span");
     by("log-status").append(this.count, this.newer);
-    by("log-wrap").addEventListener("change", (event) => { this.box.classList.toggle("wraps", event.target.checked); this.#draw(); });
+    by("log-wrap").addEventListener("change", (event) => {
+      this.box.classList.toggle("wraps", event.target.checked);
+      this.#draw();
+    });
     this.follow.addEventListener("change", () => this.#draw());
     this.box.addEventListener("scroll", () => this.#scrolled());
     this.box.addEventListener("click", (event) => this.#clicked(event));
     for (const choice of [this.rank, this.attempt]) choice.addEventListener("change", () => this.open());
     addEventListener("hashchange", () => this.#readLink());
     new ResizeObserver(() => this.#draw()).observe(this.box);
-    this.search = new LogSearch(this.box, (query) => this.#lines.search(query), (number) => this.show(number), () => this.#draw());
+    this.search = new LogSearch(
+      this.box,
+      (query) => this.#lines.search(query),
+      (number) => this.show(number),
+      () => this.#draw(),
+    );
   }
 
   // Shows the log that is chosen above the window.
@@ -156,15 +171,36 @@ export class Log {
   }
 
   #newRow(number, line) {
-    const link = make("a", { className: "line-number", href: `#L${number + 1}`, textContent: number + 1, tabIndex: -1 });
+    const link = make("a", {
+      className: "line-number",
+      href: `#L${number + 1}`,
+      textContent: number + 1,
+      tabIndex: -1,
+    });
     const content = make("span", line ? {} : { className: "quiet", textContent: "…" });
-    const row = make("div", { className: "line", text: line?.text }, link, ...(line?.seen_at ? [rankOf(line)] : []), content);
+    const row = make(
+      "div",
+      { className: "line", text: line?.text },
+      link,
+      ...(line?.seen_at ? [rankOf(line)] : []),
+      content,
+    );
     row.dataset.line = number;
     if (!line) return row;
     const { text } = line;
     const shown = line.isOpen ? text : text.slice(0, LONGEST);
     content.append(...toNodes(shown));
-    if (shown !== text) content.append(button(`show all ${text.length.toLocaleString("en")} characters`, () => { line.isOpen = true; content.replaceChildren(...toNodes(text)); }, "is-plain"));
+    if (shown !== text)
+      content.append(
+        button(
+          `show all ${text.length.toLocaleString("en")} characters`,
+          () => {
+            line.isOpen = true;
+            content.replaceChildren(...toNodes(text));
+          },
+          "is-plain",
+        ),
+      );
     const level = LEVELS.find(([words]) => words.test(content.textContent));
     if (level) row.classList.add(level[1]);
     return row;
@@ -203,21 +239,30 @@ export class Log {
 
 function rankOf({ rank, seen_at }) {
   const seen = new Date(seen_at);
-  return make("span", { className: "line-rank quiet", textContent: `${seen.toTimeString().slice(0, 8)} r${rank}`, title: `Rank ${rank}, seen ${seen.toLocaleString()}` });
+  return make("span", {
+    className: "line-rank quiet",
+    textContent: `${seen.toTimeString().slice(0, 8)} r${rank}`,
+    title: `Rank ${rank}, seen ${seen.toLocaleString()}`,
+  });
 }
 
 // Text to nodes: colours become classes, everything else is text.
 function toNodes(text) {
   let style = {};
-  return text.split(SGR).map((part, at) => {
-    if (at % 2 === 0) return piece(part, style);
-    style = restyle(style, part.split(/[;:]/).map(Number));
-    return "";
-  }).filter(Boolean);
+  return text
+    .split(SGR)
+    .map((part, at) => {
+      if (at % 2 === 0) return piece(part, style);
+      style = restyle(style, part.split(/[;:]/).map(Number));
+      return "";
+    })
+    .filter(Boolean);
 }
 
 function piece(text, style) {
-  const className = Object.values(style).map((name) => `ansi-${name}`).join(" ");
+  const className = Object.values(style)
+    .map((name) => `ansi-${name}`)
+    .join(" ");
   return text && className ? make("span", { className, textContent: text }) : text;
 }
 
@@ -229,8 +274,10 @@ function restyle(before, codes) {
     else if (code === 1) style.bold = "bold";
     else if (code === 2) style.dim = "dim";
     else if (code === 4) style.underline = "underline";
-    else if (code === 22) { delete style.bold; delete style.dim; }
-    else if (code === 24) delete style.underline;
+    else if (code === 22) {
+      delete style.bold;
+      delete style.dim;
+    } else if (code === 24) delete style.underline;
     else if (code === 39) delete style.colour;
     else if (/^[39][0-7]$/.test(code)) style.colour = code % 10;
     else if (code === 38 || code === 48) {

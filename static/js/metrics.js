@@ -1,7 +1,7 @@
 // The charts of a job's own numbers: chosen by name, read in buckets, kept fresh from the socket.
 import { Chart } from "./charts.js";
 import { lastOf, numberWords, placeWords } from "./chart-words.js";
-import { by, keep, kept, make } from "./dom.js";
+import { by, store, readStored, make } from "./dom.js";
 import { Numbers, firstOf, isOnePoint, isRate } from "./numbers.js";
 import { live } from "./socket.js";
 import { value } from "./words.js";
@@ -17,7 +17,7 @@ export class Metrics {
   #rereadTimer = 0;
   #first;
 
-  // seams: {attempt, step, at} for each attempt after the first; step is null where it began anew.
+  // seams: {attempt, step, at} for each attempt after the first; step is null where it started from the beginning.
   constructor(job, seams) {
     this.#numbers = new Numbers(job);
     this.#seams = seams;
@@ -25,7 +25,10 @@ export class Metrics {
     this.empty = by("charts-empty");
     this.values = by("values");
     this.#first = firstOf(this.box, () => this.#draw());
-    this.view = new ChartView((what) => (what === "x" ? this.#readAnew() : this.#draw()), () => this.#reset());
+    this.view = new ChartView(
+      (what) => (what === "x" ? this.#readAnew() : this.#draw()),
+      () => this.#reset(),
+    );
   }
 
   get #topic() {
@@ -66,7 +69,7 @@ export class Metrics {
   async #ask(more) {
     const kind = this.view.xKind;
     const answer = await this.#numbers.ask(kind, more);
-    if (kind !== this.view.xKind) return null; // another x was chosen meanwhile
+    if (kind !== this.view.xKind) return null; // the reader chose another x while this was read
     if (answer.ok) return answer.json();
     this.empty.hidden = false;
     this.empty.textContent = `The numbers could not be read (${answer.status}); the job goes on. Reload to try again.`;
@@ -106,11 +109,20 @@ export class Metrics {
   // What was reported once is a row of a table; the server's own table has every metric until there are charts.
   #showValues(names) {
     this.values.hidden = !names.length;
-    this.values.querySelector("tbody").replaceChildren(...names.map((name) => {
-      const last = lastOf(this.#numbers.toView(this.view.xKind, this.#numbers.series.get(name)));
-      const cells = last ? [numberWords({ format: value, unit: "" }, last), placeWords(this.view.xKind, last.x)] : ["no number", ""];
-      return make("tr", {}, make("th", { scope: "row", textContent: name }), ...cells.map((textContent) => make("td", { textContent })));
-    }));
+    this.values.querySelector("tbody").replaceChildren(
+      ...names.map((name) => {
+        const last = lastOf(this.#numbers.toView(this.view.xKind, this.#numbers.series.get(name)));
+        const cells = last
+          ? [numberWords({ format: value, unit: "" }, last), placeWords(this.view.xKind, last.x)]
+          : ["no number", ""];
+        return make(
+          "tr",
+          {},
+          make("th", { scope: "row", textContent: name }),
+          ...cells.map((textContent) => make("td", { textContent })),
+        );
+      }),
+    );
   }
 
   #drawGroup(names) {
@@ -118,18 +130,33 @@ export class Metrics {
     this.view.apply(chart);
     chart.marks = this.#marks();
     const source = (name) => (chart.window && this.#windows.get(chart)?.[name]) || this.#numbers.series.get(name);
-    chart.show(names.map((name, index) => ({ label: names.length > 1 ? ["train", "val"][index] : name, colour: `job-${index + 1}`, data: this.#numbers.toView(this.view.xKind, source(name)) })));
+    chart.show(
+      names.map((name, index) => ({
+        label: names.length > 1 ? ["train", "val"][index] : name,
+        colour: `job-${index + 1}`,
+        data: this.#numbers.toView(this.view.xKind, source(name)),
+      })),
+    );
   }
 
   #makeChart(names) {
     const csv = `/api/v1/jobs/${this.#numbers.job}/metrics.csv?${new URLSearchParams({ names: names.join(",") })}`;
-    const chart = new Chart(this.box, { title: names[0], fromZero: isRate(names[0]), csv, onWindow: (window) => this.#readWindow(chart, names, window) });
+    const chart = new Chart(this.box, {
+      title: names[0],
+      fromZero: isRate(names[0]),
+      csv,
+      onWindow: (window) => this.#readWindow(chart, names, window),
+    });
     this.#charts.set(names[0], chart);
     return chart;
   }
 
   #marks() {
-    const place = { step: ({ step }) => step, time: ({ at }) => at, relative: ({ at }) => at && (at - this.#numbers.start) / 60 }[this.view.xKind];
+    const place = {
+      step: ({ step }) => step,
+      time: ({ at }) => at,
+      relative: ({ at }) => at && (at - this.#numbers.start) / 60,
+    }[this.view.xKind];
     return this.#seams.map((seam) => ({ attempt: seam.attempt, x: place(seam) })).filter(({ x }) => x !== null);
   }
 }
@@ -141,12 +168,12 @@ class ChartView {
   clips = false;
   smooth = 0;
 
-  // changed is told "x" where numbers have to be read anew, else "look".
+  // changed is told "x" where numbers must be read again, else "look".
   constructor(changed, reset) {
     const parts = { x: "x", log: "log", outliers: "outliers", slider: "smooth", shown: "smooth-shown" };
     for (const [name, id] of Object.entries(parts)) this[name] = by(`chart-${id}`);
     this.key = `berth-smooth-${document.documentElement.dataset.user}`;
-    this.slider.value = Number(kept(this.key)) || 0;
+    this.slider.value = Number(readStored(this.key)) || 0;
     this.#take();
     this.x.addEventListener("input", () => (this.#take(), changed("x")));
     for (const box of [this.log, this.outliers]) box.addEventListener("input", () => (this.#take(), changed("look")));
@@ -166,11 +193,16 @@ class ChartView {
   }
 
   #take() {
-    Object.assign(this, { xKind: this.x.value, logScale: this.log.checked, clips: this.outliers.checked, smooth: Number(this.slider.value) });
+    Object.assign(this, {
+      xKind: this.x.value,
+      logScale: this.log.checked,
+      clips: this.outliers.checked,
+      smooth: Number(this.slider.value),
+    });
     this.shown.textContent = this.smooth.toFixed(2);
   }
 
   #keep() {
-    keep(this.key, this.smooth);
+    store(this.key, this.smooth);
   }
 }

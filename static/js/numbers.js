@@ -29,7 +29,7 @@ export class Numbers {
     this.start = Math.min(...[...this.series.values()].map((data) => data.x[0] ?? Infinity));
   }
 
-  // Whether something has to be read anew: a name that is new, or steps that an earlier attempt did.
+  // Whether something must be read again: a name that is new, or steps that an earlier attempt did.
   add(kind, frame, repeats = false) {
     let isOdd = false;
     for (const [name, points] of Object.entries(frame)) {
@@ -64,14 +64,22 @@ function append(data, x, points) {
   const odd = new Map(points.nonfinite ?? []);
   x.forEach((place, at) => {
     const y = points.y[at];
-    addPoint(data, place, y, { low: points.y_min?.[at] ?? y, high: points.y_max?.[at] ?? y, n: points.n?.[at] ?? 1, kind: odd.get(points.x[at]) });
+    addPoint(data, place, y, {
+      low: points.y_min?.[at] ?? y,
+      high: points.y_max?.[at] ?? y,
+      n: points.n?.[at] ?? 1,
+      kind: odd.get(points.x[at]),
+    });
   });
 }
 
 // Gives the first of many charts, and a button for the others.
 export function firstOf(box, draw) {
   let most = FIRST_SHOWN;
-  const more = button("", () => { most = Infinity; draw(); });
+  const more = button("", () => {
+    most = Infinity;
+    draw();
+  });
   box.append(more);
   return (all) => {
     more.hidden = all.length <= most;

@@ -66,10 +66,16 @@ function showReading([device, use, used, watts, degrees, byJob, foreign], isTick
   if (!tile) return;
   write(tile.querySelector("[data-use]"), use === null ? "" : `${Math.round(use)} %`);
   write(tile.querySelector("[data-memory]"), used === null ? "" : (used / 1024 ** 3).toFixed(1));
-  write(tile.querySelector("[data-heat]"), [degrees !== null && `${Math.round(degrees)} °C`, watts !== null && `${Math.round(watts)} W`].filter(Boolean).join(" · "));
+  write(
+    tile.querySelector("[data-heat]"),
+    [degrees !== null && `${Math.round(degrees)} °C`, watts !== null && `${Math.round(watts)} W`]
+      .filter(Boolean)
+      .join(" · "),
+  );
   const total = totals.get(device);
   if (total) {
-    for (const [job, bytes] of Object.entries(byJob)) widen(tile.querySelector(`[data-share="${CSS.escape(job)}"]`), bytes / total);
+    for (const [job, bytes] of Object.entries(byJob))
+      widen(tile.querySelector(`[data-share="${CSS.escape(job)}"]`), bytes / total);
     widen(tile.querySelector("[data-foreign]"), foreign / total);
   }
   draw(device);
@@ -89,7 +95,7 @@ function draw(device) {
   if (canvas && values.some((share) => share !== null)) drawSpark(canvas, values);
 }
 
-// A sparkline on a canvas, 0 to 100, drawn anew at each tick.
+// A sparkline on a canvas, 0 to 100, redrawn at each tick.
 function drawSpark(canvas, values) {
   const ratio = devicePixelRatio;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];

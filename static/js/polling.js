@@ -14,7 +14,7 @@ export class Polling {
     this.#run(this.#abort);
   }
 
-  // Ask anew, since the topics changed.
+  // Ask again: the topics changed.
   restart() {
     this.stop();
     this.start();
@@ -32,7 +32,9 @@ export class Polling {
         if (answer.status === 401) return this.end("signed-out");
         if (!answer.ok) return this.end("failed");
         for (const frame of await answer.json()) if (!abort.signal.aborted) this.receive(frame);
-        await new Promise((resolve) => { setTimeout(resolve, REST_MS); });
+        await new Promise((resolve) => {
+          setTimeout(resolve, REST_MS);
+        });
       }
     } catch (error) {
       if (error.name !== "AbortError") this.end("failed");

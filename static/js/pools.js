@@ -18,7 +18,8 @@ document.addEventListener("submit", async (event) => {
 
 // A moment as the reader's clock has it; without this it would be read as UTC.
 document.addEventListener("formdata", ({ formData }) => {
-  for (const [name, text] of [...formData]) if (name.endsWith(":moment") && text) formData.set(name, new Date(text).toISOString());
+  for (const [name, text] of [...formData])
+    if (name.endsWith(":moment") && text) formData.set(name, new Date(text).toISOString());
 });
 
 document.addEventListener("change", ({ target }) => target.form?.matches("[data-move]") && target.form.requestSubmit());

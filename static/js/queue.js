@@ -5,20 +5,25 @@ import { watchRows } from "./rows.js";
 import "./shell.js";
 
 // An explanation asks the scheduler, so it is fetched when it is opened; toggle does not bubble.
-document.addEventListener("toggle", async ({ target }) => {
-  const address = target.dataset?.explain;
-  if (!address || !target.open || target.querySelector("ul")) return;
-  const state = target.querySelector("[role=status]") ?? target.appendChild(make("p", { className: "quiet", role: "status" }));
-  state.textContent = "Asking the scheduler ...";
-  const answer = await fetch(address).catch(() => null);
-  if (!answer?.ok) {
-    state.textContent = "The scheduler could not be asked; close and open this to ask again.";
-    return;
-  }
-  state.remove();
-  const piece = new DOMParser().parseFromString(await answer.text(), "text/html");
-  target.querySelector("ul") ?? target.append(...piece.body.childNodes);
-}, true);
+document.addEventListener(
+  "toggle",
+  async ({ target }) => {
+    const address = target.dataset?.explain;
+    if (!address || !target.open || target.querySelector("ul")) return;
+    const state =
+      target.querySelector("[role=status]") ?? target.appendChild(make("p", { className: "quiet", role: "status" }));
+    state.textContent = "Asking the scheduler ...";
+    const answer = await fetch(address).catch(() => null);
+    if (!answer?.ok) {
+      state.textContent = "The scheduler could not be asked; close and open this to ask again.";
+      return;
+    }
+    state.remove();
+    const piece = new DOMParser().parseFromString(await answer.text(), "text/html");
+    target.querySelector("ul") ?? target.append(...piece.body.childNodes);
+  },
+  true,
+);
 watchRows("queue", ["queue"]);
 document.querySelector(".page-head").addEventListener("change", ({ target }) => target.form.requestSubmit());
 
@@ -35,7 +40,7 @@ addEventListener("keydown", (event) => {
   move(row, step, document.activeElement);
 });
 
-// The row moves at once, and back if the server refuses; its buttons are the server's, which draws the queue anew.
+// The row moves at once, and back if the server refuses; its buttons are the server's, which draws the queue again.
 async function move(row, step, focused) {
   const mine = [...row.parentNode.children].filter((one) => one.dataset.group === row.dataset.group);
   const other = mine[mine.indexOf(row) + step];
@@ -55,5 +60,7 @@ function exchange(one, other) {
   other.replaceWith(one);
   gap.replaceWith(other);
   const rows = [...one.parentNode.children];
-  rows.forEach((row, at) => { row.querySelector("[data-place]").textContent = at + 1; });
+  rows.forEach((row, at) => {
+    row.querySelector("[data-place]").textContent = at + 1;
+  });
 }

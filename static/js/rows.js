@@ -5,28 +5,33 @@ import { clockElement } from "./words.js";
 
 const ENDED = new Set(["succeeded", "failed", "cancelled", "timed_out"]);
 
-// regions: ids of what to draw anew; hasRows: each job has a row on the page; onRows gets all rows by id after each frame.
+// regions: ids of what to redraw; hasRows: each job has a row on the page; onRows gets all rows by id after each frame.
 export function watchRows(topic, regions, { belongs = () => true, onRows = () => {}, hasRows = true } = {}) {
   let rows = new Map();
   let order = [];
   let before = null;
-  live.subscribe(topic, (frame) => {
-    if (!frame.data) return;
-    if (frame.type === "snapshot") rows = new Map();
-    for (const row of frame.data.jobs) {
-      rows.set(row.id, row);
-      showRow(row);
-    }
-    for (const gone of frame.data.gone ?? []) rows.delete(gone);
-    order = frame.data.order ?? order;
-    const shown = order.map((id) => rows.get(id)).filter((row) => row && belongs(row));
-    const now = shown.map((row) => `${row.id} ${row.state}`).join();
-    const isMissing = shown.some((row) => !ENDED.has(row.state) && !rowElement(row.id));
-    const isOld = shown.some((row) => (rowElement(row.id)?.dataset.state ?? row.state) !== row.state);
-    if (isOld || (before !== null && before !== now) || (before === null && isMissing && hasRows && !location.search)) refresh(...regions);
-    before = now;
-    onRows(rows);
-  }, { sleeps: false });
+  live.subscribe(
+    topic,
+    (frame) => {
+      if (!frame.data) return;
+      if (frame.type === "snapshot") rows = new Map();
+      for (const row of frame.data.jobs) {
+        rows.set(row.id, row);
+        showRow(row);
+      }
+      for (const gone of frame.data.gone ?? []) rows.delete(gone);
+      order = frame.data.order ?? order;
+      const shown = order.map((id) => rows.get(id)).filter((row) => row && belongs(row));
+      const now = shown.map((row) => `${row.id} ${row.state}`).join();
+      const isMissing = shown.some((row) => !ENDED.has(row.state) && !rowElement(row.id));
+      const isOld = shown.some((row) => (rowElement(row.id)?.dataset.state ?? row.state) !== row.state);
+      if (isOld || (before !== null && before !== now) || (before === null && isMissing && hasRows && !location.search))
+        refresh(...regions);
+      before = now;
+      onRows(rows);
+    },
+    { sleeps: false },
+  );
 }
 
 function rowElement(id) {
@@ -51,7 +56,7 @@ function showIn(element, row) {
   }
 }
 
-// Draws parts of the page anew from the server's HTML, when more than numbers changed.
+// Redraws parts of the page from the server's HTML, when more than numbers changed.
 const REST_MS = 1000;
 let last = 0;
 let timer = 0;
@@ -75,7 +80,8 @@ async function fetchAll() {
   last = Date.now();
   try {
     const answer = await fetch(location.href, { headers: { "X-Requested-With": "refresh" } });
-    if (answer.ok && !answer.redirected) replace(new DOMParser().parseFromString(await answer.text(), "text/html"), ids);
+    if (answer.ok && !answer.redirected)
+      replace(new DOMParser().parseFromString(await answer.text(), "text/html"), ids);
   } catch {
     // Offline: the socket's sign says so, and its next snapshot brings us here again.
   } finally {
@@ -90,9 +96,15 @@ function replace(page, ids) {
   const open = [...document.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent);
   for (const id of ids) {
     const [now, then] = [page.getElementById(id), by(id)];
-    if (now && then && !then.contains(document.activeElement?.matches("input,select,textarea") ? document.activeElement : null)) then.replaceWith(document.adoptNode(now));
+    if (
+      now &&
+      then &&
+      !then.contains(document.activeElement?.matches("input,select,textarea") ? document.activeElement : null)
+    )
+      then.replaceWith(document.adoptNode(now));
   }
-  for (const summary of document.querySelectorAll("details > summary")) if (open.includes(summary.textContent)) summary.parentElement.open = true;
+  for (const summary of document.querySelectorAll("details > summary"))
+    if (open.includes(summary.textContent)) summary.parentElement.open = true;
   if (path && !document.contains(focused)) refocus(path, focused.name);
   for (const run of afterwards) run(ids);
 }
@@ -100,5 +112,7 @@ function replace(page, ids) {
 function refocus(path, name) {
   const place = CSS.escape(path);
   const own = name && document.querySelector(`form[action="${place}"] button[name="${CSS.escape(name)}"]:enabled`);
-  (own || document.querySelector(`form[action="${place}"] button:enabled, a[href="${place}"]`))?.focus({ preventScroll: true });
+  (own || document.querySelector(`form[action="${place}"] button:enabled, a[href="${place}"]`))?.focus({
+    preventScroll: true,
+  });
 }

@@ -14,7 +14,9 @@ function startKeys() {
     if (target.dataset?.copy) (await import("./actions.js")).copyText(by(target.dataset.copy).textContent, "Copied.");
   });
   const hasFile = ({ dataTransfer }) => dataTransfer?.types.includes("Files");
-  addEventListener("dragover", (event) => { if (hasFile(event)) event.preventDefault(); });
+  addEventListener("dragover", (event) => {
+    if (hasFile(event)) event.preventDefault();
+  });
   addEventListener("drop", async (event) => {
     if (!hasFile(event) || by("submit-form")) return; // the form has its own
     event.preventDefault();
@@ -32,20 +34,38 @@ function startKeys() {
       (document.querySelector("#toasts button") ?? by("bell"))?.focus();
       return;
     }
-    const isTyping = event.target.closest("input:not([type=checkbox], [type=radio]), select, textarea, [contenteditable], dialog");
+    const isTyping = event.target.closest(
+      "input:not([type=checkbox], [type=radio]), select, textarea, [contenteditable], dialog",
+    );
     const isLate = event.key === "Enter" && waiting; // what it opens will have the focus
-    if (event.ctrlKey || event.metaKey || event.altKey || isTyping || (event.key.length > 1 && !isLate) || !("shortcuts" in document.documentElement.dataset)) return;
+    if (
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      isTyping ||
+      (event.key.length > 1 && !isLate) ||
+      !("shortcuts" in document.documentElement.dataset)
+    )
+      return;
     const onControl = event.target.closest("button, input, summary, a") && event.key === " ";
     if (onControl && !event.target.closest("tr[data-job] a")) return; // Space is the control's own
     if (waiting || (event.key === " " && event.target.closest("tr[data-job]"))) event.preventDefault();
     waiting += 1;
     const act = async () => (await import("./keys.js")).press(event.key);
-    pressed = pressed.then(act, act).finally(() => { waiting -= 1; }); // in their order, also behind one that failed
+    pressed = pressed.then(act, act).finally(() => {
+      waiting -= 1;
+    }); // in their order, also behind one that failed
   });
 }
 
 // Short messages when something happens to the reader's own jobs, on whatever page.
-const SAID = { running: "started", succeeded: "finished", failed: "failed", timed_out: "reached its time limit", backoff: "failed and is tried again" };
+const SAID = {
+  running: "started",
+  succeeded: "finished",
+  failed: "failed",
+  timed_out: "reached its time limit",
+  backoff: "failed and will be retried",
+};
 
 function startNotices() {
   const me = document.documentElement.dataset.user;
@@ -65,8 +85,16 @@ function startNotices() {
 
 async function tell(row, said) {
   const { toast } = await import("./actions.js");
-  const open = { label: "Open", run: () => { location.href = `/jobs/${row.job}`; } };
-  toast(`${row.name} ${said}.`, { bad: row.state === "failed", action: by("job")?.dataset.job === row.job ? null : open });
+  const open = {
+    label: "Open",
+    run: () => {
+      location.href = `/jobs/${row.job}`;
+    },
+  };
+  toast(`${row.name} ${said}.`, {
+    bad: row.state === "failed",
+    action: by("job")?.dataset.job === row.job ? null : open,
+  });
 }
 
 function showProblems(problems) {

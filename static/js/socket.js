@@ -30,7 +30,10 @@ class Live extends EventTarget {
     super();
     addEventListener("online", () => this.#openNow());
     document.addEventListener("visibilitychange", () => this.#onVisibility());
-    addEventListener("pagehide", () => { this.#socket?.close(); this.#polling?.stop(); });
+    addEventListener("pagehide", () => {
+      this.#socket?.close();
+      this.#polling?.stop();
+    });
     addEventListener("pageshow", (event) => event.persisted && this.#openNow());
     setInterval(() => this.#checkSilence(), 5000);
   }
@@ -122,7 +125,10 @@ class Live extends EventTarget {
     const { Polling } = await import("./polling.js");
     if (this.#polling || this.state === "live") return;
     this.#polling = new Polling({
-      topics: () => [...this.#topics].filter(([, known]) => !known.isRefused && !(this.#asleep && known.sleeps)).map(([topic, known]) => [topic, known.seq]),
+      topics: () =>
+        [...this.#topics]
+          .filter(([, known]) => !known.isRefused && !(this.#asleep && known.sleeps))
+          .map(([topic, known]) => [topic, known.seq]),
       stream: () => this.#stream,
       receive: (frame) => this.#receive(frame, "polling"),
       end: (why) => this.#endPolling(why),

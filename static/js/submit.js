@@ -46,7 +46,10 @@ function planSoon() {
 
 form.addEventListener("input", planSoon);
 showUses();
-plan.addEventListener("click", ({ target }) => target.dataset.use && fill(form.elements[target.dataset.use], target.dataset.value));
+plan.addEventListener(
+  "click",
+  ({ target }) => target.dataset.use && fill(form.elements[target.dataset.use], target.dataset.value),
+);
 
 // A drop anywhere on the page counts: nobody means to leave the form.
 addEventListener("dragover", (event) => {

@@ -46,9 +46,11 @@ function show(element, now) {
   const at = Date.parse(element.dateTime) / 1000;
   let text;
   if ("clock" in element.dataset) text = clock(at);
-  else if ("day" in element.dataset) text = new Date(at * 1000).toLocaleDateString([], { weekday: "short", day: "numeric" });
+  else if ("day" in element.dataset)
+    text = new Date(at * 1000).toLocaleDateString([], { weekday: "short", day: "numeric" });
   else if ("since" in element.dataset) text = duration(now - at);
-  else if (Math.abs(now - at) > 86400) text = new Date(at * 1000).toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
+  else if (Math.abs(now - at) > 86400)
+    text = new Date(at * 1000).toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
   else text = relative(at - now);
   write(element, text);
 }

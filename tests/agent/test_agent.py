@@ -20,15 +20,17 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from orchestrator.agent import loop, tasks
-from orchestrator.agent.attempts import SILENCE_HINT, SILENCE_TEXT, AttemptWatch
+from orchestrator.agent.attempts import AttemptWatch
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.agent.lock import AgentRunning
 from orchestrator.agent.loop import Loop
 from orchestrator.agent.sweeps import Sweeper, clean
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending
-from orchestrator.jobs.silence import is_silent
+from orchestrator.jobs.progress import is_silent
 from orchestrator.models import (
     Attempt,
     AttemptState,
@@ -46,8 +48,8 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.people.notices.events import occasion_of
-from orchestrator.supervisor.processes import environ
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.linux.processes import environ
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from tests.jobs.folders import living, make_folder, write_exit, write_identity
 from tests.jobs.invariants import check_invariants
 from tests.jobs.races import race
@@ -166,16 +168,16 @@ def test_what_an_exception_says_is_kept_though_no_database_could(make_attempt, w
     assert attempt.first_failure == {"message": "?\ufffd"}
 
 
-def test_f39_a_record_of_another_attempt_says_nothing(make_attempt, watch_of):
+@pytest.mark.code("F39")
+def test_exit_record_of_another_attempt_is_ignored(make_attempt, watch_of):
     attempt = make_attempt(state=JobState.RUNNING)
     write_exit(attempt, "ok", nonce="another")
 
     assert check_once(watch_of(attempt)).state == JobState.RUNNING
 
 
-def test_f08_a_living_supervisor_that_nobody_wrote_down_makes_the_job_running(
-    make_attempt, open_errands, watch_of
-):
+@pytest.mark.code("F08")
+def test_live_supervisor_that_was_never_recorded_makes_the_job_running(make_attempt, open_errands, watch_of):
     attempt = make_attempt()
     lifecycle.claim_launch(attempt, timezone.now())
 
@@ -185,7 +187,8 @@ def test_f08_a_living_supervisor_that_nobody_wrote_down_makes_the_job_running(
     assert open_errands() == []
 
 
-def test_f15_a_silent_supervisor_fences_and_its_heartbeat_lifts_the_fence(make_attempt, watch_of):
+@pytest.mark.code("F15")
+def test_silent_supervisor_fences_its_devices_until_its_next_heartbeat(make_attempt, watch_of):
     attempt = make_attempt(state=JobState.RUNNING)
     watch = watch_of(attempt)
     with living(attempt, silent_for_s=31):
@@ -211,9 +214,7 @@ def test_f15_a_silent_supervisor_fences_and_its_heartbeat_lifts_the_fence(make_a
         (1_201, {"steps_per_s": 1 / 60}, True),
     ],
 )
-def test_a_run_that_stops_telling_steps_is_told_once_as_a_warning(
-    make_attempt, watch_of, silent_s, fields, is_told
-):
+def test_run_that_stops_reporting_steps_gets_one_warning(make_attempt, watch_of, silent_s, fields, is_told):
     attempt = make_attempt(state=JobState.RUNNING)
     long_ago, last = timezone.now() - timedelta(days=1), timezone.now() - timedelta(seconds=silent_s)
     Job.objects.update(**{"queued_at": long_ago, "step": 70, "last_report_at": last, **fields})
@@ -225,13 +226,15 @@ def test_a_run_that_stops_telling_steps_is_told_once_as_a_warning(
 
     warnings = [event for event in Job.objects.get().events.all() if occasion_of(event) == Occasion.WARNING]
     assert [event.reason for event in warnings] == [
-        f"{SILENCE_TEXT} (the last step was 70). {SILENCE_HINT}"
+        "It has reported nothing for 10 min or longer (the last step was 70). "
+        "Its log and the use of its devices may say why."
     ] * is_told
     Job.objects.update(queued_at=timezone.now())
     assert not is_silent(Job.objects.get(), timezone.now()), "an earlier attempt told them"
 
 
-def test_f26_a_process_that_does_not_die_keeps_its_device_and_is_named(make_attempt, watch_of):
+@pytest.mark.code("F26")
+def test_process_that_does_not_die_keeps_its_device_and_is_named(make_attempt, watch_of):
     attempt = make_attempt(state=JobState.STOPPING)
     other = make_attempt(state=JobState.RUNNING)
     left = [{"pid": 40, "name": "bwrap"}, {"pid": 41, "name": "python\0"}]
@@ -245,7 +248,8 @@ def test_f26_a_process_that_does_not_die_keeps_its_device_and_is_named(make_atte
     assert [lease.device.health for lease in other.leases.all()] == [Health.OK]
 
 
-def test_f26_what_a_dead_supervisor_left_and_nothing_ends_keeps_its_device(make_attempt, watch_of):
+@pytest.mark.code("F26")
+def test_unkillable_process_of_a_dead_supervisor_keeps_its_device(make_attempt, watch_of):
     attempt = make_attempt(state=JobState.RUNNING)
     write_identity(attempt)
     watch = watch_of(attempt)
@@ -269,7 +273,8 @@ def test_f26_what_a_dead_supervisor_left_and_nothing_ends_keeps_its_device(make_
     assert Device.objects.get().health == Health.OK
 
 
-def test_f66_after_a_reboot_an_attempt_is_lost_at_once(make_attempt, watch_of):
+@pytest.mark.code("F66")
+def test_attempt_is_lost_at_once_after_a_reboot(make_attempt, watch_of):
     attempt = make_attempt(state=JobState.RUNNING)
     write_identity(attempt, boot="another boot")
 
@@ -278,6 +283,7 @@ def test_f66_after_a_reboot_an_attempt_is_lost_at_once(make_attempt, watch_of):
     assert (job.state, job.exit_kind) == (JobState.BACKOFF, ExitKind.LOST)
 
 
+@pytest.mark.code("F32")
 @pytest.mark.parametrize(
     ("record", "state"),
     [
@@ -287,7 +293,7 @@ def test_f66_after_a_reboot_an_attempt_is_lost_at_once(make_attempt, watch_of):
     ],
     ids=["older", "newer", "a kind that nobody knows yet"],
 )
-def test_f32_what_a_supervisor_of_another_version_wrote_ends_its_job(make_attempt, watch_of, record, state):
+def test_exit_record_of_another_version_ends_the_job(make_attempt, watch_of, record, state):
     attempt = make_attempt(state=JobState.RUNNING)
     record |= {"number": attempt.number, "nonce": attempt.nonce}
     make_folder(attempt).exit.write_text(json.dumps(record))
@@ -296,7 +302,8 @@ def test_f32_what_a_supervisor_of_another_version_wrote_ends_its_job(make_attemp
     check_invariants()
 
 
-def test_f07_a_launch_that_died_is_given_up_after_its_deadline_and_tried_again(make_attempt, watch_of):
+@pytest.mark.code("F07")
+def test_dead_launch_is_given_up_after_its_deadline_and_retried(make_attempt, watch_of):
     attempt = make_attempt()
     lifecycle.claim_launch(attempt, timezone.now())
     make_folder(attempt)
@@ -312,7 +319,7 @@ def test_f07_a_launch_that_died_is_given_up_after_its_deadline_and_tried_again(m
     check_invariants()
 
 
-def test_a_launch_at_work_is_not_given_up_however_long_it_takes(make_attempt, watch_of):
+def test_working_launch_is_never_given_up(make_attempt, watch_of):
     attempt = make_attempt()
     lifecycle.claim_launch(attempt, timezone.now())
     watch = watch_of(attempt)
@@ -324,9 +331,8 @@ def test_a_launch_at_work_is_not_given_up_however_long_it_takes(make_attempt, wa
         assert check_once(watch).state == JobState.STARTING
 
 
-def test_f62_f63_neither_a_clock_that_swings_nor_a_host_that_slept_makes_a_job_unknown(
-    make_attempt, watch_of
-):
+@pytest.mark.code("F62", "F63")
+def test_neither_clock_jumps_nor_a_suspended_host_make_a_job_unknown(make_attempt, watch_of):
     """Asleep, the clock of heartbeats stands still and that on the wall goes on."""
     attempt = make_attempt(state=JobState.RUNNING)
     watch = watch_of(attempt)
@@ -344,7 +350,8 @@ def test_f62_f63_neither_a_clock_that_swings_nor_a_host_that_slept_makes_a_job_u
     check_invariants()
 
 
-def test_f60_a_clock_that_jumps_gives_up_no_launch(make_attempt, watch_of):
+@pytest.mark.code("F60")
+def test_clock_jump_gives_up_no_launch(make_attempt, watch_of):
     attempt = make_attempt()
     lifecycle.claim_launch(attempt, timezone.now() - timedelta(hours=1))
     make_folder(attempt)
@@ -367,7 +374,7 @@ def test_a_last_checkpoint_is_taken_before_the_attempt_ends(make_attempt, home, 
     assert Checkpoint.objects.get().step == 40
 
 
-def test_a_checkpoint_that_nothing_proves_whole_is_passed_over_and_told(make_attempt, home, watch_of):
+def test_checkpoint_that_nothing_proves_complete_is_skipped_and_reported(make_attempt, home, watch_of):
     attempt = make_attempt(state=JobState.RUNNING)
     write_identity(attempt, alive_for_s=10)
     folder = home.job(attempt.job_id)
@@ -378,11 +385,11 @@ def test_a_checkpoint_that_nothing_proves_whole_is_passed_over_and_told(make_att
     check_until(watch_of(attempt), ended)
 
     assert Checkpoint.objects.count() == 0
-    told = attempt.job.events.filter(reason__contains="passed over").values_list("reason", flat=True)
+    told = [event.reason for event in attempt.job.events.of(Happened.CHECKPOINT_PASSED_OVER)]
     assert [text.partition(":")[0] for text in told] == ["The checkpoint step_30.dat was passed over"]
 
 
-def test_steps_that_an_earlier_attempt_reached_are_no_progress(make_attempt, home, watch_of):
+def test_steps_that_an_earlier_attempt_reached_are_not_progress(make_attempt, home, watch_of):
     """A script that never resumes writes its step 40 in every attempt: its retries must run out."""
     attempt = make_attempt(state=JobState.RUNNING)
     Attempt.objects.update(last_step=40, resumed_from_step=40)
@@ -394,7 +401,7 @@ def test_steps_that_an_earlier_attempt_reached_are_no_progress(make_attempt, hom
     assert (job.state, job.failures) == (JobState.BACKOFF, 1)
 
 
-def test_a_save_at_the_start_without_steps_is_no_progress(make_attempt, home, watch_of):
+def test_save_at_the_start_without_steps_is_not_progress(make_attempt, home, watch_of):
     attempt = make_attempt(state=JobState.RUNNING)
     write_checkpoint(attempt, home)
     write_exit(attempt, "signal", run_s=2.0)
@@ -402,7 +409,7 @@ def test_a_save_at_the_start_without_steps_is_no_progress(make_attempt, home, wa
     assert check_until(watch_of(attempt), ended).state == JobState.BACKOFF
 
 
-def test_one_attempt_that_cannot_be_attended_does_not_keep_the_others(make_attempt, home, caplog):
+def test_attempt_that_raises_does_not_stop_the_others(make_attempt, home, caplog):
     bad, good = make_attempt(state=JobState.RUNNING), make_attempt(state=JobState.RUNNING)
     for attempt in (bad, good):
         make_folder(attempt)
@@ -411,11 +418,11 @@ def test_one_attempt_that_cannot_be_attended_does_not_keep_the_others(make_attem
     agent = Loop(threading.Event())
     deadline = time.monotonic() + PATIENCE_S
 
-    while not ended(Job.objects.get(pk=good.job_id)) or "failed; trying again" not in caplog.text:
+    while not ended(Job.objects.get(pk=good.job_id)) or "failed; retrying" not in caplog.text:
         assert time.monotonic() < deadline
         agent.tick()
 
-    assert caplog.text.count(f"Attending attempt {bad} failed") == 1, "told once a second, not each turn"
+    assert caplog.text.count(f"Handling attempt {bad} failed") == 1, "told once a second, not each turn"
     threads = [watch.keeper.thread for watch in agent.watches.values()]
     agent.forget()
     for thread in threads:
@@ -445,7 +452,8 @@ def test_a_turn_costs_one_query_however_many_attempts_live(make_attempt, django_
             thread.join()
 
 
-def test_f41_the_agent_outlives_the_database_and_its_own_errors(monkeypatch, caplog):
+@pytest.mark.code("F41")
+def test_agent_survives_database_outages_and_its_own_errors(monkeypatch, caplog):
     stopping = threading.Event()
     agent = Loop(stopping)
     errors: list[Exception] = [OperationalError("database is locked"), ZeroDivisionError("a bug")]
@@ -463,7 +471,8 @@ def test_f41_the_agent_outlives_the_database_and_its_own_errors(monkeypatch, cap
     assert "A turn of the agent failed" in caplog.text
 
 
-def test_f31_a_second_agent_refuses(home):
+@pytest.mark.code("F31")
+def test_second_agent_refuses_to_start(home):
     with (home.root / "agent.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(AgentRunning, match="An agent already runs for"):
@@ -477,19 +486,20 @@ def living_attempts() -> list[Attempt]:
     return list(Attempt.objects.live().select_related("job"))
 
 
-def test_f76_a_job_on_a_lost_device_is_stopped_to_go_on_elsewhere(make_attempt):
+@pytest.mark.code("F76")
+def test_job_on_a_lost_device_is_stopped_to_restart_elsewhere(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
 
-    job = lifecycle.lose_device(attempt.job, text="GPU 0 is faulty: fell off the bus.")
+    job = lifecycle.lose_device(attempt.job, why=sentence_only("GPU 0 is faulty: fell off the bus."))
 
     assert (job.state, job.stop_reason) == (JobState.STOPPING, StopReason.GPU_FAULT)
     assert (
-        lifecycle.end(attempt, Ending(ExitKind.USER_ERROR, "CUDA error", timezone.now())).state
+        lifecycle.end(attempt, Ending(ExitKind.USER_ERROR, sentence_only("CUDA error"), timezone.now())).state
         == JobState.BACKOFF
     )
 
 
-def test_s12_waits_that_are_over_end(make_job):
+def test_job_is_requeued_when_its_back_off_is_over(make_job):
     now = timezone.now()
     due = make_job(state=JobState.BACKOFF, next_try_at=now)
     later = make_job(state=JobState.BACKOFF, next_try_at=now + timedelta(seconds=5))
@@ -500,7 +510,7 @@ def test_s12_waits_that_are_over_end(make_job):
 
 
 @pytest.mark.parametrize(("alive_for_s", "state"), [(8, JobState.RUNNING), (11, JobState.STOPPING)])
-def test_s7_a_job_over_its_limit_is_stopped_by_the_time_that_it_ran(make_attempt, alive_for_s, state):
+def test_job_over_its_time_limit_is_stopped_by_its_run_time(make_attempt, alive_for_s, state):
     attempt = make_attempt(state=JobState.RUNNING, time_limit_s=20, seconds_run=10)
     write_identity(attempt, alive_for_s=alive_for_s)
 
@@ -511,7 +521,7 @@ def test_s7_a_job_over_its_limit_is_stopped_by_the_time_that_it_ran(make_attempt
     assert job.stop_reason == (StopReason.TIMEOUT if state == JobState.STOPPING else "")
 
 
-def test_a_wish_to_stop_becomes_an_order_once_until_it_is_due_again(make_attempt):
+def test_stop_request_becomes_one_order_until_it_is_repeated(make_attempt):
     attempt = make_attempt(state=JobState.STOPPING)
     folder = make_folder(attempt)
     sweeper = Sweeper()
@@ -526,7 +536,8 @@ def test_a_wish_to_stop_becomes_an_order_once_until_it_is_due_again(make_attempt
     assert [order["reason"] for order in orders] == ["preempt", "preempt"]
 
 
-def test_f50_an_order_that_cannot_be_written_does_not_stop_the_agent(make_attempt, caplog):
+@pytest.mark.code("F50")
+def test_stop_order_that_cannot_be_written_does_not_stop_the_agent(make_attempt, caplog):
     attempt = make_attempt(state=JobState.STOPPING)
     folder = make_folder(attempt)
     folder.orders.rmdir()
@@ -534,13 +545,13 @@ def test_f50_an_order_that_cannot_be_written_does_not_stop_the_agent(make_attemp
 
     Sweeper().order_stops(living_attempts())
 
-    assert "could not be written, trying again" in caplog.text
+    assert "could not be written; retrying" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("act", "state"), [(lifecycle.cancel, JobState.CANCELLED), (lifecycle.preempt, JobState.QUEUED)]
 )
-def test_an_attempt_stopped_before_anybody_launched_it_ends_without_a_launch(make_attempt, act, state):
+def test_attempt_stopped_before_its_launch_ends_without_one(make_attempt, act, state):
     attempt = make_attempt()
     act(attempt.job, by="root")
 
@@ -563,7 +574,8 @@ def wait_for_run(home: Any, attempt: Attempt) -> str:
     return str((folder.output / "runs").read_text())
 
 
-def test_f03_f33_a_launch_whose_wake_up_was_lost_is_carried_out_by_the_agent(placed, home):
+@pytest.mark.code("F03", "F33")
+def test_agent_launches_an_attempt_whose_wake_up_was_lost(placed, home):
     attempt = placed()
     sweeper = Sweeper()
     sweeper.run_errands(timezone.now() + timedelta(seconds=3))
@@ -578,7 +590,8 @@ def test_f03_f33_a_launch_whose_wake_up_was_lost_is_carried_out_by_the_agent(pla
         thread.join()
 
 
-def test_f38_a_wake_up_that_comes_five_times_at_once_launches_once(placed, home):
+@pytest.mark.code("F38")
+def test_five_wake_ups_at_once_launch_once(placed, home):
     attempt = placed()
 
     assert race(*[lambda _: tasks.launch(str(attempt.job_id), 1)] * 5) == []
@@ -586,19 +599,21 @@ def test_f38_a_wake_up_that_comes_five_times_at_once_launches_once(placed, home)
     assert wait_for_run(home, attempt) == "x"
 
 
-def test_f39_a_wake_up_of_an_old_attempt_finds_nothing(make_attempt):
+@pytest.mark.code("F39")
+def test_wake_up_of_an_old_attempt_has_no_effect(make_attempt):
     old = make_attempt()
     device = old.leases.get().device
-    lifecycle.end(old, Ending(ExitKind.INFRA, "No.", timezone.now()))
+    lifecycle.end(old, Ending(ExitKind.INFRA, sentence_only("No."), timezone.now()))
     job = Job.objects.get()
-    lifecycle.start(job, [(device, None)], nonce="n", reason="Starts.", now=timezone.now())
+    lifecycle.start(job, [(device, None)], nonce="n", now=timezone.now())
 
     tasks.launch(str(job.pk), 1)
 
     assert Attempt.objects.get(number=2).state == AttemptState.CREATED
 
 
-def test_f40_a_launch_that_takes_down_whoever_touches_it_is_given_up(make_attempt):
+@pytest.mark.code("F40")
+def test_launch_that_kills_every_process_handling_it_is_given_up(make_attempt):
     make_attempt()
     Outbox.objects.filter(errand=Errand.LAUNCH).update(deliveries=3)
 
@@ -610,7 +625,7 @@ def test_f40_a_launch_that_takes_down_whoever_touches_it_is_given_up(make_attemp
     check_invariants()
 
 
-def test_many_errands_for_the_scheduler_need_one_pass(make_job, django_assert_max_num_queries):
+def test_one_pass_serves_many_requests(make_job, django_assert_max_num_queries):
     for _ in range(50):
         lifecycle.queue_errand(make_job(state=JobState.HELD), Errand.SCHEDULE)
 
@@ -620,7 +635,7 @@ def test_many_errands_for_the_scheduler_need_one_pass(make_job, django_assert_ma
     assert not Outbox.objects.open().exists()
 
 
-def test_a_sweep_that_fails_does_not_keep_the_others(make_job, monkeypatch, caplog):
+def test_failing_sweep_does_not_stop_the_others(make_job, monkeypatch, caplog):
     job = make_job(state=JobState.BACKOFF, next_try_at=timezone.now())
     sweeper = Sweeper()
     monkeypatch.setattr(sweeper, "stop_over_limit", _broken)
@@ -636,7 +651,8 @@ def _broken(_now: object) -> None:
     raise ZeroDivisionError
 
 
-def test_f04_what_an_upload_left_is_removed_after_an_hour(home, ada):
+@pytest.mark.code("F04")
+def test_unfinished_upload_is_removed_after_an_hour(home, ada):
     old, new = home.uploads / "old", home.uploads / "new"
     for path in (old, new):
         path.write_text("half")
@@ -652,7 +668,8 @@ def test_f04_what_an_upload_left_is_removed_after_an_hour(home, ada):
     assert IdempotencyKey.objects.count() == 0
 
 
-def test_f50_a_checkpoint_that_found_no_room_is_taken_once_there_is_some(make_attempt, home):
+@pytest.mark.code("F50")
+def test_last_checkpoint_is_taken_once_the_disk_has_space_again(make_attempt, home):
     attempt = make_attempt(state=JobState.RUNNING)
     folder = home.job(attempt.job_id)
     with living(attempt):
@@ -669,7 +686,8 @@ def test_f50_a_checkpoint_that_found_no_room_is_taken_once_there_is_some(make_at
     assert Checkpoint.objects.filter(job=attempt.job).count() == 1
 
 
-def test_f61_what_was_due_before_the_clock_went_back_is_done_all_the_same(make_attempt, make_job, home):
+@pytest.mark.code("F61")
+def test_work_due_before_the_clock_went_back_is_still_done(make_attempt, make_job, home):
     """Else a lost launch, or a job in backoff, would wait until the clock has caught up."""
     attempt = make_attempt()
     waiting = make_job(state=JobState.BACKOFF, next_try_at=timezone.now() + timedelta(seconds=5))
@@ -685,7 +703,8 @@ def test_f61_what_was_due_before_the_clock_went_back_is_done_all_the_same(make_a
     assert Attempt.objects.get(pk=attempt.pk).state != AttemptState.CREATED
 
 
-def test_f67_a_day_without_power_is_not_charged_to_the_job(make_attempt, home):
+@pytest.mark.code("F67")
+def test_day_without_power_is_not_charged_to_the_job(make_attempt, home):
     attempt = make_attempt(state=JobState.RUNNING)
     write_identity(attempt, boot="of yesterday")
     folder = home.job(attempt.job_id).attempt(attempt.number)

@@ -15,11 +15,11 @@ import pytest
 from dashboard.live import problems
 from orchestrator.agent import lock
 from orchestrator.live import readings
-from orchestrator.server.doctor.services import check_agent
+from orchestrator.server.doctor.processes import check_agent
 from orchestrator.server.operation import leftovers, services
 from orchestrator.store.layout import Home
-from orchestrator.supervisor.processes import ProcessId, identify, is_alive
-from orchestrator.supervisor.records import write_record
+from orchestrator.supervisor.linux.processes import ProcessId, identify, is_alive
+from orchestrator.supervisor.protocol.records import write_record
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 120  # for what happens at once on an idle machine
@@ -206,7 +206,7 @@ def test_a_service_that_was_left_is_ended_with_its_children_even_if_it_is_stoppe
     assert service.returncode == -signal.SIGKILL
     assert gone(child)
     assert said == [
-        f"Ending worker (pid {service.pid}, {child.pid}), which an earlier start of {home.root} left."
+        f"Ending worker (pid {service.pid}, {child.pid}), left running by an earlier start of {home.root}."
     ]
 
 
@@ -259,7 +259,7 @@ def test_an_agent_that_works_and_was_not_started_by_up_is_refused_not_ended(home
     holder = start(HOLD, home.root)
 
     with pytest.raises(
-        services.CannotStart, match=rf"not started here works .*\(pid {holder.pid}, .* Stop it first"
+        services.CannotStart, match=rf"Another agent is running .*\(pid {holder.pid}, .* Stop it"
     ):
         services.Services(settings.ENVIRONMENT, REPOSITORY, print).start()
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator.agent.watches.memory_claims import ClaimWatch
+from orchestrator.agent.watches.memory import ClaimWatch
 from orchestrator.devices.types import DeviceProcess, Reading
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.memory_claims import claim_of, memory_key
@@ -49,7 +50,9 @@ def outgrow(watch: ClaimWatch, attempt: Attempt, gib: float, times: int = 2) -> 
 
 
 def end(attempt: Attempt, kind: ExitKind = ExitKind.OOM_GPU, **fields) -> Job:
-    return lifecycle.end(attempt, Ending(kind=kind, detail="Out of memory.", at=timezone.now(), **fields))
+    return lifecycle.end(
+        attempt, Ending(kind=kind, how=sentence_only("Out of memory."), at=timezone.now(), **fields)
+    )
 
 
 def test_the_peak_of_each_rank_is_kept_with_its_lease(make_attempt, make_device):
@@ -85,7 +88,8 @@ def test_a_peak_outlives_a_restart_of_the_agent(make_attempt):
     assert Lease.objects.get().peak_bytes == 9 * GIB
 
 
-def test_f86_the_job_that_outgrows_its_claim_is_stopped_and_not_its_neighbours(make_device, make_attempt):
+@pytest.mark.code("F86")
+def test_job_that_outgrows_its_claim_is_stopped_and_its_neighbours_are_not(make_device, make_attempt):
     device = make_device(0)
     first, greedy, third = (
         make_attempt(state=JobState.RUNNING, devices=[device], memory_bytes=20 * GIB) for _ in range(3)
@@ -105,7 +109,8 @@ def test_f86_the_job_that_outgrows_its_claim_is_stopped_and_not_its_neighbours(m
         assert neighbour.job.state == JobState.RUNNING
 
 
-def test_f86_it_comes_back_with_a_larger_claim(make_attempt):
+@pytest.mark.code("F86")
+def test_job_that_outgrew_its_claim_returns_with_a_larger_one(make_attempt):
     attempt = make_attempt(
         state=JobState.RUNNING, memory_bytes=20 * GIB, spec={"gpu_memory_gib": 20, "max_retries": 3}
     )
@@ -118,7 +123,8 @@ def test_f86_it_comes_back_with_a_larger_claim(make_attempt):
     assert claim_of(job).memory_bytes == 44 * GIB
 
 
-def test_f86_torch_that_refuses_more_than_the_claim_leads_to_the_same(make_attempt):
+@pytest.mark.code("F86")
+def test_out_of_memory_within_the_claim_also_raises_the_claim(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB, spec={"gpu_memory_gib": 20})
 
     job = end(attempt)
@@ -126,7 +132,8 @@ def test_f86_torch_that_refuses_more_than_the_claim_leads_to_the_same(make_attem
     assert (job.state, job.claim_floor_bytes) == (JobState.BACKOFF, 30 * GIB)
 
 
-def test_f74_a_job_that_had_whole_devices_is_not_tried_again(make_attempt):
+@pytest.mark.code("F74")
+def test_out_of_memory_job_with_whole_devices_is_not_retried(make_attempt):
     job = end(make_attempt(state=JobState.RUNNING))
 
     assert (job.state, job.claim_floor_bytes) == (JobState.FAILED, None)
@@ -149,7 +156,7 @@ def test_a_claim_has_a_little_slack(gib, make_attempt):
     assert outgrow(ClaimWatch(), attempt, gib, times=5).state == JobState.RUNNING
 
 
-def test_one_odd_reading_stops_nobody(make_attempt):
+def test_one_odd_reading_stops_no_job(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
     watch = ClaimWatch()
 
@@ -159,7 +166,7 @@ def test_one_odd_reading_stops_nobody(make_attempt):
     assert outgrow(watch, attempt, 70, times=1).state == JobState.RUNNING
 
 
-def test_a_stale_reading_counts_for_nothing(make_attempt):
+def test_stale_reading_is_ignored(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
     watch = ClaimWatch()
     for _ in range(5):
@@ -169,7 +176,8 @@ def test_a_stale_reading_counts_for_nothing(make_attempt):
     assert attempt.job.state == JobState.RUNNING
 
 
-def test_f84_a_foreign_process_that_grows_does_not_limit_the_job_beside_it(make_attempt):
+@pytest.mark.code("F84")
+def test_growing_external_process_does_not_limit_its_neighbour(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
     watch = ClaimWatch()
     for _ in range(5):
@@ -185,7 +193,7 @@ def test_a_job_that_had_a_whole_device_may_use_all_of_it(make_attempt):
     assert outgrow(ClaimWatch(), attempt, 79, times=5).state == JobState.RUNNING
 
 
-def test_what_finished_while_it_was_limited_has_finished(make_attempt):
+def test_job_that_finishes_while_being_limited_has_finished(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
     outgrow(ClaimWatch(), attempt, 40)
 

@@ -13,10 +13,12 @@ from django.db import transaction
 from orchestrator.agent import follow
 from orchestrator.agent.follow import Follower
 from orchestrator.agent.telemetry.event_files import masked_crc
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Attempt, ExitKind, Job, JobState
-from orchestrator.store.log_lines import read_index
-from orchestrator.store.series import read_series, stored_seq
+from orchestrator.store.logs.lines import read_index
+from orchestrator.store.metrics.series import read_series, stored_seq
 from tests.jobs.folders import make_folder
 
 pytestmark = pytest.mark.usefixtures("home", "db")
@@ -61,7 +63,7 @@ def test_parameters_without_a_gradient_are_named_in_the_history(run):
 
     poll(run)
 
-    assert [each.reason for each in run.job.events.filter(reason__contains="gradient")] == [
+    assert [each.reason for each in run.job.events.of(Happened.RUN_UNUSED_PARAMETERS)] == [
         "No gradient came for head.weight, head.bias in step 7; find_unused_parameters is on from there. "
         "Set it to expect this from the start."
     ]
@@ -78,7 +80,8 @@ def test_values_steps_and_points_reach_the_job(run, home):
     assert run.last_step == 2
 
 
-def test_t22_a_metrics_file_of_a_terabyte_does_not_keep_the_attempt_from_its_end(run, home, monkeypatch):
+@pytest.mark.code("T22")
+def test_terabyte_of_metric_lines_does_not_delay_the_end_of_an_attempt(run, home, monkeypatch):
     monkeypatch.setattr(follow, "MOST_AT_END_BYTES", 4 << 20)
     monkeypatch.setattr(follow, "READ_AT_END_BYTES", 2 << 20)
     write(run, {"step": 1, "loss": 2.0})
@@ -104,7 +107,7 @@ def test_only_the_logs_of_ranks_are_followed_whatever_lies_beside_them(run):
     assert list(reader.log_indexes) == [0]
 
 
-def test_half_a_line_is_left_until_it_is_whole(run, home):
+def test_incomplete_line_is_left_until_it_is_complete(run, home):
     write(run, {"step": 1, "loss": 2.0}, '{"step": 2, "lo', end="")
     reader = follower(run)
     reader.poll()
@@ -117,10 +120,11 @@ def test_half_a_line_is_left_until_it_is_whole(run, home):
     assert stored(home, run) == [2.0, 1.0]
 
 
+@pytest.mark.code("B52")
 @pytest.mark.parametrize(
     ("last", "values"), [('{"step": 2, "loss": 1.0}', [2.0, 1.0]), ('{"step": 2, "lo', [2.0])]
 )
-def test_b52_a_last_line_without_its_end_counts_if_it_is_whole(run, home, last, values):
+def test_last_line_without_newline_counts_if_it_is_complete(run, home, last, values):
     write(run, {"step": 1, "loss": 2.0}, last, end="")
 
     poll(run, at_end=True)
@@ -217,7 +221,7 @@ def test_printed_series_go_when_the_run_reports_by_itself(run, home, make_attemp
     write(run, {"step": 1, "loss": 4.0})
     poll(run)
     device = run.leases.get().device
-    lifecycle.end(run, lifecycle.Ending(ExitKind.PREEMPTED, "", run.created_at))
+    lifecycle.end(run, lifecycle.Ending(ExitKind.PREEMPTED, sentence_only(""), run.created_at))
     second = make_attempt(Job.objects.get(), state=JobState.RUNNING, devices=[device])
     make_folder(second).log(0).write_text("epoch 9 step 32 crash: 0.0 ballast: 5\n")
     assert poll(second).step == 32
@@ -272,7 +276,7 @@ def test_epochs_are_called_epochs_on_the_job(run):
     assert (job.step, job.total_steps, job.step_unit) == (3, 10, "epoch")
 
 
-def test_what_lines_told_before_counts_after_a_restart_of_the_agent(run):
+def test_state_of_printed_lines_survives_a_restart_of_the_agent(run):
     log = make_folder(run).log(0)
     log.write_text("Epoch | Step | Loss\nEpoch 1/5\nstep 100/100 loss 0.5\nEpoch 2/5\n")
     poll(run)
@@ -300,7 +304,8 @@ def test_printed_numbers_are_read_to_the_last_line_when_the_run_is_over(run, hom
     assert stored_seq(home.job(run.job_id).metrics) >= 100_001
 
 
-def test_b47_a_loss_that_is_no_number_is_kept_as_text_and_said_once(run):
+@pytest.mark.code("B47")
+def test_nan_loss_is_stored_as_text_and_reported_once(run):
     write(run, '{"step": 7, "loss": NaN}', '{"step": 8, "loss": Infinity}')
     poll(run)
     write(run, '{"step": 9, "loss": NaN}')
@@ -309,7 +314,7 @@ def test_b47_a_loss_that_is_no_number_is_kept_as_text_and_said_once(run):
 
     assert job.last_values["loss"] == "nan"
     assert job.diverged_step == 7
-    said = job.events.filter(reason__contains="diverged").values_list("reason", flat=True)
+    said = [event.reason for event in job.events.of(Happened.DIVERGED)]
     assert list(said) == ["loss became NaN or infinite at step 7: the training diverged."]
     json.loads(json.dumps(job.last_values, allow_nan=False))
 
@@ -347,7 +352,8 @@ def test_what_is_printed_cannot_name_more_steps_than_the_database_can_hold(run):
     assert job.total_steps is None or job.total_steps < 2**63
 
 
-def test_b50_more_names_than_anybody_reads_leave_the_row_small(run):
+@pytest.mark.code("B50")
+def test_too_many_metric_names_leave_the_row_small(run):
     write(run, *({"step": 1, f"m{number}": 1.0} for number in range(300)))
 
     assert len(poll(run).last_values) == 200
@@ -363,11 +369,11 @@ def test_a_metrics_file_that_became_a_link_is_not_read(run, home, tmp_path):
     assert poll(run).step is None
 
 
-def test_i16_a_second_attempt_begins_its_own_columns(run, home, make_attempt):
+def test_second_attempt_begins_its_own_columns(run, home, make_attempt):
     write(run, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0})
     poll(run)
     device = run.leases.get().device
-    lifecycle.end(run, lifecycle.Ending(ExitKind.PREEMPTED, "", run.created_at))
+    lifecycle.end(run, lifecycle.Ending(ExitKind.PREEMPTED, sentence_only(""), run.created_at))
     second = make_attempt(Job.objects.get(), state=JobState.RUNNING, devices=[device])
     make_folder(second)
     write(second, {"step": 2, "loss": 0.9})

@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.agent.watches.idle import IdleWatch
 from orchestrator.devices.types import Reading
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import ExitKind, Job, JobState, Lease, Pool, StopReason
@@ -112,7 +113,9 @@ def test_the_pools_rule_stops_the_job_and_it_does_not_come_back(room, job, rule)
 
     job.refresh_from_db()
     assert (job.state, job.stop_reason) == (JobState.STOPPING, StopReason.POLICY)
-    ended = lifecycle.end(job.attempts.get(), Ending(kind=ExitKind.CANCELLED, detail="Stopped.", at=room.now))
+    ended = lifecycle.end(
+        job.attempts.get(), Ending(kind=ExitKind.CANCELLED, how=sentence_only("Stopped."), at=room.now)
+    )
     assert (ended.state, ended.idle_since) == (JobState.CANCELLED, None)
     assert "did nothing for 20 min" in ended.reason
 

@@ -1,11 +1,13 @@
 """F84: when strangers take the memory of a job's device, its reason says so and it is tried again."""
 
 import time
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from orchestrator.agent.watches.out_of_memory import blame_others
+from orchestrator.agent.watches.memory import blame_others
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.live import readings as live
@@ -18,7 +20,7 @@ def show(home):
     """Readings of the first device: what a stranger holds there."""
 
     def write(foreign_gib: float, user: str | None = "carl") -> None:
-        entry = {
+        entry: Any = {
             "id": "sim-0",
             "used_bytes": 70 * GIB,
             "foreign_bytes": round(foreign_gib * GIB),
@@ -33,10 +35,11 @@ def show(home):
 
 
 def out_of_memory(kind: ExitKind = ExitKind.OOM_GPU) -> Ending:
-    return Ending(kind=kind, detail="Rank 0 ran out of GPU memory.", at=timezone.now())
+    return Ending(kind=kind, how=sentence_only("Rank 0 ran out of GPU memory."), at=timezone.now())
 
 
-def test_f84_a_stranger_that_grew_is_named_and_the_job_is_tried_again(make_attempt, show):
+@pytest.mark.code("F84")
+def test_external_process_that_grew_is_named_and_the_job_is_retried(make_attempt, show):
     attempt = make_attempt(state=JobState.RUNNING)
     show(30)
 
@@ -47,7 +50,8 @@ def test_f84_a_stranger_that_grew_is_named_and_the_job_is_tried_again(make_attem
     assert job.claim_floor_bytes is None
 
 
-def test_f84_a_job_that_had_all_it_claimed_has_itself_to_blame(make_attempt, show):
+@pytest.mark.code("F84")
+def test_job_that_had_all_its_claimed_memory_blames_no_other_process(make_attempt, show):
     attempt = make_attempt(state=JobState.RUNNING, memory_bytes=20 * GIB)
     Lease.objects.update(peak_bytes=20 * GIB)
     show(30)
@@ -59,7 +63,7 @@ def test_f84_a_job_that_had_all_it_claimed_has_itself_to_blame(make_attempt, sho
 
 
 @pytest.mark.parametrize("foreign_gib", [0, 0.06])
-def test_nobody_is_blamed_for_nothing(foreign_gib, make_attempt, show):
+def test_idle_external_process_is_not_blamed(foreign_gib, make_attempt, show):
     attempt = make_attempt(state=JobState.RUNNING)
     show(foreign_gib)
 
@@ -74,7 +78,7 @@ def test_other_ends_are_left_as_they_are(make_attempt, show):
     assert blame_others(attempt, ending) is ending
 
 
-def test_without_a_reading_nobody_is_blamed(make_attempt, home):
+def test_no_process_is_blamed_without_a_reading(make_attempt, home):
     attempt = make_attempt(state=JobState.RUNNING)
     ending = out_of_memory()
 

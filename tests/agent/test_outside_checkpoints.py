@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from orchestrator.agent.checkpoints import CheckpointKeeper
 from orchestrator.models import Attempt, Checkpoint, Job, JobState
+from orchestrator.store.checkpoints.outside import OutsideWatch, read_unkept
 from orchestrator.store.layout import JobFolder
-from orchestrator.store.outside_checkpoints import BesideWatch, read_unkept
 
 written_ns = [0]
 
@@ -46,13 +46,13 @@ def running(make_attempt, home):
 
 def look(keeper):
     """One look that is not put off."""
-    keeper.beside.watch._next_look_s = keeper.look_again_at = keeper.read_glob_at = 0
+    keeper.outside.watch._next_look_s = keeper.look_again_at = keeper.read_glob_at = 0
     keeper.collector.settle_s = 0
     keeper._try(partial(keeper._look, writer_alive=True))
 
 
 def said(attempt):
-    return [text for text in attempt.job.events.values_list("reason", flat=True) if "checkpoint" in text]
+    return [event.reason for event in attempt.job.events.all() if "checkpoint" in event.reason]
 
 
 def test_a_job_that_names_no_files_has_its_checkpoints_kept_wherever_it_writes_them(running):
@@ -74,7 +74,7 @@ def test_a_job_that_names_no_files_has_its_checkpoints_kept_wherever_it_writes_t
     assert len(said(attempt)) == 1
 
 
-def test_a_model_that_was_fetched_before_the_training_is_no_checkpoint(running):
+def test_model_downloaded_before_the_training_is_not_a_checkpoint(running):
     attempt, folder = running()
     keeper = CheckpointKeeper(attempt)
     save(folder.work / "pretrained.pt")
@@ -83,7 +83,7 @@ def test_a_model_that_was_fetched_before_the_training_is_no_checkpoint(running):
     assert (Checkpoint.objects.count(), said(attempt)) == (0, [])
 
 
-def test_a_job_that_names_other_files_is_told_once_what_is_not_kept(running):
+def test_owner_of_a_job_that_names_other_files_is_told_once_what_is_not_kept(running):
     attempt, folder = running(checkpoint_glob="other/*.pt")
     keeper = CheckpointKeeper(attempt)
     for number in range(3):
@@ -116,7 +116,7 @@ def test_a_folder_of_the_trainer_is_named_with_its_steps(running):
     for step in (100, 200):
         path = save(folder.work / f"out/checkpoint-{step}/optimizer.pt").parent
         (path / "trainer_state.json").write_text(json.dumps({"global_step": step}))
-    watch = BesideWatch(folder, 0)
+    watch = OutsideWatch(folder, 0)
     watch.look()
 
     [found] = watch.found.values()
@@ -136,7 +136,7 @@ def test_a_folder_of_the_trainer_is_named_with_its_steps(running):
 def test_caches_and_other_zips_are_no_checkpoints(tmp_path, path):
     folder = JobFolder(tmp_path)
     save(folder.work / path)
-    watch = BesideWatch(folder, 0)
+    watch = OutsideWatch(folder, 0)
     watch.look()
 
     assert watch.found == {}
@@ -145,7 +145,7 @@ def test_caches_and_other_zips_are_no_checkpoints(tmp_path, path):
 def test_what_came_with_the_code_is_no_checkpoint_of_the_run(tmp_path):
     folder = JobFolder(tmp_path)
     path = save(folder.work / "model.pt")
-    watch = BesideWatch(folder, path.stat().st_ctime_ns + 1)
+    watch = OutsideWatch(folder, path.stat().st_ctime_ns + 1)
     watch.look()
 
     assert watch.found == {}

@@ -104,7 +104,8 @@ def test_a_device_shows_who_holds_it(make_attempt):
     ]
 
 
-def test_f83_a_foreign_process_is_shown_with_its_pid_and_user():
+@pytest.mark.code("F83")
+def test_external_process_is_shown_with_pid_and_user():
     gpus = FakeGpus()
     gpus.processes = (
         DeviceProcess(42, 20 * GIB, "eve", "python other.py", None),
@@ -126,7 +127,8 @@ def test_f83_a_foreign_process_is_shown_with_its_pid_and_user():
     assert device["processes"][1]["job"] == "some-job"
 
 
-def test_f79_a_driver_that_does_not_answer_is_said_and_its_return_noticed():
+@pytest.mark.code("F79")
+def test_unresponsive_driver_is_reported_until_it_answers_again():
     gpus = FakeGpus()
     thread = ReadingsThread(gpus, threading.Event())
     tick(gpus, thread)
@@ -143,7 +145,8 @@ def test_f79_a_driver_that_does_not_answer_is_said_and_its_return_noticed():
     assert (now.problem, len(now.devices)) == (None, 2)
 
 
-def test_f76_a_lost_device_is_faulty_and_its_job_moves_on(make_attempt):
+@pytest.mark.code("F76")
+def test_lost_device_is_faulty_and_its_job_restarts_elsewhere(make_attempt):
     gpus = FakeGpus()
     thread = ReadingsThread(gpus, threading.Event())
     tick(gpus, thread)
@@ -171,7 +174,8 @@ def test_a_device_that_answers_again_is_offered_again():
     assert Device.objects.get().health == Health.OK
 
 
-def test_f82_a_gpu_that_is_gone_keeps_its_row_and_comes_back():
+@pytest.mark.code("F82")
+def test_missing_gpu_keeps_its_row_and_comes_back():
     record_inventory([info("GPU-0", 0), info("GPU-1", 1)])
 
     record_inventory([info("GPU-1", 0)])
@@ -221,7 +225,7 @@ def test_the_thread_outlives_whatever_a_driver_does(caplog):
     assert "Reading the devices failed" in caplog.text
 
 
-def test_half_written_readings_are_none(home):
+def test_half_written_readings_are_ignored(home):
     home.readings.mkdir()
     (home.readings / "now.json").write_text('{"seq": 1')
 
@@ -235,7 +239,8 @@ def test_a_device_is_held_whole_by_one_attempt_only(make_attempt, make_device):
         make_attempt(devices=[device])
 
 
-def test_f27_a_pass_is_asked_for_when_the_driver_shows_an_ended_attempt_no_more(
+@pytest.mark.code("F27")
+def test_pass_is_requested_when_a_reading_no_longer_shows_an_ended_attempt(
     make_attempt, sent_tasks, django_capture_on_commit_callbacks
 ):
     gpus = FakeGpus()

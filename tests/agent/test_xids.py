@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from orchestrator.agent.watches.xids import act_on_xids
+from orchestrator.agent.watches.devices import act_on_xids
 from orchestrator.devices.types import Reading
 from orchestrator.models import Device, Health, JobState, Lease, StopReason
 from orchestrator.spec.job_spec import GIB
@@ -22,8 +22,9 @@ def attempt(make_attempt, make_device):
     return make_attempt(state=JobState.RUNNING, devices=[make_device(0)])
 
 
+@pytest.mark.code("F77")
 @pytest.mark.parametrize("number", [46, 48, 61, 62, 64, 74, 79, 95, 109, 119, 120, 140])
-def test_f77_a_grave_error_takes_the_gpu_out_and_its_job_goes_on_elsewhere(number, attempt):
+def test_grave_error_takes_the_gpu_out_and_its_job_restarts_elsewhere(number, attempt):
     report(number)
 
     device = Device.objects.get()
@@ -33,7 +34,8 @@ def test_f77_a_grave_error_takes_the_gpu_out_and_its_job_goes_on_elsewhere(numbe
     assert (attempt.job.state, attempt.job.stop_reason) == (JobState.STOPPING, StopReason.GPU_FAULT)
 
 
-def test_f77_a_contained_error_restarts_the_job_only(attempt):
+@pytest.mark.code("F77")
+def test_contained_error_only_restarts_the_job(attempt):
     report(94)
 
     attempt.job.refresh_from_db()
@@ -41,8 +43,9 @@ def test_f77_a_contained_error_restarts_the_job_only(attempt):
     assert attempt.job.stop_reason == StopReason.GPU_FAULT
 
 
+@pytest.mark.code("F78")
 @pytest.mark.parametrize("number", [13, 31, 43, 45])
-def test_f78_a_programs_own_error_is_a_hint_and_the_gpu_is_kept(number, attempt):
+def test_error_of_the_program_is_a_hint_and_the_gpu_stays(number, attempt):
     report(number)
 
     attempt.job.refresh_from_db()
@@ -50,11 +53,12 @@ def test_f78_a_programs_own_error_is_a_hint_and_the_gpu_is_kept(number, attempt)
     assert attempt.job.state == JobState.RUNNING
     hint = attempt.job.events.get(actor="health").reason
     assert f"simulated GPU 0 reported Xid {number}" in hint
-    assert "the GPU is kept" in hint
+    assert "the GPU stays in use" in hint
 
 
+@pytest.mark.code("F77")
 @pytest.mark.parametrize("number", [63, 92, 9999])
-def test_f77_what_hurts_nobody_is_noted_and_stops_nothing(number, attempt):
+def test_harmless_error_is_recorded_and_stops_nothing(number, attempt):
     report(number)
 
     attempt.job.refresh_from_db()
@@ -62,7 +66,8 @@ def test_f77_what_hurts_nobody_is_noted_and_stops_nothing(number, attempt):
     assert f"Xid {number}" in attempt.job.events.get(actor="health").reason
 
 
-def test_f78_the_same_error_many_times_in_a_reading_is_told_once(attempt):
+@pytest.mark.code("F78")
+def test_repeated_error_in_a_reading_is_reported_once(attempt):
     report(31, 31, 31)
 
     assert attempt.job.events.filter(actor="health").count() == 1

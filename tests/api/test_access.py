@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.api import api
-from orchestrator.api.beside import TAG
+from orchestrator.api.http.schema import TAG
 from orchestrator.models import AuditEntry, JobState, Person, Pool, PoolRight, Right, Role, Token
 
 OPEN = {"/health/live", "/health/ready"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from orchestrator.api.body_limit import FORM_BYTES, PLAIN_BYTES, BodyLimit
+from orchestrator.api.http.connections import FORM_BYTES, PLAIN_BYTES, BodyLimit
 
 FORM = [(b"content-type", b"multipart/form-data; boundary=b")]
 

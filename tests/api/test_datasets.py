@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
-from orchestrator.jobs import datasets
+from orchestrator.jobs import dataset_files, datasets
 from orchestrator.models import Dataset, DatasetRoot
 from tests.conftest import lacking
 
@@ -20,11 +20,11 @@ import sys
 from pathlib import Path
 import django
 django.setup()
-from orchestrator.jobs import datasets
+from orchestrator.jobs import dataset_files, datasets
 from orchestrator.exceptions import Impossible
 try:
     datasets.check_root(sys.argv[1])
-    datasets.measure(Path(sys.argv[1]))
+    dataset_files.measure(Path(sys.argv[1]))
 except Impossible as error:
     print(error)
 """
@@ -57,18 +57,18 @@ def test_a_dataset_is_registered_with_size_and_checksum(data, client_of, ada):
 
 
 def test_the_checksum_of_a_folder_covers_names_and_contents(data):
-    before = datasets.measure(data / "digits")
+    before = dataset_files.measure(data / "digits")
     (data / "digits" / "train.bin").rename(data / "digits" / "test.bin")
 
-    assert before[0] == datasets.measure(data / "digits")[0] == 10
-    assert before[1] != datasets.measure(data / "digits")[1]
+    assert before[0] == dataset_files.measure(data / "digits")[0] == 10
+    assert before[1] != dataset_files.measure(data / "digits")[1]
 
 
 def test_large_data_has_a_size_and_no_checksum(data):
     with (data / "large").open("wb") as file:
-        file.truncate(datasets.HASHED_BYTES + 1)
+        file.truncate(dataset_files.HASHED_BYTES + 1)
 
-    assert datasets.measure(data / "large") == (datasets.HASHED_BYTES + 1, "")
+    assert dataset_files.measure(data / "large") == (dataset_files.HASHED_BYTES + 1, "")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-from orchestrator.api.departures import Departures, has_left_of
+from orchestrator.api.http.connections import Departures, has_left_of
 
 GIVES_UP_S = 60
 began, ended = threading.Event(), threading.Event()

@@ -22,7 +22,7 @@ def test_a_problem_has_the_fields_of_rfc_9457(client_of, ada):
         "title": "Not Found",
         "status": 404,
         "code": "not_found",
-        "detail": "There is no job '00000000', or it is not yours to see.",
+        "detail": "There is no job '00000000', or you may not see it.",
         "errors": {},
     }
 
@@ -62,7 +62,7 @@ def test_f71_a_process_that_can_open_no_more_files_answers_503_and_recovers(numb
         answer = client.send("GET", "/jobs")
 
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
-    assert answer.json()["detail"] == "The server has too many files open just now; try again in a moment."
+    assert answer.json()["detail"] == "The server has too many files open. Try again in a moment."
     assert client.send("GET", "/jobs").status_code == 200
 
 
@@ -132,7 +132,7 @@ def test_our_own_mistakes_are_calm_500s_with_a_number_in_the_log(error, client_o
     assert b"secret" not in answer.content
     assert b"Traceback" not in answer.content
     if not isinstance(error, OrchestratorError):
-        number = answer.json()["detail"].split("Quote ")[1][:8]
+        number = answer.json()["detail"].split("the number ")[1][:8]
         assert any(number in record.getMessage() and record.exc_info for record in caplog.records)
 
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from orchestrator.models import AuditEntry, Job, JobState, Person, Role
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.checkpoints.generations import GenerationStore
 
 
 def ids(answer) -> list[str]:
@@ -411,14 +411,14 @@ def test_a_waiting_job_says_why_and_what_would_start_it_now(
         gpus=4,
         spec={"gpus": 4},
         wait_code="devices",
-        wait_sentence="Needs 4 devices; 1 is free.",
+        wait_facts={"gpus": 4, "free": 1, "device_kinds": ["cpu"]},
         wait_ahead=0,
         start_earliest=timezone.now() + timedelta(minutes=5),
     )
 
     answer = client_of(ada).send("GET", f"/jobs/{job.pk}/explain").json()
 
-    assert re.fullmatch(r"Needs 4 devices; 1 is free\. Expected in \d to \d min\.", answer["sentence"])
+    assert re.fullmatch(r"Waits for 4 [\w ]+; 1 is free\. Expected in \d to \d min\.", answer["sentence"])
     assert answer["reason"] == "devices"
     assert answer["start_earliest"].endswith("Z")
     assert answer["would_start_now_with"] == [{"change": "gpus", "value": 1, "stops": 0}]

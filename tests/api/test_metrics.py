@@ -9,7 +9,7 @@ from django.conf import settings
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestrator.api import metrics
+from orchestrator.api.resources import prometheus
 from orchestrator.people import tokens
 
 DEPLOY = Path(settings.BASE_DIR) / "deploy"
@@ -61,7 +61,7 @@ def test_b42_labels_cannot_be_injected(read_as, root, make_device, make_pool):
 def test_board_and_alerts_ask_for_metrics_that_exist(read_as, root, make_attempt, name):
     make_attempt()
     known = set(re.findall(r"^# TYPE (\w+)", read_as(root).text, re.MULTILINE))
-    known |= {each[0] for each in metrics.READINGS}
+    known |= {each[0] for each in prometheus.READINGS}
     text = (DEPLOY / name).read_text()
     if name.endswith(".json"):
         text = "\n".join(

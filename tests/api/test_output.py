@@ -13,9 +13,9 @@ from django.test import AsyncClient
 from orchestrator.agent.follow import Follower
 from orchestrator.models import Checkpoint, JobState
 from orchestrator.people import tokens
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.metrics import MetricWriter, points_of
-from orchestrator.store.outside_checkpoints import Beside, write_unkept
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.checkpoints.outside import OutsideCheckpoint, write_unkept
+from orchestrator.store.metrics.writer import MetricWriter, points_of
 
 NAN = float("nan")
 
@@ -363,7 +363,7 @@ def test_nothing_but_a_checkpoints_own_files_is_sent(path, checkpoint, ran, clie
 
 def test_what_is_not_kept_is_listed_until_a_pattern_names_it(ran, home, client_of, ada, bob):
     home.job(ran.pk).root.mkdir(parents=True, exist_ok=True)
-    write_unkept(home.job(ran.pk), [Beside("out/*.pt", "out/ckpt.pt", 15)])
+    write_unkept(home.job(ran.pk), [OutsideCheckpoint("out/*.pt", "out/ckpt.pt", 15)])
     client = client_of(ada)
 
     assert client.send("GET", f"/jobs/{ran.pk}/checkpoints").json()["unkept"] == [

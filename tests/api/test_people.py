@@ -44,7 +44,7 @@ def test_a_closed_pool_takes_jobs_of_those_with_a_right_in_it(admin, submit, cli
 
     refused = client_of(bob).send("POST", "/jobs", body)
     assert refused.status_code == 403
-    assert refused.json()["errors"]["pool"][0].startswith("Pool default is closed to you;")
+    assert refused.json()["errors"]["pool"][0].startswith("Pool default is closed to you.")
     assert client_of(ada).send("POST", f"/jobs/{job['id']}/retry").status_code == 403
     admin.send("PUT", "/pools/default/rights/bob", {"right": "submit"})
     assert client_of(bob).send("POST", "/jobs", body).status_code == 201
@@ -78,7 +78,7 @@ def test_a_viewer_submits_nothing_with_whatever_token(submit, client_of, bob):
 def test_a_viewers_new_tokens_read_only(client_of, bob, anonymous):
     Person.objects.create(user=bob, role=Role.VIEWER)
 
-    with pytest.raises(Exception, match="cannot make a token with the scope write"):
+    with pytest.raises(Exception, match="cannot create a token with the scope write"):
         client_of(bob, "write")
     assert client_of(bob, "read").send("GET", "/jobs").status_code == 200
 
@@ -107,7 +107,7 @@ def test_the_last_admin_stays_one(admin, root):
         answer = admin.send("PATCH", "/people/root", changes)
         assert (answer.status_code, answer.json()["detail"]) == (
             409,
-            "root is the only admin; make another one first.",
+            "root is the only admin. Make somebody else an admin first.",
         )
     root.refresh_from_db()
     assert root.is_superuser

@@ -129,7 +129,7 @@ def test_a_plan_sent_as_a_form_is_told_how_to_ask(client_of, ada, eight):
     answer = client_of(ada).post("/api/v1/plan", {"job": '{"gpus": 1}'})
 
     assert answer.status_code == 400
-    assert answer.json()["detail"] == "A plan takes the job as JSON; give a script's text as source."
+    assert answer.json()["detail"] == "Send the job as JSON; a script's text goes into source."
 
 
 def test_a_drained_pool_says_so(client_of, ada, eight):

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -9,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from orchestrator.live import readings
 from orchestrator.models import AdminState, Health, JobState
-from orchestrator.store.device_history import DeviceHistory
+from orchestrator.store.metrics.device_history import DeviceHistory
 
 
 def reading(index: int = 0, **fields: object) -> dict[str, object]:
@@ -32,7 +33,7 @@ def reading(index: int = 0, **fields: object) -> dict[str, object]:
 
 @pytest.fixture
 def write_readings(home):
-    def write(*devices: dict[str, object], age_s: float = 0.0) -> None:
+    def write(*devices: Any, age_s: float = 0.0) -> None:
         now = replace(
             readings.NOTHING_READ, seq=1, taken_at=time.time() - age_s, stream="s", devices=list(devices)
         )
@@ -184,7 +185,7 @@ def test_an_operator_makes_and_changes_a_pool(client_of, root):
     assert client.send("PATCH", "/pools/slow", {}).status_code == 404
     nothing = client.send("PATCH", "/pools/fast", {})
     assert nothing.status_code == 400
-    assert "Nothing to change was given; these can be: description" in nothing.json()["detail"]
+    assert "Nothing to change: give one of description" in nothing.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -209,4 +210,4 @@ def test_the_name_of_a_pool_is_refused_in_words(client_of, root):
     errors = client_of(root).send("POST", "/pools", {"name": "Fast Pool"}).json()["errors"]
 
     [(_, [sentence])] = errors.items()
-    assert sentence.startswith("give 1 to 64 small letters, digits, '_' and '-'")
+    assert sentence.startswith("give 1 to 64 lowercase letters, digits, '_' and '-'")

@@ -8,6 +8,7 @@ from django.utils import timezone
 from orchestrator.models import AuditEntry, Job, JobState, Lease, Quota
 from orchestrator.people.quotas import week_gpu_s
 from orchestrator.scheduler import passes
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_a_limit_in_one_pool_leaves_the_others(limit, make_pool, make_device, cl
     passes.run_pass()
 
     assert sorted(Job.objects.filter(state="starting").values_list("pool_id", flat=True)) == ["a", "b"]
-    assert Job.objects.get(state="queued").wait_sentence.startswith("Limit of ada in pool a: 1 of 1")
+    assert wait_sentence(Job.objects.get(state="queued")).startswith("Limit of ada in pool a: 1 of 1")
 
 
 def test_hours_of_the_last_week_are_counted_and_hold_back(
@@ -70,7 +71,7 @@ def test_hours_of_the_last_week_are_counted_and_hold_back(
     passes.run_pass(now)
 
     waiting.refresh_from_db()
-    assert waiting.wait_sentence == "Limit of ada: 12.0 of 12 GPU-hours used in the last 7 days."
+    assert wait_sentence(waiting) == "Limit of ada: 12.0 of 12 GPU-hours used in the last 7 days."
 
 
 def test_t23_who_has_enough_waiting_is_told_to_come_back(limit, submit, client_of, ada):
@@ -83,15 +84,15 @@ def test_t23_who_has_enough_waiting_is_told_to_come_back(limit, submit, client_o
     refused = client.send("POST", "/jobs", body)
 
     assert (refused.status_code, refused["Retry-After"]) == (429, "60")
-    assert refused.json()["detail"].startswith("Your limit is 2 waiting jobs and 2 wait;")
+    assert refused.json()["detail"].startswith("Your limit is 2 waiting jobs, and 2 wait.")
     assert Job.objects.count() == 2
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"gpus": 2}, "Your limit is 1 device; 2 were asked for."),
-        ({"array": 5}, "Your limit is 3 waiting jobs; these are 5."),
+        ({"gpus": 2}, "Your limit is 1 device; the job asks for 2."),
+        ({"array": 5}, "Your limit is 3 waiting jobs; this submit has 5."),
     ],
 )
 def test_what_the_limits_can_never_let_run_is_refused(limit, submit, client_of, ada, fields, words):
@@ -116,9 +117,9 @@ def test_a_persons_own_limit_goes_before_everybodys(limit, submit, client_of, ad
         ({}, "max_devices", "limits nothing"),
         ({"max_devices": 0}, "max_devices", "could never start"),
         ({"weight": 0}, "weight", "more than 0"),
-        ({"pool": "default", "weight": 2}, "weight", "holds in all pools"),
-        ({"max_devices": 2, "gpu_hours_a_week": 337}, "gpu_hours_a_week", "all week long are 336"),
-        ({"user": "ada", "pool": "default", "max_devices": 5}, "max_devices", "larger than the whole"),
+        ({"pool": "default", "weight": 2}, "weight", "applies to all pools"),
+        ({"max_devices": 2, "gpu_hours_a_week": 337}, "gpu_hours_a_week", "for a whole week make 336"),
+        ({"user": "ada", "pool": "default", "max_devices": 5}, "max_devices", "but 4 over all pools"),
         ({"user": "nobody", "max_devices": 1}, "user", "no user 'nobody'"),
         ({"pool": "nowhere", "max_devices": 1}, "pool", "no pool 'nowhere'"),
     ],

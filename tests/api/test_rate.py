@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis as redis_client
 
-from orchestrator.api import rate
+from orchestrator.api.http import rate
 from orchestrator.exceptions import TooMany
 from orchestrator.server.environment import read_environment
 from orchestrator.server.operation.services import redis_command
@@ -68,7 +68,7 @@ def test_a_bucket_empties_and_fills_for_each_person_alone():
 def test_t23_a_flood_over_rest_is_429_with_a_time_to_wait(monkeypatch, client_of, ada, bob):
     monkeypatch.setattr(rate, "BURST", 3.0)
     monkeypatch.setattr(rate, "A_SECOND", 0.001)
-    monkeypatch.setattr("orchestrator.api.auth.rate.requests", rate.Rate(counts=Alone()))
+    monkeypatch.setattr("orchestrator.api.http.authentication.rate.requests", rate.Rate(counts=Alone()))
     client = client_of(ada)
 
     answers = [client.send("GET", "/jobs") for _ in range(4)]

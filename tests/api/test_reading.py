@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.api.reading import MAX_DEPTH, MAX_KEYS, read_json, read_object
+from orchestrator.api.http.reading import MAX_DEPTH, MAX_KEYS, read_json, read_object
 from orchestrator.exceptions import Malformed
 
 

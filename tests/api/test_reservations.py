@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from orchestrator.models import AuditEntry, Booking, Device, JobState, PoolRight, Right
 from orchestrator.scheduler import passes
+from tests.read_sentences import wait_sentence
 
 HOUR = timedelta(hours=1)
 
@@ -157,7 +158,7 @@ def test_the_scheduler_keeps_the_devices_free_and_clears_them(book, make_attempt
     assert (running.state, running.stop_reason) == (JobState.STOPPING, "preempt")
     assert running.reason == "Makes room for course, as the calendar says."
     assert (waiting.state, waiting.wait_code) == (JobState.QUEUED, "reserved")
-    assert "are reserved for course for another 3 h." in waiting.wait_sentence
+    assert "are reserved for course for another 3 h." in wait_sentence(waiting)
 
 
 def test_maintenance_without_an_end_drains_also_when_nothing_waits(book, make_attempt, make_job, home):

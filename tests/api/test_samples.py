@@ -13,7 +13,7 @@ import typer
 from berth.cli.app import app
 from berth.client import Berth, Job
 from orchestrator.api import api
-from orchestrator.api.samples import ADDRESS, SAMPLES
+from orchestrator.api.http.samples import ADDRESS, SAMPLES
 
 SCHEMA: dict[str, Any] = api.get_openapi_schema(path_prefix="/api/v1/")
 OPERATIONS = {

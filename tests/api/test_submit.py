@@ -11,7 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 
 from orchestrator.models import Dataset, DatasetRoot, IdempotencyKey, Job, JobEvent, Outbox
-from orchestrator.store.bundles import DEFAULT_LIMITS
+from orchestrator.store.bundles.bundles import DEFAULT_LIMITS
 
 from .conftest import SCRIPT, ApiClient
 

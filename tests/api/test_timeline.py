@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import DeviceSpan, ExitKind, Job, JobState, Lease, SchedulerTerm, Use
@@ -20,7 +21,7 @@ def bars_of(client_of, ada):
 
 def test_a_job_that_ended_is_a_bar_on_each_of_its_devices(make_attempt, make_device, bars_of):
     attempt = make_attempt(state=JobState.RUNNING, devices=[make_device(0), make_device(1)], gpus=2)
-    lifecycle.end(attempt, Ending(kind=ExitKind.OK, detail="Finished.", at=timezone.now()))
+    lifecycle.end(attempt, Ending(kind=ExitKind.OK, how=sentence_only("Finished."), at=timezone.now()))
 
     bars = bars_of()
 
@@ -98,7 +99,7 @@ def test_devices_that_are_kept_for_a_job_are_the_ones_it_stands_on(make_device, 
 
 def test_what_was_outside_the_window_is_left_out(make_attempt, bars_of):
     attempt = make_attempt(state=JobState.RUNNING)
-    lifecycle.end(attempt, Ending(kind=ExitKind.OK, detail="Finished.", at=timezone.now()))
+    lifecycle.end(attempt, Ending(kind=ExitKind.OK, how=sentence_only("Finished."), at=timezone.now()))
     Lease.objects.update(
         started_at=timezone.now() - timedelta(hours=9), ended_at=timezone.now() - timedelta(hours=8)
     )

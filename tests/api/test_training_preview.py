@@ -60,7 +60,7 @@ def test_a_model_too_large_for_its_devices_shows_the_nearest_miss(home, plan_as_
     training = ask(plan_as_ada, MODEL, gpu_memory_gib=0.001)
 
     assert not training["devices"][0]["fits"]
-    assert "under no plan: the nearest" in training["devices"][0]["why"]
+    assert "No plan fits the model into" in training["devices"][0]["why"]
 
 
 def test_a_file_without_a_model_says_what_it_needs(home, plan_as_ada):

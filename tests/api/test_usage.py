@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from orchestrator.api.csv_text import write_csv
+from orchestrator.api.http.writing import write_csv
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, JobState, Lease
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks import scheduling
 from benchmarks.simulator.schedule import score
+from benchmarks.traces import read_pool, read_trace
 from orchestrator.scheduler.core import Policy
 from orchestrator.scheduler.simulator.replay import Knowledge, replay
-from orchestrator.scheduler.simulator.trace import read_pool, read_trace
 
 COLUMNS = [
     "job_id",

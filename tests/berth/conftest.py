@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from berth.client import Berth
-from tests.system.server import REPOSITORY, Server, free_port, prepare_home
+from tests.system.server import REPOSITORY, Prepared, Server, free_port
 from tests.waiting import PATIENCE_S
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -118,10 +118,9 @@ def cli(web: Web, plain: Path, tmp_path: Path) -> Run:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def lab(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A whole Berth that runs jobs, on four simulated devices."""
-    home = tmp_path_factory.mktemp("lab") / "berth"
-    server = Server(home, prepare_home(home), "sim:4x80GiB")
+    server = Server.copy_of(prepared, tmp_path_factory.mktemp("lab") / "berth", "sim:4x80GiB")
     try:
         yield server.start()
     finally:

@@ -16,11 +16,12 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
+from orchestrator.facts.record import sentence_only  # noqa: E402
 from orchestrator.jobs import lifecycle  # noqa: E402
 from orchestrator.models import Attempt, DatasetRoot, Device, ExitKind, Job, Pool  # noqa: E402
 from orchestrator.people import tokens  # noqa: E402
 from orchestrator.spec.job_spec import GIB, JobSpec  # noqa: E402
-from orchestrator.store import bundles  # noqa: E402
+from orchestrator.store.bundles import bundles  # noqa: E402
 
 OLD_LOG = "".join(f"line {number}\n" for number in range(1, 40_001))
 MANY = 57
@@ -48,7 +49,12 @@ def main() -> None:
         "failed": make_failed(ada, devices[1:2]),
         "running": make_running(ada, devices[:2]),
         "waiting": make_job(
-            ada, "vit-s", gpus=3, wait_sentence="Waits for 3 devices; 2 are free.", wait_ahead=1
+            ada,
+            "vit-s",
+            gpus=3,
+            wait_code="devices",
+            wait_facts={"sentence": "Waits for 3 devices; 2 are free."},
+            wait_ahead=1,
         ),
         "evil": make_job(bob, "evil"),
     }
@@ -120,7 +126,7 @@ def make_ended(owner: User, devices: list[Device]) -> Job:
 def launch(job: Job, devices: list[Device]) -> Attempt:
     now = timezone.now()
     shares = [(device, None) for device in devices]
-    attempt = lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason="Starts.", now=now)
+    attempt = lifecycle.start(job, shares, nonce=secrets.token_hex(16), now=now)
     lifecycle.claim_launch(attempt, now)
     lifecycle.run(attempt, started_at=now)
     return Attempt.objects.get(pk=attempt.pk)
@@ -128,7 +134,9 @@ def launch(job: Job, devices: list[Device]) -> Attempt:
 
 def end(job: Job, devices: list[Device], kind: ExitKind, detail: str, **facts: Any) -> None:
     attempt = launch(job, devices)
-    lifecycle.end(attempt, lifecycle.Ending(kind, detail, at=timezone.now(), retriable=False, **facts))
+    lifecycle.end(
+        attempt, lifecycle.Ending(kind, sentence_only(detail), at=timezone.now(), retriable=False, **facts)
+    )
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def time_zone(monkeypatch):
         (["--sizes", "1", "2", "--amp"], ["--sizes", "4"], ["--sizes", "4", "--amp"]),
     ],
 )
-def test_new_arguments_take_the_place_of_those_of_the_same_name(old, new, merged):
+def test_new_arguments_replace_old_ones_of_the_same_name(old, new, merged):
     assert merge(old, new) == merged
 
 
@@ -49,13 +49,13 @@ def test_what_is_typed_wins_and_the_rest_stays(old, new):
 
 
 @given(WORDS)
-def test_merging_arguments_with_themselves_changes_nothing_twice(words):
+def test_merging_the_same_arguments_again_changes_nothing(words):
     once = merge(words, words)
 
     assert merge(once, words) == once
 
 
-def test_a_script_may_have_dashes_of_its_own():
+def test_script_may_have_its_own_double_dash():
     assert split_at_dashes(["run", "a.py", "--", "--lr", "1", "--", "x"]) == (
         ["run", "a.py"],
         ["--lr", "1", "--", "x"],
@@ -71,7 +71,7 @@ def test_durations_are_read_with_their_units(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "h", "2 hours", "-5m", "1h30x", "٣h", "1e9"])
-def test_b43_a_duration_that_is_none_is_refused_with_an_example(text):
+def test_b43_text_that_is_no_duration_is_refused_with_an_example(text):
     with pytest.raises(WrongUse, match="give one such as"):
         duration_s(text)
 
@@ -104,7 +104,7 @@ def test_arguments_are_compared_by_name():
         ("2026-12-01T07:00:00+01:00", "2026-12-01T06:00:00+00:00"),
     ],
 )
-def test_a_start_time_is_a_delay_or_the_next_such_time(text, expected, time_zone):
+def test_start_time_is_a_delay_or_the_next_time_of_day(text, expected, time_zone):
     time_zone("UTC")
     now = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
@@ -124,7 +124,7 @@ def test_a_start_time_is_a_delay_or_the_next_such_time(text, expected, time_zone
         ("2026-10-24T21:00:00+00:00", "10h", "2026-10-25T07:00:00+00:00"),
     ],
 )
-def test_f64_a_time_beyond_the_change_of_clocks_is_that_of_the_wall(now, text, expected, time_zone):
+def test_f64_time_after_a_clock_change_is_local_wall_time(now, text, expected, time_zone):
     time_zone("Europe/Berlin")
 
     assert datetime.fromisoformat(start_time(text, datetime.fromisoformat(now))) == datetime.fromisoformat(
@@ -132,6 +132,6 @@ def test_f64_a_time_beyond_the_change_of_clocks_is_that_of_the_wall(now, text, e
     )
 
 
-def test_what_is_no_time_is_said():
+def test_text_that_is_no_time_is_refused():
     with pytest.raises(WrongUse, match="is not a time"):
         start_time("soon")

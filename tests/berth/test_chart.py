@@ -3,14 +3,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth.cli.chart import LABEL_WIDTH, Bucket, buckets_of, draw
+from berth.cli.chart import LABEL_WIDTH, ChartBucket, buckets_of, draw
 
 EMPTY = "\u2800"
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
-def flat(count: int) -> list[Bucket]:
-    return [Bucket(step, 1.0, 1.0, 1.0) for step in range(count)]
+def flat(count: int) -> list[ChartBucket]:
+    return [ChartBucket(step, 1.0, 1.0, 1.0) for step in range(count)]
 
 
 def drawing(lines: list[str]) -> list[str]:
@@ -18,7 +18,11 @@ def drawing(lines: list[str]) -> list[str]:
 
 
 def test_a_spike_inside_one_bucket_reaches_the_top():
-    spiked = [*flat(50), Bucket(50, 1.0, 1.1, 9.0), *[Bucket(step, 1.0, 1.0, 1.0) for step in range(51, 100)]]
+    spiked = [
+        *flat(50),
+        ChartBucket(50, 1.0, 1.1, 9.0),
+        *[ChartBucket(step, 1.0, 1.0, 1.0) for step in range(51, 100)],
+    ]
 
     top, *_, bottom = drawing(draw(spiked, width=60, height=8))
 
@@ -28,7 +32,7 @@ def test_a_spike_inside_one_bucket_reaches_the_top():
 
 
 def test_labels_name_the_ends_of_both_axes():
-    lines = draw([Bucket(1, 0.5, 0.5, 0.5), Bucket(1000, 2.5, 2.5, 2.5)], width=60, height=6)
+    lines = draw([ChartBucket(1, 0.5, 0.5, 0.5), ChartBucket(1000, 2.5, 2.5, 2.5)], width=60, height=6)
 
     assert lines[0].startswith("      2.5")
     assert lines[5].startswith("      0.5")
@@ -36,14 +40,14 @@ def test_labels_name_the_ends_of_both_axes():
 
 
 def test_one_point_and_no_point_can_be_drawn():
-    one = drawing(draw([Bucket(7, 3.0, 3.0, 3.0)], width=40, height=4))
+    one = drawing(draw([ChartBucket(7, 3.0, 3.0, 3.0)], width=40, height=4))
 
     assert sum(character not in {EMPTY, " "} for line in one for character in line) == 1
     assert not "".join(draw([], width=40, height=4)).strip()
 
 
 def test_b47_buckets_without_finite_values_are_left_out():
-    assert buckets_of([1, 2], [0.5, None], [0.4, None], [0.6, None]) == [Bucket(1, 0.4, 0.5, 0.6)]
+    assert buckets_of([1, 2], [0.5, None], [0.4, None], [0.6, None]) == [ChartBucket(1, 0.4, 0.5, 0.6)]
 
 
 @settings(max_examples=60)
@@ -53,7 +57,7 @@ def test_b47_buckets_without_finite_values_are_left_out():
     st.integers(1, 12),
 )
 def test_any_series_fits_its_frame(values, width, height):
-    buckets = [Bucket(step, *sorted(each)) for step, each in enumerate(values)]
+    buckets = [ChartBucket(step, *sorted(each)) for step, each in enumerate(values)]
 
     lines = draw(buckets, width=width, height=height)
 

@@ -49,7 +49,7 @@ def test_a_script_is_submitted_and_read_back(berth, script):
     job.cancel()
 
 
-def test_a_folder_goes_without_what_does_not_belong_to_the_code(tmp_path):
+def test_folder_is_packed_without_caches_and_hidden_files(tmp_path):
     for name in (
         "src/train.py",
         ".git/config",
@@ -66,7 +66,7 @@ def test_a_folder_goes_without_what_does_not_belong_to_the_code(tmp_path):
         assert archive.namelist() == ["src/train.py"]
 
 
-def test_a_folder_that_is_no_code_is_refused_before_it_is_packed(tmp_path):
+def test_too_large_folder_is_refused_before_it_is_packed(tmp_path):
     with (tmp_path / "images.bin").open("wb") as file:
         file.truncate(2**30 + 1)  # a hole: reading it would take seconds
 
@@ -112,7 +112,7 @@ def test_fields_say_what_was_wrong(berth, script):
 
 
 def test_each_refusal_has_its_class(berth, client_of, web):
-    with pytest.raises(NotFound, match="not yours to see"):
+    with pytest.raises(NotFound, match="you may not see it"):
         client_of("bob").job(web.jobs["running"])
     with pytest.raises(Conflict):
         berth.job(web.jobs["ended"]).hold()
@@ -205,7 +205,7 @@ def test_a_token_is_not_sent_where_an_answer_points(plain):
 @pytest.mark.parametrize(
     "url", ["", "ftp://x", "http://", "http://x:port", "http://a b", "http://u:p@x", "http://x?a=b"]
 )
-def test_b43_an_address_that_is_none_is_refused(url):
+def test_b43_text_that_is_no_address_is_refused(url):
     with pytest.raises(BerthError, match="such as http://gpu-box:8265"):
         tidy_url(url)
 
@@ -224,7 +224,7 @@ def test_nothing_at_the_address_is_said_with_what_to_do(plain):
         Berth(f"http://127.0.0.1:{free_port()}", "t").me()
 
 
-def test_another_program_at_the_address_is_told_from_berth(plain):
+def test_another_program_at_the_address_is_not_taken_for_berth(plain):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         answering = threading.Thread(target=_answer, args=(listener, ["<html>"], [], "text/html"))

@@ -106,7 +106,7 @@ def test_an_operator_acts_on_own_jobs_without_a_name_not_on_others(cli):
     assert (refused.returncode, refused.stderr) == (2, "berth: You have no job to cancel.\n")
 
 
-def test_why_tells_the_sentence_of_the_oldest_waiting_job(cli):
+def test_why_explains_the_oldest_waiting_job(cli):
     shown = cli("why").stdout
 
     assert shown.startswith("vit-s ")
@@ -212,7 +212,7 @@ def test_move_orders_ones_own_waiting_jobs(cli, web):
         assert re.fullmatch(r"\S+ \w{8} comes before vit-s \w{8} now.\n", shown)
         refused = cli("move", job)
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr.endswith("Say where to: --before JOB or --behind JOB.\n")
+        assert refused.stderr.endswith("Give either --before JOB or --behind JOB.\n")
     finally:
         cli("cancel", job)
 
@@ -223,7 +223,7 @@ def test_cancel_asks_which_and_does_nothing_without_an_answer(cli):
 
     assert refused.returncode == 2
     assert "tiny-gpt" in refused.stderr
-    assert refused.stderr.endswith("berth: You have 2 such jobs; name the one to cancel.\n")
+    assert refused.stderr.endswith("berth: You have 2 jobs to cancel; name one.\n")
 
 
 def test_compare_shows_what_differs(cli, web):
@@ -323,7 +323,7 @@ def test_a_refusal_can_be_json_too(cli):
         (("run", "-e", "CODE=3", "train.py"), "for a variable: --env CODE=3"),
         (("run", "-", "-t", "soon"), "'soon' is not a duration"),
         (("run", "-", "--env", "A"), "'A' is not of the form NAME=VALUE"),
-        (("compare", "tiny-gpt"), "Two jobs or more can be compared"),
+        (("compare", "tiny-gpt"), "Name two or more jobs to compare"),
         (("compare", "-x"), "There is no option -x"),
         (("ps", "--", "x"), "take arguments after --"),
         (("ps", "--state", "gone"), "There is no state 'gone'"),
@@ -333,7 +333,7 @@ def test_a_refusal_can_be_json_too(cli):
         (("pull", "ner", "-c", "latest"), "has no checkpoints"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(cli, words, sentence):
+def test_wrong_use_is_answered_with_a_sentence(cli, words, sentence):
     refused = cli(*words, stdin=SCRIPT)
 
     assert refused.returncode == 2
@@ -341,7 +341,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(cli, words, sentence):
     assert "Traceback" not in refused.stderr
 
 
-def test_t29_a_name_cannot_steer_the_terminal(cli, web):
+def test_t29_name_cannot_control_the_terminal(cli, web):
     shown = cli("ps", "-q", "evil", who="bob").stdout
 
     assert "evil" in shown
@@ -451,17 +451,17 @@ def test_operators_reserve_devices_and_everybody_sees_it(cli):
     assert cli(*words).returncode == 2
     made = cli(*words, who="root")
     assert made.returncode == 0, made.stderr
-    entry = re.search(r"Entered course as (\d+)", made.stdout)
+    entry = re.search(r"Added course as (\d+)", made.stdout)
     assert entry
 
     assert re.search(rf"^{entry[1]} +course +default +1 +ada +20", cli("calendar").stdout, re.MULTILINE)
     assert json.loads(cli("calendar", "--json").stdout)[0]["people"] == ["ada"]
-    assert "for whom" in cli("calendar", "add", "x", "-d", "1", "--from", "1h", who="root").stderr
+    assert "(--for NAME)" in cli("calendar", "add", "x", "-d", "1", "--from", "1h", who="root").stderr
     assert cli("calendar", "remove", entry[1], who="root").returncode == 0
     assert "Nothing is reserved." in cli("calendar").stderr
 
 
-def test_jobs_are_put_off_chained_and_submitted_as_arrays(cli, tmp_path):
+def test_jobs_are_delayed_chained_and_submitted_as_arrays(cli, tmp_path):
     (tmp_path / "sweep.py").write_text(SCRIPT)
 
     shown = cli("run", "sweep.py", "--array", "0-2%1", "--at", "23h", "--name", "sweep", "--json")

@@ -70,7 +70,7 @@ def test_following_a_run_prints_its_log_and_exits_as_it_does(start_in_lab, scrip
     assert re.search(r"train \w{8} failed after .*\nSee the error with: berth logs --error \w{8}\n$", err)
 
 
-def test_waiting_tells_each_state_and_exits_with_0_on_success(start_in_lab, script):
+def test_waiting_prints_each_state_and_exits_with_0_on_success(start_in_lab, script):
     child = start_in_lab("run", "--wait", script(STEPS))
 
     out, err = child.communicate(timeout=PATIENCE_S)
@@ -100,7 +100,7 @@ def test_an_array_is_waited_for_as_a_whole_and_its_failure_is_the_exit_status(st
     ]
 
 
-def test_ctrl_c_detaches_and_the_job_goes_on(start_in_lab, script, berth, lab):
+def test_ctrl_c_detaches_and_the_job_continues(start_in_lab, script, berth, lab):
     child = start_in_lab("run", "-f", script(FOREVER))
     assert child.stdout.readline() == "on\n"
 
@@ -110,13 +110,13 @@ def test_ctrl_c_detaches_and_the_job_goes_on(start_in_lab, script, berth, lab):
 
     assert child.returncode == 130
     assert err.endswith(
-        f"Detached; train {job.short_id} goes on. Come back with: berth watch {job.short_id}\n"
+        f"Detached; train {job.short_id} continues. Come back with: berth watch {job.short_id}\n"
     )
     assert job.refresh().state == "running"
     assert job.cancel().wait(PATIENCE_S).state == "cancelled"
 
 
-def test_a_follower_outlives_a_restart_of_the_server(berth, lab, tmp_path):
+def test_following_survives_a_restart_of_the_server(berth, lab, tmp_path):
     (tmp_path / "train.py").write_text(STEPS.replace("0.05", "0.2"))
     job = berth.run(tmp_path / "train.py")
     lab.wait_for_line(job.id, "step 5 ")
@@ -131,7 +131,7 @@ def test_a_follower_outlives_a_restart_of_the_server(berth, lab, tmp_path):
     assert job.state == "succeeded"
 
 
-def test_the_journeys_of_a_day_take_the_words_that_are_promised(start_in_lab, script, berth, lab):
+def test_common_tasks_need_no_more_words_than_promised(start_in_lab, script, berth, lab):
     def type_in(*words: str) -> tuple[int, str]:
         child = start_in_lab(*words)
         said = "".join(child.communicate(timeout=PATIENCE_S))

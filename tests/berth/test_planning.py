@@ -10,5 +10,5 @@ def test_each_number_of_devices_has_its_line_and_a_failure_its_sentence(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "Trained on 1 device: SINGLE",
         "Trained on 2 devices: DDP",
-        "How it would train cannot be told: train.py has no build_model().",
+        "Its training cannot be planned: train.py has no build_model().",
     ]

@@ -23,7 +23,7 @@ from berth.client import Device
         "\x07\x08",
     ],
 )
-def test_b53_nothing_that_steers_a_terminal_is_left(text):
+def test_b53_control_sequences_are_removed(text):
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in safe(text))
     assert safe(f"before{text}").startswith("before")
 

@@ -7,6 +7,7 @@ import time
 from benchmarks.figures import RESULTS, read_host, read_load, read_versions
 from benchmarks.stats import percentile
 from tests.chaos.campaign import Result, run, write_json
+from tests.tools.parts import say
 
 
 def main() -> int:
@@ -51,11 +52,6 @@ def figures_of(result: Result) -> dict[str, float | int | None]:
         "attempts": result.attempts,
         "took_s": round(result.took_s),
     }
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 from tests.chaos.faults import Fault, Field, draw, empty_redis, set_clock
 from tests.chaos.load import Load
 from tests.chaos.witness import Findings, Witness
-from tests.system.server import FINAL, Server, prepare_home
+from tests.system.server import FINAL, Prepared, Server, prepare_home
 
 DEVICES = "sim:8x80GiB"
 RECOVER_WITHIN_S = 60.0
@@ -66,7 +66,7 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
 
 @contextlib.contextmanager
 def server_under_load(
-    seed: int, without: Sequence[str] = (), *, prepared: tuple[Path, str] | None = None, **load: Any
+    seed: int, without: Sequence[str] = (), *, prepared: Prepared | None = None, **load: Any
 ) -> Iterator[Field]:
     """A running server of eight simulated GPUs with the witness looking; the load is not started.
 
@@ -79,8 +79,8 @@ def server_under_load(
         if prepared is None:
             token = prepare_home(home)
         else:
-            shutil.copytree(prepared[0], home, symlinks=True)
-            token = prepared[1]
+            shutil.copytree(prepared.home, home, symlinks=True)
+            token = prepared.token
         clock = Path(f"{folder}.clock")  # not on the disk that is filled
         set_clock(clock, 0)
         extra = {
@@ -108,7 +108,7 @@ def run(
     *,
     without: Sequence[str] = (),
     faults: Sequence[Fault] | None = None,
-    prepared: tuple[Path, str] | None = None,
+    prepared: Prepared | None = None,
     drain_within_s: float = DRAIN_WITHIN_S,
     tell: Callable[[str], None] = lambda line: None,
     **load: Any,
@@ -188,12 +188,6 @@ def _wait(condition: Callable[[], bool], limit_s: float) -> bool:
 
 def _say_recovery(recovered_s: float | None) -> str:
     return "NOT recovered" if recovered_s is None else f"went on after {recovered_s:.1f} s"
-
-
-def keep_logs(server: Server, into: Path) -> None:
-    """For whoever has to find out why."""
-    into.mkdir(parents=True, exist_ok=True)
-    (into / "logs.txt").write_text(server.logs())
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:

@@ -1,16 +1,15 @@
 """A short campaign ends clean; the same faults with one control switched off do not."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos import faults
 from tests.chaos.campaign import Result, run
+from tests.system.server import Prepared
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-Prepared = tuple[Path, str]
 QUICK = {"width": 1, "steps": (120, 140)}
 
 

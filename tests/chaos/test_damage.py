@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.store.checkpoints import GenerationStore, Skip
+from orchestrator.store.checkpoints.generations import GenerationStore, Skip
 from orchestrator.store.layout import JobFolder
 from tests.chaos.faults import damage
 

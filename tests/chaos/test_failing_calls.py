@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connections
 from django.test import Client, RequestFactory
 
-from orchestrator.api.errors import answer_error
+from orchestrator.api.http.errors import answer_error
 from orchestrator.models import Job, JobState
 from orchestrator.people import tokens
 from tests.jobs.invariants import check_invariants

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.store.durable import write_durably
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.orders import OrderBook, order_stop
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.store.files.durable import write_durably
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.orders import OrderBook, order_stop
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from tests.chaos.lost_writes import LOSSES, Disk, PowerCut
 
 MOST_OPERATIONS = 30

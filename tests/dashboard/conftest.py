@@ -3,6 +3,7 @@
 import re
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +18,13 @@ from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from dashboard.live.routing import WithPolling, websocket_urlpatterns
+from orchestrator.jobs.submission import intake
 from orchestrator.live.readings import NowReadings, write_now
+from orchestrator.models import Dataset, DatasetRoot, Job
+from orchestrator.people import secrets
 from orchestrator.spec.job_spec import GIB
 from tests.conftest import lacking
+from tests.spec.every_field import every_field
 from tests.waiting import PATIENCE_S
 
 expect.set_options(timeout=PATIENCE_S * 1000)  # a page that is slow because the machine is busy is not wrong
@@ -38,11 +43,27 @@ def reader(home) -> Callable[[User], Client]:
 
 
 @pytest.fixture
+def job_with_every_field(home, ada, make_job, make_pool, make_device, tmp_path) -> Job:
+    """A job whose fields all differ from their defaults, and everything that they refer to."""
+    pool = make_pool("a100", pythons={"torch-2.8": sys.executable})
+    for index in (8, 9):
+        make_device(index, pool=pool)
+    (tmp_path / "plays").mkdir()
+    root = DatasetRoot.objects.create(name="data", path=str(tmp_path))
+    Dataset.objects.create(name="shakespeare", version="1", root=root, path="plays", owner=ada)
+    secrets.keep(ada, "WANDB_API_KEY", "x")
+    before = [str(make_job().pk), {"job": str(make_job().pk), "when": "any"}]
+    tags = ["plain", 'with, "comma"', '"quoted"']
+    spec = every_field(depends_on=before, array="7", tags=tags, source={"text": "print('step 1')"})
+    return intake.accept(ada, intake.parse_spec(spec)).job
+
+
+@pytest.fixture
 def write_readings(home) -> Callable[..., None]:
     """Write what the agent would: one entry for each device id, with more fields by id."""
 
     def write(*ids: str, seq: int = 1, age_s: float = 0, stream: str = "s", **by_id: dict[str, Any]) -> None:
-        entries = [
+        entries: list[Any] = [
             {
                 "id": device,
                 "index": number,

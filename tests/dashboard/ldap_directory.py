@@ -27,7 +27,7 @@ Entry = dict[str, list[str]]
 
 @dataclass
 class Directory:
-    """Its people by their distinguished names; what was asked of it is kept."""
+    """The directory's people by distinguished name; records its requests."""
 
     people: dict[str, Entry]  # with userPassword
     context: ssl.SSLContext

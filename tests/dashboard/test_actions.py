@@ -7,7 +7,8 @@ from django.urls import reverse
 
 from orchestrator.models import Job, JobState, Token
 from orchestrator.people import tokens
-from orchestrator.store.outside_checkpoints import Beside, write_unkept
+from orchestrator.store.checkpoints.outside import OutsideCheckpoint, write_unkept
+from tests.dashboard.markup import html_of
 
 
 def test_cancelling_a_queued_job_ends_it(reader, ada, make_job):
@@ -38,7 +39,7 @@ def test_what_is_not_legal_is_refused_with_a_sentence(reader, ada, make_job):
     address = reverse("job-act", args=[job.pk, "hold"])
 
     assert browser.post(address, headers={"X-Requested-With": "fetch"}).status_code == 409
-    page = browser.post(address, follow=True).content.decode()
+    page = html_of(browser.post(address, follow=True))
     assert 'class="band is-bad"' in page
 
 
@@ -70,7 +71,7 @@ def test_run_again_makes_a_new_job_and_opens_it(reader, ada, make_job, make_devi
     ],
 )
 def test_a_page_offers_what_is_legal_in_the_state(reader, ada, make_job, state, offered):
-    html = reader(ada).get(reverse("job", args=[make_job(state=state).pk])).content.decode()
+    html = html_of(reader(ada).get(reverse("job", args=[make_job(state=state).pk])))
 
     assert set(re.findall(r'data-action="(\w+)"', html)) == offered
 
@@ -78,9 +79,9 @@ def test_a_page_offers_what_is_legal_in_the_state(reader, ada, make_job, state, 
 def test_one_click_keeps_what_a_job_writes_elsewhere_from_now_on(reader, ada, bob, make_attempt, home):
     job = make_attempt(state=JobState.RUNNING).job
     home.job(job.pk).root.mkdir(parents=True, exist_ok=True)
-    write_unkept(home.job(job.pk), [Beside("out/*.pt", "out/ckpt.pt", 15)])
+    write_unkept(home.job(job.pk), [OutsideCheckpoint("out/*.pt", "out/ckpt.pt", 15)])
     browser, address = reader(ada), reverse("job", args=[job.pk])
-    html = browser.get(address).content.decode()
+    html = html_of(browser.get(address))
     assert "was written 15 times outside the checkpoint folder and is not kept" in html
     act = reverse("job-act", args=[job.pk, "keep-files"])
     assert f'action="{act}"' in html
@@ -90,7 +91,7 @@ def test_one_click_keeps_what_a_job_writes_elsewhere_from_now_on(reader, ada, bo
 
     job.refresh_from_db()
     assert job.spec_fields["checkpoint_glob"] == "out/*.pt"
-    assert "is not kept" not in browser.get(address).content.decode()
+    assert "is not kept" not in html_of(browser.get(address))
 
 
 def test_a_token_is_shown_once_and_works(reader, ada):
@@ -98,13 +99,13 @@ def test_a_token_is_shown_once_and_works(reader, ada):
 
     answer = browser.post(reverse("token-create"), {"name": "laptop", "scope": "read", "expires": "30"})
 
-    found = re.search(r'<code id="new-token">([^<]+)</code>', answer.content.decode())
+    found = re.search(r'<code id="new-token">([^<]+)</code>', html_of(answer))
     assert found
     token = tokens.authenticate(found[1])
     assert token is not None
     assert (token.user, token.scope, token.name) == (ada, "read", "laptop")
     assert answer["Cache-Control"] == "no-store"
-    assert found[1] not in browser.get(reverse("account")).content.decode()
+    assert found[1] not in html_of(browser.get(reverse("account")))
 
 
 def test_a_revoked_token_works_no_more(reader, ada):
@@ -126,7 +127,7 @@ def test_a_member_cannot_make_an_admins_token(reader, ada):
     answer = reader(ada).post(reverse("token-create"), {"name": "x", "scope": "admin", "expires": ""})
 
     assert answer.status_code == 403
-    assert "choose a smaller one" in answer.content.decode()
+    assert "Choose a smaller one" in html_of(answer)
     assert not Token.objects.exists()
 
 
@@ -134,9 +135,9 @@ def test_a_theme_is_kept_in_a_cookie_and_set_by_the_server(reader, ada):
     browser = reader(ada)
 
     browser.post(reverse("theme"), {"theme": "dark"})
-    assert '<html lang="en" data-theme="dark"' in browser.get(reverse("overview")).content.decode()
+    assert '<html lang="en" data-theme="dark"' in html_of(browser.get(reverse("overview")))
     browser.post(reverse("theme"), {"theme": '"><script>'})
-    assert "data-theme" not in browser.get(reverse("overview")).content.decode().split("<body")[0]
+    assert "data-theme" not in html_of(browser.get(reverse("overview"))).split("<body")[0]
 
 
 def test_a_form_or_an_address_with_a_nul_character_is_refused_with_its_field(reader, ada):
@@ -146,5 +147,5 @@ def test_a_form_or_an_address_with_a_nul_character_is_refused_with_its_field(rea
     address = browser.get("/jobs?q=a%00b")
 
     assert (form.status_code, address.status_code) == (400, 400)
-    assert "name: has a NUL character at place 2" in form.content.decode()
+    assert "name: has a NUL character at place 2" in html_of(form)
     assert not Token.objects.exists()

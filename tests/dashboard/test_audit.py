@@ -5,6 +5,7 @@ from django.urls import reverse
 
 from orchestrator.models import AppendOnly, AuditEntry, Quota
 from orchestrator.people import audit, tokens
+from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_an_entry_can_be_neither_changed_nor_deleted(entry):
 
 def test_the_page_is_for_admins(reader, ada, root, entry):
     assert reader(ada).get(reverse("audit")).status_code == 403
-    html = reader(root).get(reverse("audit")).content.decode()
+    html = html_of(reader(root).get(reverse("audit")))
 
     for shown in ("pool.changed", "open False.", "10.0.0.1"):
         assert shown in html
@@ -48,11 +49,11 @@ def test_the_page_filters_and_goes_on(reader, root, entry):
         audit.record("ada", "token.made", f"token {number}", "Made it.")
     browser = reader(root)
 
-    assert "token 0<" not in browser.get(reverse("audit"), {"actor": "ada"}).content.decode()
-    html = browser.get(reverse("audit"), {"action": "token"}).content.decode()
+    assert "token 0<" not in html_of(browser.get(reverse("audit"), {"actor": "ada"}))
+    html = html_of(browser.get(reverse("audit"), {"action": "token"}))
     older = html.split('rel="next"')[0].rsplit('href="', 1)[1].split('"')[0].replace("&amp;", "&")
-    assert "token 0<" in browser.get(reverse("audit") + older).content.decode()
-    assert "Nothing fits" in browser.get(reverse("audit"), {"actor": "%00 OR 1=1"}).content.decode()
+    assert "token 0<" in html_of(browser.get(reverse("audit") + older))
+    assert "Nothing matches" in html_of(browser.get(reverse("audit"), {"actor": "%00 OR 1=1"}))
 
 
 def test_what_a_hostile_name_would_do_stays_text(reader, root):
@@ -80,8 +81,8 @@ def test_the_admin_pages_write_down_and_change_no_entry(client, root, ada, entry
     assert client.post("/admin/orchestrator/quota/add/", fields).status_code == 302
     assert Quota.objects.get().max_devices == 2
     contradiction = {**fields, "pool": "default", "max_devices": "3"}
-    html = client.post("/admin/orchestrator/quota/add/", contradiction).content.decode()
-    assert "the part cannot be larger than the whole" in html
+    html = html_of(client.post("/admin/orchestrator/quota/add/", contradiction))
+    assert "Give at most that much in the pool" in html
     user = f"/admin/auth/user/{ada.pk}/password/"
     client.post(
         user, {"password1": "a long new one 1", "password2": "a long new one 1", "usable_password": "true"}
@@ -101,7 +102,7 @@ def test_tokens_are_written_down_without_their_text(ada, root):
 
     rows = list(AuditEntry.objects.order_by("pk").values_list("actor", "action", "text"))
     assert rows == [
-        ("ada", "token.made", "Made the token laptop (read, without end)."),
+        ("ada", "token.made", "Created the token laptop (read, never expires)."),
         ("root", "token.revoked", "Revoked the token laptop of ada."),
     ]
     assert text not in str(AuditEntry.objects.values_list())

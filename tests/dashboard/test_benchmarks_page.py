@@ -6,6 +6,7 @@ import re
 import pytest
 
 from orchestrator.models import Job, JobState
+from tests.dashboard.markup import html_of
 
 HOSTILE = "<script>alert(1)</script>"
 FORM = {"strategies": ["ddp", "fsdp"], "gpus": "1 2", "batch_sizes": "64, 128", "steps": "12"}
@@ -67,7 +68,7 @@ def test_running_it_is_a_job_like_any_other(reader, ada, make_device):
     assert job.spec_fields["args"] == [
         "--strategies", "ddp", "fsdp", "--gpus", "1", "2", "--batch-sizes", "64", "128", "--steps", "12",
     ]  # fmt: skip
-    assert "It is being measured" in reader(ada).get(answer["Location"]).content.decode()
+    assert "Measuring" in html_of(reader(ada).get(answer["Location"]))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_a_wrong_field_is_told_and_nothing_starts(change, expected, reader, ada,
     answer = reader(ada).post("/benchmarks", {**FORM, **change})
 
     assert answer.status_code == 400
-    assert expected in answer.content.decode()
+    assert expected in html_of(answer)
     assert not Job.objects.exists()
 
 
@@ -99,7 +100,7 @@ def test_results_are_shown_with_advice_and_reasons_as_text(reader, ada, grid_job
     job = grid_job(state=JobState.SUCCEEDED)
     write_result(job, RESULT)
 
-    html = reader(ada).get("/benchmarks").content.decode()
+    html = html_of(reader(ada).get("/benchmarks"))
 
     assert "Take ddp on 2 GPUs." in html
     assert ">1,024</td>" in html
@@ -116,7 +117,7 @@ def test_cells_left_out_for_one_reason_are_told_together(reader, ada, grid_job, 
     left_out[1]["cell"]["batch_size"] = 128
     write_result(job, {**RESULT, "cells": [cell("ddp", 2, 0.1, communication=0.25), *left_out]})
 
-    html = reader(ada).get("/benchmarks").content.decode()
+    html = html_of(reader(ada).get("/benchmarks"))
 
     assert html.count(why) == 1
     assert f"<bdi>single x2 with batch size 64, 128</bdi>. <bdi>{why}</bdi>" in html
@@ -129,7 +130,7 @@ def test_the_form_repeats_the_run_that_is_shown_and_says_how_far_it_is(reader, a
     fields = {**job.spec_fields, "args": args}
     Job.objects.filter(pk=job.pk).update(step=3, total_steps=8, spec_fields=fields)
 
-    html = reader(ada).get(f"/benchmarks?job={job.pk}").content.decode()
+    html = html_of(reader(ada).get(f"/benchmarks?job={job.pk}"))
 
     assert "3 of 8 cells are done." in html
     assert re.findall(r'value="(\w+)" checked', html) == ["tensor"]
@@ -148,7 +149,7 @@ def test_what_a_job_wrote_instead_of_a_result_is_no_error(text, reader, ada, gri
     answer = reader(ada).get(f"/benchmarks?job={job.pk}")
 
     assert answer.status_code == 200
-    assert "No results" in answer.content.decode()
+    assert "No results" in html_of(answer)
 
 
 def test_a_link_in_place_of_the_result_is_not_followed(reader, ada, grid_job, home, tmp_path):
@@ -158,7 +159,7 @@ def test_a_link_in_place_of_the_result_is_not_followed(reader, ada, grid_job, ho
     (tmp_path / "elsewhere").write_text(json.dumps(RESULT))
     (folder / "grid.json").symlink_to(tmp_path / "elsewhere")
 
-    assert "No results" in reader(ada).get("/benchmarks").content.decode()
+    assert "No results" in html_of(reader(ada).get("/benchmarks"))
 
 
 def test_b63_anothers_run_is_not_there(reader, bob, grid_job, write_result):
@@ -166,7 +167,7 @@ def test_b63_anothers_run_is_not_there(reader, bob, grid_job, write_result):
     write_result(job, RESULT)
 
     assert reader(bob).get(f"/benchmarks?job={job.pk}").status_code == 404
-    assert "Take ddp" not in reader(bob).get("/benchmarks").content.decode()
+    assert "Take ddp" not in html_of(reader(bob).get("/benchmarks"))
 
 
 @pytest.mark.parametrize("job", ["", "x", "00000000-0000-0000-0000-000000000000"])

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from dashboard.parts.rail import PLACES
 from orchestrator.models import Job, JobState
 from orchestrator.spec.job_spec import GIB
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics.writer import MetricWriter, Point
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,7 +6,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from orchestrator.models import Dataset, DatasetRoot, JobEvent, JobState, PoolRight, Quota, Right
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics.writer import MetricWriter, Point
 
 pytestmark = [
     pytest.mark.slow,
@@ -61,7 +61,13 @@ def fill(home, root, ada, make_attempt, make_job, make_pool, write_readings):
     make_job(name="held", state=JobState.HELD, owner=root)
     failed = make_job(name="failed", state=JobState.FAILED, ended_at=timezone.now(), owner=root)
     JobEvent.objects.create(
-        job=failed, number=2, at=timezone.now(), from_state="running", to_state="failed", reason="It ended."
+        job=failed,
+        number=2,
+        at=timezone.now(),
+        from_state="running",
+        to_state="failed",
+        kind="told",
+        data={"sentence": "It ended."},
     )
     device = attempt.leases.get().device_id
     holder = {"job": str(job.pk), "name": "tiny-gpt", "owner": "root", "rank": 0, "colour": 0}

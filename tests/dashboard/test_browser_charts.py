@@ -11,9 +11,9 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 
-from orchestrator.agent.follow import storable
+from orchestrator.agent.run_values import storable
 from orchestrator.models import Attempt, AttemptState, Job, JobState
-from orchestrator.store.metrics import MetricWriter, points_of
+from orchestrator.store.metrics.writer import MetricWriter, points_of
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.models import Job, JobState
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics.writer import MetricWriter, Point
 
 pytestmark = [
     pytest.mark.slow,

@@ -79,7 +79,9 @@ def test_room_reason_and_watching_are_two_or_three_keys_away(
     hands, root, make_attempt, make_job, make_device
 ):
     make_attempt(make_job(root, name="runs"), state=JobState.RUNNING, devices=[make_device(0)])
-    make_job(root, name="waits", wait_sentence="Waits for 1 device; none is free.")
+    make_job(
+        root, name="waits", wait_code="devices", wait_facts={"sentence": "Waits for 1 device; none is free."}
+    )
     person = hands("/queue")
     page = person.page
 

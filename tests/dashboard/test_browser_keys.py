@@ -115,7 +115,7 @@ def test_keys_do_nothing_in_a_field_or_where_they_are_switched_off(open_page, ad
     expect(page).to_have_url(re.compile("/jobs"))
 
     page.goto(page.url.split("/jobs")[0] + "/account")
-    page.get_by_label("Single keys do things").uncheck()
+    page.get_by_label("Single-key shortcuts").uncheck()
     page.get_by_role("button", name="Save", exact=True).click()
     page.keyboard.press("c")
     page.wait_for_timeout(300)

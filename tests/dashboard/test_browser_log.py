@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from orchestrator.models import JobState
-from orchestrator.store.log_lines import LineIndex
-from orchestrator.store.log_merge import MergedIndex
+from orchestrator.store.logs.lines import LineIndex
+from orchestrator.store.logs.merged import MergedIndex
 
 pytestmark = [
     pytest.mark.slow,

@@ -33,3 +33,15 @@ def test_the_plan_follows_the_form_and_a_change_that_starts_it_is_one_click(
     page.locator("#args").fill("'")
     expect(plan).to_contain_text("Arguments: A quotation mark is not closed")
     assert Job.objects.count() == 1
+
+
+def test_browser_sends_every_field_of_a_clone_as_it_was(job_with_every_field, open_page, ada):
+    parent = job_with_every_field
+    page = open_page(ada, f"/submit?from={parent.pk}")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.wait_for_url("**/jobs/*")
+
+    clone = Job.objects.order_by("pk").last()
+    assert clone is not None
+    assert clone.pk != parent.pk
+    assert clone.spec.model_dump() == parent.spec.model_dump()

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from orchestrator.models import Job, JobState, Pool
 from orchestrator.spec.job_spec import GIB
+from tests.dashboard.markup import html_of
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ from orchestrator.spec.job_spec import GIB
 def test_the_claim_is_shown_with_its_source_and_error(claim, said, reader, ada, make_job):
     job = make_job(memory_claim=claim)
 
-    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+    html = html_of(reader(ada).get(reverse("job", args=[job.pk])))
 
     assert f"<dt>Memory claim</dt><dd>{said}</dd>" in html
 
@@ -33,10 +34,10 @@ def test_a_job_that_leaves_its_devices_unused_is_told_so_with_what_comes_next(re
     attempt = make_attempt(state=JobState.RUNNING)
     Pool.objects.update(idle_stop_after_s=7200)
     page = reverse("job", args=[attempt.job_id])
-    assert "has not used them" not in reader(ada).get(page).content.decode()
+    assert "has not used them" not in html_of(reader(ada).get(page))
 
     Job.objects.update(idle_since=timezone.now() - timedelta(hours=1))
 
-    html = reader(ada).get(page).content.decode()
+    html = html_of(reader(ada).get(page))
     assert "Holds its devices and has not used them since" in html
     assert "After 2 h of that it is stopped." in html

@@ -6,6 +6,7 @@ from django.utils import timezone
 
 from dashboard.parts.comparison import Row, compare
 from orchestrator.models import Job, JobArray, JobState
+from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_the_environment_is_the_owners_alone(make_job, rows, root):
 def test_the_page_shows_the_jobs_of_the_address_in_its_order(reader, ada, make_job):
     one, two = make_job(name="first"), make_job(name="second")
 
-    page = reader(ada).get(reverse("compare"), {"jobs": f"{two.short_id},{one.pk}"}).content.decode()
+    page = html_of(reader(ada).get(reverse("compare"), {"jobs": f"{two.short_id},{one.pk}"}))
 
     assert page.index(">second<") < page.index(">first<")
 
@@ -75,7 +76,7 @@ def test_the_page_shows_the_jobs_of_the_address_in_its_order(reader, ada, make_j
 def test_a_job_of_somebody_else_is_one_that_is_not_there(reader, bob, make_job):
     job = make_job(name="private")
 
-    page = reader(bob).get(reverse("compare"), {"jobs": str(job.pk)}).content.decode()
+    page = html_of(reader(bob).get(reverse("compare"), {"jobs": str(job.pk)}))
 
     assert "private" not in page
     assert "No job of yours is called" in page

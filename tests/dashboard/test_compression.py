@@ -7,7 +7,7 @@ import pytest
 from django.http import HttpResponse, StreamingHttpResponse
 from django.test import RequestFactory
 
-from orchestrator.api.middleware import compressed
+from orchestrator.api.http.middleware import compressed
 
 PAGE = b"<p>Runs on simulated GPU 0.</p>" * 200
 

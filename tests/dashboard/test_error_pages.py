@@ -9,13 +9,14 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.views.defaults import permission_denied
 
-from orchestrator.api.errors import fail
+from orchestrator.api.http.errors import fail
+from tests.dashboard.markup import html_of
 
 
 def test_a_missing_page_keeps_the_frame_and_offers_a_way_on(reader, ada):
     answer = reader(ada).get("/no-such-page")
 
-    html = answer.content.decode()
+    html = html_of(answer)
     assert answer.status_code == 404
     assert "<title>Not found · Berth</title>" in html
     assert 'aria-label="Main"' in html
@@ -25,9 +26,9 @@ def test_a_missing_page_keeps_the_frame_and_offers_a_way_on(reader, ada):
 def test_a_missing_page_shows_nothing_of_the_frame_to_who_is_not_signed_in(db, client, home):
     answer = client.get("/no-such-page")
 
-    html = answer.content.decode()
+    html = html_of(answer)
     assert answer.status_code == 404
-    assert "There is nothing at this address" in html
+    assert "There is no page at this address" in html
     assert 'aria-label="Main"' not in html
 
 
@@ -37,7 +38,7 @@ def test_a_refused_request_gets_a_sentence(reader, ada):
     answer = permission_denied(request, PermissionDenied())
 
     assert answer.status_code == 403
-    assert "An administrator of this server can change what it may do." in answer.content.decode()
+    assert "An administrator of this server can change its role." in html_of(answer)
 
 
 @pytest.mark.parametrize("is_signed_in", [True, False])
@@ -48,18 +49,18 @@ def test_b65_a_form_without_its_token_is_answered_with_what_to_do(home, ada, is_
 
     answer = browser.post(reverse("login"), {"username": "ada"})
 
-    html = answer.content.decode()
+    html = html_of(answer)
     assert answer.status_code == 403
-    assert "load the page anew and send it again" in html
+    assert "Reload the page and try again" in html
     assert ('aria-label="Main"' in html) is is_signed_in
 
 
 def test_the_page_of_a_failure_needs_no_database_and_no_other_file(settings):
     answer = fail(RequestFactory().get("/"))  # the test has no database: a query would fail it
 
-    html = answer.content.decode()
+    html = html_of(answer)
     assert answer.status_code == 500
-    assert "The jobs go on" in html
+    assert "Jobs keep running" in html
     assert "/static/" not in html
     assert "<script" not in html
 
@@ -67,9 +68,9 @@ def test_the_page_of_a_failure_needs_no_database_and_no_other_file(settings):
 @pytest.mark.parametrize(
     ("error", "status", "sentence"),
     [
-        (OperationalError("database or disk is full"), 507, "disk is full; tell the operator"),
-        (OperationalError("the connection was closed"), 503, "The database does not answer just now"),
-        (RuntimeError("secret"), 500, "to the operator; the log names the cause"),
+        (OperationalError("database or disk is full"), 507, "disk is full. Tell the operator"),
+        (OperationalError("the connection was closed"), 503, "The database does not answer"),
+        (RuntimeError("secret"), 500, "the log has the cause"),
     ],
 )
 def test_f52_a_page_that_cannot_be_made_says_why_where_it_is_known(
@@ -100,4 +101,4 @@ def test_a_page_that_fails_is_answered_with_the_page_of_a_failure(ada, home, mon
     answer = browser.get(reverse("overview"))
 
     assert answer.status_code == 500
-    assert "Something failed" in answer.content.decode()
+    assert "Something failed" in html_of(answer)

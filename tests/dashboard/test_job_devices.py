@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.urls import reverse
 
 from orchestrator.models import JobState, Lease
-from orchestrator.store.device_history import DeviceHistory
+from orchestrator.store.metrics.device_history import DeviceHistory
 
 
 def test_every_record_of_the_time_that_the_job_held_its_device(reader, ada, bob, make_attempt, home):

@@ -7,6 +7,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from orchestrator.models import JobEvent, JobState
+from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -15,7 +16,14 @@ def tell(make_job):
         job = make_job(**fields)
         at = timezone.now() - timedelta(seconds=age_s)
         JobEvent.objects.create(
-            job=job, number=2, at=at, from_state="running", to_state=to, actor=actor, reason="It ran out."
+            job=job,
+            number=2,
+            at=at,
+            from_state="running",
+            to_state=to,
+            actor=actor,
+            kind="told",
+            data={"sentence": "It ran out."},
         )
         return job
 
@@ -25,7 +33,7 @@ def tell(make_job):
 def test_what_happened_to_ones_own_jobs_is_listed_with_the_reason(reader, ada, tell):
     tell(name="unlucky")
 
-    page = reader(ada).get(reverse("notices")).content.decode()
+    page = html_of(reader(ada).get(reverse("notices")))
 
     assert "unlucky" in page
     assert "failed: It ran out." in page
@@ -35,7 +43,7 @@ def test_warnings_about_a_run_that_goes_on_are_listed_and_other_remarks_are_not(
     tell(JobState.RUNNING, actor="agent", name="silent-one")
     tell(JobState.RUNNING, actor="scheduler", name="changed-one")
 
-    page = reader(ada).get(reverse("notices")).content.decode()
+    page = html_of(reader(ada).get(reverse("notices")))
 
     assert "look at it: It ran out." in page
     assert "changed-one" not in page
@@ -45,7 +53,7 @@ def test_what_one_did_oneself_and_what_is_others_is_left_out(reader, ada, bob, t
     tell(JobState.CANCELLED, actor="ada", name="own-doing")
     tell(owner=bob, name="of-bob")
 
-    page = reader(ada).get(reverse("notices")).content.decode()
+    page = html_of(reader(ada).get(reverse("notices")))
 
     assert "own-doing" not in page
     assert "of-bob" not in page
@@ -56,9 +64,9 @@ def test_the_bell_counts_until_the_list_was_opened(reader, ada, tell):
     tell()
     browser = reader(ada)
 
-    assert '<span class="count">1<' in browser.get("/").content.decode()
+    assert '<span class="count">1<' in html_of(browser.get("/"))
     browser.get(reverse("notices"))
-    assert '<span class="count">' not in browser.get("/").content.decode()
+    assert '<span class="count">' not in html_of(browser.get("/"))
 
 
 @pytest.mark.parametrize("seen", ["", "nan", "1e99", "yesterday", "-1"])
@@ -67,4 +75,4 @@ def test_b43_a_cookie_that_is_no_time_is_as_good_as_none(reader, ada, tell, seen
     browser = reader(ada)
     browser.cookies["berth_seen"] = seen
 
-    assert '<span class="count">1<' in browser.get("/").content.decode()
+    assert '<span class="count">1<' in html_of(browser.get("/"))

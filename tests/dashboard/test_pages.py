@@ -13,11 +13,13 @@ from django.utils import timezone
 
 from orchestrator.agent.readings import ReadingsThread
 from orchestrator.devices import open_devices
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Checkpoint, ExitKind, Job, JobState
-from orchestrator.store.capture import Wanted
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.checkpoints.capture import Wanted
+from orchestrator.store.checkpoints.generations import GenerationStore
+from tests.dashboard.markup import html_of
 
 HOSTILE = "<script>alert(1)</script>"
 PAGES = ("overview", "queue", "jobs", "submit", "account")
@@ -47,7 +49,7 @@ def test_a_page_has_one_heading_a_title_and_no_inline_script(reader, ada, make_d
     make_device(0)
     write_readings("sim-0")
 
-    html = reader(ada).get(reverse(page)).content.decode()
+    html = html_of(reader(ada).get(reverse(page)))
 
     assert len(re.findall(r"<h1[ >]", html)) == 1
     assert 'class="skip" href="#main"' in html
@@ -61,7 +63,7 @@ def test_a_page_has_one_heading_a_title_and_no_inline_script(reader, ada, make_d
 def test_every_field_has_a_label(reader, ada, make_device, page):
     make_device(0)
 
-    html = reader(ada).get(reverse(page)).content.decode()
+    html = html_of(reader(ada).get(reverse(page)))
 
     fields = re.findall(r"<(?:input|select|textarea)\b[^>]*>", html)
     named = [field for field in fields if 'type="hidden"' not in field]
@@ -75,7 +77,7 @@ def test_pages_load_from_this_server_only(reader, ada):
     answer = reader(ada).get(reverse("overview"))
 
     assert "default-src 'self'" in answer["Content-Security-Policy"]
-    assert not re.search(r'(?:src|href)="(?:https?:)?//', answer.content.decode())
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', html_of(answer))
 
 
 def test_a_foreign_job_is_answered_like_one_that_does_not_exist(reader, bob, make_job):
@@ -111,12 +113,13 @@ def test_the_queue_shows_others_jobs_without_link_arguments_or_numbers(reader, b
     job = make_job(
         name="ada-job",
         spec={"args": ["--password", "hunter2"], "env": {"KEY": "sesame"}},
-        wait_sentence="Needs 1 GPU, 0 are free.",
+        wait_code="devices",
+        wait_facts={"sentence": "Needs 1 GPU, 0 are free."},
         last_values={"loss": 0.12345},
-        reason="private words",
+        why=sentence_only("private words").as_json(),
     )
 
-    html = reader(bob).get(reverse("queue")).content.decode()
+    html = html_of(reader(bob).get(reverse("queue")))
 
     assert "ada-job" in html
     assert "Needs 1 GPU, 0 are free." in html
@@ -138,8 +141,8 @@ def test_the_wall_links_only_own_jobs(reader, ada, bob, make_attempt, write_read
     write_readings(device.pk, **{device.pk.replace("-", "_"): {"holders": [holder]}})
     address = reverse("job", args=[attempt.job_id])
 
-    assert address in reader(ada).get(reverse("overview")).content.decode()
-    seen = reader(bob).get(reverse("overview")).content.decode()
+    assert address in html_of(reader(ada).get(reverse("overview")))
+    seen = html_of(reader(bob).get(reverse("overview")))
     assert address not in seen
     assert "digits" in seen
 
@@ -156,7 +159,7 @@ def test_a_job_has_its_colour_on_the_wall_and_on_its_page(
     browser = reader(ada)
 
     for address in (reverse("overview"), reverse("job", args=[attempt.job_id])):
-        assert f'class="swatch {classes}"' in browser.get(address).content.decode()
+        assert f'class="swatch {classes}"' in html_of(browser.get(address))
 
 
 def test_the_wall_names_strangers_without_their_command_line(reader, ada, make_device, write_readings):
@@ -170,7 +173,7 @@ def test_the_wall_names_strangers_without_their_command_line(reader, ada, make_d
     }
     write_readings("sim-0", sim_0={"foreign_bytes": 9 << 30, "processes": [process]})
 
-    html = reader(ada).get(reverse("overview")).content.decode()
+    html = html_of(reader(ada).get(reverse("overview")))
 
     assert "NOT OURS" in html
     assert "carl (python)" in html
@@ -181,13 +184,7 @@ def test_a_reading_that_does_not_exist_is_left_out(reader, ada, make_device, wri
     make_device(0)
     write_readings("sim-0")
 
-    tile = (
-        reader(ada)
-        .get(reverse("overview"))
-        .content.decode()
-        .split('data-device="sim-0"')[1]
-        .split("</li>")[0]
-    )
+    tile = html_of(reader(ada).get(reverse("overview"))).split('data-device="sim-0"')[1].split("</li>")[0]
 
     assert "1.0" in tile
     assert not re.search(r"N/A|None|-1\b|°C|\bW\b|\d %", tile)
@@ -198,15 +195,15 @@ def test_stopped_readings_are_named_on_every_page(reader, ada, make_device, writ
     write_readings("sim-0", age_s=60)
 
     for page in PAGES:
-        assert "Readings stopped at" in reader(ada).get(reverse(page)).content.decode()
+        assert "Readings stopped at" in html_of(reader(ada).get(reverse(page)))
 
 
 def test_an_empty_server_says_what_would_be_there(reader, ada):
     browser = reader(ada)
 
-    assert "No devices yet" in browser.get(reverse("overview")).content.decode()
-    assert "No jobs yet" in browser.get(reverse("jobs")).content.decode()
-    assert "Nothing waits" in browser.get(reverse("queue")).content.decode()
+    assert "No devices yet" in html_of(browser.get(reverse("overview")))
+    assert "No jobs yet" in html_of(browser.get(reverse("jobs")))
+    assert "No jobs are waiting" in html_of(browser.get(reverse("queue")))
 
 
 def test_b41_a_hostile_name_is_text_on_every_page(reader, ada, make_attempt, write_readings):
@@ -217,7 +214,7 @@ def test_b41_a_hostile_name_is_text_on_every_page(reader, ada, make_attempt, wri
     browser = reader(ada)
 
     for address in (*map(reverse, ("overview", "queue", "jobs")), reverse("job", args=[attempt.job_id])):
-        html = browser.get(address).content.decode()
+        html = html_of(browser.get(address))
         assert HOSTILE not in html
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
 
@@ -228,7 +225,7 @@ def test_b54_b55_a_log_is_text_whatever_it_holds(reader, ada, home, make_attempt
     path.parent.mkdir(parents=True)
     path.write_bytes(b"<img src=x onerror=alert(1)>\n\x1b]0;title\x07\x1b[31mred\x1b[0m \xff\x00 end\n")
 
-    html = reader(ada).get(reverse("job", args=[attempt.job_id])).content.decode()
+    html = html_of(reader(ada).get(reverse("job", args=[attempt.job_id])))
 
     assert "&lt;img src=x onerror=alert(1)&gt;" in html
     assert "<img src=x" not in html
@@ -242,7 +239,7 @@ def test_b47_a_loss_that_is_no_number_is_said_and_the_page_stays_whole(reader, a
     job.last_values, job.diverged_step = {"loss": "nan"}, 8120
     job.save()
 
-    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+    html = html_of(reader(ada).get(reverse("job", args=[job.pk])))
 
     assert "stopped being a number at step 8,120" in html
     assert "loss <b>NaN</b>" in html
@@ -253,14 +250,15 @@ def test_b47_a_loss_that_is_no_number_is_said_and_the_page_stays_whole(reader, a
 
 def test_a_failed_job_answers_why(reader, ada, make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
-    attempt.state, attempt.kind, attempt.exit_detail = "ended", "oom_gpu", "Ran out of GPU memory on rank 1."
+    attempt.state, attempt.kind = "ended", "oom_gpu"
+    attempt.ending = sentence_only("Ran out of GPU memory on rank 1.").as_json()
     attempt.ended_at, attempt.first_failure, attempt.log_tail = attempt.started_at, {"rank": 1}, "boom <b>\n"
     attempt.save()
     job = attempt.job
-    job.state, job.reason = JobState.FAILED, "Not retried."
+    job.state, job.why = JobState.FAILED, sentence_only("Not retried.").as_json()
     job.save()
 
-    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+    html = html_of(reader(ada).get(reverse("job", args=[job.pk])))
 
     assert "It ran out of GPU memory (rank 1 first)" in html
     assert "Ran out of GPU memory on rank 1." in html
@@ -275,7 +273,7 @@ def test_b58_links_in_the_output_folder_are_not_listed(reader, ada, home, make_j
     (output / "result.txt").write_text("42")
     (output / "passwd").symlink_to("/etc/passwd")
 
-    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+    html = html_of(reader(ada).get(reverse("job", args=[job.pk])))
 
     assert "result.txt" in html
     assert "passwd" not in html
@@ -319,7 +317,7 @@ def test_a_job_page_names_a_checkpoints_files_and_offers_each(reader, ada, home,
         created_at=timezone.now(),
     )
 
-    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+    html = html_of(reader(ada).get(reverse("job", args=[job.pk])))
 
     assert f"<bdi>{called}</bdi>" in html
     for name in names:
@@ -333,9 +331,7 @@ def test_filters_stand_in_the_address_and_unknown_ones_find_nothing(reader, ada,
     browser = reader(ada)
 
     def found(query: str) -> list[str]:
-        return re.findall(
-            r"<bdi>(alpha|beta)</bdi>", browser.get(f"{reverse('jobs')}?{query}").content.decode()
-        )
+        return re.findall(r"<bdi>(alpha|beta)</bdi>", html_of(browser.get(f"{reverse('jobs')}?{query}")))
 
     assert found("") == ["beta", "alpha"]
     assert found("q=alp") == ["alpha"]
@@ -350,13 +346,13 @@ def test_a_long_list_is_read_page_by_page(reader, ada, make_job):
         make_job(name=f"job-{number:02}")
     browser = reader(ada)
 
-    first = browser.get(reverse("jobs")).content.decode()
+    first = html_of(browser.get(reverse("jobs")))
     older = re.search(r'href="(\?before=[^"]+)" rel="next"', first)
     assert older
-    second = browser.get(reverse("jobs") + older[1]).content.decode()
+    second = html_of(browser.get(reverse("jobs") + older[1]))
     newer = re.search(r'href="(\?after=[^"]+)" rel="prev"', second)
     assert newer
-    again = browser.get(reverse("jobs") + newer[1]).content.decode()
+    again = html_of(browser.get(reverse("jobs") + newer[1]))
 
     names = [re.findall(r"<bdi>(job-\d\d)</bdi>", page) for page in (first, second, again)]
     assert names[0] == [f"job-{number:02}" for number in range(59, 9, -1)]
@@ -370,7 +366,7 @@ def test_b43_a_cursor_that_is_none_starts_at_the_beginning(reader, ada, make_job
     for query in ("before=-1", "after=x", "before=99999999999999999999"):
         answer = reader(ada).get(f"{reverse('jobs')}?{query}")
         assert answer.status_code == 200
-        assert "alpha" in answer.content.decode()
+        assert "alpha" in html_of(answer)
 
 
 @pytest.mark.parametrize(
@@ -398,8 +394,8 @@ def test_b68_a_foreign_address_after_the_login_is_ignored(client, ada, home, add
 
 
 def test_the_admin_is_offered_to_staff_only(reader, ada, root):
-    assert reverse("admin:index") not in reader(ada).get(reverse("overview")).content.decode()
-    assert reverse("admin:index") in reader(root).get(reverse("overview")).content.decode()
+    assert reverse("admin:index") not in html_of(reader(ada).get(reverse("overview")))
+    assert reverse("admin:index") in html_of(reader(root).get(reverse("overview")))
 
 
 def test_a_job_page_charts_the_devices_from_what_the_agent_kept(reader, ada, make_attempt, make_device):
@@ -427,10 +423,10 @@ def test_compact_rows_are_kept_for_the_browser(home, reader, ada):
 
     browser.post(reverse("theme"), {"theme": "dark", "density": "compact"})
 
-    page = browser.get(reverse("queue")).content.decode()
+    page = html_of(browser.get(reverse("queue")))
     assert 'data-theme="dark" data-compact' in page
     browser.post(reverse("theme"), {"theme": ""})
-    assert "data-compact" not in browser.get(reverse("queue")).content.decode()
+    assert "data-compact" not in html_of(browser.get(reverse("queue")))
 
 
 def test_the_queue_tells_the_median_wait_of_a_day(home, reader, ada, make_job):
@@ -442,7 +438,7 @@ def test_the_queue_tells_the_median_wait_of_a_day(home, reader, ada, make_job):
             first_started_at=now - timedelta(hours=2) + timedelta(minutes=wait_min),
         )
 
-    assert "median wait of the last 24 h: 7 min" in reader(ada).get(reverse("queue")).content.decode()
+    assert "median wait of the last 24 h: 7 min" in html_of(reader(ada).get(reverse("queue")))
 
 
 def test_a_job_page_tells_what_it_took_of_the_devices(home, reader, ada, make_job):
@@ -454,16 +450,16 @@ def test_a_job_page_tells_what_it_took_of_the_devices(home, reader, ada, make_jo
         ended_at=timezone.now(),
     )
 
-    assert "4.4 device-hours" in reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+    assert "4.4 device-hours" in html_of(reader(ada).get(reverse("job", args=[job.pk])))
 
 
 def test_devices_are_counted_by_the_attempt_that_had_them(reader, ada, make_attempt, make_device):
     attempt = make_attempt(state=JobState.RUNNING, devices=[make_device(0), make_device(1)], gpus=2)
-    ending = Ending(kind=ExitKind.PREEMPTED, detail="", at=timezone.now(), run_s=7_200)
+    ending = Ending(kind=ExitKind.PREEMPTED, how=sentence_only(""), at=timezone.now(), run_s=7_200)
     lifecycle.end(attempt, ending)
     Job.objects.update(gpus=1)  # it goes on with fewer
 
-    shown = reader(ada).get(reverse("job", args=[attempt.job_id])).content.decode()
+    shown = html_of(reader(ada).get(reverse("job", args=[attempt.job_id])))
 
     assert "4.0 device-hours" in shown
 
@@ -483,13 +479,13 @@ def test_without_an_admin_the_example_says_what_is_missing(home, reader, ada, ma
 
     answer = reader(ada).post(reverse("example"), follow=True)
 
-    assert "There is no admin to submit the example for" in answer.content.decode()
+    assert "There is no admin to submit the example for" in html_of(answer)
 
 
 def test_a_job_page_has_a_link_to_share(home, reader, ada, make_job):
     address = reverse("job", args=[make_job().pk])
 
-    page = reader(ada).get(address).content.decode()
+    page = html_of(reader(ada).get(address))
 
     assert f'id="job-link" aria-hidden="true">http://testserver{address}<' in page
 
@@ -497,6 +493,6 @@ def test_a_job_page_has_a_link_to_share(home, reader, ada, make_job):
 def test_a_job_with_fewer_devices_than_it_asks_for_says_so(reader, ada, make_job):
     job = make_job(spec={"gpus": 3, "min_gpus": 1}, gpus=2)
 
-    page = reader(ada).get(f"/jobs/{job.pk}").content.decode()
+    page = html_of(reader(ada).get(f"/jobs/{job.pk}"))
 
     assert "asks for 3, 1 at least" in page

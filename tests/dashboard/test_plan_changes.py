@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.follow import Follower
+from orchestrator.facts.record import NOTHING
 from orchestrator.jobs import lifecycle, plan_changes, training_plans
 from orchestrator.models import Attempt, ExitKind, Job, JobState
+from tests.dashboard.markup import html_of
 from tests.jobs.test_training_plans import PLAN, out_of_memory, plan_event
 from training import events
-from training.plan.given import PLAN_EVENT, PLAN_VARIABLE
-from training.plan.types import Plan
+from training.config.plan import PLAN_EVENT, PLAN_VARIABLE, Plan
 
 LESS = {"step": 12, "rank": 1, "from_batch_size": 16, "to_batch_size": 8}
 
@@ -54,7 +55,7 @@ def test_a_step_repeated_with_less_memory_is_told_on_the_page_and_by_rest(reader
     )
     client = reader(ada)
 
-    page = client.get(f"/jobs/{model_attempt.job_id}").content.decode()
+    page = html_of(client.get(f"/jobs/{model_attempt.job_id}"))
     shown = client.get(f"/api/v1/jobs/{model_attempt.job_id}").json()["plan"]
 
     assert "FSDP, bf16, ckpt on, batch 4x4" in page
@@ -108,10 +109,10 @@ def test_what_was_considered_stays_on_the_page_after_a_retry_that_only_takes_les
     job = lifecycle.end(model_attempt, out_of_memory())
     second = Attempt.objects.create(job=job, number=2, nonce="b" * 32, created_at=model_attempt.created_at)
     assert lighter is not None
-    told = {"plan": json.dumps(lighter.plan), "why": "With less memory than the attempt before."}
+    told = {"plan": json.dumps(lighter.plan), "why": "With less memory than the previous attempt."}
     follow(second, (PLAN_EVENT, told))
 
-    page = reader(ada).get(f"/jobs/{job.pk}").content.decode()
+    page = html_of(reader(ada).get(f"/jobs/{job.pk}"))
 
     assert "FSDP, bf16, ckpt on, batch 8x2</strong>" in page
     assert "needs 171.0 GiB, usable are 129.0 GiB" in page
@@ -157,7 +158,7 @@ def test_a_script_without_a_plan_has_the_sentence_in_its_history(model_attempt, 
     [{"step": "12"}, {"to_batch_size": 0}, {"to_batch_size": 5}, {"from_batch_size": 2**40}, {"step": None}],
 )
 def test_a_change_that_makes_no_sense_is_left_out(model_attempt, wrong):
-    assert plan_changes.note_less_memory(model_attempt, {**LESS, **wrong}) == ""
+    assert plan_changes.note_less_memory(model_attempt, {**LESS, **wrong}) == NOTHING
 
 
 def test_two_plans_are_compared_in_words():

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from orchestrator.models import Booking, Dataset, DatasetRoot, Device, PoolRight, Quota, Right
 from tests.api.conftest import ApiClient
+from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def data(tmp_path):
 def test_a_member_sees_pools_without_what_changes_them(reader, ada, make_device):
     make_device(0)
 
-    page = reader(ada).get(reverse("pools")).content.decode()
+    page = html_of(reader(ada).get(reverse("pools")))
 
     assert "simulated GPU 0" in page
     assert 'action="/change"' not in page
@@ -33,7 +34,7 @@ def test_an_operator_of_one_pool_changes_that_one(reader, ada, make_device, make
     make_device(1, pool=make_pool("lab"))
     PoolRight.objects.create(pool=make_pool("lab"), user=ada, right=Right.OPERATE)
 
-    page = reader(ada).get(reverse("pools")).content.decode()
+    page = html_of(reader(ada).get(reverse("pools")))
 
     assert "PATCH /api/v1/pools/lab" in page
     assert "PATCH /api/v1/pools/default" not in page
@@ -44,7 +45,7 @@ def test_an_administrator_sees_quotas(reader, root, ada, make_pool):
     make_pool()
     Quota.objects.create(user=ada, max_devices=2)
 
-    page = reader(root).get(reverse("pools")).content.decode()
+    page = html_of(reader(root).get(reverse("pools")))
 
     assert "2 devices at once." in page
 
@@ -61,7 +62,7 @@ def test_without_javascript_a_form_drains_a_device_and_says_so(home, reader, roo
     device.refresh_from_db()
     assert device.admin_state == "draining"
     assert answer.redirect_chain == [(reverse("pools"), 302)]
-    assert "Done." in answer.content.decode()
+    assert "Done." in html_of(answer)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_what_a_plain_form_says_means_what_the_rest_api_takes(
     assert (pool.open, pool.description) == (True, "ours")
     assert Quota.objects.get().max_devices == 2
     assert PoolRight.objects.get().user == ada
-    assert "Done." in said.content.decode()
+    assert "Done." in html_of(said)
     made = Booking.objects.get()
     assert (made.count, made.start.isoformat()) == (1, f"{day}T08:00:00+00:00")
 
@@ -121,8 +122,8 @@ def test_a_plain_form_is_refused_in_words_as_the_rest_api_refuses(
         reader(root), "POST /api/v1/quotas", **{"max_devices:number": "many", "user:optional": "ada"}
     )
 
-    assert "Only operators may do this" in by_member.content.decode()
-    assert "max_devices: " in wrong.content.decode()
+    assert "Only operators may do this" in html_of(by_member)
+    assert "max_devices: " in html_of(wrong)
     device.refresh_from_db()
     assert device.admin_state == "enabled"
     assert not Quota.objects.exists()
@@ -163,7 +164,7 @@ def test_a_device_that_holds_a_job_stays(home, root, make_attempt, make_pool):
     answer = move(root, device, "lab")
 
     assert answer.status_code == 409
-    assert "drain it" in answer.json()["detail"]
+    assert "Drain it" in answer.json()["detail"]
 
 
 def test_t03_a_device_moves_only_where_its_mover_operates_both_pools(home, ada, make_device, make_pool):
@@ -179,8 +180,8 @@ def test_the_page_of_a_device_names_who_held_it(reader, ada, bob, make_attempt):
     attempt = make_attempt(name="mine")
     address = reverse("device", args=[attempt.leases.get().device_id])
 
-    assert f'href="/jobs/{attempt.job_id}"' in reader(ada).get(address).content.decode()
-    seen_by_bob = reader(bob).get(address).content.decode()
+    assert f'href="/jobs/{attempt.job_id}"' in html_of(reader(ada).get(address))
+    seen_by_bob = html_of(reader(bob).get(address))
     assert "mine" in seen_by_bob
     assert f"/jobs/{attempt.job_id}" not in seen_by_bob
 
@@ -196,7 +197,7 @@ def test_a_dataset_is_added_and_listed_with_size_checksum_and_users(reader, ada,
     answer = browser.post(
         reverse("datasets"), {"name": "words", "version": "1", "root": "data", "path": "words.txt"}
     )
-    page = browser.get(answer["Location"]).content.decode()
+    page = html_of(browser.get(answer["Location"]))
 
     dataset = Dataset.objects.get()
     assert dataset.size_bytes == 18
@@ -211,11 +212,11 @@ def test_b35_a_path_that_leaves_its_root_is_refused_beside_the_field(reader, ada
     answer = reader(ada).post(reverse("datasets"), form)
 
     assert answer.status_code == 400
-    assert 'id="path-error"' in answer.content.decode()
-    assert 'value="../../etc/passwd"' in answer.content.decode()
+    assert 'id="path-error"' in html_of(answer)
+    assert 'value="../../etc/passwd"' in html_of(answer)
 
 
 def test_a_dataset_whose_files_are_gone_says_so(reader, ada, data):
     Dataset.objects.create(name="gone", root=data, path="gone.txt", owner=ada)
 
-    assert "no: check the path" in reader(ada).get(reverse("datasets")).content.decode()
+    assert "no: check the path" in html_of(reader(ada).get(reverse("datasets")))

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from dashboard.parts.rows import first_in_order, in_order
 from orchestrator.models import Job, JobState
+from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def line() -> list[str]:
 
 def test_without_javascript_a_button_moves_the_job(reader, ada, waiting):
     client = reader(ada)
-    page = client.get(reverse("queue")).content.decode()
+    page = html_of(client.get(reverse("queue")))
     assert page.count("data-move") == 2  # not bob's
     found = re.search(r'action="(\S+/move)".*?name="behind" value="(\S+)"', page)
     assert found
@@ -56,7 +57,7 @@ def test_jobs_that_may_not_start_yet_come_after_those_that_wait_for_devices(make
 def test_the_column_names_the_time_that_the_sentence_names(reader, ada, make_job):
     make_job(wait_code="not_before", not_before=timezone.now() + timedelta(hours=14))
 
-    page = reader(ada).get(reverse("queue")).content.decode()
+    page = html_of(reader(ada).get(reverse("queue")))
 
     assert ">in 14 h at the earliest</td>" in page
     assert ">Starts in 14 h at the earliest, as asked.</span>" in page
@@ -66,7 +67,7 @@ def test_jobs_in_line_and_jobs_that_may_not_start_yet_do_not_change_places(reade
     make_job(name="a", wait_code="devices")
     make_job(name="b", wait_code="depends", wait_ahead=1)
 
-    page = reader(ada).get(reverse("queue")).content.decode()
+    page = html_of(reader(ada).get(reverse("queue")))
 
     assert page.count('class="number place"') == 2
     assert "data-move" not in page
@@ -74,8 +75,8 @@ def test_jobs_in_line_and_jobs_that_may_not_start_yet_do_not_change_places(reade
 
 def test_anothers_job_is_not_moved_and_it_is_said(reader, ada, waiting):
     address = reverse("queue-move", args=[waiting[0].pk])
-    page = reader(ada).post(address, {"before": str(waiting[1].pk)}, follow=True).content.decode()
-    assert "or it is not yours to see" in page
+    page = html_of(reader(ada).post(address, {"before": str(waiting[1].pk)}, follow=True))
+    assert "or you may not see it" in page
     assert reader(ada).post(reverse("queue-move", args=[waiting[1].pk])).status_code == 404
     assert line() == ["a1", "b", "a2"]
 

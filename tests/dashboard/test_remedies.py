@@ -9,6 +9,7 @@ from django.utils import timezone
 from dashboard.parts.remedies import REMEDIES, choices
 from orchestrator.jobs import training_plans
 from orchestrator.models import Checkpoint, ExitKind, Job, JobState
+from tests.dashboard.markup import html_of
 from tests.jobs.test_training_plans import PLAN, plan_event
 
 STATES = {
@@ -58,7 +59,7 @@ def test_every_kind_of_ending_has_a_remedy():
 def test_the_main_action_is_what_helps_after_this_ending(reader, ada, ended, kind, keeps):
     job = ended(kind, keeps=keeps)
 
-    html = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+    html = html_of(reader(ada).get(reverse("job", args=[job.pk])))
 
     (head,) = re.findall(r'<div class="actions">(.*?)</div>', html, re.DOTALL)
     main = re.findall(r'class="[^"]*\bis-main"[^>]*>([^<]+)<', head)
@@ -111,7 +112,7 @@ def test_a_model_that_ran_out_of_memory_is_run_with_half_the_micro_batch(reader,
 def test_a_script_is_not_run_with_less_memory(reader, ada, ended):
     job = ended(ExitKind.OOM_GPU)
 
-    page = reader(ada).post(reverse("job-act", args=[job.pk, "lighter"]), follow=True).content.decode()
+    page = html_of(reader(ada).post(reverse("job-act", args=[job.pk, "lighter"]), follow=True))
 
     assert "clone it and change what it asks for" in page
     assert Job.objects.count() == 1
@@ -119,11 +120,11 @@ def test_a_script_is_not_run_with_less_memory(reader, ada, ended):
 
 def test_replacing_the_script_keeps_the_request_and_asks_for_a_file(reader, ada, ended):
     job = ended(ExitKind.USER_ERROR)
-    page = reader(ada).get(reverse("job", args=[job.pk])).content.decode()
+    page = html_of(reader(ada).get(reverse("job", args=[job.pk])))
     found = re.search(r'href="([^"]*replace=1[^"]*)"', page)
     assert found
 
-    form = reader(ada).get(found[1].replace("&amp;", "&")).content.decode()
+    form = html_of(reader(ada).get(found[1].replace("&amp;", "&")))
 
     assert "runs unless you choose the script that replaces it" in form
     assert "The new train.py or .zip</label>" in form

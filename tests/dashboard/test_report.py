@@ -4,8 +4,10 @@ import pytest
 from django.urls import reverse
 
 from dashboard.parts.report import draw_curves, ticks
+from orchestrator.facts.record import sentence_only
 from orchestrator.models import Job, JobState
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics.writer import MetricWriter, Point
+from tests.dashboard.markup import html_of
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -18,7 +20,9 @@ def reported(home, make_attempt, make_job):
     losses = [Point("loss", step, 1000.0 + step, 5.0 / (step + 1)) for step in range(500)]
     losses[100] = Point("loss", 100, 1100.0, float("nan"))
     writer.append([*losses, Point(HOSTILE, 1, 1001.0, 1.0)])
-    Job.objects.filter(pk=attempt.job_id).update(metric_seq=writer.flush()["seq"], reason="It went well.")
+    Job.objects.filter(pk=attempt.job_id).update(
+        metric_seq=writer.flush()["seq"], why=sentence_only("It went well.").as_json()
+    )
     writer.close()
     return Job.objects.get(pk=attempt.job_id)
 
@@ -26,7 +30,7 @@ def reported(home, make_attempt, make_job):
 def test_a_report_holds_curves_attempts_and_history_and_asks_for_nothing(reader, ada, reported):
     answer = reader(ada).get(reverse("job-report", args=[reported.pk]))
 
-    text = answer.content.decode()
+    text = html_of(answer)
     assert answer.status_code == 200
     assert text.count("<svg") == 2
     assert "It went well." in text
@@ -49,7 +53,7 @@ def test_anothers_report_is_not_there(reader, bob, reported):
 def test_a_job_that_never_started_has_a_report_too(reader, ada, make_job):
     answer = reader(ada).get(reverse("job-report", args=[make_job().pk]))
 
-    assert "Not started yet." in answer.content.decode()
+    assert "Not started yet." in html_of(answer)
 
 
 def test_losses_are_drawn_first_with_a_band_where_buckets_hold_more(home, reported):

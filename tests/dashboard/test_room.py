@@ -7,6 +7,7 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from orchestrator.models import Job, JobState, SchedulerTerm
+from tests.dashboard.markup import html_of
 
 HOUR_S = 3600
 
@@ -27,7 +28,7 @@ def test_a_device_that_is_kept_is_called_free_nowhere(reader, ada, kept):
     browser = reader(ada)
 
     overview, pools, device = (
-        browser.get(address).content.decode()
+        html_of(browser.get(address))
         for address in (reverse("overview"), reverse("pools"), reverse("device", args=["sim-1"]))
     )
 

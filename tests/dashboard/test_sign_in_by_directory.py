@@ -11,13 +11,14 @@ from orchestrator.models import AuditEntry, Role
 from orchestrator.people import rights
 from orchestrator.people.single_sign_on import django_settings, read_ldap
 from tests.dashboard.ldap_directory import serving
+from tests.dashboard.markup import html_of
 
 pytestmark = pytest.mark.django_db
 
 BASE = "ou=people,dc=lab"
 ADMINS = "cn=gpu-admins,ou=groups,dc=lab"
 LOOKERS = "cn=guests,ou=groups,dc=lab"
-DOWN = "The directory that knows your password does not answer"
+DOWN = "The directory that checks your password does not answer"
 
 
 def person(uid: str, password: str, *groups: str) -> dict[str, list[str]]:
@@ -57,7 +58,7 @@ def sign_in(name: str, password: str) -> tuple[Client, str]:
     """A browser after the sign-in page, and what that page said; empty where it went on."""
     browser = Client()
     answer = browser.post("/login", {"username": name, "password": password})
-    return browser, "" if answer.status_code == 302 else answer.content.decode()
+    return browser, "" if answer.status_code == 302 else html_of(answer)
 
 
 def test_a_person_of_the_directory_gets_an_account_without_a_password_here(directory):

@@ -16,9 +16,10 @@ from django.utils import timezone
 
 from dashboard.live import consumers, feed, frames, problems, topics
 from dashboard.live.routing import websocket_urlpatterns
+from orchestrator.facts.record import sentence_only
 from orchestrator.models import Job, JobState
 from orchestrator.people import tokens
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics.writer import MetricWriter, Point
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -255,7 +256,9 @@ async def test_staff_may_watch_any_job(home, root, make_job):
 
 async def test_everybody_gets_their_own_jobs_and_the_public_side_of_the_queue(home, ada, bob, make_job):
     mine = await sync_to_async(make_job)(name="mine", last_values={"loss": 0.5})
-    others = await sync_to_async(make_job)(bob, name="others", last_values={"loss": 0.25}, reason="private")
+    others = await sync_to_async(make_job)(
+        bob, name="others", last_values={"loss": 0.25}, why=sentence_only("private").as_json()
+    )
     async with socket_of(ada) as socket:
         await socket.ask("jobs")
         jobs = (await socket.expect("jobs", "snapshot"))["data"]["jobs"]

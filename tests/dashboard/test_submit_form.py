@@ -2,13 +2,19 @@
 
 import io
 import re
+import shlex
 import zipfile
+from collections import defaultdict
+from html.parser import HTMLParser
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
+from berth.job_fields import FIELDS, command_line
 from orchestrator.models import Dataset, DatasetRoot, Job
+from tests.dashboard.markup import html_of
+from tests.spec.every_field import DEFAULTS, every_field
 
 SCRIPT = b"print('step 1 loss 0.5')\n"
 
@@ -85,7 +91,7 @@ def test_an_archive_with_one_script_needs_no_entrypoint(form):
 def test_an_error_stands_beside_its_field_and_the_form_keeps_everything(form, field, value, words):
     answer = form(**{"args": "--epochs 3", field: value})
 
-    html = answer.content.decode()
+    html = html_of(answer)
     assert answer.status_code in {400, 403, 422}
     assert words in error_at(html, field).replace("&#x27;", "'")
     assert not Job.objects.exists()
@@ -95,7 +101,7 @@ def test_an_error_stands_beside_its_field_and_the_form_keeps_everything(form, fi
 
 
 def test_the_file_is_not_asked_for_twice(form):
-    html = form(gpus="99", name="again").content.decode()
+    html = html_of(form(gpus="99", name="again"))
 
     answer = form(None, gpus="1", name="again", bundle=kept_bundle(html), bundle_name="train.py")
 
@@ -104,7 +110,7 @@ def test_the_file_is_not_asked_for_twice(form):
 
 
 def test_several_errors_are_said_at_once(form):
-    html = form(None, args="it's", gpus="0").content.decode()
+    html = html_of(form(None, args="it's", gpus="0"))
 
     assert "Choose a script" in error_at(html, "file")
     assert "quotation mark" in error_at(html, "args")
@@ -123,7 +129,7 @@ def test_b14_b19_b20_a_file_that_cannot_be_code_is_refused_beside_the_field(form
     answer = form(file)
 
     assert answer.status_code == 400
-    assert words in error_at(answer.content.decode(), "file")
+    assert words in error_at(html_of(answer), "file")
     assert not Job.objects.exists()
 
 
@@ -137,7 +143,7 @@ def test_pressing_run_twice_submits_once(form):
 def test_b40_an_old_form_with_other_content_asks_again_and_does_not_lose_it(form):
     form(name="one")
 
-    html = form(name="two").content.decode()
+    html = html_of(form(name="two"))
 
     assert "Press Run again" in html
     key = re.search(r'name="key" value="([0-9a-f]+)"', html)
@@ -149,15 +155,15 @@ def test_b40_an_old_form_with_other_content_asks_again_and_does_not_lose_it(form
 def test_a_made_up_bundle_is_refused_beside_the_file(form):
     answer = form(None, bundle="f" * 64)
 
-    assert "upload the code again" in error_at(answer.content.decode(), "file")
+    assert "upload the code again" in error_at(html_of(answer), "file")
 
 
 def test_t09_anothers_upload_cannot_be_run_by_its_hash(form, reader, bob):
-    signed = kept_bundle(form(gpus="99").content.decode())
+    signed = kept_bundle(html_of(form(gpus="99")))
 
     for bundle in (signed, signed.partition(":")[0]):
         answer = reader(bob).post(reverse("submit"), {"gpus": "1", "pool": "default", "bundle": bundle})
-        assert "upload the code again" in error_at(answer.content.decode(), "file")
+        assert "upload the code again" in error_at(html_of(answer), "file")
     assert not Job.objects.exists()
 
 
@@ -165,7 +171,7 @@ def test_a_job_can_be_cloned_and_edited(form, reader, ada):
     form(name="first", args="--lr 1e-3", env="SEED=1", time_limit_h="1.5")
     job = Job.objects.get()
 
-    html = reader(ada).get(reverse("submit"), {"from": str(job.pk)}).content.decode()
+    html = html_of(reader(ada).get(reverse("submit"), {"from": str(job.pk)}))
 
     for shown in ('value="--lr 1e-3"', "SEED=1", 'value="1.5"', f'value="{job.bundle}:'):
         assert shown in html
@@ -174,7 +180,7 @@ def test_a_job_can_be_cloned_and_edited(form, reader, ada):
 def test_others_jobs_cannot_be_cloned(form, reader, bob):
     form(name="first", env="SECRET=hunter2")
 
-    html = reader(bob).get(reverse("submit"), {"from": str(Job.objects.get().pk)}).content.decode()
+    html = html_of(reader(bob).get(reverse("submit"), {"from": str(Job.objects.get().pk)}))
 
     assert "hunter2" not in html
     assert 'name="bundle"' not in html
@@ -187,7 +193,7 @@ def test_datasets_are_chosen_from_the_registered_ones(form, reader, ada, tmp_pat
 
     assert form(datasets=["digits@1"]).status_code == 302
     assert Job.objects.get().spec.datasets == ["digits@1"]
-    assert "no dataset" in form(datasets=["nothing@9"], key="k2").content.decode().lower()
+    assert "no dataset" in html_of(form(datasets=["nothing@9"], key="k2")).lower()
 
 
 def test_b65_a_form_without_its_token_is_refused(ada, home):
@@ -216,7 +222,7 @@ def test_start_time_dependencies_and_array_are_taken_from_the_form(form, reader,
     assert job.not_before is not None
     assert job.not_before.isoformat() == "2026-01-02T07:00:00+00:00"
     assert job.spec_fields["depends_on"] == [{"job": str(first.pk), "when": "any"}]
-    cloned = reader(ada).get(reverse("submit"), {"from": str(job.pk)}).content.decode()
+    cloned = html_of(reader(ada).get(reverse("submit"), {"from": str(job.pk)}))
     assert f'value="any:{first.pk}"' in cloned
 
 
@@ -229,4 +235,75 @@ def test_start_time_dependencies_and_array_are_taken_from_the_form(form, reader,
     ],
 )
 def test_when_and_how_often_is_checked_beside_the_field(form, field, value, words):
-    assert words in error_at(form(**{field: value}).content.decode(), field)
+    assert words in error_at(html_of(form(**{field: value})), field)
+
+
+class Controls(HTMLParser):
+    """What a browser sends of the submit form as it stands: ``sent`` has values by name."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.sent: dict[str, list[str]] = defaultdict(list)
+        self.select, self.text_of = "", ""
+        self.feed(html[html.index('id="submit-form"') :])
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attributes}
+        if tag == "select":
+            self.select = given["name"]
+        elif tag == "option" and "selected" in given:
+            self.sent[self.select].append(given.get("value", ""))
+            self.text_of = "" if "value" in given else self.select
+        elif tag == "textarea":
+            self.sent[given["name"]].append("")
+            self.text_of = given["name"]
+        elif (
+            tag == "input"
+            and given.get("type") != "file"
+            and (given.get("type") != "checkbox" or "checked" in given)
+        ):
+            self.sent[given["name"]].append(re.sub("[\r\n]", "", given.get("value", "")))
+
+    def handle_data(self, data: str) -> None:
+        if self.text_of:
+            self.sent[self.text_of][-1] += re.sub("\r\n?|\n", "\r\n", data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.text_of = ""
+
+
+def test_clone_carries_every_field_of_a_job(job_with_every_field, reader, ada):
+    parent = job_with_every_field
+
+    html = reader(ada).get(reverse("submit"), {"from": str(parent.pk)}).content.decode()
+    answer = reader(ada).post(reverse("submit"), dict(Controls(html).sent))
+
+    assert answer.status_code == 302, re.findall("error[^<]*<", answer.content.decode())
+    clone = Job.objects.order_by("pk").last()
+    assert clone is not None
+    assert clone.pk != parent.pk
+    assert clone.spec.model_dump() == parent.spec.model_dump()
+    assert (clone.bundle, clone.array_index) == (parent.bundle, parent.array_index)
+
+
+def test_command_of_a_job_names_every_field_that_is_set():
+    words = shlex.split(command_line(every_field(), DEFAULTS, "code.zip"))
+
+    options = {re.split("[ /]", field.option)[0] for field in FIELDS if field.option}
+    # A switch that is on by default has another word for off.
+    assert options - set(words) == {"--restart"}
+    assert "--no-restart" in words
+    assert words[words.index("--") + 1 :] == every_field()["args"]
+
+
+def test_duration_is_a_number_of_the_unit_or_a_text_with_units(form):
+    form(time_limit_h="1h30m", hang_timeout_min="10", grace_period_s="2m")
+
+    spec = Job.objects.get().spec
+    assert (spec.time_limit_s, spec.hang_timeout_s, spec.grace_period_s) == (5400, 600, 120)
+
+
+def test_text_too_long_for_the_form_is_refused_beside_its_field(form):
+    html = form(env="A=" + "x" * 100_001).content.decode()
+
+    assert "more than 100,000 characters" in error_at(html, "env")

@@ -5,8 +5,11 @@ import shlex
 import pytest
 from django.urls import reverse
 
-from dashboard.pages.submit_plan import as_command
+from berth.field import Json
+from berth.job_fields import command_line
+from dashboard.parts import forms
 from orchestrator.models import Device, Job, JobState
+from tests.dashboard.markup import html_of
 
 
 @pytest.fixture
@@ -19,7 +22,7 @@ def ask(home, reader, ada, make_device):
     def post(**fields: str) -> str:
         answer = browser.post(reverse("submit-plan"), {"gpus": "1", "pool": "default", **fields})
         assert answer.status_code == 200
-        return str(answer.content.decode())
+        return str(html_of(answer))
 
     return post
 
@@ -27,7 +30,7 @@ def ask(home, reader, ada, make_device):
 def test_the_page_comes_with_the_plan_of_an_empty_form(home, reader, ada, make_device):
     make_device(0)
 
-    page = reader(ada).get(reverse("submit")).content.decode()
+    page = html_of(reader(ada).get(reverse("submit")))
 
     assert "It would start at once in pool default.</strong> On simulated GPU 0." in page
     assert "berth run train.py" in page
@@ -79,15 +82,16 @@ def test_b28_b31_what_is_wrong_is_said_field_by_field_before_it_is_submitted(ask
 
 
 def test_the_command_says_all_that_the_form_says():
-    job = {
+    job: dict[str, Json] = {
         "gpus": 1, "priority": 50, "gpu_memory_gib": 20.0, "datasets": ["words@1"], "env": {"A": "b c"},
         "depends_on": ["8c2f01d4", {"job": "77b0e3aa", "when": "any"}], "tags": ["paper"], "preemptible": True,
         "checkpoint_glob": "out/*.pt", "grace_period_s": 45.0,
         "resume_args": ["--resume", "{checkpoint}"], "entrypoint": "src/train.py",
     }  # fmt: skip
 
-    assert shlex.split(as_command(job, "")) == [
-        "berth", "run", "--memory", "20", "--checkpoint-glob", "out/*.pt", "--grace-period", "45s", "--data", "words@1", "--tag", "paper", "--after", "8c2f01d4",
-        "--after-any", "77b0e3aa", "--env", "A=b c", "--preemptible", "--resume-args", "--resume '{checkpoint}'",
+    assert shlex.split(command_line(job, forms.DEFAULTS, "src/train.py")) == [
+        "berth", "run", "--resume-args", "--resume '{checkpoint}'", "--data", "words@1", "--memory", "20",
+        "--env", "A=b c", "--tag", "paper", "--after", "8c2f01d4", "--after-any", "77b0e3aa",
+        "--grace-period", "45s", "--preemptible", "--checkpoint-glob", "out/*.pt",
         "src/train.py",
     ]  # fmt: skip

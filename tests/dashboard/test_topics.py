@@ -17,7 +17,7 @@ from dashboard.live.topics import (
 )
 from orchestrator.live.readings import NowReadings
 from orchestrator.models import Device
-from orchestrator.store.metrics import MetricWriter, Point
+from orchestrator.store.metrics.writer import MetricWriter, Point
 
 
 async def frames_of(source, after: int | None) -> list[dict[str, Any]]:
@@ -25,7 +25,14 @@ async def frames_of(source, after: int | None) -> list[dict[str, Any]]:
 
 
 def readings(seq: int, **fields: object) -> NowReadings:
-    entry = {"id": "gpu-0", "used_bytes": 100, "total_bytes": 1000, "holders": [], "processes": [], **fields}
+    entry: Any = {
+        "id": "gpu-0",
+        "used_bytes": 100,
+        "total_bytes": 1000,
+        "holders": [],
+        "processes": [],
+        **fields,
+    }
     return NowReadings(seq, 1000.0 + seq, "s", None, False, {}, [entry])
 
 

@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, JobState, Lease
+from tests.dashboard.markup import html_of
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -30,7 +31,7 @@ def test_who_is_not_signed_in_is_asked_to(db, client, home, address):
 
 
 def test_the_table_tells_hours_and_what_was_lost(reader, ada, an_hour):
-    html = reader(ada).get("/usage").content.decode()
+    html = html_of(reader(ada).get("/usage"))
 
     assert '<th scope="row"><bdi>ada</bdi></th>' in html
     assert '<td class="number" data-label="GPU-hours">1.0</td>' in html
@@ -39,7 +40,7 @@ def test_the_table_tells_hours_and_what_was_lost(reader, ada, an_hour):
 
 
 def test_bob_sees_the_sum_of_others_and_no_name(reader, bob, an_hour):
-    html = reader(bob).get("/usage").content.decode()
+    html = html_of(reader(bob).get("/usage"))
 
     assert "everybody else" in html
     assert "ada" not in html
@@ -52,7 +53,7 @@ def test_any_choice_in_the_address_is_a_page(query, reader, ada, an_hour):
     answer = reader(ada).get(f"/usage{query}")
 
     assert answer.status_code == 200
-    assert HOSTILE not in answer.content.decode()
+    assert HOSTILE not in html_of(answer)
 
 
 def test_the_csv_is_a_download(reader, ada, an_hour):

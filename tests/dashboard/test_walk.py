@@ -12,9 +12,10 @@ from asgiref.testing import ApplicationCommunicator
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
-from dashboard.pages.viewers import THEIR_OWN
+from dashboard.pages.reader import THEIR_OWN
 from orchestrator.models import Attempt, Job, JobState, Person, PoolRight, Right, Role
 from orchestrator.people import tokens
+from tests.dashboard.markup import html_of
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -274,10 +275,10 @@ def test_a_viewers_own_job_offers_no_actions(bob, make_job):
     browser = Client()
     browser.force_login(bob)
     page = f"/jobs/{job.pk}"
-    assert b">Hold<" in browser.get(page).content
+    assert ">Hold<" in html_of(browser.get(page))
     Person.objects.create(user=bob, role=Role.VIEWER)
 
-    assert b">Hold<" not in browser.get(page).content
+    assert ">Hold<" not in html_of(browser.get(page))
 
 
 def test_operators_of_a_pool_open_its_jobs_from_the_queue(adas_job, make_job, bob):

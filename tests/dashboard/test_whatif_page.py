@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from orchestrator.models import Attempt, AttemptState, ExitKind, JobState, Lease
 from orchestrator.scheduler.forecast import replay_runs
+from tests.dashboard.markup import html_of
 
 FORM = {"pool": "default", "days": "7", "more": "1", "split": "", "slices": "7", "fifo": "1"}
 
@@ -53,7 +54,7 @@ def test_who_operates_nothing_finds_no_page(reader, ada, make_pool):
 
     assert reader(ada).get("/usage/what-if").status_code == 404
     assert reader(ada).post("/usage/what-if", FORM).status_code == 404
-    assert "What if" not in reader(ada).get("/usage").content.decode()
+    assert "What if" not in html_of(reader(ada).get("/usage"))
 
 
 def test_who_is_not_signed_in_is_asked_to(db, client, home):
@@ -70,9 +71,9 @@ def test_an_operator_asks_waits_and_reads_the_answer(reader, root, an_ended_job,
     read = page.get(sent["Location"])
 
     assert sent.status_code == 302
-    assert "Replaying" in waiting.content.decode()
+    assert "Replaying" in html_of(waiting)
     assert waiting["Refresh"].startswith("2; url=/usage/what-if/")
-    html = read.content.decode()
+    html = html_of(read)
     assert "Refresh" not in read
     for name in ("what happened", "as it is now", "1 device more", "first come, first served"):
         assert f'<th scope="row">{name}' in html
@@ -102,7 +103,7 @@ def test_a_wrong_field_is_named_and_nothing_is_begun(field, value, reader, root,
     answer = reader(root).post("/usage/what-if", {**FORM, "split": "1", field: value})
 
     assert answer.status_code == 400
-    assert 'class="error"' in answer.content.decode()
+    assert 'class="error"' in html_of(answer)
     assert asked == []
 
 

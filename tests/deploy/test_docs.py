@@ -18,7 +18,7 @@ import typer
 import yaml
 
 from berth.cli.app import app
-from tests.system.server import Server, prepare_home
+from tests.system.server import Prepared, Server
 from tests.waiting import PATIENCE_S
 from training.config import TrainConfig
 
@@ -60,9 +60,10 @@ def words(command: str) -> tuple[dict[str, str], list[str]]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
+def server(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Server:
     home = tmp_path_factory.mktemp("docs") / "berth"
-    return Server(home, prepare_home(home), "cpu:2")
+    shutil.copytree(prepared.home, home)  # whole: a restore refuses a folder with links that lead out of it
+    return Server(home, prepared.token, "cpu:2")
 
 
 @pytest.mark.slow
@@ -254,3 +255,19 @@ def test_every_page_is_reached_from_the_first_one() -> None:
         ahead += [page.parent / target for target in re.findall(r"\]\(([^)#\s]+)", page.read_text())]
 
     assert [each for each in (ROOT / "docs").rglob("*.md") if each not in found] == []
+
+
+PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".webm", ".mp4"}
+LARGEST_PICTURE_BYTES = 250_000
+
+
+def test_git_holds_no_pictures_but_those_that_the_readme_shows() -> None:
+    """Generated pictures would grow the history by megabytes at each change of a style."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    files = {Path(name) for name in listed.splitlines()}
+    shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+
+    assert len(shown) == len(set(shown))
+    assert all((ROOT / name).stat().st_size <= LARGEST_PICTURE_BYTES for name in shown)
+    if files:  # a copy of the tree has no index
+        assert {path for path in files if path.suffix in PICTURES} == {Path(name) for name in shown}

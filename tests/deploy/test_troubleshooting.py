@@ -1,4 +1,4 @@
-"""What the page of troubles quotes is what the screen says."""
+"""The troubleshooting page quotes the program's own messages."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ QUOTED = re.compile(r'"([^"\n]{12,})"')
 VALUES = re.compile(
     r"\.\.\.|\b(?:GPU )?\d[\d:.,]*(?: (?:GiB|MiB|min|s|UTC))?|\b(?:ada|big-7b|carl|course|GPUs?)\b"
     r"|\b(?:draining|reserved|failed|reports no progress|The run (?=needed))"
-    r"|(?<=the scope )write|(?<=this needs )admin|Redis (?=does not answer after)"
+    r"|(?<=the scope )write|(?<=this needs )admin|Redis (?=did not answer within)"
 )
 
 

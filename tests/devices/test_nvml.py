@@ -56,7 +56,8 @@ def test_a_gpu_that_is_lost_while_it_runs_keeps_its_place_and_its_size(serve_gpu
     assert gpus.read()["rows"][1]["lost"]
 
 
-def test_f83_a_foreign_process_is_shown_with_its_pid_user_and_command(serve_gpus: Serve):
+@pytest.mark.code("F83")
+def test_a_foreign_process_is_shown_with_its_pid_user_and_command(serve_gpus: Serve):
     with subprocess.Popen([sys.executable, "-c", "input()", "a-stranger"], stdin=subprocess.PIPE) as stranger:
         row = serve_gpus(f"process.4 {stranger.pid} 9000000000").read()["rows"][4]
         stranger.kill()
@@ -123,10 +124,11 @@ def test_a_process_that_ended_is_shown_without_a_command(serve_gpus: Serve):
         (9, "is not loaded"),
         (18, "different versions"),
         (4, "/dev/nvidiactl"),
-        (999, "does not answer as it should"),
+        (999, "The NVIDIA driver failed"),
     ],
 )
-def test_f79_a_driver_that_does_not_start_is_unavailable_with_a_sentence(
+@pytest.mark.code("F79")
+def test_a_driver_that_does_not_start_is_unavailable_with_a_sentence(
     serve_gpus: Serve, code: int, words: str
 ):
     gpus = serve_gpus(f"init {code}")
@@ -135,7 +137,8 @@ def test_f79_a_driver_that_does_not_start_is_unavailable_with_a_sentence(
     assert words in gpus.ask("read")["unavailable"]
 
 
-def test_f79_a_driver_that_comes_back_is_used_again(serve_gpus: Serve):
+@pytest.mark.code("F79")
+def test_a_driver_that_comes_back_is_used_again(serve_gpus: Serve):
     gpus = serve_gpus()
     assert len(gpus.read()["rows"]) == 8
 
@@ -162,7 +165,8 @@ def test_auto_takes_cpu_slots_where_the_driver_has_no_gpu(serve_gpus: Serve):
 
 
 @pytest.mark.slow
-def test_f80_a_gpu_that_hangs_is_shown_stale_and_the_others_are_read(serve_gpus: Serve):
+@pytest.mark.code("F80")
+def test_a_gpu_that_hangs_is_shown_stale_and_the_others_are_read(serve_gpus: Serve):
     gpus = serve_gpus("used.2 7")
     before = gpus.read()["rows"]
     gpus.shows("used.2 8", "used.3 9", "hang.2 60")
@@ -179,7 +183,8 @@ def test_f80_a_gpu_that_hangs_is_shown_stale_and_the_others_are_read(serve_gpus:
 
 
 @pytest.mark.slow
-def test_f80_a_driver_that_hangs_as_a_whole_is_unavailable_until_it_answers(serve_gpus: Serve):
+@pytest.mark.code("F80")
+def test_a_driver_that_hangs_as_a_whole_is_unavailable_until_it_answers(serve_gpus: Serve):
     gpus = serve_gpus()
     gpus.read()
     gpus.shows("hang 4")
@@ -193,7 +198,8 @@ def test_f80_a_driver_that_hangs_as_a_whole_is_unavailable_until_it_answers(serv
 
 
 @pytest.mark.parametrize("nonsense", ["total.1 0", "total.1 -5", "used.1 999999999999999", "used.1 -1"])
-def test_f81_memory_that_makes_no_sense_is_dropped_and_counted(serve_gpus: Serve, nonsense: str):
+@pytest.mark.code("F81")
+def test_memory_that_makes_no_sense_is_dropped_and_counted(serve_gpus: Serve, nonsense: str):
     gpus = serve_gpus("used.1 7")
     gpus.read()
     gpus.shows(nonsense)
@@ -205,7 +211,8 @@ def test_f81_memory_that_makes_no_sense_is_dropped_and_counted(serve_gpus: Serve
     assert answer["dropped"] == 1
 
 
-def test_f81_a_gpu_that_never_made_sense_has_no_reading(serve_gpus: Serve):
+@pytest.mark.code("F81")
+def test_a_gpu_that_never_made_sense_has_no_reading(serve_gpus: Serve):
     answer = serve_gpus("total.1 0").read()
 
     assert 1 not in answer["rows"]
@@ -220,7 +227,8 @@ def test_f81_a_gpu_that_never_made_sense_has_no_reading(serve_gpus: Serve):
         ("power.1 -5", "power_w"),
     ],
 )
-def test_f81_a_single_value_that_makes_no_sense_is_left_out(serve_gpus: Serve, nonsense: str, field: str):
+@pytest.mark.code("F81")
+def test_a_single_value_that_makes_no_sense_is_left_out(serve_gpus: Serve, nonsense: str, field: str):
     answer = serve_gpus(nonsense).read()
 
     assert answer["rows"][1][field] is None
@@ -228,7 +236,8 @@ def test_f81_a_single_value_that_makes_no_sense_is_left_out(serve_gpus: Serve, n
     assert answer["dropped"] == 1
 
 
-def test_f82_a_gpu_that_vanishes_moves_no_reading_to_its_neighbour(serve_gpus: Serve):
+@pytest.mark.code("F82")
+def test_a_gpu_that_vanishes_moves_no_reading_to_its_neighbour(serve_gpus: Serve):
     gpus = serve_gpus("used.3 33")
     gpus.read()
 
@@ -239,7 +248,8 @@ def test_f82_a_gpu_that_vanishes_moves_no_reading_to_its_neighbour(serve_gpus: S
     assert rows[3]["used_bytes"] == 33
 
 
-def test_f82_a_gpu_that_is_added_is_read(serve_gpus: Serve):
+@pytest.mark.code("F82")
+def test_a_gpu_that_is_added_is_read(serve_gpus: Serve):
     gpus = serve_gpus("count 2")
     gpus.read()
 
@@ -252,19 +262,21 @@ def test_a_gpu_that_may_be_cut_and_is_not_is_left_out_and_named(serve_gpus: Serv
     answer = serve_gpus("mig.2 1").ask("inventory")
 
     assert [row["index"] for row in answer["rows"]] == [0, 1, 3, 4, 5, 6, 7]
-    assert "GPU 2 has MIG turned on and no slices" in answer["problem"]
+    assert "GPU 2 has MIG enabled but no slices" in answer["problem"]
 
 
 @pytest.mark.parametrize(
     ("mask", "said"), [(0, None), (0x4, None), (0x40, "heat"), (0x20, "heat"), (0x80, "its power supply")]
 )
-def test_f85_a_gpu_that_is_slowed_down_says_by_what(serve_gpus: Serve, mask, said):
+@pytest.mark.code("F85")
+def test_a_gpu_that_is_slowed_down_says_by_what(serve_gpus: Serve, mask, said):
     rows = serve_gpus(f"throttle.3 {mask}").read()["rows"]
 
     assert (rows[3]["slowed"], rows[2]["slowed"]) == (said, None)
 
 
-def test_f77_an_error_is_in_one_reading_of_its_gpu_only(serve_gpus: Serve):
+@pytest.mark.code("F77")
+def test_an_error_is_in_one_reading_of_its_gpu_only(serve_gpus: Serve):
     gpus = serve_gpus("count 3")
     assert [row["xids"] for row in gpus.read()["rows"].values()] == [[], [], []]
 
@@ -274,7 +286,8 @@ def test_f77_an_error_is_in_one_reading_of_its_gpu_only(serve_gpus: Serve):
     assert [row["xids"] for row in gpus.read()["rows"].values()] == [[], [], []]
 
 
-def test_f77_the_slices_of_a_gpu_have_its_errors(serve_gpus: Serve):
+@pytest.mark.code("F77")
+def test_the_slices_of_a_gpu_have_its_errors(serve_gpus: Serve):
     gpus = serve_gpus(*CUT)
     gpus.ask("read")
 
@@ -318,7 +331,8 @@ def test_a_slice_has_readings_and_processes_of_its_own(serve_gpus: Serve):
         ((*CUT, "slice.1 1g.18gb 18"), ["000", "200", "201", "202"]),
     ],
 )
-def test_f82_a_gpu_that_is_cut_anew_while_it_runs_is_seen_as_it_is(serve_gpus: Serve, then, seen):
+@pytest.mark.code("F82")
+def test_a_gpu_that_is_cut_anew_while_it_runs_is_seen_as_it_is(serve_gpus: Serve, then, seen):
     gpus = serve_gpus(*CUT)
     gpus.ask("read")
 
@@ -328,7 +342,8 @@ def test_f82_a_gpu_that_is_cut_anew_while_it_runs_is_seen_as_it_is(serve_gpus: S
     assert [row["device_id"][-3:] for row in gpus.ask("read")["rows"]] == seen
 
 
-def test_f82_a_whole_gpu_that_is_cut_while_it_runs_becomes_its_slices(serve_gpus: Serve):
+@pytest.mark.code("F82")
+def test_a_whole_gpu_that_is_cut_while_it_runs_becomes_its_slices(serve_gpus: Serve):
     gpus = serve_gpus("count 2")
     gpus.ask("read")
 
@@ -338,7 +353,8 @@ def test_f82_a_whole_gpu_that_is_cut_while_it_runs_becomes_its_slices(serve_gpus
     assert [row["device_id"][-3:] for row in gpus.ask("read")["rows"]] == ["000", "200", "201"]
 
 
-def test_f80_a_slice_that_hangs_is_stale_and_the_others_are_read(serve_gpus: Serve):
+@pytest.mark.code("F80")
+def test_a_slice_that_hangs_is_stale_and_the_others_are_read(serve_gpus: Serve):
     gpus = serve_gpus(*CUT)
     gpus.ask("read")
 

@@ -1,6 +1,8 @@
 from pathlib import Path
 
-from orchestrator.devices.processes import UNMARKED, Mark, Process, ProcessTable, owning_mark
+import pytest
+
+from orchestrator.devices.host import UNMARKED, Mark, Process, ProcessTable, owning_mark
 
 
 def _make_process(
@@ -22,7 +24,8 @@ def test_a_name_made_to_confuse_readers_of_proc_does_not(tmp_path: Path):
     assert (process.parent, process.cpu_s, process.mark) == (1, 2.0, Mark("abc", 3))
 
 
-def test_f65_a_pid_that_is_used_again_loses_the_mark_of_the_process_before(tmp_path: Path):
+@pytest.mark.code("F65")
+def test_a_pid_that_is_used_again_loses_the_mark_of_the_process_before(tmp_path: Path):
     table = ProcessTable(tmp_path)
     _make_process(tmp_path, 7, 1, "BERTH_NONCE=abc", started=5)
     table.scan()

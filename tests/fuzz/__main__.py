@@ -19,6 +19,7 @@ from tests.fuzz.calls import call_everything
 from tests.fuzz.frames import send_nonsense
 from tests.fuzz.people import WHO, headers_of_people
 from tests.system.server import Server, prepare_home
+from tests.tools.parts import say
 
 FRAMES = 40  # on each socket
 MOST_ROUNDS = 20
@@ -104,11 +105,6 @@ def open_bad_sockets(
     if codes[1011]:
         findings.append(f"{codes[1011]} sockets were closed with 1011, an error of the server's own")
     return codes
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

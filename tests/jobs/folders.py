@@ -10,10 +10,9 @@ from typing import Any
 from django.conf import settings
 
 from orchestrator.models import Attempt
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.heartbeat import Heartbeat
-from orchestrator.supervisor.processes import boot_id
-from orchestrator.supervisor.records import write_record
+from orchestrator.supervisor.linux.processes import boot_id
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import Heartbeat, write_record
 
 
 def make_folder(attempt: Attempt) -> AttemptFolder:

@@ -13,6 +13,7 @@ from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import Job, JobArray, JobState
 from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import fill_placeholders
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +89,7 @@ def test_an_array_is_one_snapshot_and_one_key_for_all_its_jobs(ada):
     assert "array" not in first.spec_fields
 
 
-def test_no_more_members_run_than_may_at_once(ada):
+def test_at_most_the_allowed_members_run_at_once(ada):
     first = submit(ada, name="sweep", array="0-2%1")
 
     passes.run_pass()
@@ -97,13 +98,13 @@ def test_no_more_members_run_than_may_at_once(ada):
     waiting = Job.objects.queued().first()
     assert waiting is not None
     assert waiting.wait_code == "array"
-    assert waiting.wait_sentence == "Waits for its array: 1 of at most 1 of its jobs run."
+    assert wait_sentence(waiting) == "Waits for its array: 1 of at most 1 of its jobs run."
     lifecycle.cancel(Job.objects.get(pk=first.pk), by="ada")
     passes.run_pass()
     assert states().count("queued") == 2
 
 
-def test_a_member_that_is_run_again_keeps_its_index(ada):
+def test_retried_member_keeps_its_index(ada):
     member = submit(ada, name="sweep", array={"indices": "5"})
 
     again = intake.retry(ada, member, resume=False, changes={})
@@ -120,25 +121,25 @@ def test_the_index_is_a_placeholder():
 @pytest.mark.parametrize(
     "text", ["tomorrow", "2026-11-21", "2026-11-21T07:00:00", "2026-13-01T00:00:00Z", 5, "1e9", "", True]
 )
-def test_a_start_time_without_zone_or_sense_is_malformed(text):
+def test_start_time_without_zone_or_meaning_is_malformed(text):
     with pytest.raises(Malformed) as error:
         parse_spec({"not_before": text})
     assert list(error.value.fields) == ["not_before"]
 
 
 def test_a_start_time_years_ahead_is_refused(ada):
-    with pytest.raises(Impossible, match="for a year at most"):
+    with pytest.raises(Impossible, match="by a year at most"):
         submit(ada, not_before="2190-01-01T00:00:00Z")
 
 
-def test_a_job_put_off_starts_when_its_time_comes(ada):
+def test_delayed_job_starts_at_its_time(ada):
     start = timezone.now() + timedelta(hours=2)
     submit(ada, not_before=start.isoformat())
     sweeper = Sweeper()
     passes.run_pass()
     job = Job.objects.get()
     assert (job.state, job.wait_code) == (JobState.QUEUED, "not_before")
-    assert job.wait_sentence == "Starts in 2 h at the earliest, as asked."
+    assert wait_sentence(job) == "Starts in 2 h at the earliest, as asked."
 
     sweeper.sweep(timezone.now())
     sweeper.pass_when_due(start - timedelta(seconds=1))
@@ -155,7 +156,7 @@ def test_a_job_waits_for_success_or_for_any_end(ada, when, expected):
     passes.run_pass()
     waiting = Job.objects.exclude(pk=first.pk).get()
     verb = "succeed" if when == "success" else "end"
-    assert waiting.wait_sentence.endswith(f"to {verb}.")
+    assert wait_sentence(waiting).endswith(f"to {verb}.")
 
     lifecycle.cancel(Job.objects.get(pk=first.pk), by="ada")
     passes.run_pass()

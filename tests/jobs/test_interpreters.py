@@ -50,12 +50,12 @@ def test_a_python_that_does_not_start_at_all_is_named_with_its_words(hidden_home
         interpreters.roots(str(broken))
 
 
-def test_a_python_that_is_gone_is_named(home):
+def test_missing_python_is_named(home):
     with pytest.raises(interpreters.DoesNotStart, match="/no/such/python cannot be used"):
         interpreters.roots("/no/such/python")
 
 
-def test_berth_says_at_its_start_that_its_own_python_runs_no_job(hidden_home, monkeypatch):
+def test_start_of_berth_warns_when_its_own_python_runs_no_job(hidden_home, monkeypatch):
     shim = write_wrapper(hidden_home / "bin/python", "/no/such/python")
     monkeypatch.setattr(sys, "executable", str(shim))
 

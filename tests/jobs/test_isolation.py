@@ -36,7 +36,7 @@ def test_an_operator_who_trusts_everybody_says_so(no_sandbox, ada, bob, home, se
     isolation.check()
 
 
-def test_somebody_who_has_left_does_not_count(no_sandbox, ada, bob, home):
+def test_inactive_person_does_not_count(no_sandbox, ada, bob, home):
     bob.is_active = False
     bob.save()
 

@@ -15,16 +15,17 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import datasets, lifecycle
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.launch import record as launch_record
 from orchestrator.models import Attempt, AttemptState, DatasetRoot, ExitKind, Job, JobArray, JobState, Network
 from orchestrator.people import secrets
 from orchestrator.spec.job_spec import GIB
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.collector import Collector
+from orchestrator.store.checkpoints.collector import Collector
+from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.layout import Home, JobFolder
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
 from tests.jobs.invariants import check_invariants
 from tests.waiting import wait_until
@@ -49,9 +50,11 @@ def prepare(attempt: Attempt) -> dict[str, Any]:
 def again(attempt: Attempt) -> Attempt:
     """The next attempt of the same job on the same device."""
     device = attempt.leases.get().device
-    lifecycle.end(attempt, lifecycle.Ending(kind=ExitKind.PREEMPTED, detail="", at=attempt.created_at))
+    lifecycle.end(
+        attempt, lifecycle.Ending(kind=ExitKind.PREEMPTED, how=sentence_only(""), at=attempt.created_at)
+    )
     job = Job.objects.get(pk=attempt.job_id)
-    return lifecycle.start(job, [(device, None)], nonce="n", reason="Starts.", now=attempt.created_at)
+    return lifecycle.start(job, [(device, None)], nonce="n", now=attempt.created_at)
 
 
 def wait_for_exit(home: Home, attempt: Attempt) -> Any:
@@ -75,9 +78,8 @@ def capture(folder: JobFolder, path: Path, step: int) -> Path:
 
 
 def remarks(attempt: Attempt) -> list[str]:
-    return list(
-        Job.objects.get(pk=attempt.job_id).events.filter(actor="launcher").values_list("reason", flat=True)
-    )
+    events = Job.objects.get(pk=attempt.job_id).events.filter(actor="launcher")
+    return [event.reason for event in events]
 
 
 def test_the_record_says_what_to_run_and_where(placed, home):
@@ -113,7 +115,7 @@ def test_a_member_of_an_array_learns_its_index(placed):
     assert record["args"] == ["--seed", "4"]
 
 
-def test_a_job_on_gpus_sees_its_own_and_no_more_of_them_than_it_claimed(make_device, placed, make_pool):
+def test_job_sees_only_its_gpus_and_the_memory_it_claimed(make_device, placed, make_pool):
     pool = make_pool(network=Network.NONE)
     gpu = make_device(0, id="GPU-a", kind="gpu", memory_gib=80, nodes=["/dev/nvidia0"], pool=pool)
     attempt = placed(devices=[gpu])
@@ -127,7 +129,7 @@ def test_a_job_on_gpus_sees_its_own_and_no_more_of_them_than_it_claimed(make_dev
     assert record["sandbox"]["network"] == "none"
 
 
-def test_a_model_job_is_told_its_steps_and_its_own_options_win(placed):
+def test_model_job_gets_its_steps_and_its_own_options_win(placed):
     options = ["--epochs", "3"]
     told = prepare(placed(spec={"kind": "model", "total_steps": 20, "args": options}))["args"]
     untold = prepare(placed(spec={"kind": "model", "args": options}))["args"]
@@ -141,7 +143,7 @@ def test_a_script_job_gets_only_its_own_arguments(placed):
 
 
 @pytest.mark.parametrize(("claim_gib", "left_gib"), [(20, 19.5), (2, 1.5), (1, 0.75)])
-def test_of_a_small_claim_at_most_a_quarter_is_for_the_cuda_context(claim_gib, left_gib):
+def test_cuda_context_takes_at_most_a_quarter_of_a_claim(claim_gib, left_gib):
     assert launch_record.allocator_bytes(claim_gib * GIB) == left_gib * GIB
 
 
@@ -194,10 +196,10 @@ def test_an_interpreter_that_is_gone_fails_the_job(placed, make_pool):
 
     launcher.start(placed(spec={"python": "old"}))
 
-    assert "interpreter 'old' is not there any more" in Job.objects.get().reason
+    assert "interpreter 'old' is no longer there" in Job.objects.get().reason
 
 
-def test_f58_a_folder_that_cannot_be_made_is_tried_again_and_then_told(placed, home):
+def test_f58_folder_that_cannot_be_made_is_retried_and_then_reported(placed, home):
     attempt = placed()
     folder = home.job(attempt.job_id)
     folder.root.mkdir(parents=True)
@@ -210,13 +212,16 @@ def test_f58_a_folder_that_cannot_be_made_is_tried_again_and_then_told(placed, h
     assert job.reason.startswith("Could not prepare the job's folder:")
 
 
-def test_f53_a_launch_that_finds_no_room_is_tried_until_there_is_some(placed):
+def test_f53_launch_on_a_full_disk_is_retried_until_there_is_room(placed):
     attempt = placed()
     device = attempt.leases.get().device
     waits_s = []
     for _ in range(6):  # twice what a job has for launches that fail otherwise
         full = lifecycle.Ending(
-            kind=ExitKind.INFRA, detail="No space left on device.", at=attempt.created_at, no_room=True
+            kind=ExitKind.INFRA,
+            how=sentence_only("No space left on device."),
+            at=attempt.created_at,
+            no_room=True,
         )
         job = lifecycle.end(attempt, full)
         assert job.state == JobState.BACKOFF, job.reason
@@ -224,7 +229,7 @@ def test_f53_a_launch_that_finds_no_room_is_tried_until_there_is_some(placed):
         waits_s.append((job.next_try_at - attempt.created_at).total_seconds())
         lifecycle.back_to_queue(job, now=attempt.created_at)
         attempt = lifecycle.start(
-            Job.objects.get(pk=job.pk), [(device, None)], nonce="n", reason="Starts.", now=attempt.created_at
+            Job.objects.get(pk=job.pk), [(device, None)], nonce="n", now=attempt.created_at
         )
 
     launcher.start(attempt)
@@ -254,7 +259,7 @@ def test_a_script_runs_and_its_job_is_running(placed, home):
     assert home.job(attempt.job_id).attempt(1).log(0).read_text() == "rank 0\n"
 
 
-def test_f08_a_launch_that_comes_again_starts_nothing(placed, home):
+def test_f08_repeated_launch_starts_nothing(placed, home):
     attempt = placed(b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n")
     copies = [Attempt.objects.get(pk=attempt.pk) for _ in range(3)]
     for each in copies:
@@ -277,12 +282,12 @@ def test_a_launch_at_work_is_seen_and_ends_with_its_process(placed, home):
     assert not launcher.is_preparing(attempt)
 
 
-def test_a_supervisor_that_comes_after_its_attempt_was_given_up_leaves(placed, home):
+def test_late_supervisor_of_a_forestalled_attempt_exits(placed, home):
     attempt = placed(b"import os; open(os.environ['BERTH_OUTPUT_DIR'] + '/runs', 'a').write('x')\n")
     prepare(attempt)
     folder = launcher.folder_of(attempt)
 
-    assert launcher.forestall(attempt, "Too late.")
+    assert launcher.forestall(attempt, sentence_only("Too late."))
 
     with suppress(SpawnFailed):  # it may also say so
         spawn(folder, python=sys.executable, secrets={})
@@ -297,7 +302,7 @@ def test_a_living_supervisor_cannot_be_forestalled(placed):
     with folder.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
-        assert not launcher.forestall(attempt, "Too late.")
+        assert not launcher.forestall(attempt, sentence_only("Too late."))
 
     assert not folder.exit.exists()
 
@@ -324,7 +329,7 @@ def test_the_newest_checkpoint_is_put_back_and_named(placed, home):
     assert (second.resumed_from_step, second.resumed_from) == (10, "generation 1")
 
 
-def test_f54_a_checkpoint_that_does_not_verify_is_passed_over_and_said(placed, home):
+def test_f54_damaged_checkpoint_is_skipped_and_noted(placed, home):
     attempt = placed()
     prepare(attempt)
     folder = home.job(attempt.job_id)
@@ -344,7 +349,7 @@ def test_f54_a_checkpoint_that_does_not_verify_is_passed_over_and_said(placed, h
 
 
 @pytest.mark.parametrize(("begin_anew", "state"), [(True, JobState.STARTING), (False, JobState.FAILED)])
-def test_f57_without_any_sound_checkpoint_the_job_says_whether_it_may_begin_anew(
+def test_f57_job_whose_checkpoints_are_all_damaged_fails_unless_it_may_restart(
     placed, home, begin_anew, state
 ):
     attempt = placed(spec={"begin_anew": begin_anew})
@@ -365,11 +370,11 @@ def test_f57_without_any_sound_checkpoint_the_job_says_whether_it_may_begin_anew
     assert job.state == state
     assert remarks(second)[0].startswith("Fell back from step 10 to the beginning: ")
     if not begin_anew:
-        assert job.reason.startswith("Could not start: none of its checkpoints can be trusted")
+        assert job.reason.startswith("Could not start: all its checkpoints are damaged")
         check_invariants()
 
 
-def test_f57_with_no_checkpoint_that_verifies_a_job_begins_anew_and_says_so(placed, home):
+def test_f57_job_whose_checkpoints_are_all_damaged_restarts_and_notes_it(placed, home):
     attempt = placed()
     prepare(attempt)
     folder = home.job(attempt.job_id)
@@ -463,7 +468,7 @@ def test_the_folder_of_a_checkpoint_that_is_a_file_is_the_one_it_lies_in(placed,
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_half_a_checkpoint_is_set_aside_also_beside_a_whole_one(placed, home, kept):
+def test_half_written_checkpoint_is_set_aside_also_beside_a_whole_one(placed, home, kept):
     attempt = placed()
     prepare(attempt)
     folder = home.job(attempt.job_id)
@@ -504,7 +509,7 @@ def test_a_stop_is_handed_over_once_there_is_a_folder(placed):
     assert orders == [{"v": 1, "order": "stop", "reason": "cancel", "grace_s": 3, "saved": False}]
 
 
-def test_who_prepared_and_died_leaves_an_attempt_that_is_launching(placed):
+def test_launcher_that_dies_after_preparing_leaves_a_launching_attempt(placed):
     attempt = placed()
     lifecycle.claim_launch(attempt, attempt.created_at)
     write_record(_made(attempt) / "launch.json", {})
@@ -545,5 +550,5 @@ def test_a_secret_that_is_gone_fails_the_job_with_a_sentence(placed, home):
 
     attempt.refresh_from_db()
     assert attempt.kind == ExitKind.INFRA
-    assert "HF_TOKEN is not there any more" in attempt.exit_detail
+    assert "HF_TOKEN no longer exists" in attempt.exit_detail
     assert Job.objects.get(pk=attempt.job_id).state == JobState.FAILED

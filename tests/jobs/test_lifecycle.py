@@ -9,6 +9,7 @@ import pytest
 from django.db import IntegrityError
 from django.utils import timezone
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.models import (
@@ -52,7 +53,15 @@ PAIRS = list(itertools.product(JobState, JobState))
 
 
 def ending(kind: ExitKind, **fields: Any) -> Ending:
-    return Ending(**{"kind": kind, "detail": f"Ended: {kind}.", "at": timezone.now(), "run_s": 5.0, **fields})
+    return Ending(
+        **{
+            "kind": kind,
+            "how": sentence_only(f"Ended: {kind}."),
+            "at": timezone.now(),
+            "run_s": 5.0,
+            **fields,
+        }
+    )
 
 
 def events(job: Job) -> list[tuple[str, str]]:
@@ -63,7 +72,7 @@ def events(job: Job) -> list[tuple[str, str]]:
 def test_every_step_of_the_table_is_taken_with_its_event(make_job, before, after):
     job = make_job(state=before)
 
-    lifecycle.move(job, after, actor="test", reason="Because.")
+    lifecycle.move(job, after, actor="test", why=sentence_only("Because."))
 
     job.refresh_from_db()
     assert (job.state, job.version, job.reason) == (after, 1, "Because.")
@@ -106,7 +115,7 @@ def test_who_saw_the_same_state_name_but_an_older_version_loses(make_job):
 def test_a_remark_of_another_process_makes_nobody_stale(make_job):
     job = make_job()
     seen_before = Job.objects.get(pk=job.pk)
-    lifecycle.remark(job, "Something happened.", actor="agent")
+    lifecycle.remark(job, sentence_only("Something happened."), actor="agent")
 
     lifecycle.move(seen_before, JobState.HELD, actor="ada")
 
@@ -158,7 +167,7 @@ def test_a_cancel_replaces_a_preemption_and_nothing_replaces_a_cancel(make_attem
     lifecycle.cancel(job, by="ada")
     assert job.stop_reason == StopReason.CANCEL
 
-    lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", text="Too long.")
+    lifecycle.want_stop(job, StopReason.TIMEOUT, actor="timer", why=sentence_only("Too long."))
 
     assert Job.objects.get(pk=job.pk).stop_reason == StopReason.CANCEL
     check_invariants()
@@ -166,7 +175,7 @@ def test_a_cancel_replaces_a_preemption_and_nothing_replaces_a_cancel(make_attem
 
 def test_a_cancel_of_a_silent_job_waits_for_proof(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
-    lifecycle.lose_sight(attempt, reason="Silent.")
+    lifecycle.lose_sight(attempt, why=sentence_only("Silent."))
 
     job = lifecycle.cancel(attempt.job, by="ada")
 
@@ -198,9 +207,7 @@ def test_only_a_job_with_devices_is_preempted(make_job):
 def test_a_start_makes_attempt_leases_and_errand_in_one_step(make_job, make_device, open_errands):
     job, devices = make_job(spec={"gpus": 2}), [make_device(0), make_device(1)]
 
-    attempt = lifecycle.start(
-        job, [(device, None) for device in devices], nonce="n", reason="Starts.", now=timezone.now()
-    )
+    attempt = lifecycle.start(job, [(device, None) for device in devices], nonce="n", now=timezone.now())
 
     assert (job.state, attempt.number, attempt.state) == (JobState.STARTING, 1, AttemptState.CREATED)
     assert [lease.rank for lease in attempt.leases.all()] == [0, 1]
@@ -215,9 +222,7 @@ def test_f10_a_start_that_breaks_half_way_leaves_nothing(make_job, make_device, 
     errands = open_errands()
 
     with pytest.raises(IntegrityError):
-        lifecycle.start(
-            job, [(make_device(1), None), (taken, None)], nonce="n", reason="Starts.", now=timezone.now()
-        )
+        lifecycle.start(job, [(make_device(1), None), (taken, None)], nonce="n", now=timezone.now())
 
     job.refresh_from_db()
     assert (job.state, job.attempt_count, job.attempts.count()) == (JobState.QUEUED, 0, 0)
@@ -340,7 +345,7 @@ def fail(job: Job, kind: ExitKind, **fields: Any) -> Job:
     if job.state == JobState.BACKOFF:
         lifecycle.back_to_queue(job, now=timezone.now())
     device = Device.objects.get(index=0)
-    attempt = lifecycle.start(job, [(device, None)], nonce="n", reason="Starts.", now=timezone.now())
+    attempt = lifecycle.start(job, [(device, None)], nonce="n", now=timezone.now())
     lifecycle.claim_launch(attempt, timezone.now())
     lifecycle.run(attempt, started_at=timezone.now())
     return lifecycle.end(attempt, ending(kind, **fields))
@@ -404,7 +409,7 @@ def test_s6_a_launch_that_never_began_is_tried_three_times_without_touching_the_
     for _ in range(3):
         job.refresh_from_db()
         if job.state == JobState.QUEUED:
-            lifecycle.start(job, [(device, None)], nonce="n", reason="Starts.", now=timezone.now())
+            lifecycle.start(job, [(device, None)], nonce="n", now=timezone.now())
         job = lifecycle.end(job.attempts.last(), ending(ExitKind.INFRA))
         states.append(job.state)
 
@@ -414,7 +419,9 @@ def test_s6_a_launch_that_never_began_is_tried_three_times_without_touching_the_
 
 
 def test_a_launch_that_cannot_work_fails_at_once(make_attempt):
-    job = lifecycle.end(make_attempt(), ending(ExitKind.INFRA, retriable=False, detail="No such dataset."))
+    job = lifecycle.end(
+        make_attempt(), ending(ExitKind.INFRA, retriable=False, how=sentence_only("No such dataset."))
+    )
 
     assert (job.state, job.reason) == (JobState.FAILED, "No such dataset.")
 
@@ -434,7 +441,7 @@ def test_a_launch_that_cannot_work_fails_at_once(make_attempt):
 def test_s11_where_a_stopped_job_goes_is_told_by_the_wish(make_attempt, reason, after, kind):
     """Also one that was stopped before it began, whose attempt ends as cancelled."""
     attempt = make_attempt(state=JobState.RUNNING)
-    lifecycle.want_stop(attempt.job, reason, actor="test", text="Stop.")
+    lifecycle.want_stop(attempt.job, reason, actor="test", why=sentence_only("Stop."))
 
     job = lifecycle.end(attempt, ending(kind))
 
@@ -461,7 +468,7 @@ def test_a_stop_that_nobody_wrote_down_ends_the_job_too(make_attempt, kind, afte
 
 def test_a_preempted_job_waits_again_with_its_history(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
-    lifecycle.preempt(attempt.job, by="scheduler", reason="Makes room.")
+    lifecycle.preempt(attempt.job, by="scheduler", why=sentence_only("Makes room."))
 
     job = lifecycle.end(attempt, ending(ExitKind.PREEMPTED))
 
@@ -485,8 +492,8 @@ def test_the_end_of_an_attempt_that_reported_nothing_claims_no_steps_of_an_earli
 def test_s14_a_silent_attempt_keeps_its_devices_fenced(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
 
-    lifecycle.lose_sight(attempt, reason="Silent.")
-    lifecycle.lose_sight(attempt, reason="Silent.")
+    lifecycle.lose_sight(attempt, why=sentence_only("Silent."))
+    lifecycle.lose_sight(attempt, why=sentence_only("Silent."))
 
     device = Device.objects.get()
     assert (Job.objects.get().state, device.health) == (JobState.UNKNOWN, Health.FENCED)
@@ -499,7 +506,7 @@ def test_s15_when_it_answers_the_fence_is_lifted_and_the_number_kept(make_attemp
     attempt = make_attempt(state=JobState.RUNNING)
     if wanted:
         lifecycle.cancel(attempt.job, by="ada")
-    lifecycle.lose_sight(attempt, reason="Silent.")
+    lifecycle.lose_sight(attempt, why=sentence_only("Silent."))
 
     lifecycle.regain_sight(attempt)
 
@@ -514,7 +521,7 @@ def test_a_proven_end_lifts_the_fence_but_not_that_of_a_silent_neighbour(make_at
     first, second = (make_attempt(devices=[device], memory_bytes=1024) for _ in range(2))
     for attempt in (first, second):
         lifecycle.run(attempt, started_at=timezone.now())
-        lifecycle.lose_sight(attempt, reason="Silent.")
+        lifecycle.lose_sight(attempt, why=sentence_only("Silent."))
 
     lifecycle.end(first, ending(ExitKind.LOST))
     device.refresh_from_db()
@@ -562,7 +569,7 @@ def test_a_cancel_that_was_overtaken_by_the_end_changes_nothing(make_attempt):
     lifecycle.end(attempt, ending(ExitKind.OK))
 
     with pytest.raises(StaleJob):
-        lifecycle.want_stop(seen, StopReason.CANCEL, actor="late", text="Late.")
+        lifecycle.want_stop(seen, StopReason.CANCEL, actor="late", why=sentence_only("Late."))
 
     with pytest.raises(IllegalTransition, match="has already succeeded"):
         lifecycle.cancel(seen, by="ada")

@@ -81,7 +81,7 @@ def test_a_pool_that_shares_claims_what_earlier_runs_used_and_says_how_sure_it_i
     assert claim.error_percent == pytest.approx(10)
 
 
-def test_of_several_ranks_the_largest_counts(make_job, earlier_run, sharing_pool):
+def test_largest_rank_decides_the_claim(make_job, earlier_run, sharing_pool):
     for _ in range(3):
         earlier_run(4.0, 8.0, gpus=2)
 
@@ -105,7 +105,7 @@ def test_other_learning_rates_and_seeds_share_what_was_learned():
     assert shape_of(["--seed", "--batch", "32"]) != shape_of(["--seed", "--batch", "64"])
 
 
-def test_a_model_of_gpu_that_was_never_tried_gets_the_whole_device(
+def test_gpu_model_without_earlier_runs_gets_the_whole_device(
     make_job, make_device, earlier_run, sharing_pool
 ):
     earlier_run(10, name="H200")
@@ -116,7 +116,7 @@ def test_a_model_of_gpu_that_was_never_tried_gets_the_whole_device(
     assert claim_of(make_job()).source == "whole device"
 
 
-def test_of_two_models_the_larger_need_is_claimed(make_job, earlier_run, sharing_pool):
+def test_larger_need_of_two_gpu_models_is_claimed(make_job, earlier_run, sharing_pool):
     earlier_run(10, name="H200")
     earlier_run(12, name="A100")
 
@@ -132,7 +132,7 @@ def test_of_two_models_the_larger_need_is_claimed(make_job, earlier_run, sharing
         (ExitKind.OOM_GPU, 600.0, False),
     ],
 )
-def test_a_run_that_did_not_reach_its_peak_teaches_nothing(
+def test_run_that_did_not_reach_its_peak_is_not_learned_from(
     kind, run_s, learned, make_job, earlier_run, sharing_pool
 ):
     earlier_run(10, kind=kind, run_s=run_s)

@@ -39,7 +39,7 @@ def clean_up(*arguments: str) -> str:
     return said.getvalue()
 
 
-def test_files_go_when_their_time_is_over_and_the_history_says_so(ended_job, home):
+def test_files_are_removed_after_their_time_and_the_history_says_so(ended_job, home):
     old, young = ended_job(days=8), ended_job(days=6)
     Checkpoint.objects.create(
         job=old, attempt_number=1, name="g", source="script", size_bytes=1, created_at=timezone.now()
@@ -60,7 +60,7 @@ def test_a_dry_run_removes_nothing(ended_job, home):
     assert home.job(job.pk).root.is_dir()
 
 
-def test_i18_the_oldest_files_go_of_whoever_has_too_many(ended_job, bob, home, monkeypatch):
+def test_i18_oldest_files_of_a_person_over_their_share_are_removed(ended_job, bob, home, monkeypatch):
     monkeypatch.setattr(retention, "GIB", 1024)  # a KiB for each GiB
     old, young = ended_job(days=2, kib=40), ended_job(days=1, kib=40)
     other = ended_job(days=3, kib=40, owner=bob)
@@ -87,7 +87,7 @@ def test_running_jobs_keep_their_files(ended_job, home):
     assert home.job(job.pk).root.is_dir()
 
 
-def test_the_sweep_removes_code_that_nobody_names_any_more(ended_job, home, settings):
+def test_sweep_removes_unused_code(ended_job, home, settings):
     settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, keep_days=7)
     job = ended_job(days=8)
     bundle = home.bundles / job.bundle
@@ -100,7 +100,7 @@ def test_the_sweep_removes_code_that_nobody_names_any_more(ended_job, home, sett
     assert doctor.examine() == []
 
 
-def test_without_limits_nothing_goes(ended_job, home):
+def test_nothing_is_removed_without_limits(ended_job, home):
     job = ended_job(days=1000)
 
     retention.sweep(timezone.now())

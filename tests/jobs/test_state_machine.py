@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.models import (
@@ -104,7 +105,7 @@ class Lives(RuleBasedStateMachine):
         old = self.seen.pop(index % len(self.seen))
         moved_on = Job.objects.get(pk=old.pk).version != old.version
         if not moved_on:
-            lifecycle.remark(old, text, actor="late")
+            lifecycle.remark(old, sentence_only(text), actor="late")
             return
         with pytest.raises((StaleJob, IllegalTransition)):
             lifecycle.move(old, to, actor="late")
@@ -128,12 +129,14 @@ class Lives(RuleBasedStateMachine):
     def stop(self, index: int, reason: StopReason) -> None:
         if attempt := self.live(index):
             job = Job.objects.get(pk=attempt.job_id)
-            lifecycle.want_stop(job, reason, actor="timer", text="Stop.")
+            lifecycle.want_stop(job, reason, actor="timer", why=sentence_only("Stop."))
 
     @rule(index=INDEX, kind=st.sampled_from(sorted(ExitKind)), progressed=st.booleans(), again=st.booleans())
     def end(self, index: int, kind: ExitKind, progressed: bool, again: bool) -> None:
         if attempt := self.live(index):
-            ending = Ending(kind=kind, detail="Ended.", at=self.now, run_s=1, progressed=progressed)
+            ending = Ending(
+                kind=kind, how=sentence_only("Ended."), at=self.now, run_s=1, progressed=progressed
+            )
             job = lifecycle.end(attempt, ending)
             if again:  # a message that came twice
                 assert lifecycle.end(attempt, ending).event_count == job.event_count
@@ -141,7 +144,7 @@ class Lives(RuleBasedStateMachine):
     @rule(index=INDEX, back=st.booleans())
     def fall_silent(self, index: int, back: bool) -> None:
         if attempt := self.live(index):
-            lifecycle.lose_sight(attempt, reason="Silent.")
+            lifecycle.lose_sight(attempt, why=sentence_only("Silent."))
             if back:
                 lifecycle.regain_sight(attempt)
 

@@ -15,7 +15,7 @@ from orchestrator.jobs.submission import intake
 from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.models import DatasetRoot, Errand, Health, IdempotencyKey, Job, JobState, Outbox
 from orchestrator.spec.job_spec import fill_placeholders
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.checkpoints.generations import GenerationStore
 from tests.jobs.invariants import check_history
 from tests.jobs.races import race
 
@@ -42,7 +42,7 @@ def numbers(home, ada):
     return folder
 
 
-def test_an_accepted_job_has_its_event_and_its_errand(ada, home):
+def test_accepted_job_has_its_event_and_outbox_row(ada, home):
     accepted = submit(ada, name="first", gpus=2)
 
     job = Job.objects.get()
@@ -66,7 +66,7 @@ def test_the_snapshot_of_the_code_is_not_touched_by_later_edits(ada, home, tmp_p
 
 
 @pytest.mark.parametrize("gpus", [-1, 0, 1.5, 10**9, "2", True, None])
-def test_b28_odd_counts_of_devices_are_malformed(gpus):
+def test_b28_impossible_counts_of_devices_are_malformed(gpus):
     with pytest.raises(Malformed) as error:
         parse_spec({"gpus": gpus})
     assert "gpus" in error.value.fields
@@ -85,7 +85,7 @@ def test_b29_more_memory_than_any_device_has_is_refused(ada):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 0, "8", True])
 @pytest.mark.parametrize("name", ["memory_gib", "gpu_memory_gib", "time_limit_s"])
-def test_b30_b31_numbers_that_are_none_or_negative_are_malformed(name, value):
+def test_b30_b31_nan_and_negative_numbers_are_malformed(name, value):
     with pytest.raises(Malformed) as error:
         parse_spec({name: value})
     assert list(error.value.fields) == [name]
@@ -97,7 +97,7 @@ def test_b31_a_limit_of_a_trillion_seconds_is_malformed():
 
 
 def test_b32_a_priority_beyond_the_role_is_forbidden(ada, root):
-    with pytest.raises(Forbidden, match="you may use 0 to 60"):
+    with pytest.raises(Forbidden, match="You may use 0 to 60"):
         submit(ada, priority=61)
     assert submit(root, priority=100).job.priority == 100
 
@@ -117,7 +117,7 @@ def test_b32_a_priority_beyond_the_role_is_forbidden(ada, root):
         "CUDA_VISIBLE_DEVICES",
     ],
 )
-def test_b33_variables_that_steer_the_launch_are_malformed(name):
+def test_b33_variables_that_control_the_launch_are_malformed(name):
     with pytest.raises(Malformed) as error:
         parse_spec({"env": {name: "1"}})
     assert "env" in error.value.fields
@@ -145,7 +145,7 @@ def test_b34_arguments_are_data_whatever_they_look_like(ada):
 @pytest.mark.parametrize(
     "reference", ["..", "file:///etc", "/proc/self/environ", "http://x", "a/../b", "a@", ""]
 )
-def test_b35_what_is_no_dataset_is_malformed(reference):
+def test_b35_text_that_is_no_dataset_is_malformed(reference):
     with pytest.raises(Malformed) as error:
         parse_spec({"datasets": [reference]})
     assert "datasets" in error.value.fields
@@ -164,13 +164,13 @@ def test_b37_an_unknown_field_is_named_with_those_that_are_known():
 
 
 @pytest.mark.parametrize("data", [None, [], "x", 3])
-def test_what_is_no_object_is_malformed(data):
+def test_body_that_is_no_object_is_malformed(data):
     with pytest.raises(Malformed, match="A job is a JSON object"):
         parse_spec(data)
 
 
 @pytest.mark.parametrize("name", ["x" * 201, "   ", "a\x00b", "a\u202eb", 3, "a\nb"])
-def test_b41_names_that_are_none_are_malformed(name):
+def test_b41_unshowable_names_are_malformed(name):
     with pytest.raises(Malformed) as error:
         parse_spec({"name": name})
     assert list(error.value.fields) == ["name"]
@@ -193,7 +193,7 @@ def test_b27_names_are_kept_in_one_form(ada):
         ({"source": {"bundle": "abc"}}, "source: bundle: give the SHA-256 of an earlier upload"),
     ],
 )
-def test_lengths_are_said_for_people(fields, sentence):
+def test_messages_about_lengths_name_characters_and_entries(fields, sentence):
     with pytest.raises(Malformed) as error:
         parse_spec(fields)
     assert str(error.value).startswith(f"The job cannot be read: {sentence}")
@@ -218,7 +218,7 @@ def test_a_known_bundle_is_used_again_and_must_hold_the_entrypoint(ada):
 
 
 @pytest.mark.parametrize("bundle", ["unknown", "anothers"])
-def test_a_bundle_that_is_not_ones_own_is_as_unknown_as_one_that_is_not_there(ada, bob, bundle):
+def test_bundle_of_another_person_is_as_unknown_as_a_missing_one(ada, bob, bundle):
     sha256 = "f" * 64 if bundle == "unknown" else submit(bob).job.bundle
     with pytest.raises(Impossible, match="You have no bundle") as error:
         intake.accept(ada, parse_spec({"source": {"bundle": sha256}}))
@@ -352,7 +352,7 @@ def test_a_retry_with_an_entrypoint_that_is_not_there_is_refused(ada):
 
 
 @pytest.mark.parametrize("changes", [{"state": "running"}, {"owner": 2}, {"attempt_count": 9}, {"gpus": 2}])
-def test_b45_what_may_not_change_does_not(ada, changes):
+def test_b45_unchangeable_fields_do_not_change(ada, changes):
     job = submit(ada).job
     with pytest.raises(Malformed, match="cannot be changed"):
         intake.update(ada, job, changes)
@@ -363,7 +363,7 @@ def test_changes_reach_columns_spec_and_history(ada):
 
     assert (job.name, job.priority, job.tags) == ("new", 10, ["a"])
     assert (job.spec.name, job.spec.priority) == ("new", 10)
-    said = job.events.order_by("number").values_list("reason", flat=True)[1]
+    said = job.events.get(number=2).reason
     assert said == "Changed the name to new, changed the priority to 10, changed the tags to a."
 
 
@@ -378,10 +378,10 @@ def test_changes_reach_columns_spec_and_history(ada):
         ({"priority": 0}, "Changed the priority to 0."),
     ],
 )
-def test_a_change_stands_in_the_history_in_words(ada, changes, sentence):
+def test_history_describes_each_change(ada, changes, sentence):
     job = intake.update(ada, submit(ada).job, changes)
 
-    assert job.events.order_by("number").values_list("reason", flat=True)[1] == sentence
+    assert job.events.get(number=2).reason == sentence
 
 
 def test_two_changes_at_once_do_not_undo_each_other(ada):

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from orchestrator.agent.follow import Follower
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle, training_plans
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, Lease
 from training import events
-from training.plan.given import MEMORY_VARIABLE, PLAN_EVENT, PLAN_VARIABLE
-from training.plan.types import Plan
+from training.config.plan import MEMORY_VARIABLE, PLAN_EVENT, PLAN_VARIABLE, Plan
 
 GIB = 2**30
 PLAN = Plan(strategy="fsdp", dp=2, batch_size=16, precision="bf16", activation_checkpointing="full")
@@ -61,10 +61,10 @@ def model_attempt(make_attempt, make_device):
 
 
 def out_of_memory(kind: ExitKind = ExitKind.OOM_GPU) -> Ending:
-    return Ending(kind=kind, detail="Rank 1 ran out of GPU memory.", at=timezone.now(), run_s=5)
+    return Ending(kind=kind, how=sentence_only("Rank 1 ran out of GPU memory."), at=timezone.now(), run_s=5)
 
 
-def test_a_model_that_ran_out_of_memory_is_tried_again_with_less(model_attempt):
+def test_model_out_of_memory_is_retried_with_less(model_attempt):
     attempt = model_attempt()
 
     job = lifecycle.end(attempt, out_of_memory())
@@ -82,7 +82,7 @@ def test_other_ends_leave_the_plan_alone(model_attempt, kind):
     assert Job.objects.get(pk=job.pk).next_plan == {}
 
 
-def test_where_nothing_smaller_is_left_the_job_fails(model_attempt):
+def test_job_fails_when_no_smaller_plan_exists(model_attempt):
     attempt = model_attempt(Plan(batch_size=1, activation_checkpointing="full"))
 
     job = lifecycle.end(attempt, out_of_memory())
@@ -90,14 +90,14 @@ def test_where_nothing_smaller_is_left_the_job_fails(model_attempt):
     assert job.state == JobState.FAILED
 
 
-def test_a_script_that_ran_out_of_memory_is_not_tried_again(make_attempt):
+def test_script_out_of_memory_is_not_retried(make_attempt):
     job = lifecycle.end(make_attempt(state=JobState.RUNNING), out_of_memory())
 
     assert job.state == JobState.FAILED
     assert training_plans.environment(job, job.attempts.get()) == {}
 
 
-def test_a_simulated_device_and_a_claim_tell_the_run_its_memory(model_attempt):
+def test_run_gets_the_memory_of_a_simulated_device_or_of_its_claim(model_attempt):
     attempt = model_attempt(Plan())
     lease = Lease.objects.select_related("device").filter(attempt=attempt).first()
     assert lease is not None
@@ -115,7 +115,7 @@ def test_a_simulated_device_and_a_claim_tell_the_run_its_memory(model_attempt):
     assert training_plans.environment(attempt.job, attempt)[MEMORY_VARIABLE] == str(3 * GIB)
 
 
-def test_the_agent_keeps_the_plan_that_a_run_tells(home, model_attempt):
+def test_agent_stores_the_plan_that_a_run_reports(home, model_attempt):
     attempt = model_attempt()
     Attempt.objects.filter(pk=attempt.pk).update(plan={})
     folder = home.job(attempt.job_id).attempt(attempt.number)
@@ -153,7 +153,7 @@ def test_the_agent_keeps_the_plan_that_a_run_tells(home, model_attempt):
         ),
     )
 )
-def test_whatever_a_run_writes_as_its_plan_is_read_or_left_out(event):
+def test_any_plan_event_is_read_or_ignored(event):
     read = training_plans.read_event(event)
 
     assert read is None or (json.dumps(read, allow_nan=False) and "<" not in read["summary"])

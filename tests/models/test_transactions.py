@@ -47,8 +47,9 @@ def pauses(monkeypatch) -> list[float]:
     return waited
 
 
+@pytest.mark.code("F45")
 @pytest.mark.parametrize("sqlstate", ["40P01", "40001"])
-def test_f45_a_submit_that_the_database_undid_three_times_makes_one_job(ada, make_device, pauses, sqlstate):
+def test_submit_that_the_database_rolled_back_three_times_makes_one_job(ada, make_device, pauses, sqlstate):
     make_device()
     with connection.execute_wrapper(Deadlocks(3, sqlstate)):
         accepted = intake.accept(ada, parse_spec(SPEC), idempotency_key="once")
@@ -60,7 +61,8 @@ def test_f45_a_submit_that_the_database_undid_three_times_makes_one_job(ada, mak
     check_invariants()
 
 
-def test_f45_after_the_third_repetition_the_error_is_told(ada, make_device, pauses):
+@pytest.mark.code("F45")
+def test_error_is_raised_after_the_third_retry(ada, make_device, pauses):
     make_device()
     with connection.execute_wrapper(Deadlocks(4, "40P01")), pytest.raises(OperationalError, match="deadlock"):
         intake.accept(ada, parse_spec(SPEC))
@@ -69,7 +71,8 @@ def test_f45_after_the_third_repetition_the_error_is_told(ada, make_device, paus
     assert len(pauses) == 3
 
 
-def test_f45_a_wish_that_was_undone_is_written_once(make_job, pauses):
+@pytest.mark.code("F45")
+def test_rolled_back_stop_request_is_written_once(make_job, pauses):
     job = make_job()
 
     with connection.execute_wrapper(Deadlocks(2, "40P01")):
@@ -81,7 +84,8 @@ def test_f45_a_wish_that_was_undone_is_written_once(make_job, pauses):
     check_invariants()
 
 
-def test_f45_inside_a_larger_transaction_nothing_is_repeated_by_halves(make_job, pauses):
+@pytest.mark.code("F45")
+def test_inner_transaction_is_not_retried_alone(make_job, pauses):
     job = make_job()
 
     with (
@@ -94,7 +98,7 @@ def test_f45_inside_a_larger_transaction_nothing_is_repeated_by_halves(make_job,
     assert pauses == []
 
 
-def test_another_failure_of_the_database_is_not_repeated(ada, make_device, pauses):
+def test_other_database_errors_are_not_retried(ada, make_device, pauses):
     make_device()
     with connection.execute_wrapper(Deadlocks(1, "57P01")), pytest.raises(OperationalError):
         intake.accept(ada, parse_spec(SPEC))
@@ -102,7 +106,8 @@ def test_another_failure_of_the_database_is_not_repeated(ada, make_device, pause
     assert pauses == []
 
 
-def test_t23_submits_at_once_do_not_pass_the_limit_on_waiting_jobs_together(ada, make_device, monkeypatch):
+@pytest.mark.code("T23")
+def test_concurrent_submits_do_not_exceed_the_limit_on_waiting_jobs(ada, make_device, monkeypatch):
     """On PostgreSQL each would else count before the others have written."""
     make_device()
     Quota.objects.create(user=ada, max_queued=3)
@@ -127,4 +132,4 @@ def test_t23_submits_at_once_do_not_pass_the_limit_on_waiting_jobs_together(ada,
 
     assert Job.objects.filter(state=JobState.QUEUED).count() == 3
     assert len(refused) == 5
-    assert quotas.standing(ada)[0]["queued"] == 3
+    assert quotas.standings(ada)[0].queued == 3

@@ -11,6 +11,8 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.exceptions import Malformed
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.models import JobState, Notice, NoticeTarget
 from orchestrator.people.notices import delivery, events, targets
@@ -121,13 +123,13 @@ def test_b66_what_is_not_public_is_known_in_every_disguise(address):
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("ntfy://127.0.0.1:1/x", "127.0.0.1 is inside this network; ask the server's operator to allow it."),
-        ("ntfys://0x7f000001/x", "0x7f000001 is inside this network; ask the server's operator to allow it."),
-        ("ntfy://1.1.1.1/x", "ntfy:// sends without encryption; use ntfys://."),
-        ("jsons://nowhere.invalid/x", "There is no host nowhere.invalid that this server can find."),
+        ("ntfy://127.0.0.1:1/x", "127.0.0.1 is inside this network. Ask the server's operator to allow it."),
+        ("ntfys://0x7f000001/x", "0x7f000001 is inside this network. Ask the server's operator to allow it."),
+        ("ntfy://1.1.1.1/x", "ntfy:// is not encrypted. Use ntfys://."),
+        ("jsons://nowhere.invalid/x", "The host nowhere.invalid cannot be found."),
         (
             "file:///etc/passwd",
-            "This is no address that notifications can go to; see the list in the how-to.",
+            "This is not an address for notifications. See the list of services in the docs.",
         ),
     ],
 )
@@ -170,12 +172,12 @@ def test_b66_a_redirect_into_the_network_is_not_followed(target, inbox):
 def test_a_test_arrives(target, inbox):
     assert targets.try_out(target) is None
 
-    assert [each["title"] for each in inbox.got] == ["A test from Berth"]
+    assert [each["title"] for each in inbox.got] == ["Test from Berth"]
 
 
 def test_the_end_of_a_job_is_told_once_however_often_it_is_read(target, inbox, make_job):
     job = make_job()
-    lifecycle.fail_waiting(job, reason="Pool default can never fit it.")
+    lifecycle.fail_waiting(job, why=sentence_only("Pool default can never fit it."))
     now = timezone.now()
 
     for _ in range(3):
@@ -199,14 +201,14 @@ def test_ones_own_cancel_is_no_news_and_anothers_is(target, make_job, bob):
 
 def test_only_what_was_chosen_is_told(inbox, ada, make_job):
     targets.add(ada, f"json://127.0.0.1:{inbox.server_port}/", ["finished"])
-    lifecycle.fail_waiting(make_job(), reason="No.")
+    lifecycle.fail_waiting(make_job(), why=sentence_only("No."))
     now = timezone.now()
 
     assert events.collect(now, now - timedelta(minutes=1)) == 0
 
 
 def test_nobody_is_told_about_anothers_job(target, make_job, bob):
-    lifecycle.fail_waiting(make_job(owner=bob), reason="No.")
+    lifecycle.fail_waiting(make_job(owner=bob), why=sentence_only("No."))
     now = timezone.now()
 
     assert events.collect(now, now - timedelta(minutes=1)) == 0
@@ -215,7 +217,7 @@ def test_nobody_is_told_about_anothers_job(target, make_job, bob):
 @pytest.mark.slow
 def test_what_does_not_arrive_is_tried_again_and_then_given_up(target, inbox, make_job):
     inbox.answers = [500] * 9
-    lifecycle.fail_waiting(make_job(), reason="No.")
+    lifecycle.fail_waiting(make_job(), why=sentence_only("No."))
     now = timezone.now()
     events.collect(now, now - timedelta(minutes=1))
 
@@ -232,14 +234,14 @@ def test_what_does_not_arrive_is_tried_again_and_then_given_up(target, inbox, ma
 
 def test_a_remark_of_a_watcher_is_a_warning_and_one_of_a_person_is_not(target, make_job):
     job = make_job(state=JobState.RUNNING)
-    lifecycle.remark(job, "loss is not a number since step 8.", actor="agent")
-    lifecycle.remark(job, "Priority is 60.", actor="ada")
+    lifecycle.remark(job, fact(Happened.DIVERGED, name="loss", step=8), actor="agent")
+    lifecycle.remark(job, fact(Happened.CHANGED, changes={"priority": 60}), actor="ada")
     now = timezone.now()
 
     events.collect(now, now - timedelta(minutes=1))
 
     assert [(notice.title, notice.body) for notice in Notice.objects.all()] == [
-        ("digits: look at it", "loss is not a number since step 8.")
+        ("digits: needs attention", "loss became NaN or infinite at step 8: the training diverged.")
     ]
 
 

@@ -35,7 +35,7 @@ def test_the_secret_comes_from_a_file(tmp_path):
         ({**LDAP, "BERTH_LDAP_USER_ATTRIBUTE": "uid)(cn=*"}, "BERTH_LDAP_USER_ATTRIBUTE"),
         ({**LDAP, "BERTH_LDAP_CA_FILE": "/nowhere/at/all"}, "BERTH_LDAP_CA_FILE"),
         ({**LDAP, "BERTH_LDAP_ROLES": "boss=cn=chiefs,dc=lab"}, "roles admin, operator"),
-        ({**LDAP, "BERTH_LDAP_ROLES": "admin=chiefs"}, "role=name of a group"),
+        ({**LDAP, "BERTH_LDAP_ROLES": "admin=chiefs"}, "role=group pairs"),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_would_do(variables, said):

@@ -9,7 +9,7 @@ from django.utils import timezone
 from orchestrator.live.readings import read_now
 from orchestrator.models import Booking, BookingKind, Device, JobState, PoolRight, Right
 from orchestrator.scheduler import passes
-from orchestrator.scheduler.availability import Availability, standings
+from orchestrator.scheduler.availability import Availability, read_availability
 from orchestrator.spec.job_spec import GIB
 from tests.scheduler.test_placement import read, reading
 
@@ -25,7 +25,7 @@ def told(user, **more):
     """What somebody is told about each device now, after readings of all of them."""
     devices = list(Device.objects.select_related("pool"))
     read(*(reading(device.pk) for device in devices))
-    return standings(user, devices, read_now(), more.pop("now", timezone.now()))
+    return read_availability(user, devices, read_now(), more.pop("now", timezone.now()))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_its_owner_reads_that_it_is_their_own(wide_job_waits, ada):
     assert told(ada)["sim-1"].sentence.startswith("Kept for your big-7b, ")
 
 
-def test_the_end_of_a_keep_that_nobody_knows_is_called_unknown(wide_job_waits, bob):
+def test_unknown_end_of_a_restriction_is_called_unknown(wide_job_waits, bob):
     wide_job_waits.start_earliest = wide_job_waits.start_latest = None
     wide_job_waits.save()
 
@@ -150,10 +150,10 @@ def test_a_device_of_a_closed_pool_is_free_to_those_with_a_right_in_it(make_pool
     assert told(bob)["sim-0"].sentence == "Free, but pool lab is closed to you."
 
 
-def test_a_gpu_that_nobody_reads_is_not_free(make_device, ada):
+def test_gpu_without_readings_is_not_free(make_device, ada):
     gpu, slot = make_device(0, kind="gpu"), make_device(1, kind="cpu")
 
-    found = standings(ada, [gpu, slot], read_now(), timezone.now())
+    found = read_availability(ada, [gpu, slot], read_now(), timezone.now())
 
     assert found["sim-0"].state == Availability.UNREAD
     assert found["sim-1"].is_free  # jobs start on CPU slots without readings
@@ -163,6 +163,6 @@ def test_a_device_with_processes_of_others_is_not_free(make_device, ada):
     device = make_device(0)
     read({"id": "sim-0", "used_bytes": GIB, "foreign_bytes": GIB})
 
-    found = standings(ada, [device], read_now(), timezone.now())
+    found = read_availability(ada, [device], read_now(), timezone.now())
 
     assert found["sim-0"].state == Availability.FOREIGN

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from berth import words
 from orchestrator.models import JobState
-from orchestrator.scheduler.forecast.device_counts import Outcome
-from orchestrator.scheduler.forecast.durations import Lasting, Like, foretell
+from orchestrator.scheduler.forecast.device_counts import DeviceCountOption
+from orchestrator.scheduler.forecast.durations import ExpectedDuration, Like, expected_durations
 from orchestrator.scheduler.forecast.planning import plan
 from orchestrator.scheduler.forecast.wording import tell_outcomes
 from orchestrator.spec.job_spec import JobSpec
@@ -48,7 +48,7 @@ def test_runs_of_the_same_code_and_arguments_say_most(ran, asked, bob):
     ran(bob, seconds=110, args=["--lr", "1"])
     ran(seconds=9_000, args=["--epochs", "90"])
 
-    found = foretell(asked(args=["--lr", "1"]), [1, 2])
+    found = expected_durations(asked(args=["--lr", "1"]), [1, 2])
 
     assert found.keys() == {1}
     assert (found[1].runs, found[1].like) == (3, Like.CODE_AND_ARGUMENTS)
@@ -61,7 +61,7 @@ def test_of_edited_code_only_ones_own_runs_count(ran, asked, bob):
     ran(seconds=100, bundle="8" * 64, args=["--lr", "1"])
     ran(seconds=300, bundle="8" * 64)
 
-    found = foretell(asked(), [1])[1]
+    found = expected_durations(asked(), [1])[1]
 
     assert (found.runs, found.like) == (1, Like.SCRIPT_AND_ARGUMENTS)
     assert [found.low_s, found.high_s] == pytest.approx([240, 360])
@@ -71,14 +71,14 @@ def test_what_failed_and_other_scripts_say_nothing(ran, asked):
     ran(seconds=3, state=JobState.FAILED)
     ran(seconds=100, bundle="8" * 64, entrypoint="other.py")
 
-    assert foretell(asked(), [1]) == {}
+    assert expected_durations(asked(), [1]) == {}
 
 
 def test_more_steps_take_longer_and_no_limit_is_passed(ran, asked):
     ran(seconds=100, total_steps=1_000)
 
-    longer = foretell(asked(total_steps=3_000), [1])[1]
-    limited = foretell(asked(total_steps=3_000, time_limit_s=250.0), [1])[1]
+    longer = expected_durations(asked(total_steps=3_000), [1])[1]
+    limited = expected_durations(asked(total_steps=3_000, time_limit_s=250.0), [1])[1]
 
     assert [longer.low_s, longer.high_s] == pytest.approx([240, 360])
     assert [limited.low_s, limited.high_s] == pytest.approx([240, 250])
@@ -128,8 +128,8 @@ TIMES_S = st.floats(0, 10 * 86_400)
 def test_no_plan_ends_before_it_starts_in_numbers_or_in_words(first_s, more_s, low_s, wider_s):
     now = timezone.now()
     start = now + timedelta(seconds=first_s)
-    lasts = Lasting(low_s, low_s + wider_s, runs=3, like=Like.CODE)
-    outcome = Outcome(1, False, start, start + timedelta(seconds=more_s), lasts)
+    lasts = ExpectedDuration(low_s, low_s + wider_s, runs=3, like=Like.CODE)
+    outcome = DeviceCountOption(1, False, start, start + timedelta(seconds=more_s), lasts)
 
     began = words.start_range(outcome.start_earliest, outcome.start_latest, now)
     done = words.start_range(outcome.end_earliest, outcome.end_latest, now)

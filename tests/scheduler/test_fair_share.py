@@ -26,7 +26,7 @@ def first_started() -> str:
     return str(Job.objects.get(state=JobState.STARTING).owner)
 
 
-def test_who_used_much_comes_after_who_did_not(make_job, ada, bob):
+def test_heavy_user_comes_after_light_user(make_job, ada, bob):
     used(ada, 10)
     make_job(ada)
     make_job(bob)

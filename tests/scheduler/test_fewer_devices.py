@@ -5,13 +5,14 @@ import json
 import pytest
 from django.utils import timezone
 
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle, plan_changes, training_plans
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import AdminState, Attempt, Device, ExitKind, Health, Job, JobState
 from orchestrator.scheduler import passes
 from orchestrator.spec.job_spec import JobSpec
-from training.plan.given import PLAN_VARIABLE, WHY_VARIABLE
-from training.plan.types import Plan
+from tests.read_sentences import wait_sentence
+from training.config.plan import PLAN_VARIABLE, WHY_VARIABLE, Plan
 
 TWO = Plan(strategy="ddp", dp=2, batch_size=16)
 ONE = Plan(strategy="single", batch_size=16)
@@ -33,16 +34,19 @@ def lose(device: Device) -> None:
 
 
 def history(job: Job) -> list[str]:
-    return list(job.events.order_by("number").values_list("reason", flat=True))
+    return [event.reason for event in job.events.order_by("number")]
 
 
-def test_f76_a_model_that_lost_a_gpu_goes_on_with_the_plan_kept_for_the_rest(make_attempt, make_job, devices):
+@pytest.mark.code("F76")
+def test_model_that_lost_a_gpu_continues_with_the_plan_for_the_rest(make_attempt, make_job, devices):
     first = make_attempt(make_job(spec=FLEXIBLE), state=JobState.RUNNING, devices=devices)
     event = {"plan": json.dumps(TWO.to_json()), "table": json.dumps({"fewer": {"1": ONE.to_json()}})}
     plan_changes.keep_plan(first, event)
     lose(devices[1])
-    job = lifecycle.lose_device(first.job, text="GPU 1 fell off the bus.")
-    lifecycle.end(first, Ending(kind=ExitKind.SIGNAL, detail="", at=timezone.now(), progressed=True))
+    job = lifecycle.lose_device(first.job, why=sentence_only("GPU 1 fell off the bus."))
+    lifecycle.end(
+        first, Ending(kind=ExitKind.SIGNAL, how=sentence_only(""), at=timezone.now(), progressed=True)
+    )
 
     assert passes.run_pass() == 1
 
@@ -53,7 +57,9 @@ def test_f76_a_model_that_lost_a_gpu_goes_on_with_the_plan_kept_for_the_rest(mak
     assert "Takes 1 of the 2 devices that it asks for: pool default has no more that work." in history(job)
     plan_changes.keep_plan(second, {"plan": told[PLAN_VARIABLE], "why": told[WHY_VARIABLE]})
     second.refresh_from_db()
-    assert second.plan["why"] == "Made by the attempt before, should it have only 1 of its devices left."
+    assert (
+        second.plan["why"] == "Made by the previous attempt for the case that only 1 of its devices remain."
+    )
     assert second.plan["changes"] == [
         {
             "step": None,
@@ -72,7 +78,7 @@ def test_a_job_that_does_not_allow_it_waits_for_all_its_devices(make_job, device
 
     job.refresh_from_db()
     assert job.gpus == 2
-    assert "1 of 2 can be used now" in job.wait_sentence
+    assert "1 of 2 can be used now" in wait_sentence(job)
 
 
 def test_it_waits_for_devices_that_others_hold_rather_than_take_fewer(make_attempt, make_job, devices):
@@ -110,6 +116,7 @@ def test_it_asks_for_no_more_than_it_can_fill_with_its_memory(make_job, make_dev
     assert (job.gpus, job.state) == (1, JobState.STARTING)
 
 
-def test_b28_more_devices_at_least_than_at_most_are_malformed():
+@pytest.mark.code("B28")
+def test_min_gpus_above_gpus_is_malformed():
     with pytest.raises(ValueError, match="min_gpus: 3 is more than gpus, which is 2"):
         JobSpec.model_validate({"gpus": 2, "min_gpus": 3})

@@ -5,12 +5,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator.jobs import lifecycle, restarts
+from orchestrator.facts.record import sentence_only
+from orchestrator.jobs import lifecycle, progress
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job, JobState, SchedulerNotes, SchedulerTerm, StartPromise
 from orchestrator.scheduler import core, passes
 from orchestrator.scheduler.passes.learning import learn, recall
-from orchestrator.scheduler.passes.promises import KEPT, calibration, drop_void_promises
+from orchestrator.scheduler.passes.start_estimates import MOST_ROWS, calibration, drop_void_estimates
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,8 @@ def test_nothing_is_read_again_within_half_a_minute(finished, django_assert_num_
         learn(now + timedelta(seconds=10))
 
 
-def test_f61_a_clock_that_went_back_does_not_stop_the_learning(finished):
+@pytest.mark.code("F61")
+def test_clock_that_went_back_does_not_stop_the_learning(finished):
     learn(timezone.now() + timedelta(days=1))
 
     learn(timezone.now())
@@ -56,14 +58,14 @@ def test_f61_a_clock_that_went_back_does_not_stop_the_learning(finished):
     assert abs(learned_at - timezone.now()) < timedelta(minutes=1)
 
 
-def test_a_range_is_promised_once_and_checked_at_the_start(make_attempt, make_job):
+def test_start_estimate_is_made_once_and_checked_at_the_start(make_attempt, make_job):
     attempt = make_attempt(state=JobState.RUNNING, time_limit_s=600)
     job = make_job()
     passes.run_pass()
     promise = StartPromise.objects.get()
     passes.run_pass()
     assert StartPromise.objects.count() == 1
-    lifecycle.end(attempt, Ending(kind=ExitKind.OK, detail="", at=timezone.now(), run_s=1))
+    lifecycle.end(attempt, Ending(kind=ExitKind.OK, how=sentence_only(""), at=timezone.now(), run_s=1))
 
     passes.run_pass()
 
@@ -75,7 +77,7 @@ def test_a_range_is_promised_once_and_checked_at_the_start(make_attempt, make_jo
     assert calibration() == {"inside": 1, "of": 1}
 
 
-def test_a_promise_is_void_once_its_job_does_not_wait(make_attempt, make_job):
+def test_start_estimate_is_void_once_its_job_does_not_wait(make_attempt, make_job):
     make_attempt(state=JobState.RUNNING, time_limit_s=600)
     job = make_job()
     passes.run_pass()
@@ -87,22 +89,22 @@ def test_a_promise_is_void_once_its_job_does_not_wait(make_attempt, make_job):
     assert calibration() is None
 
 
-def test_only_the_newest_promises_are_kept(make_job):
+def test_only_the_newest_start_estimates_are_stored(make_job):
     job, now = make_job(state=JobState.SUCCEEDED), timezone.now()
     StartPromise.objects.bulk_create(
         StartPromise(job=job, made_at=now, earliest=now, latest=now, started_at=now, held=True)
-        for _ in range(KEPT + 3)
+        for _ in range(MOST_ROWS + 3)
     )
 
-    drop_void_promises()
+    drop_void_estimates()
 
-    assert StartPromise.objects.count() == KEPT
+    assert StartPromise.objects.count() == MOST_ROWS
 
 
 def test_a_restart_costs_what_the_last_attempt_took_to_its_first_step(make_attempt):
     attempt = make_attempt(state=JobState.RUNNING)
 
-    restarts.note_first_step(attempt, 1, attempt.created_at + timedelta(seconds=42))
+    progress.note_first_step(attempt, 1, attempt.created_at + timedelta(seconds=42))
 
     attempt.job.refresh_from_db()
     assert attempt.job.restart_cost_s == 42
@@ -120,7 +122,7 @@ def test_a_job_is_seen_to_resume_by_where_it_goes_on(make_job, first_report, giv
     )
     second = Attempt.objects.create(job=job, number=2, nonce="b", created_at=now, resumed_from_step=given)
 
-    restarts.note_first_step(second, begins_at, now)
+    progress.note_first_step(second, begins_at, now)
 
     job.refresh_from_db()
     assert job.seen_to_resume == resumes

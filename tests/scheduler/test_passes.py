@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.agent.sweeps import Sweeper
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import (
@@ -21,11 +22,12 @@ from orchestrator.models import (
     SchedulerTerm,
 )
 from orchestrator.scheduler import passes as placement
-from orchestrator.scheduler.passes import passes
-from orchestrator.scheduler.passes.relevant import relevant_jobs
+from orchestrator.scheduler.passes import scheduling_pass
+from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from tests.jobs.folders import write_identity
 from tests.jobs.invariants import check_invariants
 from tests.jobs.races import race
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +35,10 @@ def _home(home):
     """Passes keep their lock there."""
 
 
+@pytest.mark.code("F12")
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_f12_two_schedulers_at_once_place_nothing_twice(make_job, make_device):
+def test_two_schedulers_at_once_place_nothing_twice(make_job, make_device):
     devices = [make_device(index) for index in range(4)]
     jobs = [make_job(gpus=1 + number % 2) for number in range(12)]
 
@@ -50,9 +53,10 @@ def test_f12_two_schedulers_at_once_place_nothing_twice(make_job, make_device):
     check_invariants()
 
 
+@pytest.mark.code("F12", "F88")
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_f12_f88_passes_that_race_with_ends_keep_what_is_true(make_job, make_device):
+def test_passes_racing_with_ends_keep_the_invariants(make_job, make_device):
     """Jobs end while two schedulers place and stop others: each device has one holder, each job one end."""
     for index in range(2):
         make_device(index)
@@ -63,7 +67,7 @@ def test_f12_f88_passes_that_race_with_ends_keep_what_is_true(make_job, make_dev
         attempt = Attempt.objects.live().order_by("pk").first()
         if attempt is not None:
             kind = ExitKind.PREEMPTED if attempt.job.stop_wanted else ExitKind.OK
-            lifecycle.end(attempt, Ending(kind=kind, detail="", at=timezone.now(), run_s=1))
+            lifecycle.end(attempt, Ending(kind=kind, how=sentence_only(""), at=timezone.now(), run_s=1))
 
     raised = race(lambda _: placement.run_pass(), lambda _: placement.run_pass(), end_one, count=15)
 
@@ -73,7 +77,8 @@ def test_f12_f88_passes_that_race_with_ends_keep_what_is_true(make_job, make_dev
     check_invariants()
 
 
-def test_f10_a_scheduler_that_dies_between_stopping_and_keeping_loses_nothing(
+@pytest.mark.code("F10")
+def test_scheduler_killed_between_stopping_and_reserving_loses_nothing(
     make_attempt, make_job, bob, monkeypatch
 ):
     """The devices were to be kept for the higher priority; the next pass decides the same again."""
@@ -84,7 +89,7 @@ def test_f10_a_scheduler_that_dies_between_stopping_and_keeping_loses_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(passes, "keep_plans", die)
+        killed.setattr(scheduling_pass, "save_reservations", die)
         with pytest.raises(KeyboardInterrupt):
             placement.run_pass()
     low.refresh_from_db()
@@ -93,15 +98,15 @@ def test_f10_a_scheduler_that_dies_between_stopping_and_keeping_loses_nothing(
 
     assert SchedulerTerm.objects.get().reservations[0]["job"] == str(high.pk)
     now = timezone.now()
-    lifecycle.end(Attempt.objects.live().get(), Ending(kind=ExitKind.PREEMPTED, detail="", at=now, run_s=1))
+    lifecycle.end(
+        Attempt.objects.live().get(), Ending(kind=ExitKind.PREEMPTED, how=sentence_only(""), at=now, run_s=1)
+    )
     assert placement.run_pass() == 1
     high.refresh_from_db()
     assert high.state == JobState.STARTING
 
 
-def test_i14_a_pass_leaves_the_errand_of_a_job_that_was_committed_after_it_had_read(
-    make_device, make_job, monkeypatch
-):
+def test_pass_leaves_the_request_of_a_job_committed_after_its_read(make_device, make_job, monkeypatch):
     """The job is dated when its transaction began, which may be before the pass."""
     make_job()
     late: list[Outbox] = []
@@ -113,7 +118,7 @@ def test_i14_a_pass_leaves_the_errand_of_a_job_that_was_committed_after_it_had_r
         late.append(Outbox.objects.create(errand=Errand.SCHEDULE, job=make_job(), created_at=early))
         return jobs
 
-    monkeypatch.setattr(passes, "relevant_jobs", read_and_be_overtaken)
+    monkeypatch.setattr(scheduling_pass, "relevant_jobs", read_and_be_overtaken)
     lifecycle.queue_errand(Job.objects.get(), Errand.SCHEDULE)
     placement.run_pass()
 
@@ -126,7 +131,9 @@ def test_a_job_that_comes_while_a_pass_begins_is_not_dated_as_started_before_its
     turn_began = timezone.now()
     make_device(0), make_device(1)
     make_job()
-    monkeypatch.setattr(passes, "learn", lambda _now: make_job())  # between the pass's begin and its read
+    monkeypatch.setattr(
+        scheduling_pass, "learn", lambda _now: make_job()
+    )  # between the pass's begin and its read
 
     Sweeper().pass_in_time(turn_began)
 
@@ -135,8 +142,9 @@ def test_a_job_that_comes_while_a_pass_begins_is_not_dated_as_started_before_its
         assert attempt.job.submitted_at <= attempt.created_at
 
 
+@pytest.mark.code("F60", "F61")
 @pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1), timedelta(days=-400)])
-def test_f60_f61_a_clock_that_jumps_stops_no_trial_and_loses_no_job(make_attempt, make_job, jump):
+def test_clock_jump_stops_no_trial_and_loses_no_job(make_attempt, make_job, jump):
     """The supervisor's own clock says how long a job has run."""
     attempt = make_attempt(state=JobState.RUNNING, spec={"preemptible": True})
     write_identity(attempt, alive_for_s=5)
@@ -149,7 +157,7 @@ def test_f60_f61_a_clock_that_jumps_stops_no_trial_and_loses_no_job(make_attempt
     young.refresh_from_db()
     waiting.refresh_from_db()
     assert waiting.state == JobState.QUEUED
-    assert waiting.wait_sentence.startswith("Waits for 1 simulated GPU;")
+    assert wait_sentence(waiting).startswith("Waits for 1 simulated GPU;")
     assert young.state == JobState.RUNNING
     check_invariants()
 

@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from orchestrator.agent.tasks import schedule
+from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.live import readings
@@ -25,6 +26,7 @@ from orchestrator.models import (
 from orchestrator.scheduler import core, passes
 from orchestrator.spec.job_spec import GIB
 from tests.jobs.invariants import check_invariants
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +34,7 @@ def _home(home):
     """Passes keep their lock there."""
 
 
-def read(*devices: dict[str, Any], problem: str | None = None, age_s: float = 0.0) -> None:
+def read(*devices: Any, problem: str | None = None, age_s: float = 0.0) -> None:
     """Readings as the agent leaves them."""
     readings.write_now(
         NowReadings(
@@ -52,7 +54,7 @@ def reading(device_id: str, *, foreign_gib: float = 0.0) -> dict[str, Any]:
     return {"id": device_id, "used_bytes": used, "foreign_bytes": used}
 
 
-def test_a_pass_starts_what_fits_and_settles_its_errands(make_job, make_device, open_errands):
+def test_pass_starts_what_fits_and_settles_its_requests(make_job, make_device, open_errands):
     make_device(0)
     first, second = make_job(), make_job()
 
@@ -65,7 +67,7 @@ def test_a_pass_starts_what_fits_and_settles_its_errands(make_job, make_device, 
     check_invariants()
 
 
-def test_i14_a_job_that_waits_has_a_sentence(make_job, make_attempt):
+def test_waiting_job_has_a_sentence(make_job, make_attempt):
     make_attempt()
     job = make_job()
 
@@ -73,7 +75,7 @@ def test_i14_a_job_that_waits_has_a_sentence(make_job, make_attempt):
 
     job.refresh_from_db()
     assert job.wait_code == "devices"
-    assert job.wait_sentence.startswith("Waits for 1 simulated GPU; none is free.")
+    assert wait_sentence(job).startswith("Waits for 1 simulated GPU; none is free.")
 
 
 def test_one_pass_answers_a_burst_of_submits(make_job, make_device):
@@ -101,16 +103,17 @@ def test_a_second_pass_writes_nothing_that_did_not_change(
         make_job()
     now = timezone.now()
     passes.run_pass(now)
-    before = list(Job.objects.values_list("wait_sentence", "version"))
+    before = list(Job.objects.values_list("wait_code", "wait_facts", "version"))
 
     with django_assert_max_num_queries(26) as queries:
         passes.run_pass(now)
 
-    assert list(Job.objects.values_list("wait_sentence", "version")) == before
+    assert list(Job.objects.values_list("wait_code", "wait_facts", "version")) == before
     assert not [each for each in queries if "UPDATE" in each["sql"] and "orchestrator_job" in each["sql"]]
 
 
-def test_f11_a_pass_that_was_paused_places_nothing(make_job, make_device):
+@pytest.mark.code("F11")
+def test_paused_pass_places_nothing(make_job, make_device):
     make_device()
     job = make_job()
     now = timezone.now()
@@ -143,7 +146,7 @@ def test_a_decision_that_is_carried_out_twice_starts_one_attempt(make_job, make_
 @pytest.mark.parametrize(
     "change", [{"admin_state": AdminState.DRAINING}, {"health": Health.FENCED}, {"health": Health.FAULTY}]
 )
-def test_s4_a_device_that_changed_since_the_snapshot_takes_nothing(make_job, make_device, change):
+def test_device_that_changed_since_the_snapshot_takes_nothing(make_job, make_device, change):
     device = make_device(0)
     job = make_job()
     term = passes.next_term()
@@ -155,7 +158,7 @@ def test_s4_a_device_that_changed_since_the_snapshot_takes_nothing(make_job, mak
     assert Job.objects.get().state == JobState.QUEUED
 
 
-def test_i3_shares_that_do_not_fit_any_more_are_refused_as_a_whole(make_job, make_device, make_attempt):
+def test_shares_that_no_longer_fit_are_refused_as_a_whole(make_job, make_device, make_attempt):
     small, large = make_device(0, memory_gib=10), make_device(1, memory_gib=80)
     make_attempt(devices=[small], memory_bytes=8 * GIB)
     job = make_job(spec={"gpus": 2, "gpu_memory_gib": 4})
@@ -177,7 +180,8 @@ def test_two_jobs_share_a_device_by_their_claims(make_job, make_device):
     check_invariants()
 
 
-def test_f83_a_gpu_that_somebody_else_uses_is_not_given_away(make_job, make_device):
+@pytest.mark.code("F83")
+def test_gpu_used_by_an_external_process_is_not_given_away(make_job, make_device):
     make_device(0, id="GPU-a", kind="gpu")
     job = make_job()
     read(reading("GPU-a", foreign_gib=20))
@@ -185,12 +189,13 @@ def test_f83_a_gpu_that_somebody_else_uses_is_not_given_away(make_job, make_devi
     assert passes.run_pass() == 0
 
     job.refresh_from_db()
-    assert "GPU 0 is in use outside Berth, 20 GiB" in job.wait_sentence
+    assert "GPU 0 is in use outside Berth, 20 GiB" in wait_sentence(job)
     read(reading("GPU-a"))
     assert passes.run_pass() == 1
 
 
-def test_f79_while_the_driver_does_not_answer_gpu_jobs_wait_and_say_so(make_job, make_device):
+@pytest.mark.code("F79")
+def test_gpu_jobs_wait_and_say_so_while_the_driver_does_not_answer(make_job, make_device):
     make_device(0, id="GPU-a", kind="gpu")
     job = make_job()
     read(problem="The NVIDIA driver does not answer.")
@@ -198,7 +203,7 @@ def test_f79_while_the_driver_does_not_answer_gpu_jobs_wait_and_say_so(make_job,
     assert passes.run_pass() == 0
 
     job.refresh_from_db()
-    assert job.wait_sentence.startswith("Waits for the driver: The NVIDIA driver does not answer.")
+    assert wait_sentence(job).startswith("Waits for the driver: The NVIDIA driver does not answer.")
     assert job.state == JobState.QUEUED
 
 
@@ -212,7 +217,7 @@ def test_gpus_are_not_given_away_on_readings_of_another_time(make_job, make_devi
     assert passes.run_pass() == 0
 
     job.refresh_from_db()
-    assert "does the agent run?" in job.wait_sentence
+    assert "does the agent run?" in wait_sentence(job)
 
 
 def test_a_job_waits_for_those_it_depends_on(make_job, make_device):
@@ -238,7 +243,7 @@ def test_a_job_waits_for_those_it_depends_on(make_job, make_device):
         (JobState.TIMED_OUT, "has timed out"),
     ],
 )
-def test_s16_a_job_whose_dependency_failed_fails_with_its_name(make_job, state, ended, words):
+def test_job_whose_dependency_failed_fails_and_names_it(make_job, state, ended, words):
     first = make_job(state=ended, name="first")
     job = make_job(state=state, spec={"depends_on": [str(first.pk)]})
 
@@ -248,7 +253,7 @@ def test_s16_a_job_whose_dependency_failed_fails_with_its_name(make_job, state, 
     assert (job.state, job.reason) == (JobState.FAILED, f"Depends on first #{first.short_id}, which {words}.")
 
 
-def test_s16_a_job_that_the_pool_can_never_fit_fails_with_the_reason(make_job, make_device):
+def test_job_that_the_pool_can_never_fit_fails_with_the_reason(make_job, make_device):
     make_device(0)
     job = make_job(spec={"gpus": 2})
 
@@ -277,7 +282,8 @@ def test_terms_rise_with_every_pass():
     assert SchedulerTerm.objects.get().term == 2
 
 
-def test_f27_a_gpu_is_not_idle_until_a_reading_shows_none_of_the_ended_attempts_processes(
+@pytest.mark.code("F27")
+def test_gpu_is_not_idle_until_a_reading_shows_no_process_of_the_ended_attempt(
     make_job, make_device, make_attempt
 ):
     """The lease ended after the last reading, and the driver still gives the memory back."""
@@ -285,20 +291,21 @@ def test_f27_a_gpu_is_not_idle_until_a_reading_shows_none_of_the_ended_attempts_
     attempt = make_attempt(devices=[gpu], state=JobState.RUNNING)
     process = {"pid": 7, "used_bytes": 30 * GIB, "job": str(attempt.job_id), "attempt": attempt.number}
     read(reading("GPU-a") | {"used_bytes": 30 * GIB, "processes": [process]})
-    lifecycle.end(attempt, Ending(kind=ExitKind.OK, detail="Ended.", at=timezone.now(), run_s=1))
+    lifecycle.end(attempt, Ending(kind=ExitKind.OK, how=sentence_only("Ended."), at=timezone.now(), run_s=1))
     whole, part = make_job(), make_job(spec={"gpu_memory_gib": 60})
 
     assert passes.run_pass() == 0
 
     whole.refresh_from_db()
-    assert "GPU 0 still holds 30 GiB of a job that has ended" in whole.wait_sentence
+    assert "GPU 0 still holds 30 GiB of a job that has ended" in wait_sentence(whole)
     read(reading("GPU-a"))
     assert passes.run_pass() == 1
     part.refresh_from_db()
     assert part.state == JobState.QUEUED
 
 
-def test_f27_a_job_that_runs_is_no_residue_to_its_neighbour(make_job, make_device, make_attempt):
+@pytest.mark.code("F27")
+def test_running_job_is_not_residue_to_its_neighbour(make_job, make_device, make_attempt):
     gpu = make_device(0, id="GPU-a", kind="gpu")
     attempt = make_attempt(
         devices=[gpu], state=JobState.RUNNING, memory_bytes=30 * GIB, spec={"gpu_memory_gib": 30}
@@ -310,4 +317,4 @@ def test_f27_a_job_that_runs_is_no_residue_to_its_neighbour(make_job, make_devic
     started = passes.run_pass()
 
     job.refresh_from_db()
-    assert started == 1, job.wait_sentence
+    assert started == 1, wait_sentence(job)

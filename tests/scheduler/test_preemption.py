@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator.jobs import lifecycle, restarts
+from orchestrator.facts.record import sentence_only
+from orchestrator.jobs import lifecycle, progress
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import (
     Attempt,
@@ -20,6 +21,7 @@ from orchestrator.models import (
 from orchestrator.scheduler import passes
 from orchestrator.scheduler.passes.starting import preempt
 from tests.jobs.invariants import check_invariants
+from tests.read_sentences import wait_sentence
 
 
 @pytest.fixture(autouse=True)
@@ -42,14 +44,17 @@ def runs(make_attempt):
 
 
 def reasons(job: Job) -> list[str]:
-    return list(job.events.order_by("number").values_list("reason", flat=True))
+    return [event.reason for event in job.events.order_by("number")]
 
 
 def end_stop(job: Job, **fields) -> None:
     attempt = Attempt.objects.live().get(job=job)
     now = timezone.now()
     lifecycle.end(
-        attempt, Ending(kind=ExitKind.PREEMPTED, detail="Stopped before its end.", at=now, run_s=9, **fields)
+        attempt,
+        Ending(
+            kind=ExitKind.PREEMPTED, how=sentence_only("Stopped before its end."), at=now, run_s=9, **fields
+        ),
     )
 
 
@@ -64,11 +69,11 @@ def test_a_higher_priority_stops_a_job_and_both_histories_say_so(runs, make_job,
     assert (low.state, low.stop_reason, low.preempted_for) == (JobState.STOPPING, StopReason.PREEMPT, high)
     assert reasons(low)[-1] == f"Makes room for {high} of bob."
     assert reasons(high)[-1] == f"{low} of ada is stopped to make room."
-    assert high.wait_sentence.startswith("Waits for digits to save a checkpoint and make room.")
+    assert wait_sentence(high).startswith("Waits for digits to save a checkpoint and make room.")
     check_invariants()
 
 
-def test_the_devices_are_kept_for_whom_they_were_cleared(runs, make_job, bob, ada):
+def test_cleared_devices_are_reserved_for_the_job_they_were_cleared_for(runs, make_job, bob, ada):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
     passes.run_pass()
@@ -99,12 +104,12 @@ def test_the_victim_waits_with_its_progress_and_for_whom(runs, make_job, bob):
 
     low.refresh_from_db()
     assert low.reason == f"Made room for {high} of bob. It will go on from step 1,200 of 5,000."
-    assert low.wait_sentence.startswith(
+    assert wait_sentence(low).startswith(
         f"Made room for {high} at step 1,230 of 5,000. Waits for 1 simulated GPU;"
     )
 
 
-def test_who_was_preempted_does_not_take_its_devices_back(runs, make_job, bob):
+def test_preempted_job_does_not_take_its_devices_back(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60, spec={"preemptible": True})
     passes.run_pass()
@@ -132,7 +137,7 @@ def test_a_job_that_cannot_resume_is_never_stopped_for_another(runs, make_job, b
 def test_a_job_that_was_seen_to_resume_may_be_stopped(runs, make_job, bob):
     low = runs(spec={"preemptible": False})
     attempt = Attempt.objects.get(job=low)
-    restarts.note_resumed(attempt)
+    progress.note_resumed(attempt)
     make_job(owner=bob, priority=60)
 
     passes.run_pass()
@@ -141,7 +146,8 @@ def test_a_job_that_was_seen_to_resume_may_be_stopped(runs, make_job, bob):
     assert low.state == JobState.STOPPING
 
 
-def test_f11_a_pass_that_was_paused_stops_nobody(runs, make_job, bob):
+@pytest.mark.code("F11")
+def test_paused_pass_stops_no_job(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
     old_term = passes.next_term()
@@ -154,13 +160,14 @@ def test_f11_a_pass_that_was_paused_stops_nobody(runs, make_job, bob):
     assert reasons(high) == [""], "nothing is written of what was not done"
 
 
-def test_f88_a_job_that_finished_while_it_was_stopped_has_succeeded(runs, make_job, bob):
+@pytest.mark.code("F88")
+def test_job_that_finishes_while_being_stopped_has_succeeded(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
     passes.run_pass()
     lifecycle.end(
         Attempt.objects.live().get(job=low),
-        Ending(kind=ExitKind.OK, detail="Finished.", at=timezone.now(), run_s=9),
+        Ending(kind=ExitKind.OK, how=sentence_only("Finished."), at=timezone.now(), run_s=9),
     )
 
     passes.run_pass()
@@ -171,9 +178,9 @@ def test_f88_a_job_that_finished_while_it_was_stopped_has_succeeded(runs, make_j
     check_invariants()
 
 
-def test_a_job_nobody_can_reach_is_not_asked_to_leave(runs, make_job, bob):
+def test_job_with_a_silent_supervisor_is_not_asked_to_stop(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
-    lifecycle.lose_sight(Attempt.objects.get(job=low), reason="Silent.")
+    lifecycle.lose_sight(Attempt.objects.get(job=low), why=sentence_only("Silent."))
     make_job(owner=bob, priority=60)
 
     passes.run_pass()
@@ -182,7 +189,7 @@ def test_a_job_nobody_can_reach_is_not_asked_to_leave(runs, make_job, bob):
     assert low.state == JobState.UNKNOWN
 
 
-def test_a_cleared_device_goes_to_nobody_else_when_its_job_is_cancelled(runs, make_job, bob):
+def test_cleared_device_goes_to_no_other_when_its_job_is_cancelled(runs, make_job, bob):
     low = runs(spec={"preemptible": True})
     high = make_job(owner=bob, priority=60)
     passes.run_pass()
@@ -200,7 +207,7 @@ def test_what_was_used_is_counted_by_memory(make_device, make_attempt, ada):
     half = make_attempt(state=JobState.RUNNING, devices=[make_device(0)], memory_bytes=40 * 2**30)
     now = timezone.now()
 
-    lifecycle.end(half, Ending(kind=ExitKind.OK, detail="", at=now, run_s=100))
+    lifecycle.end(half, Ending(kind=ExitKind.OK, how=sentence_only(""), at=now, run_s=100))
 
     half.job.refresh_from_db()
     assert half.job.attained_gpu_s == 50

@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.models import Attempt, AttemptState, Device, ExitKind, JobState, Lease
 from orchestrator.scheduler.forecast import replay_runs
-from orchestrator.scheduler.forecast.replay_runs import State
+from orchestrator.scheduler.forecast.replay_runs import ReplayState
 from orchestrator.scheduler.forecast.replays import Question, answer, record
 from orchestrator.scheduler.simulator.variants import Variant
 from orchestrator.spec.job_spec import GIB
@@ -72,7 +72,7 @@ def a_queue(one_gpu, ran, bob):
         ran(10, 10 - 2 * number, 8 - 2 * number, owner=bob if number % 2 else None)
 
 
-def ask(*variants: Variant, days: int = 7) -> dict[str, dict[str, Any]]:
+def ask(*variants: Variant, days: int = 7) -> dict[str, Any]:
     question = Question("default", days, NOW.timestamp(), list(variants))
     return {row["name"]: row for row in answer(question)["rows"]}
 
@@ -193,12 +193,12 @@ def test_a_question_is_asked_once_and_its_answer_kept(home, a_queue, question, m
     monkeypatch.setattr("subprocess.Popen", begin)
 
     key = replay_runs.ask(question)
-    assert replay_runs.state_of(key) == State.RUNNING
+    assert replay_runs.state_of(key) == ReplayState.RUNNING
     replay_runs.ask(question)
     replay_runs.work_on(key)
 
     assert len(started) == 1
-    assert replay_runs.state_of(key) == State.DONE
+    assert replay_runs.state_of(key) == ReplayState.DONE
     assert replay_runs.read_answer(key)["answer"]["jobs"] == 4
     assert replay_runs.ask(question) == key
     assert len(started) == 1
@@ -218,17 +218,17 @@ def test_a_replay_that_cannot_be_answered_keeps_its_sentence(home, question, mon
     assert "nothing to replay" in replay_runs.read_answer(key)["problem"]
 
 
-def test_a_replay_whose_process_died_has_failed_and_is_begun_anew(home, question, monkeypatch):
+def test_replay_whose_process_died_has_failed_and_is_restarted(home, question, monkeypatch):
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: _Ended())
     key = replay_runs.ask(question)
     (replay_runs.folder() / f"{key}.lock").touch()  # taken, and free again without an answer
 
-    assert replay_runs.state_of(key) == State.FAILED
+    assert replay_runs.state_of(key) == ReplayState.FAILED
     assert replay_runs.ask(question) == key
-    assert replay_runs.state_of(key) == State.RUNNING
+    assert replay_runs.state_of(key) == ReplayState.RUNNING
 
 
-def test_nobody_asked(home):
+def test_replay_that_was_never_asked_for_has_no_state(home):
     assert replay_runs.state_of("0" * 32) is None
 
 

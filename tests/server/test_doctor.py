@@ -14,6 +14,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.models import (
     Attempt,
@@ -28,12 +30,12 @@ from orchestrator.models import (
 )
 from orchestrator.server import doctor
 from orchestrator.server.doctor import disk
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.durable import write_durably
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.processes import boot_id, identify
-from orchestrator.supervisor.reaping import find_stopped
-from orchestrator.supervisor.records import write_record
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.files.durable import write_durably
+from orchestrator.supervisor.linux.processes import boot_id, identify
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import write_record
+from orchestrator.supervisor.watch.stalls import find_stopped
 from tests.jobs.folders import make_folder, write_exit
 from tests.jobs.invariants import check_invariants
 from tests.waiting import PATIENCE_S
@@ -50,7 +52,9 @@ def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def sound_job(make_job, store_script) -> Callable[..., Job]:
     """A job about which there is nothing to find."""
-    return lambda **fields: make_job(bundle=store_script(), wait_sentence="Waits.", **fields)
+    return lambda **fields: make_job(
+        bundle=store_script(), wait_code="devices", wait_facts={"sentence": "Waits."}, **fields
+    )
 
 
 def numbers() -> list[str]:
@@ -69,20 +73,20 @@ def test_nothing_is_found_where_nothing_is_wrong(sound_job, make_attempt):
     make_folder(make_attempt(sound_job(), state=JobState.RUNNING))
 
     assert doctor.examine() == []
-    assert "as it must be" in repair()
+    assert "No problems found." in repair()
 
 
 def test_what_cannot_be_repaired_ends_with_a_status(sound_job):
     Job.objects.filter(pk=sound_job().pk).update(event_count=5)
 
-    with pytest.raises(CommandError, match="1 thing found"):
+    with pytest.raises(CommandError, match="1 problem found"):
         repair()
 
 
 def test_a_device_that_nobody_holds_any_more_is_freed(sound_job, make_attempt):
     attempt = make_attempt(sound_job(), state=JobState.RUNNING)
     write_exit(attempt)
-    ending = lifecycle.Ending(kind=ExitKind.OK, detail="", at=timezone.now())
+    ending = lifecycle.Ending(kind=ExitKind.OK, how=sentence_only(""), at=timezone.now())
     lifecycle.end(attempt, ending)
     Lease.objects.filter(attempt=attempt).update(ended_at=None)
     assert numbers() == ["I5"]
@@ -300,7 +304,7 @@ def test_f57_the_last_checkpoint_of_a_job_that_must_not_begin_again_stays_where_
 
     (found,) = doctor.examine(hashes=True)
 
-    assert "asked not to begin again" in found.sentence
+    assert "must not restart without a checkpoint" in found.sentence
     assert found.repair is None
 
 
@@ -317,7 +321,7 @@ def test_a_repair_that_fails_is_told_and_the_others_go_on(home):
     blocked.mkdir()
     said = StringIO()
 
-    with pytest.raises(CommandError, match="1 thing found"):
+    with pytest.raises(CommandError, match="1 problem found"):
         call_command("doctor", "--repair", stdout=said)
 
     assert "This repair failed: File name too long" in said.getvalue()
@@ -399,7 +403,8 @@ def test_i10_an_attempt_that_went_back_further_than_its_newest_checkpoint_is_fou
     job = _resumed(sound_job, make_attempt, begun_at)
 
     assert numbers_of("I10") == found
-    lifecycle.remark(job, "Fell back from step 20 to step 10: truncated.", actor="launcher")
+    fallback = fact(Happened.FELL_BACK, checkpoint="step 20", step=20, why="truncated")
+    lifecycle.remark(job, fallback, actor="launcher")
     assert numbers_of("I10") == []
 
 
@@ -418,9 +423,9 @@ def _resumed(sound_job, make_attempt, begun_at: int | None) -> Job:
             size_bytes=1,
             created_at=now,
         )
-    lifecycle.end(first, lifecycle.Ending(kind=ExitKind.PREEMPTED, detail="", at=now))
+    lifecycle.end(first, lifecycle.Ending(kind=ExitKind.PREEMPTED, how=sentence_only(""), at=now))
     second = lifecycle.start(
-        Job.objects.get(pk=job.pk), [(first.leases.get().device, None)], nonce="n", reason="Starts.", now=now
+        Job.objects.get(pk=job.pk), [(first.leases.get().device, None)], nonce="n", now=now
     )
     Attempt.objects.filter(pk=second.pk).update(started_at=now, resumed_from_step=begun_at)
     return Job.objects.get(pk=job.pk)
@@ -434,7 +439,9 @@ def test_i17_a_log_that_lacks_more_than_was_counted_is_found(sound_job, make_att
         log.write(b"head\n" * 4096)
         log.seek(1 << 16, os.SEEK_CUR)
         log.write(b"tail\n")
-    ending = lifecycle.Ending(kind=ExitKind.OK, detail="", at=timezone.now(), dropped_log_bytes=counted)
+    ending = lifecycle.Ending(
+        kind=ExitKind.OK, how=sentence_only(""), at=timezone.now(), dropped_log_bytes=counted
+    )
     lifecycle.end(attempt, ending)
 
     assert numbers_of("I17") == found
@@ -444,7 +451,7 @@ def test_i17_a_log_that_lacks_more_than_was_counted_is_found(sound_job, make_att
 def test_i17_what_a_job_put_in_the_place_of_its_log_holds_up_nobody(sound_job, make_attempt, replace):
     attempt = make_attempt(sound_job(), state=JobState.RUNNING)
     replace(make_folder(attempt).logs / "rank0.log")
-    lifecycle.end(attempt, lifecycle.Ending(kind=ExitKind.OK, detail="", at=timezone.now()))
+    lifecycle.end(attempt, lifecycle.Ending(kind=ExitKind.OK, how=sentence_only(""), at=timezone.now()))
 
     assert numbers_of("I17") == []
 

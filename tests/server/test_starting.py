@@ -173,7 +173,7 @@ def test_f31_a_second_up_refuses(home):
     with (home.root / "up.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            with pytest.raises(CommandError, match=r"Berth already runs for .* `make down`"):
+            with pytest.raises(CommandError, match=r"Berth is already running for .* `make down`"):
                 call_command("up")
         finally:
             signal.signal(signal.SIGINT, before[0])
@@ -191,11 +191,11 @@ def test_a_process_that_ends_is_started_again_after_a_growing_pause(tmp_path):
 
     all_of_it.watch()
 
-    assert said == [f"web ended (exit status 3); starting it again. Log: {tmp_path}/logs/web.log"]
+    assert said == [f"web ended (exit status 3); restarting it. Log: {tmp_path}/logs/web.log"]
     assert service.pause_s == 0.4
     all_of_it.watch()
     assert service.process is None, "not before its pause is over"
-    service.start_again_at = 0.0
+    service.restart_at = 0.0
     all_of_it.watch()
     assert service.process is not None
     service.process.wait()
@@ -240,7 +240,7 @@ def test_down_in_a_home_where_nothing_was_started_says_so(home, monkeypatch):
 
     call_command("down", stdout=said)
 
-    assert said.getvalue() == f"Berth was never started in {home.root}; nothing is there to stop.\n"
+    assert said.getvalue() == f"Berth was never started in {home.root}; there is nothing to stop.\n"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -301,7 +301,7 @@ def test_an_outage_is_said_once(caplog):
         sender.put(str(number), fail)
     assert sender.wait_until_idle(10)
 
-    assert caplog.text.count("Redis does not take wake-ups") == 1
+    assert caplog.text.count("Redis does not accept wake-ups") == 1
 
 
 def test_f33_a_redis_that_cannot_read_what_it_kept_starts_empty(home):

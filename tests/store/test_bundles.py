@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.exceptions import Malformed, NotFound, TooLarge
-from orchestrator.store.archives import parse_pax
-from orchestrator.store.bundles import (
+from orchestrator.store.bundles.archives import parse_pax
+from orchestrator.store.bundles.bundles import (
     BundleLimits,
     clear_leftovers,
     materialise,
@@ -28,7 +28,7 @@ from orchestrator.store.bundles import (
     store_archive,
     store_script,
 )
-from orchestrator.store.names import member_path
+from orchestrator.store.bundles.names import member_path
 
 MIB = 1 << 20
 SMALL = BundleLimits(total_bytes=4 * MIB, members=50)
@@ -120,13 +120,15 @@ def test_another_name_or_byte_is_another_bundle(bundles):
     assert len(hashes) == 3
 
 
-def test_b01_zip_bomb_is_refused_before_writing(bundles):
+@pytest.mark.code("B01")
+def test_zip_bomb_is_refused_before_writing(bundles):
     bomb = pack_zip([(f"{n}.bin", bytes(MIB)) for n in range(5)])
 
     assert_refused(bundles, bomb, naming="4.bin", error=TooLarge)
 
 
-def test_b01_a_high_ratio_is_refused_below_the_total(bundles):
+@pytest.mark.code("B01")
+def test_a_high_ratio_is_refused_below_the_total(bundles):
     limits = BundleLimits(total_bytes=64 * MIB, ratio=100)
 
     assert_refused(
@@ -134,7 +136,8 @@ def test_b01_a_high_ratio_is_refused_below_the_total(bundles):
     )
 
 
-def test_b01_gzip_bomb_is_stopped_while_unpacking(bundles):
+@pytest.mark.code("B01")
+def test_gzip_bomb_is_stopped_while_unpacking(bundles):
     packed = pack_tar([("big.bin", bytes(8 * MIB))])
     tracemalloc.start()
 
@@ -144,7 +147,8 @@ def test_b01_gzip_bomb_is_stopped_while_unpacking(bundles):
     tracemalloc.stop()
 
 
-def test_b02_nested_zips_stay_packed(bundles):
+@pytest.mark.code("B02")
+def test_nested_zips_stay_packed(bundles):
     inner = pack_zip([("../../evil", b"x")]).getvalue()
 
     bundle = store_archive(bundles, pack_zip([("inner.zip", inner)]))
@@ -154,16 +158,19 @@ def test_b02_nested_zips_stay_packed(bundles):
 
 @pytest.mark.parametrize("name", ["../../etc/x", "a/../../x", "..", "a/.."])
 @pytest.mark.parametrize("pack", [pack_zip, pack_tar])
-def test_b03_names_that_lead_out_are_refused(bundles, pack, name):
+@pytest.mark.code("B03")
+def test_names_that_lead_out_are_refused(bundles, pack, name):
     assert_refused(bundles, pack([("ok.py", b"1"), (name, b"x")]), naming=name)
 
 
 @pytest.mark.parametrize("pack", [pack_zip, pack_tar])
-def test_b04_absolute_names_are_refused(bundles, pack):
+@pytest.mark.code("B04")
+def test_absolute_names_are_refused(bundles, pack):
     assert_refused(bundles, pack([("/etc/passwd", b"x")]), naming="/etc/passwd")
 
 
-def test_b05_symlink_members_are_refused(bundles):
+@pytest.mark.code("B05")
+def test_symlink_members_are_refused(bundles):
     link = zip_entry("link", stat.S_IFLNK | 0o777)
 
     assert_refused(bundles, pack_zip([(link, b"/etc/passwd")]), naming="'link' is a symbolic link")
@@ -174,7 +181,8 @@ def test_b05_symlink_members_are_refused(bundles):
     )
 
 
-def test_b06_hard_links_are_refused(bundles):
+@pytest.mark.code("B06")
+def test_hard_links_are_refused(bundles):
     members = [("a", b"1"), (special("b", tarfile.LNKTYPE, "a"), b"")]
 
     assert_refused(bundles, pack_tar(members), naming="'b' is a hard link")
@@ -183,16 +191,19 @@ def test_b06_hard_links_are_refused(bundles):
 @pytest.mark.parametrize(
     "kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE, b"Z"]
 )
-def test_b07_special_members_of_tar_are_refused(bundles, kind):
+@pytest.mark.code("B07")
+def test_special_members_of_tar_are_refused(bundles, kind):
     assert_refused(bundles, pack_tar([(special("odd", kind), b"")]), naming="'odd' is")
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK])
-def test_b07_special_members_of_zip_are_refused(bundles, kind):
+@pytest.mark.code("B07")
+def test_special_members_of_zip_are_refused(bundles, kind):
     assert_refused(bundles, pack_zip([(zip_entry("odd", kind | 0o666), b"")]), naming="'odd' is")
 
 
-def test_b08_a_file_through_a_link_is_refused(bundles, tmp_path):
+@pytest.mark.code("B08")
+def test_a_file_through_a_link_is_refused(bundles, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     members = [(special("d", tarfile.SYMTYPE, str(outside)), b""), ("d/planted", b"x")]
@@ -202,7 +213,8 @@ def test_b08_a_file_through_a_link_is_refused(bundles, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_b09_duplicate_and_colliding_names_are_refused(bundles):
+@pytest.mark.code("B09")
+def test_duplicate_and_colliding_names_are_refused(bundles):
     assert_refused(bundles, pack_zip([("a.py", b"1"), ("a.py", b"2")]), naming="twice")
     assert_refused(bundles, pack_tar([("a.py", b"1"), ("./a.py", b"2")]), naming="twice")
     assert_refused(bundles, pack_tar([("Model.py", b"1"), ("model.py", b"2")]), naming="only in case")
@@ -213,11 +225,13 @@ def test_b09_duplicate_and_colliding_names_are_refused(bundles):
 
 
 @pytest.mark.parametrize("pack", [pack_zip, pack_tar])
-def test_b10_too_many_members_are_refused(bundles, pack):
+@pytest.mark.code("B10")
+def test_too_many_members_are_refused(bundles, pack):
     assert_refused(bundles, pack([(f"{n}", b"") for n in range(51)]), naming="50", error=TooLarge)
 
 
-def test_b10_members_are_counted_before_zipfile_sees_them(bundles):
+@pytest.mark.code("B10")
+def test_members_are_counted_before_zipfile_sees_them(bundles):
     packed = bytearray(pack_zip([(f"{n}", b"") for n in range(200)]).getvalue())
     end = packed.rfind(b"PK\x05\x06")
     struct.pack_into("<2H", packed, end + 8, 1, 1)  # says that there is one
@@ -227,23 +241,27 @@ def test_b10_members_are_counted_before_zipfile_sees_them(bundles):
 
 @pytest.mark.parametrize("name", ["n" * 5000, "/".join("d" * 200), "n" * 256, "\u00e9" * 200])
 @pytest.mark.parametrize("pack", [pack_zip, pack_tar])
-def test_b11_long_and_deep_names_are_refused(bundles, pack, name):
+@pytest.mark.code("B11")
+def test_long_and_deep_names_are_refused(bundles, pack, name):
     assert_refused(bundles, pack([(name, b"")]))
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a:b", "a\\b", "C:\\x", "a\x1bb", "a\x7f", "a\x85"])
 @pytest.mark.parametrize("pack", [pack_zip, pack_tar])
-def test_b12_odd_characters_are_refused(bundles, pack, name):
+@pytest.mark.code("B12")
+def test_odd_characters_are_refused(bundles, pack, name):
     assert_refused(bundles, pack([(name, b"")]), naming="rename the file")
 
 
-def test_b12_nul_in_a_zip_name_is_refused(bundles):
+@pytest.mark.code("B12")
+def test_nul_in_a_zip_name_is_refused(bundles):
     packed = pack_zip([("train.pyXY", b"1")]).getvalue().replace(b"train.pyXY", b"train.py\0Y")
 
     assert_refused(bundles, io.BytesIO(packed))
 
 
-def test_b13_setuid_and_execute_bits_are_dropped(bundles):
+@pytest.mark.code("B13")
+def test_setuid_and_execute_bits_are_dropped(bundles):
     member = tarfile.TarInfo("run.sh")
     member.mode = 0o6777
 
@@ -253,7 +271,8 @@ def test_b13_setuid_and_execute_bits_are_dropped(bundles):
 
 
 @pytest.mark.parametrize("pack", [pack_zip, pack_tar, lambda members: pack_tar(members, mode="w")])
-def test_b14_truncated_archives_are_refused_at_every_length(bundles, pack):
+@pytest.mark.code("B14")
+def test_truncated_archives_are_refused_at_every_length(bundles, pack):
     packed = pack([("a.py", os.urandom(700)), ("b.py", b"2" * 900)]).getvalue()
     # A tar ends in zeros, of which one block is enough.
     end = (
@@ -266,21 +285,24 @@ def test_b14_truncated_archives_are_refused_at_every_length(bundles, pack):
         assert_refused(bundles, io.BytesIO(packed[:length]))
 
 
-def test_b14_a_wrong_checksum_is_refused(bundles):
+@pytest.mark.code("B14")
+def test_a_wrong_checksum_is_refused(bundles):
     packed = bytearray(pack_zip([("a.py", b"1" * 100)], compression=zipfile.ZIP_STORED).getvalue())
     packed[50] ^= 1
 
     assert_refused(bundles, io.BytesIO(bytes(packed)), naming="damaged")
 
 
-def test_b14_a_wrong_checksum_of_gzip_is_refused(bundles):
+@pytest.mark.code("B14")
+def test_a_wrong_checksum_of_gzip_is_refused(bundles):
     packed = bytearray(pack_tar([("a.py", b"1" * 100)]).getvalue())
     packed[-6] ^= 1
 
     assert_refused(bundles, io.BytesIO(bytes(packed)), naming="damaged")
 
 
-def test_b14_encrypted_zips_are_refused(bundles):
+@pytest.mark.code("B14")
+def test_encrypted_zips_are_refused(bundles):
     packed = bytearray(pack_zip([("a.py", b"1")]).getvalue())
     packed[6] |= 1
     packed[packed.find(b"PK\x01\x02") + 8] |= 1
@@ -289,7 +311,8 @@ def test_b14_encrypted_zips_are_refused(bundles):
 
 
 @pytest.mark.parametrize("stated", [1, 10 * MIB, 0xFFFFFFFE])
-def test_b15_sizes_in_the_directory_are_not_believed(bundles, stated):
+@pytest.mark.code("B15")
+def test_sizes_in_the_directory_are_not_believed(bundles, stated):
     packed = bytearray(pack_zip([("a.bin", bytes(1000))]).getvalue())
     struct.pack_into("<L", packed, packed.find(b"PK\x01\x02") + 24, stated)
 
@@ -298,7 +321,8 @@ def test_b15_sizes_in_the_directory_are_not_believed(bundles, stated):
     assert_nothing_left(bundles)
 
 
-def test_b16_overlapping_members_are_refused(bundles):
+@pytest.mark.code("B16")
+def test_overlapping_members_are_refused(bundles):
     """Two directory entries that unpack the same bytes (the shape of D. Fifield, A better zip bomb)."""
     packed = pack_zip([("a.bin", b"x" * 500)]).getvalue()
     start, end = packed.find(b"PK\x01\x02"), packed.rfind(b"PK\x05\x06")
@@ -309,7 +333,8 @@ def test_b16_overlapping_members_are_refused(bundles):
     assert_refused(bundles, io.BytesIO(packed[:end] + entry + bytes(record)), naming="overlaps")
 
 
-def test_b17_empty_scripts_and_archives_are_refused(bundles):
+@pytest.mark.code("B17")
+def test_empty_scripts_and_archives_are_refused(bundles):
     with pytest.raises(Malformed, match="empty"):
         store_script(bundles, "train.py", b"")
     assert_refused(bundles, pack_zip([]), naming="no files")
@@ -317,7 +342,8 @@ def test_b17_empty_scripts_and_archives_are_refused(bundles):
     assert_refused(bundles, io.BytesIO(b""))
 
 
-def test_b18_large_scripts_and_uploads_are_too_large(bundles):
+@pytest.mark.code("B18")
+def test_large_scripts_and_uploads_are_too_large(bundles):
     limits = BundleLimits(script_bytes=100, upload_bytes=100)
 
     with pytest.raises(TooLarge, match=r"train\.py"):
@@ -329,11 +355,13 @@ def test_b18_large_scripts_and_uploads_are_too_large(bundles):
     "data",
     [b"hello", b"\x7fELF" + bytes(600), b"BZh9" + bytes(600), b"PK\x03\x04", b"\x1f\x8b\x08", bytes(2000)],
 )
-def test_b26_content_decides_what_an_archive_is(bundles, data):
+@pytest.mark.code("B26")
+def test_content_decides_what_an_archive_is(bundles, data):
     assert_refused(bundles, io.BytesIO(data))
 
 
-def test_b27_names_are_stored_composed(bundles):
+@pytest.mark.code("B27")
+def test_names_are_stored_composed(bundles):
     bundle = store_archive(bundles, pack_zip([("e\u0301\U0001f600.py", b"1")]))
 
     assert bundle.files[0].path == "\u00e9\U0001f600.py"
@@ -341,14 +369,16 @@ def test_b27_names_are_stored_composed(bundles):
 
 
 @pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200f", "\u2028", "\x00"])
-def test_b27_direction_and_control_characters_are_refused(bundles, character):
+@pytest.mark.code("B27")
+def test_direction_and_control_characters_are_refused(bundles, character):
     with pytest.raises(Malformed) as caught:
         store_script(bundles, f"a{character}b.py", b"1")
 
     assert character not in str(caught.value)
 
 
-def test_b27_names_that_are_not_utf8_are_refused(bundles):
+@pytest.mark.code("B27")
+def test_names_that_are_not_utf8_are_refused(bundles):
     packed = pack_tar([("latin.py", b"1")], mode="w").getvalue()
     header = bytearray(packed[:512].replace(b"latin", b"l\xe4tin"))
     header[148:156] = b"%06o\0 " % (sum(header[:148] + b" " * 8 + header[156:]))
@@ -404,7 +434,8 @@ def test_a_complete_working_folder_is_left_alone(bundles, tmp_path):
 CRASH = """
 import os, sys
 from pathlib import Path
-from orchestrator.store import bundles, durable
+from orchestrator.store.bundles import bundles
+from orchestrator.store.files import durable
 left = int(sys.argv[1])
 def counted(name):
     real = getattr(os, name)

@@ -14,11 +14,11 @@ from hashlib import sha256
 
 import pytest
 
-from orchestrator.store.checkpoints import GenerationStore, Skip
+from orchestrator.store.checkpoints.generations import GenerationStore, Skip
+from orchestrator.store.checkpoints.manifest import NotVerified
+from orchestrator.store.checkpoints.watcher import Watcher, glob_pattern
 from orchestrator.store.layout import JobFolder
-from orchestrator.store.manifest import NotVerified
-from orchestrator.store.watcher import Watcher, glob_pattern
-from orchestrator.supervisor.leases import being_written
+from orchestrator.supervisor.linux.kernel import being_written
 
 
 @pytest.fixture
@@ -204,7 +204,8 @@ def damage(path, size_bytes):
     os.truncate(path, size_bytes)
 
 
-def test_f54_a_truncated_checkpoint_falls_back_to_the_one_before(job, store):
+@pytest.mark.code("F54")
+def test_a_truncated_checkpoint_falls_back_to_the_one_before(job, store):
     path = save(job.checkpoints / "ckpt.bin", b"one")
     first = capture(store, path, step=10)
     save(path, b"two")
@@ -217,7 +218,8 @@ def test_f54_a_truncated_checkpoint_falls_back_to_the_one_before(job, store):
     assert "2 bytes instead of 3" in skips[0].reason
 
 
-def test_f55_a_flipped_bit_falls_back_to_the_one_before(job, store):
+@pytest.mark.code("F55")
+def test_a_flipped_bit_falls_back_to_the_one_before(job, store):
     path = save(job.checkpoints / "ckpt.bin", b"one" * 1000)
     first = capture(store, path)
     save(path, b"two" * 1000)
@@ -250,7 +252,8 @@ def test_f55_a_flipped_bit_falls_back_to_the_one_before(job, store):
         b'{"v": 1, "generation": 2, "attempt": 1, "step": 1, "created": 1, "files": []}',
     ],
 )
-def test_f56_a_missing_or_garbled_manifest_is_skipped_with_a_reason(job, store, manifest):
+@pytest.mark.code("F56")
+def test_a_missing_or_garbled_manifest_is_skipped_with_a_reason(job, store, manifest):
     path = save(job.checkpoints / "ckpt.bin", b"one")
     first = capture(store, path)
     save(path, b"two")
@@ -264,7 +267,8 @@ def test_f56_a_missing_or_garbled_manifest_is_skipped_with_a_reason(job, store, 
     assert "manifest" in skips[0].reason
 
 
-def test_f56_a_library_manifest_of_another_attempt_is_skipped(job, store):
+@pytest.mark.code("F56")
+def test_a_library_manifest_of_another_attempt_is_skipped(job, store):
     library_checkpoint(job, 1, 10).rename(job.checkpoints / "2-10")
     skips: list[Skip] = []
 
@@ -340,7 +344,8 @@ def test_a_removed_folder_is_made_again(job, store):
     assert path.read_bytes() == b"x"
 
 
-def test_b58_links_are_followed_nowhere(job, store, tmp_path):
+@pytest.mark.code("B58")
+def test_links_are_followed_nowhere(job, store, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     secret = save(outside / "secret.pt", b"secret")
@@ -355,7 +360,8 @@ def test_b58_links_are_followed_nowhere(job, store, tmp_path):
     assert store.list() == []
 
 
-def test_b58_put_back_does_not_write_through_links(job, store, tmp_path):
+@pytest.mark.code("B58")
+def test_put_back_does_not_write_through_links(job, store, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     path = save(job.work / "out/ckpt.bin", b"x")
@@ -372,7 +378,8 @@ def test_b58_put_back_does_not_write_through_links(job, store, tmp_path):
     assert list(outside.iterdir()) == []
 
 
-def test_b58_links_inside_a_library_checkpoint_do_not_verify(job, store, tmp_path):
+@pytest.mark.code("B58")
+def test_links_inside_a_library_checkpoint_do_not_verify(job, store, tmp_path):
     state = library_checkpoint(job, 1, 10) / "state.pt"
     state.unlink()
     state.symlink_to(save(tmp_path / "state", b"state"))
@@ -382,14 +389,16 @@ def test_b58_links_inside_a_library_checkpoint_do_not_verify(job, store, tmp_pat
     assert "state.pt cannot be read" in skips[0].reason
 
 
-def test_b58_pipes_are_not_opened_for_ever(job, store):
+@pytest.mark.code("B58")
+def test_pipes_are_not_opened_for_ever(job, store):
     os.mkfifo(job.checkpoints / "pipe.pt")
 
     assert Watcher(job).poll() == []
     assert capture(store, job.checkpoints / "pipe.pt") is None
 
 
-def test_b59_a_link_called_latest_is_ignored(job, store, tmp_path):
+@pytest.mark.code("B59")
+def test_a_link_called_latest_is_ignored(job, store, tmp_path):
     (job.checkpoints / "latest").symlink_to(tmp_path)
     library_checkpoint(job, 1, 10)
 
@@ -397,7 +406,8 @@ def test_b59_a_link_called_latest_is_ignored(job, store, tmp_path):
     assert Watcher(job).files() == []
 
 
-def test_t15_a_file_that_is_large_only_by_its_size_fills_no_disk(job, store):
+@pytest.mark.code("T15")
+def test_a_file_that_is_large_only_by_its_size_fills_no_disk(job, store):
     path = save(job.checkpoints / "ckpt.bin", b"first")
     os.truncate(path, 64 << 20)
     kept = capture(store, path)
@@ -506,7 +516,7 @@ def counted(name):
         left -= 1
         return real(*arguments, **options)
     setattr(os, name, step)
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.layout import JobFolder
 for name in ("open", "write", "fsync", "rename", "mkdir", "close", "link", "unlink", "rmdir"):
     counted(name)
@@ -571,7 +581,8 @@ def is_one_writing(data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zip", "plain"])
-def test_f19_no_torn_overwrite_is_ever_accepted_from_a_killed_writer(job, store, kind):
+@pytest.mark.code("F19")
+def test_no_torn_overwrite_is_ever_accepted_from_a_killed_writer(job, store, kind):
     rng = random.Random(5)  # noqa: S311 - a test's moments, not a secret
     path = job.checkpoints / "ckpt.pt"
     taken = torn = 0

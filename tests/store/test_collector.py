@@ -8,11 +8,11 @@ import zipfile
 
 import pytest
 
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.collector import Collector
+from orchestrator.store.checkpoints.collector import Collector
+from orchestrator.store.checkpoints.generations import GenerationStore
 from orchestrator.store.layout import JobFolder
-from orchestrator.supervisor.finished_files import FinishedFiles
-from orchestrator.supervisor.processes import boot_id
+from orchestrator.supervisor.linux.processes import boot_id
+from orchestrator.supervisor.watch.finished_files import FinishedFiles
 
 
 @pytest.fixture

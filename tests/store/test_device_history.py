@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orchestrator.store.device_history import RECORD, DeviceHistory
+from orchestrator.store.metrics.device_history import RECORD, DeviceHistory
 
 NOON = 1_700_049_600.0  # 2023-11-15 12:00 UTC
 

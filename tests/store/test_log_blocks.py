@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.store import log_blocks, log_lines, logs
-from orchestrator.store.log_lines import (
+from orchestrator.store.logs import blocks, text
+from orchestrator.store.logs import lines as log_lines
+from orchestrator.store.logs.lines import (
     EVERY,
     MOST_BYTES,
     LineIndex,
@@ -19,9 +20,9 @@ from orchestrator.store.log_lines import (
     read_lines,
     show_lines,
 )
-from orchestrator.store.log_search import search
-from orchestrator.store.logs import LONGEST_LINE_BYTES, display_text
-from orchestrator.supervisor.kernel import punch_hole
+from orchestrator.store.logs.search import search
+from orchestrator.store.logs.text import LONGEST_LINE_BYTES, display_text
+from orchestrator.supervisor.linux.kernel import punch_hole
 
 MIB = 1 << 20
 SHORT = 8  # bytes, in the place of 16 KiB
@@ -43,7 +44,7 @@ def index(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (logs, log_blocks):
+    for module in (text, blocks):
         monkeypatch.setattr(module, "LONGEST_LINE_BYTES", SHORT)
 
 
@@ -120,12 +121,12 @@ def test_a_line_without_end_is_read_in_parts_of_16_kib_each_with_a_number(log, i
 
 
 def test_a_part_never_ends_inside_a_character(log, index):
-    text = "x" + "€" * LONGEST_LINE_BYTES
-    log.write_text(text)
+    content = "x" + "€" * LONGEST_LINE_BYTES
+    log.write_text(content)
 
     lines = read_lines(log, index, 0, 100)
 
-    assert "".join(line.data.decode() for line in lines) == text
+    assert "".join(line.data.decode() for line in lines) == content
     assert all(LONGEST_LINE_BYTES - 3 < len(line.data) <= LONGEST_LINE_BYTES for line in lines[:-1])
 
 

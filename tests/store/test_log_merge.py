@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.store.log_lines import LineIndex
-from orchestrator.store.log_merge import (
+from orchestrator.store.logs.lines import LineIndex
+from orchestrator.store.logs.merged import (
     BLOCK,
     MergedIndex,
     count_merged,

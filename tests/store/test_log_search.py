@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.exceptions import Malformed
-from orchestrator.store import log_lines
-from orchestrator.store.log_lines import LineIndex
-from orchestrator.store.log_search import Found, search
+from orchestrator.store.logs.lines import LineIndex, read_lines
+from orchestrator.store.logs.search import SearchResult, search
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def log(tmp_path: Path) -> Path:
 
 def look(
     log: Path, query: str, *, regex: bool = False, case: bool = False, first: int = 0, limit: int = 100
-) -> Found:
+) -> SearchResult:
     return search(log, log.with_suffix(".idx"), query, regex=regex, case=case, first=first, limit=limit)
 
 
@@ -60,7 +59,7 @@ def test_an_offset_leads_to_its_line(log):
 def test_numbers_are_those_of_the_lines_by_number(log):
     hit = look(log, "äöü").hits[0]
 
-    assert log_lines.read_lines(log, log.with_suffix(".idx"), hit.number, 1)[0].data == hit.data
+    assert read_lines(log, log.with_suffix(".idx"), hit.number, 1)[0].data == hit.data
 
 
 def test_what_has_a_meaning_in_expressions_is_text_unless_it_is_one(log):
@@ -97,8 +96,9 @@ def test_a_missing_log_holds_nothing(tmp_path):
     assert look(tmp_path / "none.log", "x").total == 0
 
 
-def test_f90_a_part_that_was_dropped_is_passed_over_and_numbers_go_on(log):
-    from orchestrator.supervisor.kernel import punch_hole
+@pytest.mark.code("F90")
+def test_a_part_that_was_dropped_is_passed_over_and_numbers_go_on(log):
+    from orchestrator.supervisor.linux.kernel import punch_hole
 
     before = {hit.number for hit in look(log, "ERROR", case=True).hits}
     with log.open("r+b") as file:

@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.store.log_lines import EVERY, LineIndex, count_lines, read_index, read_lines
-from orchestrator.store.logs import (
-    LONGEST_LINE_BYTES,
-    display_text,
-    read_log,
-    read_tail,
-    split_lines,
-    unfinished_bytes,
-)
+from orchestrator.store.logs.chunks import read_log, read_tail
+from orchestrator.store.logs.lines import EVERY, LineIndex, count_lines, read_index, read_lines
+from orchestrator.store.logs.text import LONGEST_LINE_BYTES, display_text, split_lines, unfinished_bytes
 
 MIB = 1 << 20
 
@@ -65,7 +59,8 @@ def test_a_negative_offset_counts_from_the_end(log):
     assert read_log(log, -1, 100).data == b""  # in the middle of a character
 
 
-def test_b55_chunks_never_cut_a_character(log):
+@pytest.mark.code("B55")
+def test_chunks_never_cut_a_character(log):
     text = "aé\u20ac\U0001f600" * 50
     log.write_bytes(text.encode())
 
@@ -94,7 +89,8 @@ def test_whole_lines_end_at_a_newline_where_there_is_one(log):
     assert read_log(log, 8, 20, whole_lines=True).data == b"x" * 20
 
 
-def test_f90_a_log_of_terabytes_that_were_dropped_is_counted_and_indexed_at_once(log, tmp_path):
+@pytest.mark.code("F90")
+def test_a_log_of_terabytes_that_were_dropped_is_counted_and_indexed_at_once(log, tmp_path):
     log.write_bytes(b"first\n")
     os.truncate(log, 1 << 42)
     with log.open("ab") as file:
@@ -173,16 +169,19 @@ def test_what_a_job_put_in_the_place_of_its_log_is_no_log(log, tmp_path, replace
         ("a\nnext", b"a\x1b]0;never closed\nnext"),
     ],
 )
-def test_b53_colours_stay_and_everything_else_that_acts_goes(data, shown):
+@pytest.mark.code("B53")
+def test_colours_stay_and_everything_else_that_acts_goes(data, shown):
     assert display_text(data) == shown
 
 
-def test_b54_markup_is_left_as_text():
+@pytest.mark.code("B54")
+def test_markup_is_left_as_text():
     assert display_text(b"<script>alert(1)</script>") == "<script>alert(1)</script>"
 
 
 @pytest.mark.parametrize("data", [b"a\0b", b"a\xffb", b"a\xed\xa0\x80b", b"a\xc3(b"])
-def test_b55_what_is_no_text_is_replaced(data):
+@pytest.mark.code("B55")
+def test_what_is_no_text_is_replaced(data):
     text = display_text(data)
 
     assert "\ufffd" in text
@@ -198,11 +197,13 @@ def test_b55_what_is_no_text_is_replaced(data):
         (b"one\n1\r2\r3\nfour", "one\n3\nfour"),
     ],
 )
-def test_b57_progress_bars_show_their_last_state(data, shown):
+@pytest.mark.code("B57")
+def test_progress_bars_show_their_last_state(data, shown):
     assert display_text(data) == shown
 
 
-def test_f90_a_line_without_end_is_split():
+@pytest.mark.code("F90")
+def test_a_line_without_end_is_split():
     text = display_text(b"x" * (3 * LONGEST_LINE_BYTES + 5))
 
     assert [len(line) for line in text.split("\n")] == [LONGEST_LINE_BYTES] * 3 + [5]
@@ -253,7 +254,8 @@ def test_lines_do_not_depend_on_how_data_arrives(data, sizes):
     assert (lines, carry) == (whole, whole_rest)
 
 
-def test_f90_the_rest_never_grows_beyond_a_line():
+@pytest.mark.code("F90")
+def test_the_rest_never_grows_beyond_a_line():
     lines, carry = split_lines(b"x" * 100_000)
 
     assert b"".join(lines) + carry == b"x" * 100_000

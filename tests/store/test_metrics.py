@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from orchestrator.exceptions import Unavailable
-from orchestrator.store import metrics
-from orchestrator.store.metrics import MetricWriter, Point, points_of
-from orchestrator.store.series import last_values, read_series, read_since, series_names, step_at, stored_seq
+from orchestrator.store.metrics import columns
+from orchestrator.store.metrics.series import (
+    last_values,
+    read_series,
+    read_since,
+    series_names,
+    step_at,
+    stored_seq,
+)
+from orchestrator.store.metrics.writer import MOST_SERIES, MetricWriter, Point, points_of
 
 STARTED = 1_700_000_000.0
 
@@ -92,7 +99,8 @@ def test_steps_repeated_after_a_resume_appear_once_from_the_newest(folder):
     assert series.y.tolist() == [1] * 40 + [2] * 10 + [1] * 10
 
 
-def test_b48_steps_that_go_back_keep_their_order(folder):
+@pytest.mark.code("B48")
+def test_steps_that_go_back_keep_their_order(folder):
     steps = [5, 6, 7, 6, 7, -3, 2**62, 5]
     store(folder, [Point("loss", step, STARTED, float(step)) for step in steps])
 
@@ -100,7 +108,8 @@ def test_b48_steps_that_go_back_keep_their_order(folder):
     assert last_values(folder)["loss"].step == 5
 
 
-def test_b48_many_steps_that_go_back_are_still_reduced(folder):
+@pytest.mark.code("B48")
+def test_many_steps_that_go_back_are_still_reduced(folder):
     steps = [step for _ in range(20) for step in range(500)]
     store(folder, [Point("loss", step, STARTED, float(step)) for step in steps])
 
@@ -110,10 +119,11 @@ def test_b48_many_steps_that_go_back_are_still_reduced(folder):
     assert series.n.sum() == len(steps)
 
 
-def test_b48_steps_between_far_ends_stop_making_files(folder):
+@pytest.mark.code("B48")
+def test_steps_between_far_ends_stop_making_files(folder):
     committed = store(folder, [Point("loss", (-1) ** n * 2**61, STARTED, 1.0) for n in range(1000)])
 
-    assert len(list((folder / "1").iterdir())) <= metrics.MOST_SEGMENTS
+    assert len(list((folder / "1").iterdir())) <= columns.MOST_SEGMENTS
     assert committed["dropped_points"] == 1000 - committed["seq"]
 
 
@@ -139,7 +149,8 @@ def test_segments_survive_a_cut_and_a_reopening(folder):
     assert read_series(folder)["loss"].y.tolist() == [1, 2, 5]
 
 
-def test_b47_what_is_not_a_number_is_flagged_and_not_averaged(folder):
+@pytest.mark.code("B47")
+def test_what_is_not_a_number_is_flagged_and_not_averaged(folder):
     values = [1.0, math.nan, 3.0, math.inf, -math.inf, math.nan]
     store(folder, [Point("loss", step, STARTED, value) for step, value in enumerate(values)])
 
@@ -147,11 +158,11 @@ def test_b47_what_is_not_a_number_is_flagged_and_not_averaged(folder):
     reduced = read_series(folder, max_points=3)["loss"].as_json()
 
     assert raw["y"] == [1.0, None, 3.0, None, None, None]
-    assert raw["nonfinite"] == [[1, "nan"], [3, "inf"], [4, "-inf"], [5, "nan"]]
+    assert raw["nonfinite"] == [(1, "nan"), (3, "inf"), (4, "-inf"), (5, "nan")]
     assert reduced["y"] == [1.0, 3.0, None]
     assert reduced["y_max"] == [1.0, 3.0, None]
     assert reduced["n"] == [1, 1, 0]
-    assert reduced["nonfinite"] == [[1, "nan"], [3, "inf"], [4, "-inf"], [5, "nan"]]
+    assert reduced["nonfinite"] == [(1, "nan"), (3, "inf"), (4, "-inf"), (5, "nan")]
 
 
 def test_means_of_huge_values_stay_finite(folder):
@@ -190,12 +201,13 @@ def test_bucket_edges_stay_when_points_are_added(folder):
     assert all(x % 8 == 0 for x in after.x)
 
 
-def test_b50_names_beyond_the_cap_are_dropped_and_counted(folder):
-    committed = store(folder, [Point(f"m{n}", 1, STARTED, 1.0) for n in range(metrics.MOST_SERIES + 25)])
+@pytest.mark.code("B50")
+def test_names_beyond_the_cap_are_dropped_and_counted(folder):
+    committed = store(folder, [Point(f"m{n}", 1, STARTED, 1.0) for n in range(MOST_SERIES + 25)])
 
-    assert len(series_names(folder)) == metrics.MOST_SERIES
+    assert len(series_names(folder)) == MOST_SERIES
     assert committed["dropped_series"] == 25
-    assert committed["seq"] == metrics.MOST_SERIES
+    assert committed["seq"] == MOST_SERIES
 
 
 def test_names_never_become_paths(folder):
@@ -239,7 +251,7 @@ def test_lost_columns_are_told_and_can_be_read_again(folder):
 
 
 def test_more_columns_than_open_files(folder, monkeypatch):
-    monkeypatch.setattr(metrics, "MOST_OPEN", 4)
+    monkeypatch.setattr(columns, "MOST_OPEN", 4)
     points = [Point(f"m{n}", step, STARTED, float(n)) for step in range(3) for n in range(20)]
 
     store(folder, points)
@@ -300,7 +312,9 @@ def test_a_long_absence_is_answered_with_buckets(folder):
     assert page.reduced
     assert page.seq == 18_000
     assert sum(len(part["x"]) for part in page.points.values()) <= 2000
-    assert all(max(part["y_max"]) == 1.0 for part in page.points.values())
+    assert all(
+        max(high for high in part["y_max"] if high is not None) == 1.0 for part in page.points.values()
+    )
     assert all(len(part["t"]) == len(part["x"]) for part in page.points.values())
 
 
@@ -310,7 +324,7 @@ def test_points_that_are_not_numbers_are_null_in_a_page(folder):
     part = read_since(folder, 0).points["loss"]
 
     assert part["y"] == [None, None]
-    assert part["nonfinite"] == [[1, "nan"], [2, "inf"]]
+    assert part["nonfinite"] == [(1, "nan"), (2, "inf")]
 
 
 def test_a_reader_beside_a_cut_names_file_does_not_fail(folder):

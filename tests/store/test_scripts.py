@@ -3,8 +3,8 @@
 import pytest
 
 from orchestrator.exceptions import Malformed
-from orchestrator.store.names import shadowing_warnings
-from orchestrator.store.scripts import check_script
+from orchestrator.store.bundles.names import shadowing_warnings
+from orchestrator.store.bundles.scripts import check_script
 
 
 def test_a_good_script_has_no_warnings():
@@ -12,7 +12,8 @@ def test_a_good_script_has_no_warnings():
 
 
 @pytest.mark.parametrize("data", [b"\x7fELF\x02", b"%PDF-1.7\n", b"PK\x03\x04abc", b"\x1f\x8b\x08\x00"])
-def test_b19_binary_files_are_refused_as_scripts(data):
+@pytest.mark.code("B19")
+def test_binary_files_are_refused_as_scripts(data):
     with pytest.raises(Malformed, match="not a script"):
         check_script("train.py", data)
 
@@ -26,21 +27,25 @@ def test_b19_binary_files_are_refused_as_scripts(data):
         (b"# -*- coding: latin-1 -*-\n# \xe4", "offset 28"),
     ],
 )
-def test_b20_other_encodings_are_refused_with_their_offset(data, offset):
+@pytest.mark.code("B20")
+def test_other_encodings_are_refused_with_their_offset(data, offset):
     with pytest.raises(Malformed, match=offset):
         check_script("train.py", data)
 
 
-def test_b20_a_byte_order_mark_of_utf8_is_accepted():
+@pytest.mark.code("B20")
+def test_a_byte_order_mark_of_utf8_is_accepted():
     assert check_script("train.py", b"\xef\xbb\xbfprint(1)\n") == []
 
 
-def test_b21_nul_bytes_are_refused_with_their_offset():
+@pytest.mark.code("B21")
+def test_nul_bytes_are_refused_with_their_offset():
     with pytest.raises(Malformed, match="offset 6"):
         check_script("train.py", b"x = 1\n\0")
 
 
-def test_b22_a_syntax_error_is_a_warning_with_its_line():
+@pytest.mark.code("B22")
+def test_a_syntax_error_is_a_warning_with_its_line():
     (warning,) = check_script("train.py", b"x = 1\nif x\n")
 
     assert "line 2" in warning
@@ -64,20 +69,23 @@ def test_b22_a_syntax_error_is_a_warning_with_its_line():
         b"x = " + b"1 if 1 else " * 20_000 + b"1\n",
     ],
 )
-def test_b22_deep_nesting_never_ends_the_process(data):
+@pytest.mark.code("B22")
+def test_deep_nesting_never_ends_the_process(data):
     warnings = check_script("train.py", data)
 
     assert all("train.py" in warning for warning in warnings)
 
 
-def test_b22_invalid_escapes_print_nothing_here(recwarn):
+@pytest.mark.code("B22")
+def test_invalid_escapes_print_nothing_here(recwarn):
     assert check_script("train.py", b"x = '\\d'\n") == []
     assert not recwarn.list
 
 
-def test_b23_names_that_hide_modules_are_warned_about():
+@pytest.mark.code("B23")
+def test_names_that_hide_modules_are_warned_about():
     assert "'torch' hides" in check_script("torch.py", b"x = 1\n")[0]
     assert shadowing_warnings(["random.py", "numpy/__init__.py", "train.py", "pkg/json.py"]) == [
-        f"'{name}' hides the module of the same name from every import; rename it if that is not meant."
+        f"'{name}' hides the module of the same name from every import; rename it if that is not intended."
         for name in ("numpy", "random")
     ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.store.step_names import series_number, step_in_name
+from orchestrator.store.checkpoints.step_names import series_number, step_in_name
 
 
 @pytest.mark.parametrize(

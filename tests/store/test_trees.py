@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from orchestrator.store import trees
+from orchestrator.store.files.untrusted import remove_tree, walk_tree
 
 DEEP = 2_500  # beyond Python's recursion, and beyond the longest path of the kernel
 
@@ -30,8 +30,8 @@ def test_a_deep_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None
     (top / "shut").chmod(0o500)
     make_deep(top)
 
-    trees.remove(top)
-    trees.remove(top)  # absent is fine
+    remove_tree(top)
+    remove_tree(top)  # absent is fine
 
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
     assert (outside / "kept").exists()
@@ -41,7 +41,7 @@ def test_a_link_to_a_folder_is_no_folder_to_remove(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "kept")
 
-    trees.remove(tmp_path / "link")
+    remove_tree(tmp_path / "link")
 
     assert (tmp_path / "kept").is_dir()
 
@@ -52,9 +52,9 @@ def test_a_deep_folder_is_walked_as_far_as_paths_go(tmp_path: Path) -> None:
     (tmp_path / "a/link").symlink_to("/etc")
     make_deep(tmp_path / "a/b")
 
-    found = list(trees.walk(tmp_path))
+    found = list(walk_tree(tmp_path))
 
     assert found[0] == (str(tmp_path), ["a"], [])
     assert (found[1][1], sorted(found[1][2])) == (["b"], ["file", "link"])
     assert len(found) > 1_500
-    trees.remove(tmp_path / "a")
+    remove_tree(tmp_path / "a")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.supervisor import sandbox
-from orchestrator.supervisor.folder import AttemptFolder
 from orchestrator.supervisor.liveness import end_leftovers
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import read_record, write_record
+from orchestrator.supervisor.sandbox import bwrap
 from tests.waiting import PATIENCE_S
 from tests.waiting import wait_until as wait_until
 
@@ -127,13 +127,13 @@ def make_attempt(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
 
 @pytest.fixture(scope="session")
 def needs_bwrap() -> None:
-    if sandbox.detect() < 1:
+    if bwrap.detect() < 1:
         pytest.skip("bubblewrap does not work on this machine")
 
 
 @pytest.fixture(scope="session")
 def needs_groups() -> None:
-    if sandbox.detect() < 2:
+    if bwrap.detect() < 2:
         pytest.skip("no control group can be made on this machine, or it has no system-call filter")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.supervisor.processes import with_nonce
+from orchestrator.supervisor.linux.processes import with_nonce
 from tests.supervisor.conftest import Attempt
 
 MakeAttempt = Callable[..., Attempt]

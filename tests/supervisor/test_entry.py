@@ -256,7 +256,8 @@ print("trained", flush=True)
     assert (tmp_path / "finished/rank0").exists()
 
 
-def test_f51_a_full_disk_costs_lines_of_the_log_and_not_the_training(tmp_path):
+@pytest.mark.code("F51")
+def test_a_full_disk_costs_lines_of_the_log_and_not_the_training(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/rank0.log").symlink_to("/dev/full")
     script = "import sys\nprint('lost')\nsys.stderr.write('lost, too')\nopen('went-on', 'w').close()\n"
@@ -267,7 +268,8 @@ def test_f51_a_full_disk_costs_lines_of_the_log_and_not_the_training(tmp_path):
     assert (tmp_path / "work/went-on").exists()
 
 
-def test_f51_the_log_says_how_much_a_full_disk_has_cost(tmp_path):
+@pytest.mark.code("F51")
+def test_the_log_says_how_much_a_full_disk_has_cost(tmp_path):
     log_path = tmp_path / "logs/rank0.log"
     script = f"""
 import os

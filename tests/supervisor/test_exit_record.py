@@ -5,11 +5,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.supervisor.ending import Ending, rank_rows
-from orchestrator.supervisor.exit_record import KIND_OF_STOP, classify, first_failure
-from orchestrator.supervisor.orders import STOP_REASONS
-from orchestrator.supervisor.rank_reports import RankError
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import fact
+from orchestrator.sentences.words import say
+from orchestrator.supervisor.protocol.orders import STOP_REASONS
+from orchestrator.supervisor.verdict.ending import Ending, rank_rows
+from orchestrator.supervisor.verdict.rank_reports import RankError
+from orchestrator.supervisor.verdict.rules import KIND_OF_STOP, classify, first_failure
 
+HANG = fact(Ended.HUNG, timeout_s=60.0, silent_s=[61.0, 62.0])
 KILL, TERM, ABRT, SEGV = -signal.SIGKILL, -signal.SIGTERM, -signal.SIGABRT, -signal.SIGSEGV
 VALUE_ERROR = RankError("ValueError", "no such split", 20)
 CUDA_OOM = RankError("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB", 10)
@@ -39,7 +43,7 @@ CASES: list[tuple[str, Ending, str, int | None]] = [
         Ending(
             2,
             top=1,
-            errors={1: RankError("RankHangs", "Rank 1 stands still for 61 s.", 9), 0: GLOO_PEER},
+            errors={1: RankError("RankHangs", "Rank 1 has made no progress for 61 s.", 9), 0: GLOO_PEER},
             codes={1: KILL, 0: 1},
         ),
         "hang",
@@ -127,8 +131,13 @@ CASES: list[tuple[str, Ending, str, int | None]] = [
     ),
     ("nothing known", Ending(2), "infra", None),
     ("ours", Ending(1, top=0, finished={0: 0}, infra="The disk is full."), "infra", None),
-    ("memory limit", Ending(1, top=KILL, over_memory="Used 2 GiB of 1."), "oom_cpu", None),
-    ("f20: hang", Ending(2, top=KILL, hang="Nothing for 60 s."), "hang", None),
+    (
+        "memory limit",
+        Ending(1, top=KILL, over_memory=fact(Ended.OVER_MEMORY, used_bytes=2 << 30, limit_bytes=1 << 30)),
+        "oom_cpu",
+        None,
+    ),
+    ("f20: hang", Ending(2, top=KILL, hang=HANG), "hang", None),
     ("f25: killed after the grace", Ending(1, top=KILL, stop_reason="cancel"), "cancelled", None),
     ("default action of the stop", Ending(1, top=TERM, stop_reason="preempt"), "preempted", None),
     (
@@ -157,11 +166,11 @@ def test_each_ending_has_its_kind(ending: Ending, kind: str, first_rank: int | N
     verdict = classify(ending)
 
     assert (verdict.kind, verdict.first_rank) == (kind, first_rank)
-    assert verdict.detail.endswith(".")
+    assert say(verdict.how).endswith(".")
 
 
 def test_a_preemption_by_hand_does_not_tell_of_a_job_that_goes_first() -> None:
-    detail = classify(Ending(1, top=TERM, stop_reason="preempt")).detail
+    detail = say(classify(Ending(1, top=TERM, stop_reason="preempt")).how)
 
     assert detail == "Stopped before its end; it is queued again and will be resumed."
 
@@ -171,27 +180,26 @@ def test_every_reason_for_a_stop_has_a_kind_and_a_sentence() -> None:
     for reason, kind in KIND_OF_STOP.items():
         verdict = classify(Ending(1, top=TERM, stop_reason=reason))
         assert verdict.kind == kind
-        assert verdict.detail.startswith(("Stopped", "Cancelled"))
+        assert say(verdict.how).startswith(("Stopped", "Cancelled"))
 
 
-def test_f23_a_rank_that_left_while_the_others_waited_is_named() -> None:
-    silent = "Nothing was written for 60 s."
+@pytest.mark.code("F23")
+def test_a_rank_that_left_while_the_others_waited_is_named() -> None:
+    verdict = classify(Ending(3, top=KILL, hang=HANG, finished={1: 0}))
+    all_there = classify(Ending(3, top=KILL, hang=HANG))
 
-    verdict = classify(Ending(3, top=KILL, hang=silent, finished={1: 0}))
-    all_there = classify(Ending(3, top=KILL, hang=silent))
-
-    assert (verdict.kind, verdict.detail) == ("hang", f"{silent} Rank 1 had left before the others.")
-    assert all_there.detail == silent
+    assert (verdict.kind, say(verdict.how)) == ("hang", f"{say(HANG)} Rank 1 had left before the others.")
+    assert all_there.how == HANG
 
 
 def test_an_abort_after_the_end_is_noted() -> None:
-    assert "SIGABRT" in classify(Ending(1, top=ABRT, finished={0: 0})).detail
+    assert "SIGABRT" in say(classify(Ending(1, top=ABRT, finished={0: 0})).how)
 
 
 def test_only_the_first_line_of_a_long_message_is_in_the_sentence() -> None:
     verdict = classify(Ending(1, top=1, errors={0: RankError("KeyError", "'a'\n" + "b" * 5000, 1)}))
 
-    assert verdict.detail == "The script raised KeyError: 'a' on rank 0."
+    assert say(verdict.how) == "The script raised KeyError: 'a' on rank 0."
 
 
 def test_rows_and_first_failure_tell_codes_from_signals() -> None:
@@ -224,6 +232,6 @@ def test_what_a_gpu_lacked_is_said_with_its_amounts() -> None:
     )
     verdict = classify(Ending(2, top=1, errors={1: RankError("OutOfMemoryError", message, 10)}))
 
-    assert verdict.detail.startswith(
+    assert say(verdict.how).startswith(
         "Rank 1 ran out of GPU memory: it needed 22.78 GiB more, and 12.73 GiB of the device's 31.47 GiB were free."
     )

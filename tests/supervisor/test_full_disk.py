@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.supervisor.processes import with_nonce
-from orchestrator.supervisor.rank_reports import read_lost_bytes
+from orchestrator.supervisor.linux.processes import with_nonce
+from orchestrator.supervisor.verdict.rank_reports import read_lost_bytes
 from tests.conftest import lacking
 from tests.supervisor.conftest import Attempt, wait_until
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.supervisor import interpreter
+from orchestrator.supervisor.sandbox import interpreter
 from tests.supervisor.conftest import Attempt
 
 MakeAttempt = Callable[..., Attempt]

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.supervisor import landlock, sandbox
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.protocol.records import read_record
+from orchestrator.supervisor.sandbox import bwrap, landlock
 from tests.conftest import lacking
 from tests.supervisor.conftest import Attempt
 
 MakeAttempt = Callable[..., Attempt]
-CONFINE = Path(landlock.__file__).with_name("confine.py")
 TRIES = """
 import os, sys
 def attempt(act):
@@ -72,7 +71,7 @@ def test_a_confined_command_writes_where_it_was_told_and_nowhere_else(
     inside.mkdir()
     outside.mkdir()
     (outside / "old").write_text("kept")
-    confine = [sys.executable, "-I", "-S", str(CONFINE), "2", str(inside), str(tmp_path / "not there")]
+    confine = [sys.executable, "-I", "-S", landlock.__file__, "2", str(inside), str(tmp_path / "not there")]
 
     done = subprocess.run(
         [*confine, sys.executable, "-c", TRIES, str(inside), str(outside)],
@@ -98,7 +97,7 @@ def test_a_file_alone_may_be_written_to(needs_landlock: int, tmp_path: Path) -> 
             sys.executable,
             "-I",
             "-S",
-            str(CONFINE),
+            landlock.__file__,
             "1",
             str(metrics),
             sys.executable,
@@ -143,4 +142,4 @@ def test_the_record_of_the_sandbox_says_whether_the_second_wall_stands(
     record = read_record(attempt.folder.sandbox)
     assert record is not None
     assert record["landlock"] is True
-    assert sandbox.detect() == 2
+    assert bwrap.detect() == 2

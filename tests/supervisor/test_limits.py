@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.supervisor import cgroup, seccomp
-from orchestrator.supervisor.disk import DiskWatch
-from orchestrator.supervisor.memory import MemoryWatch
-from orchestrator.supervisor.processes import descendants
-from orchestrator.supervisor.records import read_record
-from orchestrator.supervisor.usage import measure
+from orchestrator.supervisor.linux.processes import descendants
+from orchestrator.supervisor.protocol.records import read_record
+from orchestrator.supervisor.sandbox import cgroup, seccomp
+from orchestrator.supervisor.watch.disk import DiskWatch
+from orchestrator.supervisor.watch.memory import MemoryWatch, measure
 from tests.supervisor.conftest import Attempt
 
 MakeAttempt = Callable[..., Attempt]
@@ -31,7 +30,8 @@ while True:
 
 
 @pytest.mark.slow
-def test_t15_a_fork_bomb_meets_its_limit_and_the_record_says_so(
+@pytest.mark.code("T15")
+def test_a_fork_bomb_meets_its_limit_and_the_record_says_so(
     make_attempt: MakeAttempt, needs_groups: None
 ) -> None:
     attempt = make_attempt(FORKS_WITHOUT_END, level=2, limits={"pids": 64})
@@ -43,7 +43,8 @@ def test_t15_a_fork_bomb_meets_its_limit_and_the_record_says_so(
 
 
 @pytest.mark.slow
-def test_t15_without_a_control_group_a_bomb_is_seen_and_ended(
+@pytest.mark.code("T15")
+def test_without_a_control_group_a_bomb_is_seen_and_ended(
     make_attempt: MakeAttempt, needs_bwrap: None
 ) -> None:
     slow_bomb = FORKS_WITHOUT_END.replace("time.sleep(3600)", "time.sleep(3600)\n        time.sleep(0.01)")
@@ -140,7 +141,8 @@ def test_a_log_beside_the_ranks_counts_to_the_disk(tmp_path: Path) -> None:
     assert DiskWatch([tmp_path / "metrics.jsonl"], 1 << 20, 0.0).check(10.0)
 
 
-def test_f75_the_kernel_holds_a_run_to_its_memory(make_attempt: MakeAttempt, needs_groups: None) -> None:
+@pytest.mark.code("F75")
+def test_the_kernel_holds_a_run_to_its_memory(make_attempt: MakeAttempt, needs_groups: None) -> None:
     script = "held = []\nwhile True: held.append(bytearray(16 << 20))"
     attempt = make_attempt(script, level=2, limits={"memory_bytes": 128 << 20})
 
@@ -166,7 +168,8 @@ def test_a_run_killed_while_a_neighbour_ran_out_of_memory_did_not(
 
 
 @pytest.mark.slow
-def test_t15_a_run_that_fills_the_disk_is_ended_with_the_reason(make_attempt: MakeAttempt) -> None:
+@pytest.mark.code("T15")
+def test_a_run_that_fills_the_disk_is_ended_with_the_reason(make_attempt: MakeAttempt) -> None:
     script = "import time\nwith open('big', 'wb') as file:\n    while True:\n        file.write(bytes(1 << 20)); file.flush(); time.sleep(0.01)"
 
     record = make_attempt(script, limits={"disk_bytes": 32 << 20}).run()
@@ -228,7 +231,8 @@ def test_the_filter_has_whole_instructions_and_knows_two_processors() -> None:
     assert seccomp.filter_program("riscv64") is None
 
 
-def test_b58_links_out_of_the_job_count_nothing(tmp_path) -> None:
+@pytest.mark.code("B58")
+def test_links_out_of_the_job_count_nothing(tmp_path) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(bytes(4 << 20))
     job = tmp_path / "job"

@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.sentences.words import say
 from orchestrator.supervisor import liveness as liveness_of
-from orchestrator.supervisor import processes
-from orchestrator.supervisor.environment import rank_environment
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.hang import HangWatch
-from orchestrator.supervisor.launch import BadLaunch, Launch
+from orchestrator.supervisor.linux import processes
 from orchestrator.supervisor.liveness import Evidence, Liveness, judge, liveness
-from orchestrator.supervisor.log_caps import LogCap
-from orchestrator.supervisor.orders import (
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.launch import BadLaunch, Launch
+from orchestrator.supervisor.protocol.orders import (
     CheckpointOrder,
     OrderBook,
     StopOrder,
@@ -28,8 +26,10 @@ from orchestrator.supervisor.orders import (
     order_stop,
     parse_order,
 )
-from orchestrator.supervisor.records import LARGEST_RECORD_BYTES, read_record, write_record
-from orchestrator.supervisor.run_command import run_command
+from orchestrator.supervisor.protocol.records import LARGEST_RECORD_BYTES, read_record, write_record
+from orchestrator.supervisor.ranks.command import rank_environment, run_command
+from orchestrator.supervisor.watch.log_caps import LogCap
+from orchestrator.supervisor.watch.stalls import HangWatch
 from tests.supervisor.conftest import REPOSITORY
 
 
@@ -63,7 +63,8 @@ def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
     assert read_record(tmp_path / "a.json") == {"v": 1, "x": 1}
 
 
-def test_f65_a_recorded_pid_of_another_program_is_dead_and_never_signalled() -> None:
+@pytest.mark.code("F65")
+def test_a_recorded_pid_of_another_program_is_dead_and_never_signalled() -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
         now = processes.identify(other.pid)
         assert now is not None
@@ -75,7 +76,8 @@ def test_f65_a_recorded_pid_of_another_program_is_dead_and_never_signalled() -> 
         assert processes.send_signal(now, signal.SIGKILL)
 
 
-def test_f66_a_process_of_another_boot_is_dead() -> None:
+@pytest.mark.code("F66")
+def test_a_process_of_another_boot_is_dead() -> None:
     me = processes.identify(os.getpid())
     assert me is not None
 
@@ -150,7 +152,8 @@ def test_a_log_below_its_limit_is_left_alone(tmp_path: Path) -> None:
     assert cap.dropped_bytes == 0
 
 
-def test_f90_a_log_that_keeps_growing_stays_within_its_limit(tmp_path: Path) -> None:
+@pytest.mark.code("F90")
+def test_a_log_that_keeps_growing_stays_within_its_limit(tmp_path: Path) -> None:
     path, limit_bytes = tmp_path / "log", 256 << 10
     cap = LogCap(path, limit_bytes)
     with path.open("ab") as log:
@@ -220,10 +223,11 @@ def test_a_run_hangs_only_when_nothing_at_all_grows(tmp_path: Path) -> None:
     assert watch.check(112) is None
     assert watch.check(121.9) is None
 
-    sentence = watch.check(122)
+    hang = watch.check(122)
 
-    assert sentence is not None
-    assert "rank 0 for 17 s, rank 1 for 22 s" in sentence
+    assert hang is not None
+    assert hang.facts == {"timeout_s": 10, "silent_s": [17, 22]}
+    assert "rank 0 for 17 s, rank 1 for 22 s" in say(hang)
 
 
 ALIVE = Evidence(
@@ -255,7 +259,8 @@ def test_rule_5_tells_the_cases_apart(evidence: Evidence, verdict: Liveness) -> 
     assert judge(evidence) is verdict
 
 
-def test_f66_after_a_reboot_an_attempt_is_lost_at_once(tmp_path: Path) -> None:
+@pytest.mark.code("F66")
+def test_after_a_reboot_an_attempt_is_lost_at_once(tmp_path: Path) -> None:
     folder = AttemptFolder(tmp_path)
     me = processes.identify(os.getpid())
     assert me is not None
@@ -343,7 +348,8 @@ def test_a_launch_of_a_newer_server_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("network", ["host", "none"])
-def test_f70_ranks_meet_at_a_number_and_not_at_a_name(network: str) -> None:
+@pytest.mark.code("F70")
+def test_ranks_meet_at_a_number_and_not_at_a_name(network: str) -> None:
     launch = Launch(LAUNCH | {"ranks": 2, "sandbox": {"level": 1, "network": network}})
 
     command = run_command(launch)
@@ -354,11 +360,10 @@ def test_f70_ranks_meet_at_a_number_and_not_at_a_name(network: str) -> None:
 
 
 def test_the_supervisor_needs_the_standard_library_only() -> None:
-    modules = [
-        path.stem for path in (REPOSITORY / "orchestrator/supervisor").glob("*.py") if path.stem != "__init__"
-    ]
+    files = (REPOSITORY / "orchestrator/supervisor").rglob("*.py")
+    modules = [".".join(path.relative_to(REPOSITORY).with_suffix("").parts) for path in files]
     program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n" + "\n".join(
-        f"import orchestrator.supervisor.{name}" for name in modules
+        f"import {name}" for name in modules
     )
 
     # -S: no site-packages at all

@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.rank_reports import (
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import read_tail
+from orchestrator.supervisor.verdict.rank_reports import (
     parse_error,
     parse_exit_codes,
     read_errors,
     read_exit_codes,
     read_finished,
-    read_tail,
 )
 
 TORCHRUN = """

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.supervisor import seccomp
-from orchestrator.supervisor.orders import order_stop
-from orchestrator.supervisor.processes import ProcessId, boot_id, descendants, is_over, with_nonce
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.linux.processes import ProcessId, boot_id, descendants, is_over, with_nonce
+from orchestrator.supervisor.protocol.orders import order_stop
+from orchestrator.supervisor.protocol.records import read_record
+from orchestrator.supervisor.sandbox import seccomp
 from tests.conftest import lacking
 from tests.supervisor.conftest import Attempt, wait_until
 

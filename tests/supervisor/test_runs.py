@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.supervisor.linux.processes import descendants, identify, is_alive, with_nonce
 from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
-from orchestrator.supervisor.orders import order_checkpoint, order_stop
-from orchestrator.supervisor.processes import descendants, identify, is_alive, with_nonce
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.protocol.orders import order_checkpoint, order_stop
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from tests.conftest import lacking
 from tests.supervisor.conftest import REPOSITORY, Attempt
 from tests.waiting import PATIENCE_S, wait_until
@@ -101,7 +101,8 @@ def test_an_exit_code_is_the_scripts_own_even_above_128(
     assert record["ranks"] == [{"rank": 0, "code": code, "signal": None, "finished": True}]
 
 
-def test_f22_a_crash_in_native_code_names_its_signal(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F22")
+def test_a_crash_in_native_code_names_its_signal(make_attempt: MakeAttempt, level: int) -> None:
     record = make_attempt("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", level=level).run()
 
     assert record["kind"] == "signal"
@@ -109,7 +110,8 @@ def test_f22_a_crash_in_native_code_names_its_signal(make_attempt: MakeAttempt, 
     assert "SIGSEGV" in record["detail"]
 
 
-def test_f22_a_crash_leaves_no_core_file(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F22")
+def test_a_crash_leaves_no_core_file(make_attempt: MakeAttempt, level: int) -> None:
     """They are as large as the memory of the rank, and hold its secrets."""
     script = "import resource; print(resource.getrlimit(resource.RLIMIT_CORE))"
     attempt = make_attempt(script, level=level)
@@ -133,7 +135,8 @@ def test_a_script_may_save_when_it_is_stopped(make_attempt: MakeAttempt, level: 
     assert record["ranks"][0]["code"] == 0
 
 
-def test_f25_a_script_that_ignores_the_stop_is_killed_after_the_grace(
+@pytest.mark.code("F25")
+def test_a_script_that_ignores_the_stop_is_killed_after_the_grace(
     make_attempt: MakeAttempt, level: int
 ) -> None:
     attempt = make_attempt(IGNORES_STOP.format(3600), level=level)
@@ -151,7 +154,8 @@ def test_f25_a_script_that_ignores_the_stop_is_killed_after_the_grace(
     assert with_nonce(attempt.nonce) == []
 
 
-def test_f88_what_finishes_while_a_stop_is_under_way_is_ok(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F88")
+def test_what_finishes_while_a_stop_is_under_way_is_ok(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(IGNORES_STOP.format(0.4), level=level)
     attempt.start()
     attempt.wait_for_line("ready")
@@ -164,7 +168,8 @@ def test_f88_what_finishes_while_a_stop_is_under_way_is_ok(make_attempt: MakeAtt
 
 
 @pytest.mark.slow
-def test_f88_a_stop_that_races_with_the_end_gives_one_consistent_record(
+@pytest.mark.code("F88")
+def test_a_stop_that_races_with_the_end_gives_one_consistent_record(
     make_attempt: MakeAttempt, level: int
 ) -> None:
     kinds = set()
@@ -279,7 +284,8 @@ def test_the_rank_gets_signals_as_python_sets_them(make_attempt: MakeAttempt, le
 
 
 @pytest.mark.usefixtures("needs_bwrap")
-def test_f13_killing_the_supervisor_leaves_nobody(make_attempt: MakeAttempt) -> None:
+@pytest.mark.code("F13")
+def test_killing_the_supervisor_leaves_nobody(make_attempt: MakeAttempt) -> None:
     attempt = make_attempt(
         "import subprocess, time\n"
         "subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
@@ -342,7 +348,8 @@ time.sleep(3600)
     assert attempt.log() == "ready\nrank got it\n"
 
 
-def test_f14_without_namespaces_the_leftovers_of_a_dead_supervisor_are_found_and_ended(
+@pytest.mark.code("F14")
+def test_without_namespaces_the_leftovers_of_a_dead_supervisor_are_found_and_ended(
     make_attempt: MakeAttempt,
 ) -> None:
     attempt = make_attempt(
@@ -364,7 +371,8 @@ def test_f14_without_namespaces_the_leftovers_of_a_dead_supervisor_are_found_and
     wait_until(lambda: liveness(attempt.folder) is Liveness.LOST, 2)
 
 
-def test_f15_a_stopped_supervisor_does_not_stop_the_training(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F15")
+def test_a_stopped_supervisor_does_not_stop_the_training(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(
         "import time\nfor step in range(20):\n    print('step', step, flush=True)\n    time.sleep(0.02)",
         level=level,
@@ -380,7 +388,8 @@ def test_f15_a_stopped_supervisor_does_not_stop_the_training(make_attempt: MakeA
     assert attempt.finish()["kind"] == "ok"
 
 
-def test_b34_arguments_reach_the_script_as_they_are(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("B34")
+def test_arguments_reach_the_script_as_they_are(make_attempt: MakeAttempt, level: int) -> None:
     arguments = ["--lr", ";touch /tmp/x", "$(id)", "`id`", "a\nb", "--", "-c", ""]
     attempt = make_attempt(
         "import sys\nprint(sys.argv[1:] == eval(open('given').read()))", args=arguments, level=level
@@ -405,7 +414,8 @@ time.sleep(3600)
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("needs_bwrap")
-def test_f26_what_does_not_die_is_told_and_the_heartbeat_rests(make_attempt: MakeAttempt) -> None:
+@pytest.mark.code("F26")
+def test_what_does_not_die_is_told_and_the_heartbeat_rests(make_attempt: MakeAttempt) -> None:
     attempt = make_attempt(WAITS, level=1)
     supervisor = attempt.start()
     attempt.wait_for_line("ready")
@@ -433,7 +443,8 @@ def test_f26_what_does_not_die_is_told_and_the_heartbeat_rests(make_attempt: Mak
     assert attempt.finish()["kind"] == "cancelled"
 
 
-def test_f08_a_second_supervisor_does_nothing(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F08")
+def test_a_second_supervisor_does_nothing(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(WAITS, level=level)
     first = attempt.start()
     attempt.wait_for_line("ready")
@@ -444,7 +455,8 @@ def test_f08_a_second_supervisor_does_nothing(make_attempt: MakeAttempt, level: 
     assert attempt.log() == "ready\n"
 
 
-def test_f08_an_attempt_that_ended_is_not_started_again(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F08")
+def test_an_attempt_that_ended_is_not_started_again(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt("print('ran')", level=level)
     first = attempt.run()
 
@@ -463,7 +475,8 @@ def test_an_attempt_whose_supervisor_was_killed_is_not_started_again(make_attemp
     assert attempt.log() == "ready\n"
 
 
-def test_f18_a_rank_that_is_killed_before_its_first_step_counts_as_an_attempt(
+@pytest.mark.code("F18")
+def test_a_rank_that_is_killed_before_its_first_step_counts_as_an_attempt(
     make_attempt: MakeAttempt, level: int
 ) -> None:
     attempt = make_attempt("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", level=level)
@@ -475,7 +488,8 @@ def test_f18_a_rank_that_is_killed_before_its_first_step_counts_as_an_attempt(
     assert with_nonce(attempt.nonce) == []
 
 
-def test_f24_a_script_that_exits_with_0_has_succeeded_whatever_it_wrote(
+@pytest.mark.code("F24")
+def test_a_script_that_exits_with_0_has_succeeded_whatever_it_wrote(
     make_attempt: MakeAttempt, level: int
 ) -> None:
     """No line or file of ours is needed at the end: the exit code alone counts."""
@@ -484,7 +498,8 @@ def test_f24_a_script_that_exits_with_0_has_succeeded_whatever_it_wrote(
     assert attempt.run()["kind"] == "ok"
 
 
-def test_f70_ranks_meet_at_the_loopback_by_number(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F70")
+def test_ranks_meet_at_the_loopback_by_number(make_attempt: MakeAttempt, level: int) -> None:
     """So that neither DNS nor a hosts file is asked."""
     attempt = make_attempt("import os\nprint(os.environ['MASTER_ADDR'])", level=level)
 
@@ -492,7 +507,8 @@ def test_f70_ranks_meet_at_the_loopback_by_number(make_attempt: MakeAttempt, lev
     assert attempt.log() == "127.0.0.1\n"
 
 
-def test_t16_f27_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("T16", "F27")
+def test_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(
         "import os, time\n"
         "if os.fork() == 0:\n"
@@ -508,7 +524,8 @@ def test_t16_f27_a_daemon_that_forked_twice_is_gone_at_the_end(make_attempt: Mak
     assert with_nonce(attempt.nonce) == []
 
 
-def test_f28_orphans_that_ended_do_not_pile_up(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F28")
+def test_orphans_that_ended_do_not_pile_up(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(LEAVES_ORPHANS, level=level)
 
     assert attempt.run()["kind"] == "ok"
@@ -548,7 +565,8 @@ def test_i20_nothing_of_the_servers_environment_reaches_a_run(make_attempt: Make
 
 
 @pytest.mark.usefixtures("needs_bwrap")
-def test_t17_a_network_of_its_own_has_only_the_loopback(make_attempt: MakeAttempt) -> None:
+@pytest.mark.code("T17")
+def test_a_network_of_its_own_has_only_the_loopback(make_attempt: MakeAttempt) -> None:
     attempt = make_attempt(
         "import socket\n"
         "print([name for _, name in socket.if_nameindex()], len(open('/proc/net/route').readlines()))\n"
@@ -566,7 +584,8 @@ def test_t17_a_network_of_its_own_has_only_the_loopback(make_attempt: MakeAttemp
 
 
 @pytest.mark.usefixtures("needs_bwrap")
-def test_t13_the_sandbox_hides_berths_state_and_is_read_only_but_for_the_jobs_folders(
+@pytest.mark.code("T13")
+def test_the_sandbox_hides_berths_state_and_is_read_only_but_for_the_jobs_folders(
     make_attempt: MakeAttempt, tmp_path: Path
 ) -> None:
     attempt = make_attempt(
@@ -609,7 +628,8 @@ def test_t13_the_sandbox_hides_berths_state_and_is_read_only_but_for_the_jobs_fo
 
 
 @pytest.mark.usefixtures("needs_bwrap")
-def test_t13_the_home_of_the_user_is_hidden_but_for_the_interpreter(make_attempt: MakeAttempt) -> None:
+@pytest.mark.code("T13")
+def test_the_home_of_the_user_is_hidden_but_for_the_interpreter(make_attempt: MakeAttempt) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # /tmp is hidden anyway
         home = Path(name)
         for path in (".config/berth/login.json", ".config/berth/environment", ".npmrc", "notes/diary.txt"):
@@ -682,7 +702,8 @@ def test_an_interpreter_and_entry_below_a_hidden_folder_stay_visible(
 
 
 @pytest.mark.slow
-def test_f90_a_log_over_its_limit_loses_its_middle(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F90")
+def test_a_log_over_its_limit_loses_its_middle(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(
         "import time\n"
         "print('first line')\n"
@@ -737,7 +758,8 @@ def test_a_run_over_its_memory_limit_is_ended_and_told_so(make_attempt: MakeAtte
 
 
 @pytest.mark.slow
-def test_f20_a_run_that_writes_nothing_for_its_time_out_hangs_and_shows_its_stacks(
+@pytest.mark.code("F20")
+def test_a_run_that_writes_nothing_for_its_time_out_hangs_and_shows_its_stacks(
     make_attempt: MakeAttempt, level: int
 ) -> None:
     attempt = make_attempt(
@@ -809,7 +831,8 @@ def test_the_record_comes_after_the_last_process(make_attempt: MakeAttempt, leve
     assert with_nonce(attempt.nonce) == []
 
 
-def test_f58_a_folder_removed_under_a_run_ends_it(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F58")
+def test_a_folder_removed_under_a_run_ends_it(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(WAITS, level=level)
     supervisor = attempt.start()
     attempt.wait_for_line("ready")
@@ -833,7 +856,8 @@ def test_an_error_between_start_and_watch_leaves_nobody(make_attempt: MakeAttemp
 
 
 @pytest.mark.slow
-def test_f50_the_end_is_recorded_once_the_folder_can_be_written_again(make_attempt: MakeAttempt) -> None:
+@pytest.mark.code("F50")
+def test_the_end_is_recorded_once_the_folder_can_be_written_again(make_attempt: MakeAttempt) -> None:
     attempt = make_attempt("print('done')")
     attempt.folder.exit.mkdir()  # in the way of the record, like a disk that is full
     supervisor = attempt.start()

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from orchestrator.supervisor.linux.processes import children, environ
 from orchestrator.supervisor.liveness import Liveness, liveness
-from orchestrator.supervisor.orders import order_stop
-from orchestrator.supervisor.processes import children, environ
-from orchestrator.supervisor.records import read_record
+from orchestrator.supervisor.protocol.orders import order_stop
+from orchestrator.supervisor.protocol.records import read_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
 from tests.supervisor.conftest import REPOSITORY, Attempt
 from tests.waiting import wait_until
@@ -47,7 +47,8 @@ def test_secrets_larger_than_a_pipe_arrive(make_attempt: MakeAttempt) -> None:
     assert attempt.log() == "200000\n"
 
 
-def test_f08_spawning_twice_gives_the_first_supervisor(make_attempt: MakeAttempt) -> None:
+@pytest.mark.code("F08")
+def test_spawning_twice_gives_the_first_supervisor(make_attempt: MakeAttempt) -> None:
     attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(3600)")
 
     first = spawn(attempt.folder, python=sys.executable, secrets={})
@@ -59,11 +60,12 @@ def test_f08_spawning_twice_gives_the_first_supervisor(make_attempt: MakeAttempt
     assert attempt.log() == "ready\n"
 
 
-def test_f09_the_supervisor_outlives_the_process_that_spawned_it(make_attempt: MakeAttempt) -> None:
+@pytest.mark.code("F09")
+def test_the_supervisor_outlives_the_process_that_spawned_it(make_attempt: MakeAttempt) -> None:
     attempt = make_attempt("import time\nprint('ready', flush=True)\ntime.sleep(3600)")
     program = (
         "import os, sys, signal\nfrom pathlib import Path\n"
-        "from orchestrator.supervisor.folder import AttemptFolder\nfrom orchestrator.supervisor.spawn import spawn\n"
+        "from orchestrator.supervisor.protocol.folder import AttemptFolder\nfrom orchestrator.supervisor.spawn import spawn\n"
         f"spawn(AttemptFolder(Path({str(attempt.folder.root)!r})), python=sys.executable, secrets={{}})\n"
         "os.killpg(0, signal.SIGKILL)"
     )

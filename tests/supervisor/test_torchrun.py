@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.supervisor.orders import order_stop
-from orchestrator.supervisor.processes import descendants, rank_of
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.linux.processes import descendants, rank_of
+from orchestrator.supervisor.protocol.orders import order_stop
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from tests.supervisor.conftest import Attempt
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -53,7 +53,8 @@ def test_ranks_can_be_started_without_torchruns_agent(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "direct"])
-def test_f17_a_killed_rank_is_the_first_failure_and_its_siblings_are_not(
+@pytest.mark.code("F17")
+def test_a_killed_rank_is_the_first_failure_and_its_siblings_are_not(
     make_attempt: MakeAttempt, level: int, launcher: str
 ) -> None:
     attempt = make_attempt(TWO_RANKS, ranks=2, level=level, launcher=launcher, args=["wait"])
@@ -71,7 +72,8 @@ def test_f17_a_killed_rank_is_the_first_failure_and_its_siblings_are_not(
 
 
 @pytest.mark.slow
-def test_f17_peers_that_raise_because_a_rank_was_killed_are_not_the_first_failure(
+@pytest.mark.code("F17")
+def test_peers_that_raise_because_a_rank_was_killed_are_not_the_first_failure(
     make_attempt: MakeAttempt, level: int
 ) -> None:
     attempt = make_attempt(
@@ -97,7 +99,8 @@ for step in range(100_000):
 
 
 @pytest.mark.slow
-def test_f16_killing_torchrun_leaves_no_rank_behind(make_attempt: MakeAttempt, level: int) -> None:
+@pytest.mark.code("F16")
+def test_killing_torchrun_leaves_no_rank_behind(make_attempt: MakeAttempt, level: int) -> None:
     attempt = make_attempt(TWO_RANKS, ranks=2, level=level, args=["wait"])
     supervisor = attempt.start()
     attempt.wait_for_line("rank 0")

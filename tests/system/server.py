@@ -1,8 +1,10 @@
 """A real Berth in a state folder of its own, watched through REST and /proc as anybody outside could."""
 
 import contextlib
+import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,12 +14,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tests.waiting import PATIENCE_S, patience_s, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FINAL = {"succeeded", "failed", "cancelled", "timed_out"}
+STATIC = "static"  # in a state folder
 ENDS_WITHIN_S = 60  # a cancelled job: its grace is 30 s unless a test says otherwise
 # What tells our services apart by their command lines.
 COMMANDS = {
@@ -30,9 +33,9 @@ import sys
 from django.contrib.auth import get_user_model
 from django.conf import settings
 from orchestrator.people import tokens
-from orchestrator.server.operation import first_start
+from orchestrator.server import static
 from orchestrator.models import DatasetRoot
-first_start.collect_static()
+static.collect_static()
 root = get_user_model().objects.create_superuser("root", password="root's password")
 DatasetRoot.objects.create(name="examples", path=str(settings.BASE_DIR / "examples/data"))
 sys.stdout.write(tokens.issue(root, name="tests", scope="admin")[1])
@@ -53,6 +56,29 @@ def prepare_home(home: Path) -> str:
             timeout=300,  # compressing the static files takes 20 s of a core, and cores may be busy
         )
     return done.stdout.strip()
+
+
+class Prepared(NamedTuple):
+    """A state folder as a first start leaves it, to copy, and an admin's token for it."""
+
+    home: Path
+    token: str
+
+
+def prepare_once(folder: Path) -> Prepared:
+    """The state folder that all workers of a session copy: made in ``folder`` by the first that asks.
+
+    It costs 15 s of a core, most of it to compress the static files.
+    """
+    folder.mkdir(exist_ok=True)
+    prepared = Prepared(folder / "berth", "")
+    kept = folder / "token"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            shutil.rmtree(prepared.home, ignore_errors=True)  # of a worker that died while it made it
+            kept.write_text(prepare_home(prepared.home))
+    return prepared._replace(token=kept.read_text())
 
 
 def free_port() -> int:
@@ -135,6 +161,16 @@ class Server:
             return ready and bool(self.get("/devices")["results"])
         except OSError:
             return False
+
+    @classmethod
+    def copy_of(
+        cls, prepared: Prepared, home: Path, devices: str, extra: Mapping[str, str] | None = None
+    ) -> Self:
+        """A server on a state folder of its own, as a first start leaves it; not started yet."""
+        shutil.copytree(prepared.home, home, ignore=shutil.ignore_patterns(STATIC))
+        # 47 MB that no server writes as long as no static file changes.
+        (home / STATIC).symlink_to(prepared.home / STATIC)
+        return cls(home, prepared.token, devices, extra)
 
     # REST
 

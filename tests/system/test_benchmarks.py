@@ -33,7 +33,7 @@ def test_a_grid_is_run_from_the_page_and_shown_on_it(server: Server, browser: Br
     page.get_by_label("Batch sizes").fill("16")
     page.get_by_label("Timed steps").fill("4")
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_text("It is being measured")).to_be_visible()
+    expect(page.get_by_text("Measuring")).to_be_visible()
 
     expect(page.get_by_role("heading", name="Advice")).to_be_visible(timeout=200_000)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.supervisor import landlock, sandbox
+from orchestrator.supervisor.sandbox import bwrap, landlock
 from tests.system.queue_page import signed_in
 from tests.system.server import Server, alive
 from tests.system.trainings import train
@@ -97,7 +97,7 @@ HOLDS_A_NOTE = (
 
 @pytest.fixture
 def sandboxed() -> None:
-    if sandbox.detect() < 1:
+    if bwrap.detect() < 1:
         pytest.skip("bubblewrap does not work on this machine")
 
 
@@ -179,7 +179,7 @@ def test_t15_what_takes_all_there_is_meets_its_limit_and_its_page_says_which(
             assert server.wait_for_end(job, limit_s=120)["state"] == "failed", words
             page = html.unescape(browser.get(f"/jobs/{job}").text)
             assert words in page
-            assert server.attempts(job)[-1]["sandbox"]["level"] == sandbox.detect()
+            assert server.attempts(job)[-1]["sandbox"]["level"] == bwrap.detect()
         ended = server.wait_for_end(neighbour)
     assert (ended["state"], ended["attempt_count"]) == ("succeeded", 1)
     assert not [pid for job in jobs.values() for pid in server.members(job)]

@@ -65,7 +65,7 @@ def test_f32_a_restart_leaves_trainings_running_and_finds_them(own_server: Serve
     server.start()
 
     assert (services, running) == ([], ranks)
-    assert "1 training goes on" in (server.home / "up.log").read_text()
+    assert "1 training keeps running" in (server.home / "up.log").read_text()
     let_go(server, job)
     ended = server.wait_for_end(job)
     assert (ended["state"], ended["attempt_count"], ended["progress"]["step"]) == ("succeeded", 1, 400)
@@ -113,7 +113,7 @@ def test_f31_a_second_start_refuses_and_harms_nothing(own_server: Server) -> Non
     other = manage(server, "up")
 
     assert other.returncode != 0
-    assert "already runs" in other.stderr
+    assert "already running" in other.stderr
     assert server.wait_for_end(server.submit("print('on')\n"))["state"] == "succeeded"
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.system.server import Server
-from training.plan.types import Plan
+from training.config.plan import Plan
 
 pytestmark = pytest.mark.slow
 

@@ -10,18 +10,16 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.system.server import Server, kill
+from tests.system.server import Prepared, Server, kill
 from tests.system.trainings import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def outage(prepared: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def outage(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of four CPU slots that the tests of this module hurt and leave whole."""
-    from tests.system.conftest import copy_prepared
-
-    server = copy_prepared(prepared, tmp_path_factory.mktemp("outage") / "berth", "cpu:4")
+    server = Server.copy_of(prepared, tmp_path_factory.mktemp("outage") / "berth", "cpu:4")
     try:
         yield server.start()
     finally:

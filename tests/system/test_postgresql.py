@@ -5,14 +5,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests import postgresql
 from tests.conftest import lacking
-from tests.system.conftest import copy_prepared
-from tests.system.server import REPOSITORY, Server
+from tests.system.server import REPOSITORY, Prepared, Server
 from tests.system.trainings import train
 
 pytestmark = pytest.mark.slow
@@ -39,11 +37,11 @@ def database() -> Iterator[postgresql.Cluster]:
 
 @pytest.fixture(scope="module")
 def server(
-    prepared: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory, database: postgresql.Cluster
+    prepared: Prepared, tmp_path_factory: pytest.TempPathFactory, database: postgresql.Cluster
 ) -> Iterator[Server]:
     """A running server whose database is a PostgreSQL of this module's own."""
     home = tmp_path_factory.mktemp("postgresql") / "berth"
-    server = copy_prepared(prepared, home, "sim:2x80GiB", {"DATABASE_URL": database.url})
+    server = Server.copy_of(prepared, home, "sim:2x80GiB", {"DATABASE_URL": database.url})
     try:
         _manage(server, "migrate", "--verbosity", "0")
         server.token = _manage(server, "shell", "-v", "0", "-c", FIRST_PERSON).strip()

@@ -97,7 +97,7 @@ def test_curves_in_folders_of_their_own_are_told_apart(job: JobFolder) -> None:
     assert points(read(job)[0]) == [("loss", 1, 1.0), ("val/loss", 1, 2.0)]
 
 
-def test_i16_what_an_earlier_attempt_wrote_is_not_this_ones(job: JobFolder) -> None:
+def test_events_of_an_earlier_attempt_are_left_out(job: JobFolder) -> None:
     old = job.work / "old.tfevents.1"
     write(old, scalar(1, 1.0))
     os.utime(old, (time.time() - 7200,) * 2)
@@ -116,8 +116,9 @@ def test_links_and_hidden_folders_are_left_alone(job: JobFolder, tmp_path: Path)
     assert points(read(job)[0]) == []
 
 
+@pytest.mark.code("B52")
 @pytest.mark.parametrize("data", [b"x" * 100, struct.pack("<QI", 1 << 60, 0) + b"x" * 90])
-def test_b52_what_is_no_event_file_is_given_up(job: JobFolder, data: bytes) -> None:
+def test_broken_event_file_is_given_up(job: JobFolder, data: bytes) -> None:
     (job.work / "bad.tfevents.1").write_bytes(data)
 
     batch, files = read(job)
@@ -139,7 +140,8 @@ def test_damaged_bytes_never_raise_anything_else(job: JobFolder) -> None:
         read(job)
 
 
-def test_b47_numbers_that_are_none_are_flagged(job: JobFolder) -> None:
+@pytest.mark.code("B47")
+def test_nan_in_event_files_is_flagged(job: JobFolder) -> None:
     write(job.work / "a.tfevents.1", scalar(3, float("nan")))
 
     assert read(job)[0].first_nonfinite == ("loss", 3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.agent.telemetry.measure import measure_downsample, measure_ingest
+from benchmarks.ingest import measure_downsample, measure_ingest
 
 
 @pytest.mark.slow

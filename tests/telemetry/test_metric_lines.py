@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.agent.telemetry.metric_lines import LONGEST_LINE_BYTES, parse_lines
-from orchestrator.store.metrics import Point
+from orchestrator.store.metrics.writer import Point
 from training.events import event_line, heartbeat_line, metric_line, total_steps_line
 
 NOW = 1_750_000_000.0
@@ -36,7 +36,8 @@ def test_what_the_library_writes_is_read():
     assert (batch.consumed_bytes, batch.lines, batch.dropped_lines) == (len(data), 4, 0)
 
 
-def test_b47_nan_and_infinities_are_points_and_flagged():
+@pytest.mark.code("B47")
+def test_nan_and_infinities_are_points_and_flagged():
     batch = parse(
         b'{"step": 8120, "loss": NaN, "norm": Infinity, "low": -Infinity, "lr": 0.1, "said": "nan"}'
     )
@@ -47,17 +48,19 @@ def test_b47_nan_and_infinities_are_points_and_flagged():
     assert batch.first_nonfinite == ("loss", 8120)
 
 
+@pytest.mark.code("B48")
 @pytest.mark.parametrize(
     ("step", "kept"),
     [("5", 5), ("-3", -3), ("7.9", 7), ("1e3", 1000), (str(2**63), 2**63 - 1), ("-1e30", -(2**63) + 1), ("NaN", 4), ("null", 4), ("true", 4), ('"x"', 4), ("1e999", 2**63 - 1), ("[1]", 4)],
 )  # fmt: skip
-def test_b48_any_step_is_kept_as_a_whole_number(step, kept):
+def test_any_step_becomes_an_integer(step, kept):
     batch = parse(b'{"step": %s, "loss": 1}' % step.encode(), last_step=4)
 
     assert batch.points[0].step == kept
 
 
-def test_b48_steps_that_go_back_keep_their_order_and_are_counted():
+@pytest.mark.code("B48")
+def test_decreasing_steps_keep_their_order_and_are_counted():
     batch = parse(*(b'{"step": %d, "loss": 1}' % step for step in (5, 6, 3, 4)))
 
     assert [point.step for point in batch.points] == [5, 6, 3, 4]
@@ -72,21 +75,24 @@ def test_lines_without_a_step_take_the_one_before():
     assert parse(b'{"val": 2}').points[0].step == 0
 
 
+@pytest.mark.code("B49")
 @pytest.mark.parametrize("value", ["0", "10413792000", "1e400", "NaN", '"now"', "null", "-1"])
-def test_b49_times_that_cannot_be_are_replaced(value):
+def test_impossible_times_are_replaced(value):
     batch = parse(b'{"step": 1, "time": %s, "loss": 1}' % value.encode())
 
     assert batch.points[0].time_s == NOW
     assert batch.odd_times == 1
 
 
-def test_b50_one_line_has_a_limit_of_names():
+@pytest.mark.code("B50")
+def test_one_line_has_a_limit_of_names():
     batch = parse(json.dumps({f"m{n}": n for n in range(3000)}).encode())
 
     assert len(batch.points) == 1000
 
 
-def test_b51_names_are_text_of_limited_length():
+@pytest.mark.code("B51")
+def test_names_are_text_of_limited_length():
     batch = parse(
         json.dumps(
             {"<img onerror>": 1, "n" * 500: 1, "a\nb\0": 1, "  ": 1, "\u00e9" * 300: 1, "": 1}
@@ -97,14 +103,16 @@ def test_b51_names_are_text_of_limited_length():
     assert names == ["<img onerror>", "n" * 200, "a\ufffdb\ufffd", "\u00e9" * 100]
 
 
-def test_b52_a_line_of_ten_megabytes_is_dropped_and_counted():
+@pytest.mark.code("B52")
+def test_line_of_ten_megabytes_is_dropped_and_counted():
     batch = parse(b'{"step": 1, "x": "' + b"x" * (10 << 20) + b'"}', b'{"step": 2, "loss": 1}')
 
     assert batch.dropped_lines == 1
     assert [point.step for point in batch.points] == [2]
 
 
-def test_b52_half_a_line_is_left_for_the_next_time():
+@pytest.mark.code("B52")
+def test_incomplete_line_is_left_for_the_next_call():
     data = b'{"step": 1, "loss": 1}\n{"step": 2, "lo'
 
     batch = parse_lines(data, now=NOW)
@@ -114,7 +122,8 @@ def test_b52_half_a_line_is_left_for_the_next_time():
     assert parse_lines(data, now=NOW, at_end=True).dropped_lines == 1
 
 
-def test_b52_an_endless_line_does_not_stay_for_ever():
+@pytest.mark.code("B52")
+def test_endless_line_is_dropped():
     data = b"x" * (LONGEST_LINE_BYTES + 1)
 
     batch = parse_lines(data, now=NOW)

@@ -89,7 +89,8 @@ def test_values_without_any_step_are_counted():
     assert [values_of(parser, "{'loss': 0.5}").step for _ in range(3)] == [1, 2, 3]
 
 
-def test_b47_nan_and_infinity_are_values():
+@pytest.mark.code("B47")
+def test_nan_and_infinity_are_values():
     found = values_of(LineParser(), "step 5 loss nan norm inf drop -inf").values
 
     assert math.isnan(found["loss"])
@@ -303,4 +304,4 @@ def test_a_state_of_another_version_is_passed_over():
     parser.carry_on([5, 1.0, False, 1])
     parser.carry_on({"standing": {"step": 7, "unheard_of": 1}})
 
-    assert parser.standing.step == 7
+    assert parser.progress.step == 7

@@ -140,5 +140,5 @@ def test_what_is_no_metric_changes_nothing(noise):
     found = [parser.feed(line) for text in noise for line in text.split("\n")]
 
     assert [each for each in found if each is not None] == []
-    assert asdict(parser.standing) == asdict(quiet.standing)
+    assert asdict(parser.progress) == asdict(quiet.progress)
     assert parser.feed("Epoch 3/5 step 30/100 loss 0.3") == quiet.feed("Epoch 3/5 step 30/100 loss 0.3")

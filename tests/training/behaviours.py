@@ -27,10 +27,10 @@ from tests.training.strategy_runs import (
 )
 from training import TrainConfig, Trainer
 from training.config import ConfigError
-from training.losses import BadLoss
 from training.plan.hardware import read_hardware
 from training.plan.link import measure_unless_known
 from training.report import Reporter
+from training.watch.losses import BadLoss
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.training.started import PATIENCE_S
+from training.launch import WarmLauncher
 from training.report import Reporter
 
 REPOSITORY = Path(__file__).parents[2]
@@ -31,6 +32,14 @@ def outside_berth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if name.startswith("BERTH_") or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmLauncher]:
+    """One process with torch in it, which becomes the ranks of many tests: each import costs 2 s of a core."""
+    warm = WarmLauncher(socket_path=tmp_path_factory.mktemp("warm") / "s")
+    yield warm
+    warm.stop()
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from torch.utils.data import TensorDataset
 
 from tests.training.started import PATIENCE_S
 from training import TrainConfig, Trainer
+from training.model.objective import LossFn
 from training.report import Reporter
-from training.state import LossFn
 
 SAMPLES, WIDTH, TOKENS, CLASSES = 64, 16, 6, 8
 BATCH, EPOCHS = 16, 5  # 20 steps

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,7 +71,7 @@ def test_four_trials_come_within_a_tenth_of_the_largest_batch(width: int, depth:
     assert 0.9 * low <= found.batch_size <= low
 
 
-def test_no_more_samples_are_tried_than_there_are() -> None:
+def test_no_trial_exceeds_the_number_of_samples() -> None:
     model = make_model(8, 1)
 
     found = find_batch_size(attempt_on(model, 8), meter=HostMeter(1 << 30), most=50)
@@ -80,7 +80,7 @@ def test_no_more_samples_are_tried_than_there_are() -> None:
     assert [trial.batch_size for trial in found.trials] == [4, 8, 50]
 
 
-def test_room_for_the_state_of_the_optimizer_is_left() -> None:
+def test_memory_for_optimizer_state_is_reserved() -> None:
     model = make_model(256, 2)
     optimizer = torch.optim.AdamW(model.parameters())
     reserve_bytes = reserve_for_optimizer(optimizer)
@@ -97,14 +97,14 @@ def test_room_for_the_state_of_the_optimizer_is_left() -> None:
     assert reserve_for_optimizer(optimizer) == 0
 
 
-def test_a_sample_that_does_not_fit_is_said_with_what_takes_less() -> None:
+def test_error_for_a_sample_that_does_not_fit_names_ways_to_need_less() -> None:
     model = make_model(256, 4)
 
     with pytest.raises(DoesNotFit, match="Activation checkpointing, offload"):
         find_batch_size(attempt_on(model, 256), meter=HostMeter(MIB // 2), most=64)
 
 
-def test_another_failure_is_not_taken_for_a_lack_of_memory() -> None:
+def test_other_failures_are_not_mistaken_for_out_of_memory() -> None:
     def attempt(batch_size: int) -> None:
         raise ValueError("shapes")
 
@@ -123,11 +123,11 @@ def test_another_failure_is_not_taken_for_a_lack_of_memory() -> None:
         (ValueError("out of memory"), False),
     ],
 )
-def test_f74_what_counts_as_out_of_memory(error: Exception, expected: bool) -> None:
+def test_f74_out_of_memory_errors_are_recognised(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) is expected
 
 
-def test_f74_a_step_is_repeated_with_half_the_micro_batch_and_the_same_numbers(
+def test_f74_step_is_retried_with_half_the_micro_batch_and_the_same_results(
     reporter: Reporter, lines: Lines
 ) -> None:
     inputs = torch.randn(64, 32, generator=torch.Generator().manual_seed(1))
@@ -171,7 +171,7 @@ def test_f74_a_step_is_repeated_with_half_the_micro_batch_and_the_same_numbers(
     assert (told[0]["from_batch_size"], told[-1]["to_batch_size"]) == (64, size)
 
 
-def test_a_repeated_step_draws_the_same_random_numbers() -> None:
+def test_retried_step_draws_the_same_random_numbers() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3))
     drawn, fail = [], [True]
 
@@ -187,15 +187,8 @@ def test_a_repeated_step_draws_the_same_random_numbers() -> None:
     assert model[0].num_batches_tracked == 1
 
 
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmLauncher]:
-    made = WarmLauncher(socket_path=tmp_path_factory.mktemp("warm") / "s")
-    yield made
-    made.stop()
-
-
 @pytest.mark.slow
-def test_f74_one_rank_alone_out_of_memory_hangs_nobody_and_all_agree(
+def test_f74_one_rank_out_of_memory_hangs_no_rank_and_all_agree(
     launcher: WarmLauncher, tmp_path: Path
 ) -> None:
     """Before the training and in the middle of it; the losses are those of ranks with memory enough."""
@@ -230,7 +223,7 @@ def test_f74_one_rank_alone_out_of_memory_hangs_nobody_and_all_agree(
         ("zero1", "optimizer", "the weights may be half updated"),
     ],
 )
-def test_f74_where_others_wait_for_a_rank_without_memory_all_end_at_once(
+def test_f74_all_ranks_end_at_once_if_others_wait_for_a_rank_out_of_memory(
     launcher: WarmLauncher, tmp_path: Path, strategy: str, place: str, why: str
 ) -> None:
     output = tmp_path / "output"
@@ -247,6 +240,6 @@ def test_f74_where_others_wait_for_a_rank_without_memory_all_end_at_once(
     said = (tmp_path / f"{strategy}-{place}.txt").read_text().splitlines()
     assert said[0] == (
         f"OutOfMemoryInStep: CUDA out of memory on rank 1 in step {step} (tried to allocate 2.00 GiB), which cannot be "
-        f"repeated: {why}."
+        f"retried: {why}."
     )
     assert said[1].startswith("Resume from the newest checkpoint with a smaller micro-batch;")

@@ -1,5 +1,6 @@
 """What two ranks do beside the plain step: compress, go alone, stop at a NaN, divide work anew, refuse."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def found(folder: Path) -> dict[str, Any]:
     return {name: torch.load(folder / f"{name}.pt") for name in CASES}
 
 
-def distance(some: dict[str, Any], others: dict[str, Any]) -> float:
+def distance(some: Mapping[str, Any], others: Mapping[str, Any]) -> float:
     return max(float((some[name] - others[name]).abs().max()) for name in others)
 
 
@@ -36,7 +37,7 @@ def test_compressed_gradients_train_nearly_the_same_weights(found: dict[str, Any
     assert 0 < distance(weights["powersgd"], weights["none"]) < 0.05
 
 
-def test_ranks_that_go_alone_agree_again_after_each_interval(found: dict[str, Any]) -> None:
+def test_local_sgd_ranks_agree_after_each_interval(found: dict[str, Any]) -> None:
     """Averaging weights after every step of SGD is averaging gradients."""
     ddp, each_step, each_fourth = (found["go-alone"][steps] for steps in (None, 1, 4))
 
@@ -51,14 +52,14 @@ def test_a_nan_on_one_rank_stops_all_and_names_step_and_rank(found: dict[str, An
         assert "rank 1 (nan at step 6)" in sentence
 
 
-def test_a_rank_with_another_model_or_other_settings_is_named_on_all(found: dict[str, Any]) -> None:
+def test_rank_with_different_model_or_settings_is_named_on_all_ranks(found: dict[str, Any]) -> None:
     other_model, other_settings = found["differ"]
 
     assert all(text.startswith("The model of rank 1 differs from the other ranks'") for text in other_model)
     assert all("rank 1 differs" in text and "(seed: 1, not 0)" in text for text in other_settings)
 
 
-def test_a_slow_rank_is_told_and_gets_smaller_batches(found: dict[str, Any]) -> None:
+def test_slow_rank_is_reported_and_gets_smaller_batches(found: dict[str, Any]) -> None:
     slow = found["be-slow"]
     (told,) = [line for line in slow["even"] if line.get("event") == "slow_rank"][:1]
 
@@ -69,14 +70,14 @@ def test_a_slow_rank_is_told_and_gets_smaller_batches(found: dict[str, Any]) -> 
     assert quick > lame
 
 
-def test_with_uneven_batches_each_sample_still_comes_once_an_epoch(found: dict[str, Any]) -> None:
+def test_uneven_batches_use_each_sample_once_per_epoch(found: dict[str, Any]) -> None:
     quick, lame = found["be-slow"]["read"]
 
     assert len(quick) > len(lame)
     assert sorted(quick + lame) == sorted(list(range(64)) * 8)
 
 
-def test_slow_blocks_move_to_the_other_stage_and_change_no_number(found: dict[str, Any]) -> None:
+def test_slow_blocks_move_to_the_other_stage_without_changing_results(found: dict[str, Any]) -> None:
     balanced, fixed = found["move-blocks"][True], found["move-blocks"][False]
     moved = [line["stage_bounds"] for line in balanced["lines"] if line.get("event") == "balanced"]
 
@@ -85,14 +86,14 @@ def test_slow_blocks_move_to_the_other_stage_and_change_no_number(found: dict[st
     assert distance(balanced["weights"], fixed["weights"]) < 1e-12
 
 
-def test_a_training_goes_on_under_any_other_strategy(found: dict[str, Any]) -> None:
+def test_training_resumes_under_any_other_strategy(found: dict[str, Any]) -> None:
     changed = found["change-strategy"]
 
     assert [line["step"] for line in changed["lines"] if "loss" in line] == [18, 19, 20]
     assert distance(changed["parts"], changed["through"]) < 1e-10
 
 
-def test_f74_one_rank_out_of_memory_in_mid_training_makes_all_repeat_the_step(found: dict[str, Any]) -> None:
+def test_f74_one_rank_out_of_memory_makes_all_ranks_retry_the_step(found: dict[str, Any]) -> None:
     """In the forward and in the backward pass; half the micro-batch each time, and the same numbers."""
     short, plain = found["run-short"][True], found["run-short"][False]
 
@@ -100,9 +101,7 @@ def test_f74_one_rank_out_of_memory_in_mid_training_makes_all_repeat_the_step(fo
 
 
 @pytest.mark.parametrize("kind", ["fp16", "powersgd", "unused", "buffers"])
-def test_f74_a_repeated_step_exchanges_gradients_and_buffers_as_ddp_does(
-    found: dict[str, Any], kind: str
-) -> None:
+def test_f74_retried_step_exchanges_gradients_and_buffers_like_ddp(found: dict[str, Any], kind: str) -> None:
     both = found["run-short-compressed"][kind]
 
     assert_repeated(both[True], both[False])
@@ -114,7 +113,7 @@ def test_f74_a_repeated_step_exchanges_gradients_and_buffers_as_ddp_does(
 
 
 @pytest.mark.parametrize("case", ["never", "zero1", "auto"])
-def test_a_parameter_that_is_never_used_is_left_alone_and_named(found: dict[str, Any], case: str) -> None:
+def test_unused_parameter_stays_unchanged_and_is_named(found: dict[str, Any], case: str) -> None:
     told, untold = found["leave-out"][case][True], found["leave-out"][case][False]
 
     (event,) = (line for line in untold["lines"] if line.get("event") == "unused_parameters")
@@ -124,9 +123,7 @@ def test_a_parameter_that_is_never_used_is_left_alone_and_named(found: dict[str,
 
 
 @pytest.mark.parametrize("case", ["switching", "dropping"])
-def test_steps_that_leave_out_a_branch_train_all_ranks_alike_and_to_the_end(
-    found: dict[str, Any], case: str
-) -> None:
+def test_steps_that_skip_a_branch_train_all_ranks_alike(found: dict[str, Any], case: str) -> None:
     """Until all ranks know of it, what a step left out decays once as if its gradient were zero."""
     told, untold = found["leave-out"][case][True], found["leave-out"][case][False]
     steps = [line["step"] for line in untold["lines"] if "loss" in line]
@@ -152,7 +149,7 @@ def assert_repeated(short: dict[str, Any], plain: dict[str, Any]) -> None:
     assert distance(short["weights"], plain["weights"]) < 1e-9
 
 
-def test_with_a_repeated_step_each_sample_still_counts_once_an_epoch(found: dict[str, Any]) -> None:
+def test_retried_step_uses_each_sample_once_per_epoch(found: dict[str, Any]) -> None:
     """What the repeated steps read again is all that is read more often."""
     short, plain = (
         sorted(sample for rank in found["run-short"][failing]["read"] for sample in rank)
@@ -163,7 +160,7 @@ def test_with_a_repeated_step_each_sample_still_counts_once_an_epoch(found: dict
     assert set(short) == set(range(64))
 
 
-def test_the_link_between_ranks_is_measured_once_and_counts_for_several_only(found: dict[str, Any]) -> None:
+def test_link_between_ranks_is_measured_once_and_only_for_several(found: dict[str, Any]) -> None:
     of_ranks = found["measure-links"]
     guessed, measured, again, alone = of_ranks[0]
 
@@ -174,9 +171,7 @@ def test_the_link_between_ranks_is_measured_once_and_counts_for_several_only(fou
     assert alone == guessed
 
 
-def test_parts_saved_by_fsdp_are_whole_bit_for_bit_under_ddp_and_alone(
-    found: dict[str, Any], folder: Path
-) -> None:
+def test_fsdp_checkpoint_loads_bit_for_bit_under_ddp_and_single(found: dict[str, Any], folder: Path) -> None:
     saved, loaded = (found["split-checkpoint"][key] for key in ("saved", "loaded"))
     (kept,) = (folder / "split-checkpoint-kept").iterdir()
     config = TrainConfig(checkpoint_dir=str(kept.parent), resume=True, max_steps=7)
@@ -205,7 +200,7 @@ def test_parts_saved_by_fsdp_are_whole_bit_for_bit_under_ddp_and_alone(
         ("short", "The dataset has 64 samples, fewer than one batch: batch_size 40 on 2"),
     ],
 )
-def test_what_a_strategy_cannot_do_is_refused_with_its_reason(
+def test_unsupported_settings_of_a_strategy_are_refused_with_a_reason(
     case: str, sentence: str, found: dict[str, Any]
 ) -> None:
     assert sentence in found["refuse"][case]

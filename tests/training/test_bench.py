@@ -42,15 +42,15 @@ def test_cells_are_all_combinations_once() -> None:
         (Cell("ddp", 2, 64), ""),
     ],
 )
-def test_what_cannot_be_measured_says_why(cell: Cell, expected: str) -> None:
+def test_cells_that_cannot_be_measured_give_a_reason(cell: Cell, expected: str) -> None:
     reason = why_not(cell, 0, has_gpu=False)
 
     assert expected in reason
     assert bool(reason) == bool(expected)
 
 
-def test_gpus_that_are_not_there_are_counted() -> None:
-    assert why_not(Cell("ddp", 4, 64), 2, has_gpu=True) == "4 GPUs are asked for and 2 are visible."
+def test_missing_gpus_are_reported() -> None:
+    assert why_not(Cell("ddp", 4, 64), 2, has_gpu=True) == "4 GPUs are requested and 2 are visible."
 
 
 def test_efficiency_is_over_the_fastest_single_device() -> None:
@@ -67,7 +67,7 @@ def test_advice_names_the_best_its_lead_its_scaling_and_what_needs_less() -> Non
     ]
 
 
-def test_a_lead_within_the_spread_is_no_lead() -> None:
+def test_lead_within_the_spread_does_not_count() -> None:
     close = [measured("ddp", 1, 0.100, jitter=0.2), measured("zero1", 1, 0.101, jitter=0.2)]
 
     advice = advise(close)
@@ -76,32 +76,32 @@ def test_a_lead_within_the_spread_is_no_lead() -> None:
     assert "measure again" in advice[-1]
 
 
-def test_of_two_within_the_spread_the_simpler_is_advised() -> None:
+def test_simpler_of_two_within_the_spread_is_advised() -> None:
     close = [measured("single", 1, 0.101, jitter=0.2), measured("fsdp", 1, 0.100, jitter=0.2)]
 
     first = advise(close)[0]
 
     assert first.startswith("Take single on 1 GPU ")
     assert first.endswith(
-        "fsdp on 1 GPU with batch size 64 makes 1 % more, which is within the spread, and takes more effort."
+        "fsdp on 1 GPU with batch size 64 makes 1 % more, which is within the spread, at more effort."
     )
 
 
-def test_more_devices_that_do_not_pay_are_told() -> None:
+def test_advice_mentions_that_more_devices_do_not_pay() -> None:
     advice = advise([measured("ddp", 1, 0.1), measured("ddp", 2, 0.5)], has_gpu=False)
 
     assert advice[1].startswith("More devices do not pay for this model: ddp on 2 CPU ranks")
 
 
-def test_nothing_measured_is_said() -> None:
-    assert advise(GRID[3:]) == ["Nothing could be measured; the table tells why."]
+def test_advice_without_results_says_so() -> None:
+    assert advise(GRID[3:]) == ["Nothing could be measured; the table shows why."]
 
 
 def test_results_survive_their_file() -> None:
     assert [from_json(json.loads(json.dumps(each.to_json()))) for each in GRID] == GRID
 
 
-def test_the_page_holds_charts_advice_and_reasons_as_text() -> None:
+def test_page_contains_charts_advice_and_reasons_as_text() -> None:
     odd = Measured(Cell("ddp", 1, 1), not_measured="<script>alert(1)</script>")
 
     page = make_page([*GRID, odd], ["Take ddp & go"], "here")
@@ -136,7 +136,7 @@ def test_only_one_rank_of_a_job_measures(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert not (tmp_path / "grid").exists()
 
 
-def test_a_wrong_number_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_number_is_refused_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench.main(["--gpus", "0"])
 

@@ -42,7 +42,7 @@ def save_steps(checkpointer: Checkpointer, *steps: int) -> None:
     checkpointer.wait()
 
 
-def test_what_was_saved_is_loaded(make_checkpointer: Callable[..., Checkpointer]) -> None:
+def test_saved_state_is_loaded(make_checkpointer: Callable[..., Checkpointer]) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.randn(5, 3)).sum().backward()
@@ -60,7 +60,7 @@ def test_what_was_saved_is_loaded(make_checkpointer: Callable[..., Checkpointer]
     torch.optim.AdamW(model.parameters()).load_state_dict(found.state["optimizer"])
 
 
-def test_the_manifest_names_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifest_has_all_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERTH_CHECKPOINT_DIR", str(tmp_path / "kept"))
     monkeypatch.setenv("BERTH_JOB_ID", "job-1")
     monkeypatch.setenv("BERTH_ATTEMPT", "3")
@@ -80,7 +80,7 @@ def test_the_manifest_names_what_it_needs(tmp_path: Path, monkeypatch: pytest.Mo
     }  # fmt: skip
 
 
-def test_the_training_may_go_on_while_its_checkpoint_is_written(
+def test_training_continues_while_its_checkpoint_is_written(
     make_checkpointer: Callable[..., Checkpointer],
 ) -> None:
     checkpointer = make_checkpointer()
@@ -120,7 +120,7 @@ def test_tied_weights_are_written_once_and_stay_tied(make_checkpointer: Callable
     assert found.state["encoder"].data_ptr() == found.state["decoder"].data_ptr()
 
 
-def test_numbers_of_numpy_become_plain_ones(make_checkpointer: Callable[..., Checkpointer]) -> None:
+def test_numpy_numbers_become_plain_ones(make_checkpointer: Callable[..., Checkpointer]) -> None:
     checkpointer = make_checkpointer()
 
     checkpointer.save({"best": np.float64(0.5), "shape": torch.Size([1, 2])}, 1)
@@ -131,7 +131,7 @@ def test_numbers_of_numpy_become_plain_ones(make_checkpointer: Callable[..., Che
     assert found.state == {"best": 0.5, "shape": (1, 2)}
 
 
-def test_b60_a_state_that_could_only_be_unpickled_is_refused_by_name(
+def test_b60_state_that_needs_unpickling_is_refused_with_its_path(
     make_checkpointer: Callable[..., Checkpointer],
 ) -> None:
     with pytest.raises(
@@ -151,13 +151,15 @@ def test_b60_a_checkpoint_with_code_in_it_is_not_run(
     store.write(folder, 1, 5, {}, lambda file: torch.save({"bomb": Bomb()}, file))
 
     with pytest.raises(
-        CheckpointRefused, match=r"1-5 is whole, but .*state\.pt holds posix\.mkdir, which would"
+        CheckpointRefused, match=r"1-5 is intact, but .*state\.pt contains posix\.mkdir, which would"
     ):
         make_checkpointer().load_latest()
     assert not (tmp_path / "owned").exists()
 
 
-def test_the_last_k_are_kept(make_checkpointer: Callable[..., Checkpointer], tmp_path: Path) -> None:
+def test_newest_k_checkpoints_are_kept(
+    make_checkpointer: Callable[..., Checkpointer], tmp_path: Path
+) -> None:
     (tmp_path / "checkpoints" / "1-3.tmp").mkdir(parents=True)
     (tmp_path / "checkpoints" / "mine").mkdir()
 
@@ -166,7 +168,7 @@ def test_the_last_k_are_kept(make_checkpointer: Callable[..., Checkpointer], tmp
     assert names_in(tmp_path / "checkpoints") == ["1-15", "1-20", "mine"]
 
 
-def test_a_later_attempt_is_newer_whatever_its_step(
+def test_later_attempt_is_newer_regardless_of_its_step(
     make_checkpointer: Callable[..., Checkpointer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for attempt, step in (("9", 100), ("10", 20)):
@@ -234,7 +236,7 @@ def empty(file: Path) -> None:
         ("manifest.json", remove),
     ],
 )
-def test_f54_a_damaged_checkpoint_gives_way_to_the_one_before(
+def test_f54_damaged_checkpoint_falls_back_to_the_previous_one(
     name: str,
     damage: Callable[[Path], None],
     make_checkpointer: Callable[..., Checkpointer],
@@ -269,7 +271,7 @@ def test_every_bit_of_the_state_is_checked(make_checkpointer: Callable[..., Chec
             store.verify(file.parent)
 
 
-def test_a_manifest_cannot_name_files_elsewhere(
+def test_manifest_cannot_name_files_outside_its_folder(
     make_checkpointer: Callable[..., Checkpointer], tmp_path: Path
 ) -> None:
     checkpointer = make_checkpointer()
@@ -289,11 +291,11 @@ def test_a_refused_checkpoint_is_an_error_even_before_an_older_one(
     store.write(checkpointer.folder, 1, 10, {}, lambda file: torch.save(nn.Linear(1, 1), file))
     monkeypatch.setenv("BERTH_JOB_ID", "job-1")
 
-    with pytest.raises(CheckpointRefused, match=r"1-10 is whole, but .* Nothing was trained"):
+    with pytest.raises(CheckpointRefused, match=r"1-10 is intact, but .* Nothing was trained"):
         make_checkpointer().load_latest()
 
 
-def test_with_all_damaged_loading_the_latest_is_an_error_that_names_each(
+def test_load_latest_with_only_damaged_checkpoints_names_each(
     make_checkpointer: Callable[..., Checkpointer],
 ) -> None:
     checkpointer = make_checkpointer()
@@ -301,11 +303,11 @@ def test_with_all_damaged_loading_the_latest_is_an_error_that_names_each(
     cut(checkpointer.folder / "1-5" / "state.pt")
     remove(checkpointer.folder / "1-10" / "manifest.json")
 
-    with pytest.raises(CheckpointError, match=r"is whole: 1-10 has no manifest\.json; 1-5/state\.pt has"):
+    with pytest.raises(CheckpointError, match=r"is intact: 1-10 has no manifest\.json; 1-5/state\.pt has"):
         make_checkpointer().load_latest()
 
 
-def test_with_all_damaged_a_job_of_berth_starts_at_step_0_and_says_so(
+def test_job_of_berth_with_only_damaged_checkpoints_starts_at_step_0(
     make_checkpointer: Callable[..., Checkpointer], lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpointer = make_checkpointer()
@@ -319,7 +321,7 @@ def test_with_all_damaged_a_job_of_berth_starts_at_step_0_and_says_so(
         make_checkpointer().load_latest(begin_anew=False)
 
 
-def test_the_checkpoint_that_berth_names_comes_first(
+def test_checkpoint_named_by_berth_is_tried_first(
     make_checkpointer: Callable[..., Checkpointer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_steps(make_checkpointer(), 5, 10)
@@ -332,7 +334,7 @@ def test_the_checkpoint_that_berth_names_comes_first(
     assert found.step == 3
 
 
-def test_a_damaged_one_that_berth_names_gives_way_to_the_folders_newest(
+def test_damaged_checkpoint_named_by_berth_falls_back_to_the_folders_newest(
     make_checkpointer: Callable[..., Checkpointer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_steps(make_checkpointer(), 5, 10)
@@ -362,7 +364,7 @@ if len(sys.argv) > 2:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit_bytes", [0, 5000, 3_000_000])
-def test_f50_a_write_that_fails_leaves_the_old_one_and_the_training_goes_on(
+def test_f50_failed_write_keeps_the_old_checkpoint_and_the_training_continues(
     limit_bytes: int, tmp_path: Path, start_python: StartPython
 ) -> None:
     process = start_python(WRITE_UNTIL_FULL, limit_bytes, BERTH_METRICS_FILE="m")
@@ -377,16 +379,14 @@ def test_f50_a_write_that_fails_leaves_the_old_one_and_the_training_goes_on(
 
 
 @pytest.mark.slow
-def test_f50_after_the_disk_has_room_again_the_next_save_is_kept(
-    tmp_path: Path, start_python: StartPython
-) -> None:
+def test_f50_next_save_succeeds_once_the_disk_has_room(tmp_path: Path, start_python: StartPython) -> None:
     process = start_python(WRITE_UNTIL_FULL, 5000, "again", BERTH_METRICS_FILE="m")
 
     assert process.wait(PATIENCE_S) == 0, process.communicate()
     assert names_in(tmp_path / "checkpoints") == ["1-1", "1-3"]
 
 
-def test_sigterm_asks_the_loop_to_save_and_leave(make_checkpointer: Callable[..., Checkpointer]) -> None:
+def test_sigterm_requests_a_save_and_a_stop(make_checkpointer: Callable[..., Checkpointer]) -> None:
     checkpointer = make_checkpointer()
     checkpointer.save_on_sigterm()
     try:

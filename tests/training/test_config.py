@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from training.config import ConfigError, TrainConfig
-from training.plan.fixed import fixed_plan
-from training.plan.types import Plan
+from training.config.fixed_plan import fixed_plan
+from training.config.plan import Plan
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from training.plan.types import Plan
         ),
     ],
 )
-def test_b37_a_setting_that_cannot_work_is_refused(setting: dict[str, Any], sentence: str) -> None:
+def test_b37_invalid_setting_is_refused(setting: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         TrainConfig.from_mapping(setting)
 
@@ -48,7 +48,7 @@ def test_an_interval_is_steps_or_seconds() -> None:
     assert (by_clock.checkpoint_every_steps, by_clock.checkpoint_every_s) == (None, 1.5)
 
 
-def test_the_ranks_that_there_are_choose_the_strategy() -> None:
+def test_number_of_ranks_decides_the_automatic_strategy() -> None:
     assert fixed_plan(TrainConfig(), 1).strategy == "single"
     assert fixed_plan(TrainConfig(), 2).strategy == "ddp"
     with pytest.raises(ConfigError, match="torchrun started 2 ranks"):
@@ -61,19 +61,19 @@ def test_the_ranks_that_there_are_choose_the_strategy() -> None:
         ({"strategy": "fsdp+dp"}, "strategy is 'fsdp+dp'; it can be auto, single, dp, ddp"),
         (
             {"strategy": "fsdp", "comm_hook": "fp16"},
-            "comm_hook is 'fp16', which strategy 'fsdp' cannot do; strategies",
+            "comm_hook is 'fp16', which strategy 'fsdp' does not support; strategies",
         ),
         (
             {"strategy": "fsdp", "pipeline_parallel_size": 2},
-            "pipeline_parallel_size is 2, which strategy 'fsdp' cannot",
+            "pipeline_parallel_size is 2, which strategy 'fsdp' does not support",
         ),
         (
             {"strategy": "ddp", "tensor_parallel_size": 2},
-            "tensor_parallel_size is 2, which strategy 'ddp' cannot do",
+            "tensor_parallel_size is 2, which strategy 'ddp' does not support",
         ),
         (
             {"strategy": "ddp", "cpu_offload": "parameters"},
-            "cpu_offload is 'parameters', which strategy 'ddp' cannot",
+            "cpu_offload is 'parameters', which strategy 'ddp' does not support",
         ),
         ({"strategy": "pipeline", "precision": "fp16"}, "precision 'fp16' needs scaled gradients"),
         (
@@ -133,7 +133,7 @@ def test_a_plan_survives_json_and_fields_of_a_newer_version() -> None:
     assert read.samples_per_step == 16
 
 
-def test_a_run_resumes_by_itself_only_where_berth_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_resumes_automatically_only_under_berth(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not TrainConfig().resumes
     assert TrainConfig(resume=True).resumes
     monkeypatch.setenv("BERTH_CHECKPOINT_DIR", "/somewhere")

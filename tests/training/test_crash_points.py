@@ -38,7 +38,7 @@ def newest_whole(folder: Path) -> int | None:
     return None
 
 
-def test_f19_f54_after_any_operation_the_last_complete_checkpoint_is_found(tmp_path: Path) -> None:
+def test_f19_f54_crash_after_any_operation_keeps_the_last_complete_checkpoint(tmp_path: Path) -> None:
     files, root = RecordingFiles(), tmp_path / "disk"
     root.mkdir()
     complete: dict[int, int] = {}  # operations done -> the step whose save had returned by then
@@ -60,7 +60,7 @@ def test_f19_f54_after_any_operation_the_last_complete_checkpoint_is_found(tmp_p
     assert cases == 6 * (len(files.operations) + 1) > 300
 
 
-def test_f19_what_a_crash_left_does_not_stop_the_next_save(tmp_path: Path) -> None:
+def test_f19_remains_of_a_crash_do_not_prevent_the_next_save(tmp_path: Path) -> None:
     files, root = RecordingFiles(), tmp_path / "disk"
     root.mkdir()
     for step in (5, 10):
@@ -142,9 +142,7 @@ def test_f56_a_checkpoint_of_a_newer_format_is_refused_with_what_to_do(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"v": "1"}', '{"v": 1, "files": []}', "\x00" * 50])
-def test_f56_a_garbled_manifest_is_a_checkpoint_error_whatever_stands_in_it(
-    text: str, tmp_path: Path
-) -> None:
+def test_f56_any_garbled_manifest_is_a_checkpoint_error(text: str, tmp_path: Path) -> None:
     save(tmp_path, 5, Files())
     (tmp_path / "1-5" / store.MANIFEST).write_text(text)
 

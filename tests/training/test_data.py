@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from training.data import DataError, ResumableSampler, epoch_order, make_loader, measure_length, start_epoch
+from training.data import DataError, ResumableSampler, make_loader, measure_length, start_epoch
+from training.data.sampler import SamplerState, epoch_order
 
 
-def samplers(length: int, world_size: int, state: dict[str, Any] | None = None) -> list[ResumableSampler]:
+def samplers(length: int, world_size: int, state: SamplerState | None = None) -> list[ResumableSampler]:
     made = [ResumableSampler(length, seed=3, rank=rank, world_size=world_size) for rank in range(world_size)]
     for sampler in made:
         if state:
@@ -27,7 +28,7 @@ def samplers(length: int, world_size: int, state: dict[str, Any] | None = None) 
     length=st.integers(1, 200),
     lives=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 9), st.integers(0, 6)), max_size=6),
 )
-def test_every_sample_comes_once_an_epoch_though_world_and_batch_sizes_change(
+def test_every_sample_occurs_once_per_epoch_while_world_and_batch_sizes_change(
     length: int, lives: list[tuple[int, int, int]]
 ) -> None:
     """Each life is (ranks, batch size, steps before it dies); the last one ends the epoch."""
@@ -59,12 +60,12 @@ def test_epochs_differ_and_can_be_repeated() -> None:
     assert not torch.equal(first, epoch_order(100, 1, 0))
 
 
-def test_the_order_is_the_same_for_ever() -> None:
+def test_order_of_samples_never_changes() -> None:
     """A checkpoint of today must continue with a later version."""
     assert epoch_order(8, 1, 2).tolist() == [0, 4, 7, 5, 1, 6, 2, 3]
 
 
-def test_a_loader_that_reads_ahead_does_not_move_the_position() -> None:
+def test_prefetching_loader_does_not_move_the_position() -> None:
     sampler = ResumableSampler(10, rank=0, world_size=1)
 
     list(DataLoader(TensorDataset(torch.arange(10)), batch_size=2, sampler=sampler))
@@ -75,7 +76,7 @@ def test_a_loader_that_reads_ahead_does_not_move_the_position() -> None:
 @pytest.mark.parametrize(
     ("length", "world_size", "batch_size"), [(1, 3, 2), (7, 2, 3), (12, 2, 3), (13, 2, 3)]
 )
-def test_all_ranks_get_equally_many_batches(length: int, world_size: int, batch_size: int) -> None:
+def test_all_ranks_get_the_same_number_of_batches(length: int, world_size: int, batch_size: int) -> None:
     dataset = TensorDataset(torch.arange(length), torch.arange(length))
 
     counts = {
@@ -109,7 +110,7 @@ def test_augmentation_in_workers_is_the_same_after_a_resume() -> None:
 
 
 @pytest.mark.slow
-def test_workers_that_stay_read_the_next_epoch_as_new_ones_would() -> None:
+def test_persistent_workers_read_the_next_epoch_like_new_ones() -> None:
     stays, fresh = (ResumableSampler(24, rank=0, world_size=1) for _ in range(2))
     loader = make_loader(Noisy(), stays, 4, 1, persistent_workers=True)
     first = [torch.stack(batch) for batch in loader]
@@ -124,7 +125,7 @@ def test_workers_that_stay_read_the_next_epoch_as_new_ones_would() -> None:
     assert not torch.equal(first[0], second[0])
 
 
-def test_tensors_read_by_the_batch_are_those_read_one_by_one() -> None:
+def test_tensors_read_in_batches_equal_those_read_one_by_one() -> None:
     data = TensorDataset(torch.randn(13, 3), torch.arange(13))
 
     class OneByOne(Dataset[Any]):

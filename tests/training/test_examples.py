@@ -43,7 +43,7 @@ def wait_for(line: str, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-def test_digits_learns_to_read_on_two_ranks(run: Callable[..., str]) -> None:
+def test_digits_example_learns_on_two_ranks(run: Callable[..., str]) -> None:
     output = run(EXAMPLES / "digits.py", "--epochs", 8, ranks=2)
 
     assert re.findall(r"^step (\d+)/184 loss \d\.\d{4}$", output, re.MULTILINE) == [
@@ -87,7 +87,7 @@ def test_char_gpt_learns_and_resumes(run: Callable[..., str], tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_ddp_tutorial_script_prints_and_resumes_as_such_scripts_do(run: Callable[..., str]) -> None:
+def test_ddp_tutorial_script_prints_and_resumes(run: Callable[..., str]) -> None:
     first = run(EXAMPLES / "unchanged" / "ddp_tutorial.py", 4, 2, ranks=2)
     second = run(EXAMPLES / "unchanged" / "ddp_tutorial.py", 5, 2, ranks=2)
 
@@ -97,7 +97,7 @@ def test_the_ddp_tutorial_script_prints_and_resumes_as_such_scripts_do(run: Call
 
 
 @pytest.mark.slow
-def test_the_small_gpt_script_overwrites_its_checkpoint_and_resumes_from_there(
+def test_small_gpt_script_overwrites_its_checkpoint_and_resumes_from_it(
     run: Callable[..., str], tmp_path: Path
 ) -> None:
     script = EXAMPLES / "unchanged" / "small_gpt.py"
@@ -110,7 +110,7 @@ def test_the_small_gpt_script_overwrites_its_checkpoint_and_resumes_from_there(
     assert torch.load(tmp_path / "out" / "ckpt.pt", weights_only=True)["iter_num"] == 50
 
 
-def test_the_plain_script_knows_nothing_of_berth() -> None:
+def test_plain_script_does_not_mention_berth() -> None:
     source = (EXAMPLES / "digits.py").read_text()
 
     assert "BERTH_" not in source

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.explanation import explain
+from training.watch.explanation import explain
 
 
 @pytest.mark.parametrize(
@@ -17,9 +17,9 @@ from training.explanation import explain
         (OSError(28, "No space left on device"), "keep_last"),
         (
             RuntimeError("[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4, OpType=ALLREDUCE)"),
-            "waited in vain",
+            "timed out waiting for the others",
         ),
-        (RuntimeError("[gloo] Timed out waiting 1800000ms for recv operation to complete"), "waited in vain"),
+        (RuntimeError("[gloo] Timed out waiting 1800000ms for recv operation to complete"), "timed out waiting for the others"),
         (RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer [127.0.0.1]:4711"), "Another rank"),
         (RuntimeError("The server socket has failed to listen. EADDRINUSE"), "--standalone"),
         (RuntimeError("CUDA error: device-side assert triggered"), "number of classes"),
@@ -30,10 +30,10 @@ from training.explanation import explain
         (AttributeError("Can't pickle local object 'f.<locals>.<lambda>'"), "lambdas"),
         (OSError(24, "Too many open files"), "ulimit"),
         (ModuleNotFoundError("No module named 'cv2'", name="cv2"), "pip install opencv-python"),
-        (FileNotFoundError(2, "No such file", "data.csv"), "data.csv is not there"),
+        (FileNotFoundError(2, "No such file", "data.csv"), "data.csv does not exist"),
     ],
 )  # fmt: skip
-def test_what_people_meet_has_a_way_out(error: Exception, expected: str) -> None:
+def test_common_errors_are_explained_with_a_remedy(error: Exception, expected: str) -> None:
     assert expected in explain(error)
 
 
@@ -45,25 +45,27 @@ def raised_by(act: object) -> Exception:
     raise AssertionError("nothing was raised")
 
 
-def test_what_torch_raises_here_and_now_is_known() -> None:
+def test_errors_of_the_installed_torch_are_explained() -> None:
     shapes = raised_by(lambda: nn.Linear(3, 2)(torch.ones(1, 4)))
     labels = raised_by(lambda: nn.functional.cross_entropy(torch.ones(1, 3), torch.tensor([5])))
     types = raised_by(lambda: nn.Linear(3, 2)(torch.ones(1, 3, dtype=torch.float64)))
     other = raised_by(lambda: nn.Linear(3, 2).load_state_dict(nn.Linear(4, 2).state_dict()))
 
-    assert "shapes that do not fit" in explain(shapes)
+    assert "incompatible shapes" in explain(shapes)
     assert "number of classes" in explain(labels)
     assert "number types" in explain(types)
     assert "another model" in explain(other)
 
 
-def test_what_lies_under_an_error_counts() -> None:
+def test_causes_of_an_error_are_explained() -> None:
     error = ValueError("the step failed")
     error.__cause__ = torch.OutOfMemoryError("CUDA out of memory")
 
     assert "memory is full" in explain(error)
 
 
-def test_what_is_not_known_is_repeated() -> None:
-    assert explain(KeyError("weight")).startswith("KeyError: 'weight'. It is not an error that Berth knows")
+def test_unknown_errors_are_returned_as_text() -> None:
+    assert explain(KeyError("weight")).startswith(
+        "KeyError: 'weight'. Berth has no explanation for this error"
+    )
     assert explain(ValueError()).startswith("ValueError: no message.")

@@ -14,8 +14,8 @@ from orchestrator.agent.telemetry.metric_lines import ParsedBatch
 from training import TrainConfig, Trainer
 from training.callbacks import EarlyStopping, EveryEpoch
 from training.data import DataError
-from training.data_cache import InMemory, OnDisk, size_bytes
-from training.prefetch import DevicePrefetcher
+from training.data.cache import InMemory, OnDisk, size_bytes
+from training.data.prefetch import DevicePrefetcher
 from training.report import Reporter
 from training.report.tensorboard import TensorBoardSink
 
@@ -33,7 +33,7 @@ def fit(reporter: Reporter, callbacks: list[Any], rate: float = 0.0) -> Any:
     )
 
 
-def test_a_training_that_gets_no_better_is_ended_and_saved(reporter: Reporter) -> None:
+def test_early_stopping_ends_and_saves_a_training_without_improvement(reporter: Reporter) -> None:
     stopping = EarlyStopping(patience=2, least_change=1e-6)
 
     state = fit(reporter, [stopping])
@@ -43,7 +43,7 @@ def test_a_training_that_gets_no_better_is_ended_and_saved(reporter: Reporter) -
     assert [path.name for path in Path("checkpoints").iterdir()] == ["1-9"]
 
 
-def test_a_training_that_gets_better_goes_on(reporter: Reporter) -> None:
+def test_early_stopping_continues_an_improving_training(reporter: Reporter) -> None:
     seen: list[float | None] = []
 
     state = fit(reporter, [EarlyStopping(), EveryEpoch(lambda state, loss: seen.append(loss))], rate=0.01)
@@ -52,7 +52,7 @@ def test_a_training_that_gets_better_goes_on(reporter: Reporter) -> None:
     assert len(seen) == 20
 
 
-def test_early_stopping_says_what_it_needs() -> None:
+def test_early_stopping_without_validation_is_refused() -> None:
     with pytest.raises(ValueError, match="patience is 0"):
         EarlyStopping(patience=0)
     with pytest.raises(ValueError, match="needs a validation dataset"):
@@ -91,7 +91,7 @@ class Counted:
         return {"image": torch.full((100,), float(index)), "label": index}
 
 
-def test_samples_in_memory_are_read_once_up_to_the_limit() -> None:
+def test_memory_cache_reads_samples_once_up_to_its_limit() -> None:
     source = Counted()
     cached = InMemory(source, most_bytes=3 * size_bytes(source[0]))
     source.read.clear()
@@ -103,7 +103,7 @@ def test_samples_in_memory_are_read_once_up_to_the_limit() -> None:
     assert len(cached) == 10
 
 
-def test_samples_on_disk_outlive_the_process(tmp_path: Path) -> None:
+def test_disk_cache_survives_the_process(tmp_path: Path) -> None:
     first, second = Counted(), Counted()
 
     written = OnDisk(first, tmp_path / "cache")[4]
@@ -117,11 +117,11 @@ def test_samples_on_disk_outlive_the_process(tmp_path: Path) -> None:
 def test_a_cache_of_another_dataset_is_refused(tmp_path: Path) -> None:
     OnDisk(make_data(24), tmp_path)
 
-    with pytest.raises(DataError, match="keeps a dataset of 24 samples, not 8"):
+    with pytest.raises(DataError, match="caches a dataset of 24 samples, not 8"):
         OnDisk(make_data(8), tmp_path)
 
 
-def test_a_bomb_in_the_cache_is_not_run(tmp_path: Path) -> None:
+def test_code_in_the_disk_cache_is_not_run(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> tuple[Any, ...]:
             return json.dumps, ({},)

@@ -5,16 +5,16 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.training.conftest import Lines
 from tests.training.started import PATIENCE_S
-from training.hang import EXIT_HANG, Beat, Beats, HangWatch, describe_hang, find_stuck
 from training.launch import WarmLauncher
 from training.report import Reporter
+from training.watch.hang import EXIT_HANG, Beat, Beats, HangWatch, describe_hang, find_stuck
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -37,13 +37,13 @@ def beat(count: int, moved_s: float, alive_s: float = 100.0) -> Beat:
         ([beat(9, 20), Beat(0, 0, 0, 0)], None),
     ],
 )
-def test_f20_f21_the_rank_that_the_others_wait_for_is_found(
+def test_f20_f21_rank_that_the_others_wait_for_is_found(
     beats: list[Beat], expected: list[int] | None
 ) -> None:
     assert find_stuck(beats, limit_s=60, now_s=100.0) == expected
 
 
-def test_the_limit_follows_the_training(reporter: Reporter) -> None:
+def test_hang_limit_adapts_to_the_training(reporter: Reporter) -> None:
     watch = HangWatch(reporter, end=lambda code: None, world_size=1, rank=0)
     for number in range(10):
         reporter.heartbeat()
@@ -54,7 +54,7 @@ def test_the_limit_follows_the_training(reporter: Reporter) -> None:
     watch.stop()
 
 
-def test_a_training_alone_that_stands_still_is_ended(
+def test_hanging_single_rank_is_ended(
     reporter: Reporter, lines: Lines, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ended: list[int] = []
@@ -67,24 +67,24 @@ def test_a_training_alone_that_stands_still_is_ended(
     watch.look(1061.0)
 
     assert ended == [EXIT_HANG]
-    assert "Rank 0 stands still for 61 s." in capfd.readouterr().err
+    assert "Rank 0 has made no progress for 61 s." in capfd.readouterr().err
     assert next(line["ranks"] for line in lines() if line.get("event") == "hang") == "0"
     watch.stop()
 
 
-def test_the_sentence_names_who_waits() -> None:
+def test_hang_message_names_stuck_and_waiting_ranks() -> None:
     beats = [beat(9, 38), beat(9, 30), beat(8, 10)]
 
     assert describe_hang(beats, [2], 100.0) == (
-        "Rank 2 stands still for 62 s, and 2 others wait. The stacks are in the logs of the ranks."
+        "Rank 2 has made no progress for 62 s, and 2 others wait. The stacks are in the logs of the ranks."
     )
-    assert "all stand at the same place" in describe_hang(beats, [], 100.0)
+    assert "all are at the same place" in describe_hang(beats, [], 100.0)
     assert "was stopped" in describe_hang([beat(1, 10), beat(1, 10, 20)], [1], 100.0)
 
 
 MAP = """
 import sys, time
-from training.hang import Beats
+from training.watch.hang import Beats
 
 beats = Beats(int(sys.argv[1]), 2)
 print([beat.pid for beat in beats.read()], flush=True)
@@ -92,7 +92,7 @@ time.sleep(600)
 """
 
 
-def test_f20_nothing_is_left_in_the_temporary_folder_where_ranks_are_killed(
+def test_f20_killed_ranks_leave_no_temporary_files(
     start_python: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "temporary"
@@ -111,7 +111,7 @@ def test_f20_nothing_is_left_in_the_temporary_folder_where_ranks_are_killed(
     assert list(folder.iterdir()) == []
 
 
-def test_a_training_that_ends_leaves_the_file_of_the_next_alone(
+def test_ending_training_keeps_the_next_trainings_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -130,7 +130,7 @@ STUCK = """
 import os, signal, sys, time
 import torch
 from torch import distributed
-from training.hang import HangWatch
+from training.watch.hang import HangWatch
 from training.report import default_reporter
 
 distributed.init_process_group("gloo")
@@ -148,16 +148,9 @@ for step in range(10_000):
 """
 
 
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmLauncher]:
-    made = WarmLauncher(socket_path=tmp_path_factory.mktemp("warm") / "s")
-    yield made
-    made.stop()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "skip"])
-def test_f20_f21_a_rank_that_stops_or_leaves_the_others_waiting_is_named_and_killed(
+def test_f20_f21_stopped_or_stuck_rank_is_named_and_killed(
     how: str, launcher: WarmLauncher, tmp_path: Path
 ) -> None:
     (tmp_path / "stuck.py").write_text(STUCK)
@@ -173,7 +166,7 @@ def test_f20_f21_a_rank_that_stops_or_leaves_the_others_waiting_is_named_and_kil
 
     assert codes[1] == -9
     log = (tmp_path / "logs" / "rank0.log").read_text()
-    assert "Rank 1 stands still" in log
+    assert "Rank 1 has made no progress" in log
     assert "all_reduce" in log  # where rank 0 waited
-    assert "RankHangs: Rank 1 stands" in (tmp_path / "errors" / "rank1.json").read_text()
+    assert "RankHangs: Rank 1 has made no progress" in (tmp_path / "errors" / "rank1.json").read_text()
     assert '"ranks":"1"' in (tmp_path / "metrics").read_text()

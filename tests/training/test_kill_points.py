@@ -16,7 +16,7 @@ KILLS = 20  # `make bench NAME=resume` kills 100 times
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
-def test_f17_every_kill_resumes_bit_by_bit_with_each_sample_once(workers: int) -> None:
+def test_f17_every_kill_resumes_bit_for_bit_with_each_sample_once(workers: int) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.kill_points", str(KILLS), str(workers)],
         cwd=REPOSITORY,

@@ -39,7 +39,7 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_ranks_get_torchruns_environment_and_nothing_of_the_launchers(
+def test_ranks_get_torchruns_environment_but_not_the_launchers(
     launcher: WarmLauncher, script: Path, tmp_path: Path
 ) -> None:
     import json
@@ -62,9 +62,7 @@ def test_ranks_get_torchruns_environment_and_nothing_of_the_launchers(
 
 
 @pytest.mark.slow
-def test_a_rank_that_fails_takes_the_others_along(
-    launcher: WarmLauncher, script: Path, tmp_path: Path
-) -> None:
+def test_failing_rank_ends_the_others(launcher: WarmLauncher, script: Path, tmp_path: Path) -> None:
     with (tmp_path / "output").open("wb") as file:
         ranks = launcher.start(script, ["fail"], ranks=2, cwd=tmp_path, output=file)
 
@@ -73,7 +71,7 @@ def test_a_rank_that_fails_takes_the_others_along(
 
 
 @pytest.mark.slow
-def test_ranks_end_with_who_started_them(launcher: WarmLauncher, script: Path, tmp_path: Path) -> None:
+def test_ranks_end_with_their_starter(launcher: WarmLauncher, script: Path, tmp_path: Path) -> None:
     with (tmp_path / "output").open("wb") as file:
         ranks = launcher.start(script, ["wait"], ranks=2, cwd=tmp_path, output=file)
     with pytest.raises(TimeoutError):
@@ -94,7 +92,7 @@ def test_a_launcher_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pyte
         WarmLauncher(socket_path=tmp_path / "s").connect()
 
 
-def test_torchrun_starts_our_entry_once(tmp_path: Path) -> None:
+def test_torchrun_command_starts_our_entry_once(tmp_path: Path) -> None:
     command = torchrun_command(tmp_path / "t.py", ["--lr", "1"], ranks=4)
 
     assert command[command.index("--nproc-per-node") + 1] == "4"
@@ -103,7 +101,7 @@ def test_torchrun_starts_our_entry_once(tmp_path: Path) -> None:
     assert command[-4].endswith("training/entry.py")
 
 
-def test_ranks_are_told_apart_by_the_environment_alone() -> None:
+def test_ranks_differ_only_in_the_environment() -> None:
     first, second = rank_environment(0, 2, 4711), rank_environment(1, 2, 4711)
 
     assert {name for name in first if first[name] != second[name]} == {"RANK", "LOCAL_RANK", "ROLE_RANK"}

@@ -60,7 +60,7 @@ def test_the_published_loop_runs_and_learns(manager: MultiGPUTrainingManager) ->
     assert sorted(path.name for path in Path("checkpoints").iterdir()) == ["1-10", "1-12", "1-5"]
 
 
-def test_a_step_at_a_time(manager: MultiGPUTrainingManager) -> None:
+def test_trainer_steps_one_batch_at_a_time(manager: MultiGPUTrainingManager) -> None:
     _, train_loader, _ = manager.setup_training(nn.Linear(4, 1), make_data())
     monitor = PerformanceMonitor()
     monitor.start_monitoring()
@@ -84,7 +84,7 @@ def test_a_step_at_a_time(manager: MultiGPUTrainingManager) -> None:
     [("m.png", b"\x89PNG"), ("m.PDF", b"%PDF"), ("m.svg", b"<svg"), ("m.html", b"<!doctype html>")],
 )
 @pytest.mark.parametrize("losses", [[], [2.0], [2.0, float("nan"), 1.5, 1.0]])
-def test_metrics_are_plotted_in_the_format_that_the_name_ends_in(
+def test_metrics_are_plotted_in_the_format_of_the_file_ending(
     name: str, starts: bytes, losses: list[float]
 ) -> None:
     monitor = PerformanceMonitor()
@@ -112,7 +112,7 @@ def test_a_picture_shows_each_curve_by_name_and_range() -> None:
 
 
 @pytest.mark.parametrize("name", ["metrics", "metrics.gif", "metrics.txt"])
-def test_a_format_that_is_not_there_is_refused_with_those_that_are(name: str) -> None:
+def test_unknown_format_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"'{name}' .* can end in \.png, \.pdf, \.svg, \.html"):
         PerformanceMonitor().plot_metrics(name)
     assert not Path(name).exists()
@@ -151,7 +151,7 @@ def test_waiting_times_may_be_seconds_or_a_timedelta(given: dict[str, Any], seco
     [
         (
             {"reduce_bucket_size": 65_536},
-            "reduce_bucket_size is 65536, which is too many MiB and too few bytes",
+            "reduce_bucket_size is 65536, too large for MiB and too small for bytes",
         ),
         (
             {"reduce_bucket_size": 2**20, "bucket_cap_mb": 25},
@@ -165,7 +165,7 @@ def test_waiting_times_may_be_seconds_or_a_timedelta(given: dict[str, Any], seco
         ({"recovery_timeout": timedelta(0)}, "^recovery_timeout is 0.0; it must be finite and above 0"),
         (
             {"timeout": 1, "recovery_timeout": 2},
-            "timeout is 1 and recovery_timeout is 2; .* Give one of them",
+            "timeout is 1 and recovery_timeout is 2; .* Set one of them",
         ),
         ({"use_mixed_precision": "no"}, "^use_mixed_precision is 'no'; it can be True or False"),
         ({"use_gradient_as_bucket_view": 1}, "^use_gradient_as_bucket_view is 1; it can be True or False"),
@@ -176,19 +176,19 @@ def test_waiting_times_may_be_seconds_or_a_timedelta(given: dict[str, Any], seco
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_the_names_that_the_user_wrote(given: dict[str, Any], sentence: str) -> None:
+def test_errors_use_the_names_that_the_user_wrote(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         MultiGPUConfig(**given).to_train_config()
 
 
-def test_alone_what_concerns_an_exchange_has_no_effect() -> None:
+def test_exchange_settings_have_no_effect_on_one_rank() -> None:
     config = MultiGPUConfig(sync_bn=True, use_fp16_allreduce=True, fp16_compression=True).to_train_config()
 
     assert (config.strategy, config.sync_batchnorm, config.comm_hook) == ("single", False, "none")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPUs")
-def test_synchronized_batch_norm_on_cpus_is_refused_in_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_bn_on_cpus_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
 
@@ -196,13 +196,13 @@ def test_synchronized_batch_norm_on_cpus_is_refused_in_its_own_name(monkeypatch:
         MultiGPUConfig(sync_bn=True).to_train_config()
 
 
-def test_errors_are_explained_and_only_memory_may_go_on(manager: MultiGPUTrainingManager) -> None:
+def test_errors_are_explained_and_only_out_of_memory_may_continue(manager: MultiGPUTrainingManager) -> None:
     assert manager.fault_tolerance.handle_error(torch.OutOfMemoryError("CUDA out of memory"))
     assert not manager.fault_tolerance.handle_error(ValueError("odd"))
     assert "gradient_accumulation_steps" in manager.fault_tolerance.errors[0]
 
 
-def test_runs_are_compared_the_fastest_first(manager: MultiGPUTrainingManager) -> None:
+def test_comparison_report_lists_the_fastest_run_first(manager: MultiGPUTrainingManager) -> None:
     report = manager._generate_comparison_report(
         {"dp": {"throughput": 10.0, "loss": 0.5}, "ddp": {"throughput": 20.0}}
     )
@@ -210,17 +210,17 @@ def test_runs_are_compared_the_fastest_first(manager: MultiGPUTrainingManager) -
     assert report.splitlines() == ["run | throughput | loss", "ddp | 20 | ", "dp | 10 | 0.5"]
 
 
-def test_devices_that_are_not_there_are_a_clear_error() -> None:
+def test_missing_devices_are_a_clear_error() -> None:
     if torch.cuda.is_available():
         config = MultiGPUConfig(device_ids=[torch.cuda.device_count()])
     else:
         config = MultiGPUConfig(device_ids=[0, 1])
 
-    with pytest.raises(ConfigError, match=r"device_ids names GPU .*leave device_ids out"):
+    with pytest.raises(ConfigError, match=r"device_ids names GPU .*remove device_ids"):
         MultiGPUTrainingManager(config).setup_training(nn.Linear(4, 1), make_data())
 
 
-def test_ranks_take_the_gpus_that_device_ids_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_use_the_gpus_in_device_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
@@ -232,7 +232,7 @@ def test_ranks_take_the_gpus_that_device_ids_names(monkeypatch: pytest.MonkeyPat
         choose_device([2])
 
 
-def test_a_backend_that_torch_has_not_is_refused(manager: MultiGPUTrainingManager) -> None:
+def test_unknown_backend_is_refused(manager: MultiGPUTrainingManager) -> None:
     manager.config.backend = "carrier pigeon"
 
     with pytest.raises(ConfigError, match="'carrier pigeon'; it can be 'nccl' or 'gloo'"):
@@ -259,12 +259,12 @@ def test_each_epoch_draws_its_own_augmentation() -> None:
     assert first != pytest.approx(second, rel=1e-3)
 
 
-def test_before_the_setup_there_is_no_trainer(manager: MultiGPUTrainingManager) -> None:
+def test_trainer_before_setup_is_an_error(manager: MultiGPUTrainingManager) -> None:
     with pytest.raises(ConfigError, match="call setup_training"):
         manager.train_epoch(None, 0)  # type: ignore[arg-type]  # the mistake under test
 
 
-def test_several_ranks_without_a_number_are_told_to_use_torchrun() -> None:
+def test_ranks_without_a_number_are_pointed_to_torchrun() -> None:
     with pytest.raises(ConfigError, match="start with torchrun, or set rank"):
         MultiGPUTrainingManager(MultiGPUConfig(world_size=2)).setup_training(nn.Linear(4, 1), make_data())
 
@@ -281,7 +281,7 @@ def test_the_abstract_trainer_is_abstract() -> None:
         MultiGPUTrainer(nn.Linear(1, 1), MultiGPUConfig(), make_data())  # type: ignore[abstract]  # the mistake under test
 
 
-def test_metrics_are_summed_up_by_name() -> None:
+def test_metrics_are_summarised_by_name() -> None:
     metrics = MetricsCollector()
     for loss in (3.0, 1.0):
         metrics.record(loss=loss, throughput=torch.tensor(10.0))
@@ -289,7 +289,7 @@ def test_metrics_are_summed_up_by_name() -> None:
     assert metrics.summary()["loss"] == {"mean": 2.0, "last": 1.0, "max": 3.0}
 
 
-def test_f74_a_step_that_ends_all_ranks_is_not_tried_again(manager: MultiGPUTrainingManager) -> None:
+def test_f74_step_that_ends_all_ranks_is_not_retried(manager: MultiGPUTrainingManager) -> None:
     short = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     assert manager.fault_tolerance.handle_error(short)

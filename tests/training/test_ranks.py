@@ -32,7 +32,7 @@ for step in range(1, 6):
 
 
 @pytest.mark.slow
-def test_a_training_in_a_scripts_own_group_leaves_no_threads_behind(tmp_path):
+def test_training_in_a_scripts_process_group_leaves_no_threads(tmp_path):
     ended = subprocess.run(
         [sys.executable, "-c", FITS],
         cwd=tmp_path,

@@ -22,7 +22,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_f74_a_rank_without_memory_changes_no_number(case: str, two_ranks: Path) -> None:
+def test_f74_rank_out_of_memory_changes_no_result(case: str, two_ranks: Path) -> None:
     assert_equal(two_ranks / f"{case}.pt", two_ranks / "ddp:nowhere.pt", within=1e-6)
 
 
@@ -37,7 +37,7 @@ def test_f74_the_micro_batch_is_halved_once_and_the_rank_is_named(case: str, two
 
 
 @pytest.mark.slow
-def test_f74_ranks_that_average_their_weights_average_the_same_after_a_repeated_step(two_ranks: Path) -> None:
+def test_f74_local_sgd_averages_the_same_after_a_retried_step(two_ranks: Path) -> None:
     repeated = two_ranks / "local-sgd:backward-1.pt"
 
     told = [each["rank"] for each in torch.load(repeated)["events"] if each["event"] == "less_memory"]

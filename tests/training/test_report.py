@@ -35,7 +35,7 @@ def test_values_of_a_step_become_one_line(reporter: Reporter, lines: Lines) -> N
     assert line == {"step": 10, "loss": 0.5, "lr": 1e-3, "total_steps": 100}
 
 
-def test_a_tensor_changed_after_the_report_is_reported_as_it_was(reporter: Reporter, lines: Lines) -> None:
+def test_tensor_changed_after_its_report_keeps_the_reported_value(reporter: Reporter, lines: Lines) -> None:
     total = torch.tensor(1.0)
 
     reporter.report(step=1, loss=total)
@@ -54,15 +54,13 @@ def test_a_loss_with_a_graph_does_not_keep_the_graph(reporter: Reporter, lines: 
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_b47_numbers_that_are_none_can_be_read_back(value: float, reporter: Reporter, lines: Lines) -> None:
+def test_b47_nan_and_infinity_can_be_read_back(value: float, reporter: Reporter, lines: Lines) -> None:
     reporter.report(step=1, loss=torch.tensor(value))
 
     assert str(lines()[0]["loss"]) == str(value)
 
 
-def test_a_value_that_is_not_one_number_is_said_once_and_harms_no_other(
-    reporter: Reporter, lines: Lines
-) -> None:
+def test_unreadable_value_is_reported_once_and_harms_no_other(reporter: Reporter, lines: Lines) -> None:
     for step in (1, 2):
         reporter.report(step=step, loss=0.5, weights=torch.ones(3), event="x")
 
@@ -86,7 +84,7 @@ def test_only_rank_0_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not (tmp_path / "other").exists()
 
 
-def test_lines_are_written_without_being_asked(reporter: Reporter, tmp_path: Path) -> None:
+def test_lines_are_written_in_the_background(reporter: Reporter, tmp_path: Path) -> None:
     reporter.report(step=1, loss=0.5)
 
     deadline = time.monotonic() + PATIENCE_S
@@ -96,7 +94,7 @@ def test_lines_are_written_without_being_asked(reporter: Reporter, tmp_path: Pat
     assert json.loads((tmp_path / "metrics.jsonl").read_text())["step"] == 1
 
 
-def test_heartbeats_are_written_only_where_no_step_tells_of_life(reporter: Reporter, lines: Lines) -> None:
+def test_heartbeats_are_written_only_without_steps(reporter: Reporter, lines: Lines) -> None:
     reporter.heartbeat()
     reporter.flush()
     reporter.report(step=1, loss=0.5)
@@ -106,7 +104,7 @@ def test_heartbeats_are_written_only_where_no_step_tells_of_life(reporter: Repor
     assert [sorted(line)[0] for line in lines()] == ["heartbeat", "loss"]
 
 
-def test_a_thread_that_only_sits_there_is_no_heartbeat(reporter: Reporter, lines: Lines) -> None:
+def test_idle_reporter_thread_is_not_a_heartbeat(reporter: Reporter, lines: Lines) -> None:
     reporter.total_steps(10)
 
     time.sleep(0.6)
@@ -130,7 +128,7 @@ def test_reporting_from_many_threads_loses_no_line(reporter: Reporter, lines: Li
     assert len(lines()) == 2000
 
 
-def test_the_package_can_be_called_however_it_was_imported() -> None:
+def test_report_package_is_callable_however_imported() -> None:
     from training import report
 
     assert callable(training.report)
@@ -160,7 +158,7 @@ sink.write([b'{"step":10}\\n'])
     assert steps == list(range(11))
 
 
-def test_what_a_full_disk_refuses_for_too_long_is_given_up_and_counted(tmp_path: Path) -> None:
+def test_lines_refused_by_a_full_disk_for_too_long_are_dropped_and_counted(tmp_path: Path) -> None:
     sink = FileSink(tmp_path / "m")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
@@ -242,7 +240,7 @@ def test_reporting_does_not_import_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=_environment())
 
 
-def test_reserved_keys_are_those_that_lines_have() -> None:
+def test_reserved_keys_match_the_lines() -> None:
     line = json.loads(events.metric_line(1, 2.0, {"loss": 3.0}))
 
     assert {"step", "time"} == set(line) & events.RESERVED

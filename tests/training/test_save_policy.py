@@ -39,7 +39,7 @@ def test_saves_cost_at_most_two_percent_of_the_time(
     assert 0 < percent <= 2
 
 
-def test_dear_saves_still_come_before_the_most_that_may_be_lost() -> None:
+def test_costly_saves_still_respect_the_longest_interval() -> None:
     policy = SavePolicy(now_s=0.0, most_lost_s=120)
 
     policy.note_save(30.0, 0.0)
@@ -47,13 +47,13 @@ def test_dear_saves_still_come_before_the_most_that_may_be_lost() -> None:
     assert policy.interval_s == 120
 
 
-def test_before_anything_is_measured_the_first_save_comes_after_half_a_minute() -> None:
+def test_first_save_is_due_after_half_a_minute() -> None:
     policy = SavePolicy(now_s=100.0)
 
     assert (policy.is_due(100 + FIRST_S - 1), policy.is_due(100 + FIRST_S)) == (False, True)
 
 
-def test_cheap_saves_do_not_come_all_the_time() -> None:
+def test_cheap_saves_respect_the_shortest_interval() -> None:
     policy = SavePolicy(now_s=0.0)
 
     policy.note_save(0.0001, 0.0)
@@ -61,7 +61,7 @@ def test_cheap_saves_do_not_come_all_the_time() -> None:
     assert policy.interval_s == LEAST_S
 
 
-def test_another_model_is_told_apart_name_by_name() -> None:
+def test_differences_to_another_model_are_listed_by_name() -> None:
     saved = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)).state_dict()
     own = nn.Sequential(nn.Linear(2, 4, bias=False), nn.ReLU(), nn.Linear(4, 1)).state_dict()
 
@@ -76,7 +76,7 @@ def test_another_model_is_told_apart_name_by_name() -> None:
     assert describe_differences(saved, saved) == []
 
 
-def test_many_differences_are_counted_rather_than_listed() -> None:
+def test_many_differences_are_counted() -> None:
     saved = {f"layer{number}": torch.ones(1) for number in range(50)}
 
     assert describe_differences(saved, {})[-2:] == [

@@ -43,7 +43,7 @@ def when_told(lines: Lines, kind: str, act: Callable[[], object]) -> threading.T
 @pytest.fixture
 def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file where the folder of the checkpoints should be."""
-    monkeypatch.setattr(saving, "TRY_AGAIN_S", 0.05)
+    monkeypatch.setattr(saving, "RETRY_EVERY_S", 0.05)
     path = tmp_path / "checkpoints"
     path.touch()
     return path
@@ -53,7 +53,7 @@ def events(lines: Lines, *kinds: str) -> list[dict[str, Any]]:
     return [line for line in lines() if line.get("event") in kinds]
 
 
-def test_f50_after_three_failed_saves_a_training_waits_until_one_succeeds(
+def test_f50_training_pauses_after_three_failed_saves_until_one_succeeds(
     reporter: Reporter, lines: Lines, blocked: Path
 ) -> None:
     freeing = when_told(lines, "paused", blocked.unlink)
@@ -70,7 +70,7 @@ def test_f50_after_three_failed_saves_a_training_waits_until_one_succeeds(
     assert [line["step"] for line in lines() if "loss" in line] == list(range(1, 11))
 
 
-def test_f50_a_training_that_waits_can_be_stopped(reporter: Reporter, lines: Lines, blocked: Path) -> None:
+def test_f50_paused_training_can_be_stopped(reporter: Reporter, lines: Lines, blocked: Path) -> None:
     stopping = when_told(lines, "paused", lambda: os.kill(os.getpid(), signal.SIGTERM))
 
     with pytest.raises(Stopped):
@@ -80,7 +80,7 @@ def test_f50_a_training_that_waits_can_be_stopped(reporter: Reporter, lines: Lin
     assert [line["event"] for line in events(lines, "paused", "went_on")] == ["paused"]
 
 
-def test_f50_without_the_rule_a_training_goes_on_to_its_end(
+def test_f50_training_without_the_pause_setting_continues_to_its_end(
     reporter: Reporter, lines: Lines, blocked: Path
 ) -> None:
     assert fit(reporter, blocked, pause_after_failed_saves=0) == 10

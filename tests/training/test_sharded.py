@@ -5,7 +5,7 @@ import os
 import pickle
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,6 @@ SCRIPT = Path(__file__).with_name("sharded_runs.py")
 WRITTEN = Path(__file__).with_name("data") / "sharded"
 Run = Callable[..., str]
 StartPython = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmLauncher]:
-    """One process with torch in it for all tests here."""
-    made = WarmLauncher(socket_path=tmp_path_factory.mktemp("warm") / "s")
-    yield made
-    made.stop()
 
 
 @pytest.fixture
@@ -52,7 +44,7 @@ def run(launcher: WarmLauncher, tmp_path: Path) -> Run:
 
 
 @pytest.mark.slow
-def test_two_ranks_become_one_and_two_again_and_no_bit_changes(run: Run, tmp_path: Path) -> None:
+def test_sharded_checkpoint_survives_changes_of_the_world_size_bit_for_bit(run: Run, tmp_path: Path) -> None:
     saved = run(2, "fsdp", "save", 10)
 
     assert run(1, "fsdp", "load", 10) == saved
@@ -66,7 +58,7 @@ def test_two_ranks_become_one_and_two_again_and_no_bit_changes(run: Run, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_whole_checkpoint_is_split_and_a_split_one_made_whole(run: Run, tmp_path: Path) -> None:
+def test_checkpoints_convert_between_whole_and_sharded(run: Run, tmp_path: Path) -> None:
     saved = run(2, "ddp", "save", 10)
 
     assert run(2, "fsdp", "load", 10) == saved
@@ -99,7 +91,7 @@ def checkpoint(kept: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_one_process_without_a_group_reads_it_whole(checkpoint: Path) -> None:
+def test_single_process_reads_a_sharded_checkpoint_whole(checkpoint: Path) -> None:
     found = Checkpointer(checkpoint.parent).load_latest()
 
     assert found is not None
@@ -139,7 +131,7 @@ def test_an_index_cannot_name_files_that_the_manifest_does_not(
 
 
 @pytest.mark.slow
-def test_both_indexes_say_the_same(checkpoint: Path) -> None:
+def test_both_indexes_are_equal(checkpoint: Path) -> None:
     plain = index.read(checkpoint)
     take_names(checkpoint, index.PLAIN)
     pickled = index.read(checkpoint)
@@ -155,7 +147,7 @@ def written_elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(shutil.copytree(WRITTEN / request.param, tmp_path / "checkpoints" / "1-4"))
 
 
-def test_a_checkpoint_is_read_whichever_python_wrote_it(written_elsewhere: Path) -> None:
+def test_checkpoint_of_any_python_version_is_read(written_elsewhere: Path) -> None:
     found = Checkpointer(written_elsewhere.parent).load_latest()
 
     assert found is not None
@@ -187,17 +179,20 @@ def call(function: object, *arguments: object) -> bytes:
     ("crafted", "reason"),
     [
         (call(os.mkdir, "owned"), r"posix\.mkdir, which no checkpoint needs"),
-        (call(getattr, Metadata, "__init__"), "getattr of something else"),
-        (call(getattr, TensorStorageMetadata, "__module__"), "getattr of something else"),
-        (call(getattr, _MEM_FORMAT_ENCODING, "__class__"), "getattr of something else"),
-        (call(getattr, _MEM_FORMAT_ENCODING, "mro"), "getattr of something else"),
-        (call(getattr, "text", "join"), "getattr of something else"),
+        (call(getattr, Metadata, "__init__"), "getattr of something other than a memory format"),
+        (
+            call(getattr, TensorStorageMetadata, "__module__"),
+            "getattr of something other than a memory format",
+        ),
+        (call(getattr, _MEM_FORMAT_ENCODING, "__class__"), "getattr of something other than a memory format"),
+        (call(getattr, _MEM_FORMAT_ENCODING, "mro"), "getattr of something other than a memory format"),
+        (call(getattr, "text", "join"), "getattr of something other than a memory format"),
         (call(getattr, _MEM_FORMAT_ENCODING, ["no name"]), "cannot be read"),
         (call(getattr, _MEM_FORMAT_ENCODING, "TORCH_CHANNELS_LAST"), "cannot be read"),
         (b"cut short", "cannot be read"),
     ],
 )
-def test_b60_code_in_the_index_of_the_parts_is_not_run_and_the_checkpoint_refused(
+def test_b60_checkpoint_with_code_in_its_index_is_refused_without_running_it(
     written_elsewhere: Path, tmp_path: Path, crafted: bytes, reason: str
 ) -> None:
     replace_index(written_elsewhere, crafted)
@@ -222,7 +217,7 @@ def test_a_refused_checkpoint_ends_all_ranks_instead_of_starting_at_step_0(
 
     said = (tmp_path / "output").read_text()
     assert 0 not in codes
-    assert "is whole, but cannot be resumed from" in said
+    assert "is intact, but cannot be resumed from" in said
     assert "timed out" not in said.lower()
 
 
@@ -244,7 +239,7 @@ for step, limit_bytes in ((1, resource.RLIM_INFINITY), (2, 100_000), (3, resourc
 
 
 @pytest.mark.slow
-def test_f50_a_part_that_cannot_be_written_leaves_the_old_checkpoint_and_the_training_goes_on(
+def test_f50_failed_shard_write_keeps_the_old_checkpoint_and_the_training_continues(
     tmp_path: Path, start_python: StartPython
 ) -> None:
     process = start_python(SAVE_UNTIL_FULL, BERTH_METRICS_FILE="m")

@@ -39,25 +39,25 @@ def eight_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ALONE)
-def test_on_one_rank_memory_techniques_change_no_number(case: str, single: Path) -> None:
+def test_memory_techniques_change_no_result_on_one_rank(case: str, single: Path) -> None:
     assert_same(single / f"{case}.pt", single)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ON_TWO)
-def test_two_ranks_give_the_numbers_of_one(case: str, single: Path, two_ranks: Path) -> None:
+def test_two_ranks_give_the_results_of_one(case: str, single: Path, two_ranks: Path) -> None:
     assert_same(two_ranks / f"{case}.pt", single)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ON_FOUR)
-def test_four_ranks_give_the_numbers_of_one(case: str, single: Path, four_ranks: Path) -> None:
+def test_four_ranks_give_the_results_of_one(case: str, single: Path, four_ranks: Path) -> None:
     assert_same(four_ranks / f"{case}.pt", single)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ON_EIGHT)
-def test_eight_ranks_give_the_numbers_of_one(case: str, single: Path, eight_ranks: Path) -> None:
+def test_eight_ranks_give_the_results_of_one(case: str, single: Path, eight_ranks: Path) -> None:
     assert_same(eight_ranks / f"{case}.pt", single)
 
 

@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
-from training.balance import divide
 from training.config import ConfigError
+from training.config.plan import Plan
 from training.data import DataError, ResumableSampler
-from training.losses import BadLoss
 from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
-from training.plan.types import Plan
-from training.probe import busy_share
-from training.rate import add_warmup
+from training.model.blocks import find_chain
+from training.model.layer_splits import find_layers
+from training.model.objective import add_warmup
 from training.report import Reporter
-from training.strategies.chain import find_chain
 from training.strategies.choose import make_strategy
 from training.strategies.stages import Stage, even_bounds
-from training.strategies.tensor_plan import find_layers
+from training.watch.balance import divide
+from training.watch.communication import busy_share
+from training.watch.losses import BadLoss
 
 Lines = Callable[[], list[dict[str, Any]]]
 CPU = torch.device("cpu")
@@ -59,7 +59,7 @@ def test_fp16_trains_with_scaled_gradients(reporter: Reporter, lines: Lines) -> 
 
 
 @pytest.mark.slow
-def test_a_compiled_model_learns_the_same(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_model_learns_the_same(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
     # The graph is captured and run; the C++ compiler behind the usual backend would take most of a minute.
     monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="eager"))
 
@@ -71,7 +71,7 @@ def test_a_compiled_model_learns_the_same(reporter: Reporter, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("pretended", [False, True])
-def test_f74_a_step_without_memory_is_repeated_with_smaller_micro_batches(
+def test_f74_step_out_of_memory_is_retried_with_smaller_micro_batches(
     reporter: Reporter, lines: Lines, monkeypatch: pytest.MonkeyPatch, *, pretended: bool
 ) -> None:
     """With an odd batch too: 15 are three times 5.  A pretended device of plenty changes nothing."""
@@ -97,7 +97,7 @@ def test_f74_a_step_without_memory_is_repeated_with_smaller_micro_batches(
         torch.testing.assert_close(some, other)
 
 
-def test_f74_a_device_too_small_for_the_batch_trains_with_what_fits(
+def test_f74_device_too_small_for_the_batch_trains_with_a_smaller_one(
     reporter: Reporter, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BERTH_PRETEND_MEMORY_BYTES", "24000")
@@ -140,10 +140,10 @@ def test_a_dataset_shorter_than_a_batch_is_refused(reporter: Reporter) -> None:
         fit(reporter, batch_size=65)
 
 
-def test_dp_without_gpus_is_refused_with_a_way_out(reporter: Reporter) -> None:
+def test_dp_without_gpus_is_refused_with_alternatives(reporter: Reporter) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has GPUs")
-    with pytest.raises(ConfigError, match="strategy 'dp' drives GPUs, and there is none; use 'single'"):
+    with pytest.raises(ConfigError, match="strategy 'dp' needs GPUs, and there is none; use 'single'"):
         fit(reporter, strategy="dp")
 
 
@@ -157,7 +157,7 @@ def test_a_plan_for_other_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         make_strategy(Plan(strategy="pipeline", dp=2, pp=2), CPU)
 
 
-def test_an_optimizer_that_is_made_already_trains_on_one_rank(reporter: Reporter) -> None:
+def test_existing_optimizer_trains_on_one_rank(reporter: Reporter) -> None:
     model = make_model()
     before = [parameter.clone() for parameter in model.parameters()]
 
@@ -169,7 +169,7 @@ def test_an_optimizer_that_is_made_already_trains_on_one_rank(reporter: Reporter
 
 
 @pytest.mark.parametrize("how", ["selective", "full"])
-def test_recomputing_keeps_names_and_types_and_can_be_undone(how: Any) -> None:
+def test_activation_checkpointing_keeps_names_and_types_and_can_be_undone(how: Any) -> None:
     model = make_model()
     names = list(model.state_dict())
 
@@ -182,7 +182,7 @@ def test_recomputing_keeps_names_and_types_and_can_be_undone(how: Any) -> None:
     assert not any("forward" in vars(block) for block in blocks)
 
 
-def test_the_rate_rises_to_what_the_schedule_says() -> None:
+def test_warm_up_raises_the_rate_to_the_schedules() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.8)
     after = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
     schedule = add_warmup(optimizer, after, 3)
@@ -234,7 +234,7 @@ def test_more_stages_than_blocks_are_refused() -> None:
         even_bounds([1, 0, 1], 3)
 
 
-def test_stages_in_a_row_compute_what_the_model_computes() -> None:
+def test_chained_stages_compute_the_same_as_the_model() -> None:
     model = make_model()
     inputs = torch.randn(8, 4)
     chain = find_chain(model, inputs)
@@ -247,7 +247,7 @@ def test_stages_in_a_row_compute_what_the_model_computes() -> None:
     torch.testing.assert_close(passed, model(inputs), rtol=0, atol=0)
 
 
-def test_a_model_may_say_itself_how_its_layers_are_split() -> None:
+def test_model_can_declare_how_its_layers_are_split() -> None:
     class Own(nn.Sequential):
         def tensor_plan(self) -> dict[str, str]:
             return {"0": "columns", "2": "rows"}
@@ -260,7 +260,7 @@ def test_a_model_may_say_itself_how_its_layers_are_split() -> None:
         find_layers(own, 2)
 
 
-def test_a_norm_between_keeps_a_pair_together() -> None:
+def test_norm_over_the_inner_width_prevents_a_split() -> None:
     class Normed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -270,7 +270,7 @@ def test_a_norm_between_keeps_a_pair_together() -> None:
         find_layers(Normed(), 2)
 
 
-def test_loss_outputs_and_weights_come_out_of_a_trained_model(reporter: Reporter, tmp_path: Path) -> None:
+def test_trained_model_gives_loss_outputs_and_weights(reporter: Reporter, tmp_path: Path) -> None:
     trainer = Trainer(TrainConfig(batch_size=8, checkpoint_every=None), reporter=reporter)
     model, data = make_model(), make_data(61)
     state = trainer.fit(model, data)
@@ -287,7 +287,7 @@ def test_loss_outputs_and_weights_come_out_of_a_trained_model(reporter: Reporter
 @pytest.mark.parametrize(
     "settings", [{"cpu_offload": "optimizer"}, {"precision": "fp16"}, {"lr_warmup_steps": 4}]
 )
-def test_a_resumed_run_equals_one_that_never_stopped(reporter: Reporter, settings: dict[str, Any]) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(reporter: Reporter, settings: dict[str, Any]) -> None:
     def train(folder: str, steps: int, **more: Any) -> nn.Module:
         model = make_model()
         config = TrainConfig.from_mapping(
@@ -304,7 +304,7 @@ def test_a_resumed_run_equals_one_that_never_stopped(reporter: Reporter, setting
         assert torch.equal(some, other)
 
 
-def test_resume_goes_on_where_fit_stopped(reporter: Reporter, lines: Lines) -> None:
+def test_resume_continues_where_fit_stopped(reporter: Reporter, lines: Lines) -> None:
     config: dict[str, Any] = {"batch_size": 8, "checkpoint_every": None, "epochs": 9}
     Trainer(TrainConfig(**config, max_steps=3), reporter=reporter).fit(make_model(), make_data())
 

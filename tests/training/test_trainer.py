@@ -21,7 +21,7 @@ from training.checkpoint import store
 from training.checkpoint.store import CheckpointError, CheckpointRefused
 from training.config import ConfigError
 from training.data import DataError
-from training.losses import default_loss
+from training.model.objective import default_loss
 from training.report import Reporter
 from training.trainer import EXIT_STOPPED, Stopped
 
@@ -68,7 +68,7 @@ def test_training_reports_loss_rate_and_speed_of_each_step(reporter: Reporter, l
     assert all(line["samples_per_s"] > 0 for line in steps)
 
 
-def test_the_validation_loss_is_that_of_all_samples(reporter: Reporter, lines: Lines) -> None:
+def test_validation_loss_covers_all_samples(reporter: Reporter, lines: Lines) -> None:
     model, val = make_model(), linear_data(13)
 
     Trainer(TrainConfig(batch_size=8, epochs=1), reporter=reporter).fit(
@@ -99,7 +99,7 @@ def test_accumulating_k_micro_batches_equals_one_batch(
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_the_loop_gives_the_numbers_of_a_plain_loop(reporter: Reporter, lines: Lines) -> None:
+def test_loop_gives_the_results_of_a_plain_loop(reporter: Reporter, lines: Lines) -> None:
     fit(reporter, epochs=2, shuffle=False, max_grad_norm=0.5)
 
     plain, model = [], make_model()
@@ -138,7 +138,7 @@ def test_max_steps_ends_a_run_between_epochs(reporter: Reporter, lines: Lines) -
     assert [place.step for place in store.list_places(Path("checkpoints"))] == [11]
 
 
-def test_a_finished_run_that_is_started_again_trains_no_more(reporter: Reporter, lines: Lines) -> None:
+def test_restarted_finished_run_trains_no_further(reporter: Reporter, lines: Lines) -> None:
     fit(reporter, epochs=1)
     before = len(losses(lines()))
 
@@ -148,19 +148,19 @@ def test_a_finished_run_that_is_started_again_trains_no_more(reporter: Reporter,
 
 
 @pytest.mark.parametrize("resume", [True, "auto"])
-def test_a_checkpoint_that_cannot_be_read_ends_the_run_before_it_trains(
+def test_unreadable_checkpoint_ends_the_run_before_training(
     reporter: Reporter, lines: Lines, resume: bool | str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BERTH_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
     monkeypatch.setenv("BERTH_JOB_ID", "job-1")
     store.write(tmp_path / "checkpoints", 1, 10, {}, lambda file: torch.save(nn.Linear(1, 1), file))
 
-    with pytest.raises(CheckpointRefused, match="1-10 is whole, but cannot be resumed from"):
+    with pytest.raises(CheckpointRefused, match="1-10 is intact, but cannot be resumed from"):
         fit(reporter, epochs=1, resume=resume)
     assert losses(lines()) == []
 
 
-def test_asked_to_resume_from_damaged_checkpoints_nothing_is_trained(
+def test_resuming_from_damaged_checkpoints_trains_nothing(
     reporter: Reporter, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit(reporter, epochs=1)
@@ -169,12 +169,12 @@ def test_asked_to_resume_from_damaged_checkpoints_nothing_is_trained(
         (place.folder / "state.pt").unlink()
     monkeypatch.setenv("BERTH_JOB_ID", "job-1")
 
-    with pytest.raises(CheckpointError, match=r"No checkpoint in .* is whole.* Nothing was trained"):
+    with pytest.raises(CheckpointError, match=r"No checkpoint in .* is intact.* Nothing was trained"):
         fit(reporter, epochs=2, resume=True)
     assert losses(lines()) == before
 
 
-def test_f56_a_checkpoint_of_another_model_is_told_apart_name_by_name(reporter: Reporter) -> None:
+def test_f56_differences_to_a_checkpoint_of_another_model_are_listed_by_name(reporter: Reporter) -> None:
     fit(reporter, nn.Linear(4, 1), epochs=1)
 
     with pytest.raises(CheckpointError, match=r"another model: .*weight is in the checkpoint") as caught:
@@ -183,7 +183,7 @@ def test_f56_a_checkpoint_of_another_model_is_told_apart_name_by_name(reporter: 
     assert "0.weight is in the model, and not in the checkpoint" in str(caught.value)
 
 
-def test_sigterm_saves_the_step_it_came_in_and_leaves(reporter: Reporter) -> None:
+def test_sigterm_saves_the_current_step_and_stops(reporter: Reporter) -> None:
     class Terminated(nn.Linear):
         forwards = 0
 
@@ -203,7 +203,7 @@ def test_sigterm_saves_the_step_it_came_in_and_leaves(reporter: Reporter) -> Non
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_sigusr1_saves_and_the_training_goes_on(reporter: Reporter, lines: Lines) -> None:
+def test_sigusr1_saves_and_the_training_continues(reporter: Reporter, lines: Lines) -> None:
     class Asked(nn.Linear):
         forwards = 0
 
@@ -228,7 +228,7 @@ def test_the_default_loss_follows_the_targets() -> None:
     assert default_loss(scores, scores + 1) == 1
 
 
-def test_what_cannot_be_trained_is_said_before_anything_starts(
+def test_unusable_datasets_are_refused_before_training(
     reporter: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(DataError, match="list_iterator has no length"):
@@ -251,7 +251,7 @@ def reported_losses(file: Path) -> dict[int, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
-def test_f17_losses_after_kills_and_resumes_are_equal_bit_by_bit(
+def test_f17_losses_after_kills_and_resumes_are_equal_bit_for_bit(
     workers: int, tmp_path: Path, start_python: StartPython
 ) -> None:
     through = start_python(RUN, workers, 60, BERTH_CHECKPOINT_DIR="whole", BERTH_METRICS_FILE="whole.jsonl")
@@ -336,7 +336,7 @@ if os.environ["RANK"] == "0":
 
 
 @pytest.mark.slow
-def test_ranks_may_become_fewer_and_more_between_attempts(tmp_path: Path, torchrun: StartPython) -> None:
+def test_number_of_ranks_may_change_between_attempts(tmp_path: Path, torchrun: StartPython) -> None:
     environment = {"BERTH_CHECKPOINT_DIR": "c", "BERTH_METRICS_FILE": "m"}
     for attempt, (ranks, steps) in enumerate(((2, 10), (1, 20), (2, 30)), start=1):
         process = torchrun(ranks, RUN, 0, steps, BERTH_ATTEMPT=str(attempt), **environment)
@@ -386,7 +386,7 @@ def test_a_model_file_is_trained_without_a_loop_of_its_own(tmp_path: Path, start
 
 
 @pytest.mark.slow
-def test_options_given_twice_count_as_given_last(tmp_path: Path, start_python: StartPython) -> None:
+def test_last_of_repeated_options_counts(tmp_path: Path, start_python: StartPython) -> None:
     (tmp_path / "tiny.py").write_text(MODEL_FILE)
 
     process = start_python(
@@ -417,7 +417,7 @@ def configure_optimizer(model):
 """
 
 
-def test_a_model_file_that_lacks_a_function_is_told_so(tmp_path: Path, start_python: StartPython) -> None:
+def test_model_file_without_a_function_is_refused(tmp_path: Path, start_python: StartPython) -> None:
     (tmp_path / "tiny.py").write_text("def build_model(): ...")
 
     process = start_python("import training.__main__ as m; m.main()", "tiny.py")

@@ -1,1 +1,1 @@
-"""Measures strategies beside each other: ``python -m training.bench --strategies ddp fsdp --gpus 1 2``."""
+"""Compares strategies by measurement: ``python -m training.bench --strategies ddp fsdp --gpus 1 2``."""

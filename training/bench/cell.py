@@ -1,10 +1,11 @@
-"""One rank of a cell: ``cell.py REQUEST`` trains a few steps and writes what it measured to a file."""
+"""One rank of a cell: ``cell.py REQUEST`` trains a few steps and writes its measurements to a file."""
 
 import itertools
 import json
 import resource
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,17 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
-from training.__main__ import load_model_file
-from training.probe import StepProfile
+from training.bench.cells import RankResult, Request
+from training.config.model_file import load_model_file
 from training.report import default_reporter
+from training.watch.communication import StepProfile
 
 WARM_UP_STEPS = 3
 WIDTH, DEPTH = 256, 8
 
 
 class Block(nn.Module):
-    """The wide half of a transformer's block, which every strategy can split."""
+    """The feed-forward half of a transformer block, which every strategy can split."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -45,8 +47,8 @@ def build_dataset(samples: int) -> TensorDataset:
     return TensorDataset(inputs, inputs.flip(1))
 
 
-def load_theirs(path: Path, data: str | None) -> tuple[nn.Module, Any, dict[str, Any]]:
-    """Model, dataset and the further arguments of ``fit``, from a file as of a ``model`` job."""
+def load_user_model(path: Path, data: str | None) -> tuple[nn.Module, Any, Mapping[str, Any]]:
+    """Load model, dataset and the other arguments of ``fit`` from a model file."""
     module = load_model_file(path)
     model, built = module.build_model(), module.build_dataset(data)
     options = {"loss_fn": "loss_fn", "optimizer": "configure_optimizer"}
@@ -57,13 +59,13 @@ def load_theirs(path: Path, data: str | None) -> tuple[nn.Module, Any, dict[str,
     )
 
 
-def main(request: dict[str, Any]) -> None:
+def main(request: Request) -> None:
     default_reporter().active = False
     size, gpus = request["batch_size"], request["gpus"]
-    steps = WARM_UP_STEPS + request["steps"] + 1  # the last one is profiled, and not timed
+    steps = WARM_UP_STEPS + request["steps"] + 1  # the last one is profiled, not timed
     torch.manual_seed(0)
     if request["model"]:
-        model, dataset, options = load_theirs(Path(request["model"]), request["data"])
+        model, dataset, options = load_user_model(Path(request["model"]), request["data"])
     else:
         model, dataset, options = build_model(), build_dataset(size * gpus * 4), {}
     clocks: list[_Clock] = []
@@ -88,17 +90,17 @@ def main(request: dict[str, Any]) -> None:
     peak_bytes = (
         torch.cuda.max_memory_allocated() if torch.cuda.is_available() else _peak_bytes() - before_bytes
     )
-    told = {
+    result: RankResult = {
         "samples_per_step": strategy.plan.samples_per_step,
         "step_s": clocks[0].step_s()[-request["steps"] - 1 : -1],
         "peak_bytes": peak_bytes,
         "communication": clocks[0].communication if gpus > 1 else None,
     }
-    Path(f"{request['result']}.{strategy.ranks.rank}").write_text(json.dumps(told))
+    Path(f"{request['result']}.{strategy.ranks.rank}").write_text(json.dumps(result))
 
 
 class _Clock(torch.optim.lr_scheduler.LRScheduler):
-    """A schedule that changes nothing and notes when each step ended: strategies may wrap the optimizer.
+    """A scheduler that only records the end of each step, since strategies may wrap the optimizer.
 
     It profiles the last of ``steps``.
     """
@@ -107,14 +109,14 @@ class _Clock(torch.optim.lr_scheduler.LRScheduler):
         self._ends_s: list[float] = []
         self._steps = steps
         self._profile = StepProfile()
-        self.communication = 0.0  # share of the last step in which a collective was under way
+        self.communication = 0.0  # share of the last step in which a collective was running
         super().__init__(optimizer)
 
     def get_lr(self) -> list[float | Tensor]:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        return {}  # nothing of it belongs into a checkpoint
+        return {}  # checkpoints need no clock
 
     def step(self, epoch: int | None = None) -> None:
         super().step(epoch)
@@ -137,7 +139,7 @@ def _resident_bytes() -> int:
 
 
 def _peak_bytes() -> int:
-    """The most that this process held; the parent's is not in it, for the counter is set back first."""
+    """Return the peak memory of this process; ``_reset_peak`` excluded the parent's."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -147,7 +149,7 @@ def _peak_bytes() -> int:
 def _reset_peak() -> None:
     try:
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:  # not allowed in some sandboxes: then the fork's own peak counts along
+    except OSError:  # some sandboxes forbid it: then the parent's peak is included
         return
 
 

@@ -1,8 +1,8 @@
-"""The page of a grid: charts of throughput, scaling efficiency and memory, advice and a table."""
+"""The report of a grid: charts of throughput, scaling efficiency and memory, advice and a table."""
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
+from typing import Any, TypedDict
 
 from training.bench.cells import Measured, scaling_efficiency
 
@@ -13,8 +13,15 @@ _STYLE = (
 )
 
 
-def make_figures(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Plotly figures as plain data: one group of bars for each strategy, one bar for each batch size."""
+class Figure(TypedDict):
+    """A Plotly figure."""
+
+    data: list[Any]
+    layout: Any
+
+
+def make_figures(measured: Sequence[Measured]) -> list[Figure]:
+    """Make Plotly figures as plain data: one group of bars per strategy, one bar per batch size."""
     done = [each for each in measured if each.step_s]
     efficiency = scaling_efficiency(done)
     error = {each.cell: each.samples_per_s * each.spread_percent / 100 for each in done}
@@ -30,16 +37,16 @@ def make_figures(measured: Sequence[Measured]) -> list[dict[str, Any]]:
 
 
 def make_page(measured: Sequence[Measured], advice: Sequence[str], about: str) -> str:
-    """A page of its own, with Plotly inside, so that it needs no network.
+    """Make a self-contained page with Plotly inside, which needs no network.
 
-    Without the ``plotly`` package the charts are left out, and said to be.
+    Without the ``plotly`` package, the page says so instead of showing charts.
     """
     charts = _charts(make_figures(measured))
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in advice)
+    paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in advice)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Strategies compared</title>'
         f"<style>{_STYLE}</style><h1>Strategies compared</h1><p>{escape(about)}</p>"
-        f'<section class="advice">{said}</section>{charts}{_table(measured)}</html>'
+        f'<section class="advice">{paragraphs}</section>{charts}{_table(measured)}</html>'
     )
 
 
@@ -49,11 +56,11 @@ def _bars(
     unit: str,
     values: dict[Any, float],
     error: dict[Any, float] | None = None,
-) -> dict[str, Any]:
+) -> Figure:
     traces = []
     for size in sorted({each.cell.batch_size for each in done}):
         cells = [each.cell for each in done if each.cell.batch_size == size and each.cell in values]
-        trace: dict[str, Any] = {
+        trace: dict[str, object] = {
             "type": "bar",
             "name": f"batch size {size}",
             "x": [f"{cell.strategy} x{cell.gpus}" for cell in cells],
@@ -70,7 +77,7 @@ def _bars(
     return {"data": traces, "layout": layout}
 
 
-def _charts(figures: Sequence[dict[str, Any]]) -> str:
+def _charts(figures: Sequence[Figure]) -> str:
     try:
         from plotly.io import to_html
     except ImportError:

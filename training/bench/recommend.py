@@ -1,19 +1,19 @@
-"""The advice that follows from a grid, in sentences with their evidence.  No torch here."""
+"""Advice from a grid, in sentences with their evidence.  Imports no torch."""
 
 from collections.abc import Sequence
 
 from training.bench.cells import Cell, Measured, scaling_efficiency
 
-_TIE = 10.0  # percent; more is not called chance, however much the steps differ
+_TIE = 10.0  # percent; larger differences count, however much the steps vary
 _EFFORT = ("single", "ddp", "zero1", "zero2", "fsdp", "tensor", "pipeline", "dp")
-_GOOD_SCALING = 70.0  # percent; below it more devices are poorly used
+_GOOD_SCALING = 70.0  # percent; below this, more devices are used poorly
 
 
 def advise(measured: Sequence[Measured], *, has_gpu: bool = True) -> list[str]:
-    """What to take first, then what limits it; the figures that say so are in each sentence."""
+    """Return the recommendation first, then its limits; each sentence contains its figures."""
     done = [each for each in measured if each.step_s]
     if not done:
-        return ["Nothing could be measured; the table tells why."]
+        return ["Nothing could be measured; the table shows why."]
     best = _simplest_of_the_fastest(done)
     advice = [_first(best, done, has_gpu)]
     if scaling := _on_scaling(best, done, has_gpu):
@@ -23,13 +23,13 @@ def advise(measured: Sequence[Measured], *, has_gpu: bool = True) -> list[str]:
     if len(best.step_s) >= 4 and best.spread_percent > 10:
         advice.append(
             f"The steps of the best one differ by ±{best.spread_percent:.0f} %, so the machine was busy or the "
-            "cells too short: measure again before you rely on differences smaller than that."
+            "cells too short: measure again before you rely on smaller differences."
         )
     return advice
 
 
 def _simplest_of_the_fastest(done: Sequence[Measured]) -> Measured:
-    """Fewest devices first, then the simplest strategy, of those that chance alone may have put behind."""
+    """Return the cell with fewest devices, then the simplest strategy, among those as fast within the spread."""
     fastest = max(done, key=lambda each: each.samples_per_s)
 
     def is_as_fast(each: Measured) -> bool:
@@ -59,9 +59,7 @@ def _first(best: Measured, done: Sequence[Measured], has_gpu: bool) -> str:
     if second.samples_per_s > best.samples_per_s:
         more = 100 * (second.samples_per_s / best.samples_per_s - 1)
         other = name_of(second.cell, has_gpu=has_gpu)
-        return (
-            f"{sentence}; {other} makes {more:.0f} % more, which is within the spread, and takes more effort."
-        )
+        return f"{sentence}; {other} makes {more:.0f} % more, which is within the spread, at more effort."
     ahead = 100 * (best.samples_per_s / second.samples_per_s - 1)
     clear = ahead > best.spread_percent + second.spread_percent
     how = f"{ahead:.0f} % ahead of" if clear else f"only {ahead:.0f} % ahead, within the spread, of"

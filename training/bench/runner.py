@@ -1,4 +1,4 @@
-"""Runs the cells one after the other on ranks of the warm launcher, and keeps what they measured."""
+"""Runs the cells one after the other on ranks of the warm launcher, and collects their results."""
 
 import json
 import os
@@ -6,10 +6,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from training.bench.cells import Cell, Measured, why_not
+from training.bench.cells import Cell, Measured, RankResult, Request, why_not
 from training.launch import LaunchError, WarmLauncher
 
 SCRIPT = Path(__file__).with_name("cell.py")
@@ -18,24 +18,24 @@ LONGEST_CELL_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is the same for all cells."""
+    """Settings shared by all cells."""
 
     steps: int = 12
     precision: str = "fp32"
-    model: Path | None = None  # a file with build_model() and build_dataset(path); None: ours
+    model: Path | None = None  # a file with build_model() and build_dataset(path); None: built-in
     data: str | None = None
 
 
 def run_grid(
-    cells: Sequence[Cell], setting: Setting, told: Callable[[int, Measured], None] | None = None
+    cells: Sequence[Cell], setting: Setting, on_result: Callable[[int, Measured], None] | None = None
 ) -> list[Measured]:
-    """Measure all cells; one that fails has its reason, and the others go on.
+    """Measure all cells; a cell that fails gets its reason, and the others still run.
 
-    ``told(number, measured)`` is called after each.
+    ``on_result(number, measured)`` is called after each cell.
     """
     measured = []
     devices, has_gpu = count_gpus()
-    # Each CPU rank stands for a device: it has as many cores alone as beside the others.
+    # Each CPU rank represents a device: it gets the same number of cores, alone or among others.
     env = clean_environment(max((cell.gpus for cell in cells), default=1))
     with tempfile.TemporaryDirectory(prefix="berth-grid-", ignore_cleanup_errors=True) as name:
         launcher = WarmLauncher(socket_path=Path(name) / "warm")
@@ -47,8 +47,8 @@ def run_grid(
                 else:
                     result = run_cell(cell, setting, launcher, Path(name) / str(number), env)
                 measured.append(result)
-                if told is not None:
-                    told(number, result)
+                if on_result is not None:
+                    on_result(number, result)
         finally:
             launcher.stop()
     return measured
@@ -58,8 +58,10 @@ def run_cell(
     cell: Cell, setting: Setting, launcher: WarmLauncher, scratch: Path, env: Mapping[str, str]
 ) -> Measured:
     scratch.mkdir()
-    request = {
-        **asdict(cell),
+    request: Request = {
+        "strategy": cell.strategy,
+        "gpus": cell.gpus,
+        "batch_size": cell.batch_size,
         "steps": setting.steps,
         "precision": setting.precision,
         "model": str(setting.model) if setting.model else None,
@@ -76,7 +78,7 @@ def run_cell(
             return Measured(cell, not_measured=f"It took longer than {LONGEST_CELL_S:g} s.")
         except LaunchError as error:
             return Measured(cell, not_measured=str(error))
-    rows = [json.loads(path.read_text()) for path in sorted(scratch.glob("result.*"))]
+    rows: list[RankResult] = [json.loads(path.read_text()) for path in sorted(scratch.glob("result.*"))]
     if any(codes) or not rows:
         return Measured(cell, not_measured=_last_error((scratch / "output").read_text(errors="replace")))
     first = rows[0]
@@ -90,7 +92,7 @@ def run_cell(
 
 
 def count_gpus() -> tuple[int, bool]:
-    """How many there are, and whether there is any; torch is asked in a process of its own: CUDA would spoil forks."""
+    """Return the number of GPUs, and whether there is one; asks torch in another process: CUDA breaks forks."""
     code = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 0)"
     done = subprocess.run(  # noqa: S603 -- our own line
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
@@ -100,20 +102,20 @@ def count_gpus() -> tuple[int, bool]:
 
 
 def clean_environment(ranks: int) -> dict[str, str]:
-    """This process's, without what makes it a rank or a job of its own."""
-    kept = {
+    """Return this process's environment, without the variables of a rank or a job."""
+    variables = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("BERTH_", "TORCHELASTIC_", "TORCH_NCCL_"))
     }
     threads = max(1, len(os.sched_getaffinity(0)) // ranks)
     root = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, [root, kept.get("PYTHONPATH")]))
-    return {**kept, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
+    path = os.pathsep.join(filter(None, [root, variables.get("PYTHONPATH")]))
+    return {**variables, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
 
 
 def _last_error(output: str) -> str:
-    """The line that tells what went wrong."""
+    """Return the line that shows the error."""
     lines = [line.split("]: ", 1)[-1].strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line.split(":")[0]]
-    return (errors or lines or ["It ended without a word."])[-1][:300]
+    return (errors or lines or ["The rank ended without output."])[-1][:300]

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, and are checked before they are used."""
+"""Checkpoints: written atomically, and verified before use."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,6 @@ __all__ = ["Checkpoint", "Checkpointer"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'training.checkpoint' has no attribute {name!r}")
-    from training.checkpoint import checkpointer  # imports torch, which store.py does without
+    from training.checkpoint import checkpointer  # late: it imports torch, store.py does not
 
     return getattr(checkpointer, name)

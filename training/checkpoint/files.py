@@ -1,4 +1,4 @@
-"""The few operations on files that a checkpoint is written with, so that tests can stop after any of them."""
+"""File operations of a checkpoint; tests replace them to stop after any one."""
 
 import os
 import shutil
@@ -7,10 +7,10 @@ from typing import BinaryIO
 
 
 class Files:
-    """Each method is one operation after which a machine may lose its power.
+    """Each method is one operation after which a machine may lose power.
 
-    What ``sync`` and ``sync_folder`` returned for is on the disk; of everything else a power cut keeps
-    any part, in any order.
+    What ``sync`` and ``sync_folder`` covered is on disk; of everything else, a power cut keeps any part,
+    in any order.
     """
 
     def make_folder(self, folder: Path) -> None:
@@ -36,7 +36,7 @@ class Files:
         old.rename(new)
 
     def remove_folder(self, folder: Path) -> None:
-        """With all that is in it; nothing happens where it is missing."""
+        """Remove a folder and its contents, if it exists."""
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""A copy of a training state in host memory, taken fast because its buffers are reused."""
+"""A copy of a training state in host memory, fast because its buffers are reused."""
 
 from collections import OrderedDict
 from typing import Any
@@ -13,18 +13,20 @@ _Key = tuple[str, torch.dtype, torch.Size, tuple[int, ...]]
 
 
 def is_sharded(state: Any) -> bool:
-    """Whether a tensor of it lies in parts on the ranks (is a DTensor)."""
+    """Return whether the state contains a DTensor, a tensor split over ranks."""
     if isinstance(state, dict):
         return any(is_sharded(value) for value in state.values())
     if isinstance(state, list | tuple):
         return any(is_sharded(value) for value in state)
-    return isinstance(state, Tensor) and hasattr(state, "placements")  # loading their module takes 0.1 s
+    return isinstance(state, Tensor) and hasattr(
+        state, "placements"
+    )  # not isinstance: importing DTensor takes 0.1 s
 
 
 class HostCopy:
-    """Owns one host buffer for each tensor of a state; ``take`` fills them again and again.
+    """Owns one host buffer for each tensor of a state, which every ``take`` refills.
 
-    The copy holds tensors, numbers, strings, and lists, tuples and dicts of them: what
+    The copy contains tensors, numbers, strings, and lists, tuples and dicts of them: what
     ``torch.load(weights_only=True)`` reads.  Tensors that share memory share their copy.
     """
 
@@ -35,7 +37,7 @@ class HostCopy:
         self._shared: dict[tuple[int, torch.Size, tuple[int, ...], torch.dtype], Tensor] = {}
 
     def allocate(self, state: Any) -> None:
-        """Make the buffers before they are needed; reads shapes only, so any thread may call it."""
+        """Allocate the buffers before they are needed; reads only shapes, so any thread may call this."""
         self._walk(state, "state", fill=False)
 
     def take(self, state: Any) -> Any:
@@ -44,8 +46,8 @@ class HostCopy:
         Waits for the accelerator's queued work, so that the values belong to one step.
 
         Raises:
-            CheckpointError: it holds something that could not be loaded safely; the sentence
-                says where.
+            CheckpointError: the state contains something that could not be loaded safely; the
+                message says where.
         """
         copy = self._walk(state, "state", fill=True)
         for device in self._devices:
@@ -66,7 +68,7 @@ class HostCopy:
             return self._copy_tensor(value.detach(), path, fill)
         if type(value) in _PLAIN:
             return value
-        if isinstance(value, OrderedDict):  # a module's state keeps its versions in an attribute
+        if isinstance(value, OrderedDict):  # a module's state has its versions in an attribute
             ordered = OrderedDict(
                 (key, self._copy(item, f"{path}[{key!r}]", fill)) for key, item in value.items()
             )
@@ -85,7 +87,7 @@ class HostCopy:
         )
 
     def _copy_shard(self, tensor: Any, path: str, fill: bool) -> Any:
-        """This rank's part of a DTensor, as a DTensor of the same split."""
+        """Copy this rank's part of a DTensor, as a DTensor with the same split."""
         local = self._copy_tensor(tensor.to_local(), path, fill)
         return type(tensor).from_local(
             local,
@@ -105,7 +107,7 @@ class HostCopy:
         if buffer is None:
             buffer = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
             if not fill:
-                buffer.zero_()  # the kernel gives pages when they are touched, which is the slow part
+                buffer.zero_()  # touches the pages: the kernel provides them only then, which is the slow part
         if fill:
             buffer.copy_(tensor, non_blocking=True)
             if tensor.is_cuda:

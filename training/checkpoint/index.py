@@ -1,14 +1,13 @@
-"""Where each tensor lies in the parts of a sharded checkpoint: DCP's ``Metadata``, written and read without running code.
+"""The index of a sharded checkpoint, DCP's ``Metadata``: where each tensor is, read and written without running code.
 
-``index.json`` holds it as plain numbers and names.  DCP's own ``.metadata`` beside it is a pickle: tools of
-torch read it, and so do we in checkpoints that have no ``index.json``, with a list of the types that may
-stand in it.
+``index.json`` holds plain numbers and names.  DCP's own ``.metadata`` beside it is a pickle, for tools of
+torch; we read it only in checkpoints without ``index.json``, and allow only the types that an index needs.
 """
 
 import io
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path, PosixPath
 from typing import Any, BinaryIO, cast
 
@@ -27,7 +26,7 @@ from training.checkpoint import store
 from training.checkpoint.store import CheckpointRefused
 
 PLAIN = "index.json"
-_MAY_STAND_IN_INDEX = {
+_ALLOWED_IN_INDEX = {
     "torch": {"Size"},
     "torch.serialization": {"_get_layout"},
     "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
@@ -44,10 +43,11 @@ _MAY_STAND_IN_INDEX = {
 
 
 def read(folder: Path) -> Metadata:
-    """The index of the checkpoint in ``folder``, which must verify.
+    """Read the index of the checkpoint in ``folder``, which must verify.
 
     Raises:
-        CheckpointRefused: it cannot be read, holds what no index needs, or names files that the manifest does not.
+        CheckpointRefused: the index cannot be read, contains types that no index needs, or names files that
+            the manifest does not.
     """
     named = {entry["path"] for entry in store.read_manifest(folder)["files"]}
     name = PLAIN if PLAIN in named else store.INDEX
@@ -63,7 +63,7 @@ def read(folder: Path) -> Metadata:
 
 
 def writer(index: Metadata) -> Callable[[BinaryIO], object]:
-    """What writes ``index.json`` into a file."""
+    """Return the function that writes ``index.json`` into a file."""
     tensors = {
         key: {
             "dtype": str(about.properties.dtype).removeprefix("torch."),
@@ -103,10 +103,10 @@ def _parse(data: bytes) -> Metadata:
     )
 
 
-def _parse_tensor(about: dict[str, Any]) -> TensorStorageMetadata:
+def _parse_tensor(about: Mapping[str, Any]) -> TensorStorageMetadata:
     dtype = getattr(torch, about["dtype"], None)
     if not isinstance(dtype, torch.dtype):
-        raise CheckpointRefused(f"this torch has no number type {about['dtype']!r}")
+        raise CheckpointRefused(f"this version of torch has no dtype {about['dtype']!r}")
     chunks = [
         ChunkStorageMetadata(torch.Size(chunk["offsets"]), torch.Size(chunk["sizes"]))
         for chunk in about["chunks"]
@@ -114,20 +114,20 @@ def _parse_tensor(about: dict[str, Any]) -> TensorStorageMetadata:
     return TensorStorageMetadata(TensorProperties(dtype=dtype), torch.Size(about["size"]), chunks)
 
 
-class _IndexUnpickler(pickle.Unpickler):  # the types it may make are listed above
+class _IndexUnpickler(pickle.Unpickler):  # limited to the types above
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("builtins", "getattr"):
             return _take_member
         if (module, name) in (("pathlib", "PosixPath"), ("pathlib._local", "PosixPath")):
             return PosixPath  # Python 3.13 names the module where it defines the class
-        found = super().find_class(module, name) if module in _MAY_STAND_IN_INDEX else None
-        if name in _MAY_STAND_IN_INDEX.get(module, ()) or isinstance(found, torch.dtype):
-            return found
-        raise CheckpointRefused(f"it holds {module}.{name}, which no checkpoint needs")
+        member = super().find_class(module, name) if module in _ALLOWED_IN_INDEX else None
+        if name in _ALLOWED_IN_INDEX.get(module, ()) or isinstance(member, torch.dtype):
+            return member
+        raise CheckpointRefused(f"it contains {module}.{name}, which no checkpoint needs")
 
 
 def _take_member(kind: object, name: object) -> _MEM_FORMAT_ENCODING:
-    """In place of ``getattr``, with which Python 3.11.0 to 3.11.3 pickle members of an enum."""
+    """Replace ``getattr``, which Python 3.11.0 to 3.11.3 use in pickles of enum members."""
     if kind is not _MEM_FORMAT_ENCODING or name not in _MEM_FORMAT_ENCODING.__members__:
-        raise CheckpointRefused("it holds builtins.getattr of something else than a memory format")
+        raise CheckpointRefused("it contains builtins.getattr of something other than a memory format")
     return _MEM_FORMAT_ENCODING[cast(str, name)]

@@ -1,9 +1,9 @@
-"""Checkpoints of state that lies in parts on the ranks: each rank writes its own, all beneath one manifest.
+"""Sharded checkpoints: each rank writes its part of the state, under one manifest.
 
-DTensors go into the files of torch's distributed checkpoint (DCP); everything else goes into
-``state.pt`` as in a replicated checkpoint, with a mark in the place of each DTensor.  DCP reads
-what any rank needs from the parts of any number of ranks, so the strategy and the world size may
-change.  Nothing is loaded that could run code (see ``index``).
+DTensors go into the files of torch's distributed checkpoint (DCP); everything else goes into ``state.pt``
+as in a replicated checkpoint, with a mark in place of each DTensor.  DCP reads any rank's part from the
+parts of any number of ranks, so the strategy and the world size may change.  Loading never runs code (see
+``index``).
 """
 
 import json
@@ -30,15 +30,15 @@ _MARK = "__sharded__"
 
 def write(
     place: Place,
-    about: Mapping[str, Any],
-    state: dict[str, Any],
+    about: store.About,
+    state: Mapping[str, object],
     group: distributed.ProcessGroup,
     files: Files = DISK,
 ) -> None:
-    """Write this rank's part; all ranks of ``group`` call it, and it succeeds or fails on all.
+    """Write this rank's part. All ranks of ``group`` must call this; it succeeds or fails on all.
 
     Raises:
-        CheckpointError: a write failed on some rank; nothing of it is left.
+        CheckpointError: a write failed on some rank; the unfinished checkpoint is removed.
     """
     rank, part = distributed.get_rank(group), store.part_of(place)
     shards: dict[str, DTensor] = {}
@@ -54,43 +54,43 @@ def write(
         raise
 
 
-def read_full(folder: Path) -> dict[str, Any]:
-    """The state with every tensor whole, as a replicated checkpoint holds it; any one process may."""
+def read_full(folder: Path) -> Any:
+    """Read the state with whole tensors, as in a replicated checkpoint; a single process can."""
     reader = _Reader(folder)
-    found = reader.read_metadata().state_dict_metadata
+    stored = reader.read_metadata().state_dict_metadata
     tensors = {
         key: torch.empty(about.size, dtype=about.properties.dtype)
-        for key, about in found.items()
+        for key, about in stored.items()
         if isinstance(about, TensorStorageMetadata)
     }
     _load(tensors, reader)
-    return cast(dict[str, Any], _put_back(_read_rest(folder), tensors))
+    return _put_back(_read_rest(folder), tensors)
 
 
-def read_into(folder: Path, own: dict[str, Any]) -> dict[str, Any]:
-    """The state, with each tensor split as in ``own``; DTensors of ``own`` are filled in place.
+def read_into(folder: Path, own: Mapping[str, object]) -> Any:
+    """Read the state with tensors split as in ``own``, whose DTensors are filled in place.
 
-    ``own`` is what this rank would save now.  Each rank reads only what it needs.  The checkpoint may be
-    sharded otherwise, or not at all.
+    ``own`` is the state that this rank would save now.  Each rank reads only what it needs.  The
+    checkpoint may be sharded differently, or not at all.
 
     Raises:
-        CheckpointRefused: a tensor has another shape there, or is missing.
+        CheckpointRefused: a tensor has another shape in the checkpoint, or is missing.
     """
-    mine: dict[str, DTensor] = {}
-    _take_out(own, (), mine)
+    own_shards: dict[str, DTensor] = {}
+    _take_out(own, (), own_shards)
     if not (folder / store.INDEX).exists():
         whole = torch.load(folder / store.STATE, map_location="cpu", weights_only=True, mmap=True)
-        return cast(dict[str, Any], _split(whole, (), mine))
+        return _split(whole, (), own_shards)
     reader = _Reader(folder)
     tensors: dict[str, Tensor] = {}
     for key, about in reader.read_metadata().state_dict_metadata.items():
         if not isinstance(about, TensorStorageMetadata):
             continue
-        target = mine.get(key)
+        target = own_shards.get(key)
         _check_shape(key, about.size, target)
         tensors[key] = torch.empty(about.size, dtype=about.properties.dtype) if target is None else target
     _load(tensors, reader)
-    return cast(dict[str, Any], _put_back(_read_rest(folder), tensors))
+    return _put_back(_read_rest(folder), tensors)
 
 
 def _write_files(
@@ -100,9 +100,9 @@ def _write_files(
     shards: dict[str, DTensor],
     group: distributed.ProcessGroup,
     files: Files,
-) -> list[dict[str, Any]]:
+) -> list[store.ManifestFile]:
     writer = FileSystemWriter(part, sync_files=True)
-    merged = save(cast(dict[str, Any], shards), storage_writer=writer, process_group=group)
+    merged = save(cast(Any, shards), storage_writer=writer, process_group=group)
     written = [store.hash_file(path) for path in sorted(part.glob(f"__{rank}_*.distcp"))]
     if rank != 0:
         return written
@@ -119,11 +119,11 @@ def _write_files(
 
 
 def _together(group: distributed.ProcessGroup, act: Callable[[], Any]) -> list[Any]:
-    """What ``act`` returned on each rank; fails on all ranks if it fails on one."""
+    """Call ``act``; return its result on each rank, or fail on all ranks if it fails on one."""
     result, failure = None, None
     try:
         result = act()
-    # Whatever it is, the other ranks must not wait for us; DCP's own error is no Exception.
+    # Any failure must not leave the other ranks waiting; DCP's own error is not an Exception.
     except (Exception, CheckpointException) as error:  # noqa: BLE001
         failure = f"{type(error).__name__}: {error}".splitlines()[0][:300]
     answers: list[Any] = [None] * distributed.get_world_size(group)
@@ -139,7 +139,7 @@ def _key(path: tuple[Any, ...]) -> str:
 
 
 def _take_out(value: Any, path: tuple[Any, ...], shards: dict[str, DTensor]) -> Any:
-    """``value`` with a mark for each DTensor, which is put into ``shards``."""
+    """Copy ``value`` with a mark in place of each DTensor, which goes into ``shards``."""
     if isinstance(value, DTensor):
         shards[_key(path)] = value
         return {_MARK: _key(path)}
@@ -161,39 +161,39 @@ def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     return value
 
 
-def _split(value: Any, path: tuple[Any, ...], mine: Mapping[str, DTensor]) -> Any:
-    """``value`` with the tensors that are DTensors here cut to this rank's part."""
+def _split(value: Any, path: tuple[Any, ...], own_shards: Mapping[str, DTensor]) -> Any:
+    """Copy ``value``, with tensors cut to this rank's part if they are DTensors here."""
     if isinstance(value, Tensor):
-        target = mine.get(_key(path))
+        target = own_shards.get(_key(path))
         if target is None:
             return value
         _check_shape(_key(path), value.shape, target)
-        # Every rank has the whole tensor from the file, so nothing needs to be sent.
+        # Every rank has the whole tensor from the file, so no communication is needed.
         whole = value.to(target.to_local().device)
         target.copy_(distribute_tensor(whole, target.device_mesh, target.placements, src_data_rank=None))
         return target
     if isinstance(value, dict):
-        return {name: _split(item, (*path, name), mine) for name, item in value.items()}
+        return {name: _split(item, (*path, name), own_shards) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_split(item, (*path, number), mine) for number, item in enumerate(value))
+        return type(value)(_split(item, (*path, number), own_shards) for number, item in enumerate(value))
     return value
 
 
-def _check_shape(key: str, there: torch.Size, target: DTensor | None) -> None:
-    if target is not None and target.shape != there:
+def _check_shape(key: str, stored: torch.Size, target: DTensor | None) -> None:
+    if target is not None and target.shape != stored:
         name = ".".join(map(str, json.loads(key)))
         raise CheckpointRefused(
-            f"{name} has the shape {[*there]} in the checkpoint and {[*target.shape]} here"
+            f"{name} has the shape {[*stored]} in the checkpoint and {[*target.shape]} here"
         )
 
 
 def _load(tensors: Mapping[str, Tensor], reader: FileSystemReader) -> None:
-    """Fill ``tensors``; each process reads by itself, whether or not it is in a group."""
+    """Fill ``tensors``; each process reads independently, in a process group or not."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
         try:
-            load(cast(dict[str, Any], tensors), storage_reader=reader, no_dist=True)
-        except CheckpointException as error:  # which is no Exception
+            load(cast(Any, tensors), storage_reader=reader, no_dist=True)
+        except CheckpointException as error:  # not an Exception
             causes = {str(cause) for cause, _ in error.failures.values()}
             raise CheckpointRefused(f"its parts cannot be read ({'; '.join(causes)})"[:500]) from error
 
@@ -203,7 +203,7 @@ def _read_rest(folder: Path) -> Any:
 
 
 class _Reader(FileSystemReader):
-    """Reads DCP's files without running what may stand in their index."""
+    """Reads DCP's files without running code from their index."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

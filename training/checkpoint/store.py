@@ -1,10 +1,10 @@
-"""Checkpoint folders on disk: written whole or not at all, listed, verified, pruned.
+"""Checkpoint folders on disk: written atomically, listed, verified, pruned.
 
 A checkpoint is the folder ``<attempt>-<step>/`` with ``state.pt`` and ``manifest.json``:
 ``{"v": 1, "job", "attempt", "step", "world_size", "strategy", "files": [{"path", "size",
-"sha256"}], "created"}``, ``created`` in seconds of wall time; a sharded one has further files.  A
-folder that ends in ``.tmp`` or ``.trash`` is what a crash left.  Standard library only; nothing
-here unpickles.
+"sha256"}], "created"}``, ``created`` in seconds of wall time; a sharded checkpoint has further files.
+Folders that end in ``.tmp`` or ``.trash`` are remains of a crash.  Standard library only; nothing here
+unpickles.
 """
 
 import hashlib
@@ -16,27 +16,53 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypedDict, cast
 
 from training.checkpoint.files import DISK, Files
 
 MANIFEST = "manifest.json"
 STATE = "state.pt"
-INDEX = ".metadata"  # of a sharded checkpoint's parts; the name that DCP gives it
+INDEX = ".metadata"  # of a sharded checkpoint; DCP chooses the name
 VERSION = 1
 _NAME = re.compile(r"(\d+)-(\d+)")
 _CHUNK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be written or is not what its manifest says."""
+    """A checkpoint cannot be written, or does not match its manifest."""
 
 
 class CheckpointRefused(CheckpointError):
-    """A checkpoint seems whole, but this program cannot read it, or must not.
+    """A checkpoint seems intact, but this program cannot or must not read it.
 
-    Unlike damage this is no reason to take an older one: what was trained since would be lost.
+    Unlike for damage, an older checkpoint is no substitute: the progress since then would be lost.
     """
+
+
+class About(TypedDict):
+    """What a manifest says of the run that wrote it."""
+
+    job: str | None
+    world_size: int
+    strategy: str
+
+
+class ManifestFile(TypedDict):
+    """A file of a checkpoint; its path is relative to the folder."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Manifest(About):
+    """The content of ``manifest.json``."""
+
+    v: int
+    attempt: int
+    step: int
+    files: list[ManifestFile]
+    created: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +75,7 @@ class Place:
 
 
 def list_places(folder: Path) -> list[Place]:
-    """The checkpoints in ``folder`` by name alone, newest first; links are not followed."""
+    """List the checkpoints in ``folder`` by name, newest first, without following links."""
     if not folder.is_dir():
         return []
     places = [
@@ -64,16 +90,16 @@ def write(
     folder: Path,
     attempt: int,
     step: int,
-    about: Mapping[str, Any],
+    about: Mapping[str, object],
     write_state: Callable[[BinaryIO], object],
     files: Files = DISK,
 ) -> Place:
-    """Write the checkpoint ``<attempt>-<step>``; whatever fails or dies, older ones stay.
+    """Write the checkpoint ``<attempt>-<step>``; older ones survive any failure or crash.
 
-    ``write_state`` writes ``state.pt`` from front to end; ``about`` goes into the manifest.
+    ``write_state`` writes ``state.pt`` sequentially; ``about`` goes into the manifest.
 
     Raises:
-        OSError: a write failed (disk full, quota); nothing of it is left.
+        OSError: a write failed (disk full, quota); the unfinished checkpoint is removed.
     """
     place = Place(attempt, step, folder / f"{attempt}-{step}")
     part = begin(place, files)
@@ -87,7 +113,7 @@ def write(
 
 
 def begin(place: Place, files: Files = DISK) -> Path:
-    """An empty folder under a temporary name, for the files of a checkpoint."""
+    """Make an empty folder with a temporary name, for the files of a checkpoint."""
     part, folder = part_of(place), place.folder.parent
     if not folder.exists():
         files.make_folder(folder)
@@ -98,32 +124,32 @@ def begin(place: Place, files: Files = DISK) -> Path:
 
 
 def part_of(place: Place) -> Path:
-    """Where the files of a checkpoint lie until it is whole."""
+    """Return the temporary folder of an unfinished checkpoint."""
     return place.folder.with_name(f"{place.folder.name}.tmp")
 
 
 def publish(
-    place: Place, about: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], files: Files = DISK
+    place: Place, about: Mapping[str, object], entries: Sequence[ManifestFile], files: Files = DISK
 ) -> None:
-    """Turn what ``begin`` gave into the checkpoint; every file in it must be durable already.
+    """Turn the folder of ``begin`` into the checkpoint; every file in it must be durable already.
 
-    ``entries`` are the files' paths, sizes and hashes, as ``write_hashed`` and ``hash_file`` give them.
+    ``entries`` are the files' paths, sizes and hashes from ``write_hashed`` and ``hash_file``.
     """
     part = part_of(place)
     manifest = {"v": VERSION, **about, "attempt": place.attempt, "step": place.step, "files": [*entries]}
     _write_manifest(part / MANIFEST, {**manifest, "created": time.time()}, files)
     files.sync_folder(part)
-    if place.folder.exists():  # one that did not verify, or the same step saved twice
+    if place.folder.exists():  # damaged, or the same step saved twice
         _remove(place.folder, files)
     files.rename(part, place.folder)
     files.sync_folder(place.folder.parent)
 
 
-def verify(folder: Path) -> dict[str, Any]:
-    """Compare every file with the manifest, which is returned.
+def verify(folder: Path) -> Manifest:
+    """Compare every file with the manifest; return the manifest.
 
     Raises:
-        CheckpointError: something is missing, cut, changed, or not a plain file.
+        CheckpointError: a file is missing, truncated, changed, or not a plain file.
     """
     manifest = read_manifest(folder)
     for entry in manifest["files"]:
@@ -131,12 +157,12 @@ def verify(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest as it stands.
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest, without comparing files.
 
     Raises:
         CheckpointRefused: a newer version of this library wrote it.
-        CheckpointError: there is none, or it is not one.
+        CheckpointError: there is no manifest, or it cannot be used.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -155,7 +181,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ) from error
     if not usable:
         raise CheckpointError(f"{MANIFEST} of {folder.name} lacks its files, step or attempt")
-    return dict(manifest)
+    return cast(Manifest, manifest)
 
 
 def _refuse_newer(folder: Path, version: int) -> None:
@@ -167,9 +193,9 @@ def _refuse_newer(folder: Path, version: int) -> None:
 
 
 def prune(folder: Path, keep_last: int, files: Files = DISK) -> None:
-    """Remove what crashes left and all but the newest ``keep_last`` checkpoints.
+    """Remove remains of crashes, and all but the newest ``keep_last`` checkpoints.
 
-    Call it only once the newest is verified, and while nobody writes here.
+    Call this only once the newest is verified, and while nobody writes here.
     """
     for place in list_places(folder)[keep_last:]:
         _remove(place.folder, files)
@@ -184,21 +210,19 @@ def prune(folder: Path, keep_last: int, files: Files = DISK) -> None:
             files.remove_folder(Path(entry.path))
 
 
-def write_hashed(
-    path: Path, write_state: Callable[[BinaryIO], object], files: Files = DISK
-) -> dict[str, Any]:
-    """A new, durable file; returns its entry in the manifest."""
+def write_hashed(path: Path, write_state: Callable[[BinaryIO], object], files: Files = DISK) -> ManifestFile:
+    """Write a new, durable file; return its entry for the manifest."""
     with files.create(path) as file:
         hashing = _HashingFile(file)
         write_state(hashing)  # type: ignore[arg-type]  # it has what torch.save calls: write and flush
         files.sync(file)
-        # What verifies it must come from the disk; and data sets need the cache more.
+        # Verification must read from the disk, and datasets need the page cache more.
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return {"path": path.name, "size": hashing.size, "sha256": hashing.hash.hexdigest()}
 
 
-def hash_file(path: Path) -> dict[str, Any]:
-    """The entry in the manifest of a file that is there."""
+def hash_file(path: Path) -> ManifestFile:
+    """Return the manifest's entry of an existing file."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -208,7 +232,7 @@ def hash_file(path: Path) -> dict[str, Any]:
 
 
 class _HashingFile:
-    """Hashes what passes through on its way to a file; only ever written from front to end."""
+    """Hashes data on its way to a file; supports only sequential writes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -225,7 +249,7 @@ class _HashingFile:
         self._file.flush()
 
 
-def _write_manifest(path: Path, manifest: Mapping[str, Any], files: Files) -> None:
+def _write_manifest(path: Path, manifest: Mapping[str, object], files: Files) -> None:
     part = path.with_suffix(".part")
     with files.create(part) as file:
         file.write(json.dumps(manifest).encode())
@@ -233,7 +257,7 @@ def _write_manifest(path: Path, manifest: Mapping[str, Any], files: Files) -> No
     files.rename(part, path)
 
 
-def _verify_file(folder: Path, entry: Mapping[str, Any]) -> None:
+def _verify_file(folder: Path, entry: ManifestFile) -> None:
     name = entry["path"]
     if name != Path(name).name or name in ("", ".", ".."):
         raise CheckpointError(f"{folder.name} names the file {name!r} outside itself")
@@ -255,7 +279,7 @@ def _verify_file(folder: Path, entry: Mapping[str, Any]) -> None:
 
 
 def _remove(folder: Path, files: Files) -> None:
-    """Rename, then unlink: a crash in between leaves nothing that looks like a checkpoint."""
+    """Rename, then delete: a crash in between leaves nothing that looks like a checkpoint."""
     trash = folder.with_name(f"{folder.name}.trash")
     files.remove_folder(trash)
     files.rename(folder, trash)

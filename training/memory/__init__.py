@@ -1,1 +1,1 @@
-"""Less memory for the same training: recomputing, offloading, smaller micro-batches."""
+"""Less memory for the same training: recomputation, offload, smaller micro-batches."""

@@ -1,4 +1,4 @@
-"""Trades compute for memory: activations are computed again in the backward pass instead of kept.
+"""Activation checkpointing: recomputes activations in the backward pass instead of keeping them.
 
 Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 """
@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.utils import checkpoint
 
-from training.plan.types import CheckpointingName
-from training.strategies.blocks import find_blocks
+from training.config.plan import CheckpointingName
+from training.model.blocks import find_blocks
 
-# Costly to compute, cheap to keep: "selective" keeps their results, and computes the rest again.
+# Costly to compute, cheap to keep: "selective" keeps their results, and recomputes the rest.
 _KEPT = frozenset(
     {
         torch.ops.aten.mm.default,
@@ -29,10 +29,10 @@ _KEPT = frozenset(
 
 
 def checkpoint_activations(model: nn.Module, how: CheckpointingName) -> list[nn.Module]:
-    """Let each block of the trunk ("full"), or all of it but matrix products ("selective"), be computed again.
+    """Recompute each block in the backward pass: all of it ("full"), or all but matrix products ("selective").
 
-    Only the blocks' ``forward`` is replaced, so names and types in the model stay.  Returns the
-    blocks; ``restore_activations`` undoes it.
+    Replaces only the blocks' ``forward``, so names and types in the model stay.  Returns the blocks;
+    ``restore_activations`` undoes this.
     """
     if how == "none":
         return []

@@ -1,7 +1,7 @@
-"""The largest micro-batch that fits, found before a training in few trials; all ranks agree on it.
+"""Finds the largest micro-batch that fits, in few trials before a training; all ranks agree on it.
 
-A rank alone out of memory would leave the others waiting in a collective for ever.  So a trial
-exchanges nothing, and ends in an agreement over the host.
+If one rank ran out of memory, the others would wait in a collective for ever.  So a trial exchanges
+nothing, and ends in an agreement through host memory.
 """
 
 import gc
@@ -16,9 +16,9 @@ from training.memory.gate import Agree
 from training.memory.meters import Meter
 
 MOST_TRIALS = 4
-_FILL = 0.97  # of the limit; allocators need some room to cut
+_FILL = 0.97  # of the limit; allocators lose some memory to fragments
 _FIRST = 4  # samples of the first trial
-_SENTENCES = (
+_OOM_MESSAGES = (
     "out of memory",
     "can't allocate memory",
     "cublas_status_alloc_failed",
@@ -27,8 +27,8 @@ _SENTENCES = (
 )
 
 
-_ON_THE_HOST = ("can't allocate memory", "unable to allocate")
-_ASKED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
+_HOST_OOM_MESSAGES = ("can't allocate memory", "unable to allocate")
+_REQUESTED_SIZE = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
 
 
 class DoesNotFit(Exception):
@@ -36,17 +36,17 @@ class DoesNotFit(Exception):
 
 
 class OtherRankFailed(Exception):
-    """Another rank ended with an error of its own, which says why."""
+    """Another rank failed; its own error says why."""
 
 
 class OutOfMemoryInStep(torch.OutOfMemoryError):
-    """A step that cannot be repeated ran out of memory; the training goes on from its newest checkpoint, with less."""
+    """A step that cannot be retried ran out of memory; resume from the newest checkpoint with a smaller plan."""
 
     def __init__(self, error: BaseException, *, step: int, rank: int, why: str) -> None:
-        asked = _ASKED.search(str(_root(error)))
+        size = _REQUESTED_SIZE.search(str(_root(error)))
         super().__init__(
-            f"CUDA out of memory on rank {rank} in step {step}{f' (tried to allocate {asked[1]})' if asked else ''}, which "
-            f"cannot be repeated: {why}.\nResume from the newest checkpoint with a smaller micro-batch; the next attempt of "
+            f"CUDA out of memory on rank {rank} in step {step}{f' (tried to allocate {size[1]})' if size else ''}, which "
+            f"cannot be retried: {why}.\nResume from the newest checkpoint with a smaller micro-batch; the next attempt of "
             "a job of kind 'model' does so by itself."
         )
 
@@ -55,33 +55,33 @@ class OutOfMemoryInStep(torch.OutOfMemoryError):
 class Trial:
     batch_size: int
     fits: bool
-    peak_bytes: int  # of this rank; what was reached before it failed, if it did
+    peak_bytes: int  # of this rank; up to the failure, if it failed
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The largest batch size that all ranks can train with, and what was tried to find it."""
+    """The largest batch size that fits on all ranks, and the trials that found it."""
 
     batch_size: int
     trials: tuple[Trial, ...]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory was exhausted, on a GPU or the host."""
+    """Return whether an error means out of memory, on a GPU or the host."""
     error = _root(error)
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _SENTENCES)
+    return isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _OOM_MESSAGES)
 
 
 def is_host_memory(error: BaseException) -> bool:
-    """Of an error that ``is_out_of_memory``: whether it was the host's."""
+    """Return whether an out-of-memory error is about host memory."""
     error = _root(error)
-    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in _ON_THE_HOST)
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in _HOST_OOM_MESSAGES)
 
 
 def _root(error: BaseException) -> BaseException:
-    """The first of a chain of causes: torch's pipelines raise an error of their own from the stage's."""
+    """Return the first of a chain of causes: torch's pipelines wrap the error of a stage."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -92,7 +92,7 @@ def agree_alone(numbers: Sequence[int]) -> list[int]:
 
 
 def make_agreement(group: distributed.ProcessGroup) -> Agree:
-    """Over a gloo group beside the one that gradients take."""
+    """Make an agreement over a gloo group, separate from the group of the gradients."""
 
     def agree(numbers: Sequence[int]) -> list[int]:
         least = torch.tensor(numbers, dtype=torch.int64)
@@ -110,17 +110,17 @@ def find_batch_size(
     agree: Agree = agree_alone,
     reserve_bytes: int = 0,
 ) -> Found:
-    """At most four trials to within a tenth of the largest batch size, up to ``most``.
+    """Find the largest batch size up to ``most``, within a tenth, in at most four trials.
 
     ``attempt(batch_size)`` is one forward and backward pass without any exchange between ranks; it
-    must leave no gradients behind.  ``reserve_bytes`` is what a step will need besides, such as the
-    optimizer's state where it is not made yet.  After each operation the memory held is a straight
-    line over the batch size, so two small trials tell where the highest of these lines meets the
-    limit; a third proves it, a fourth corrects it.
+    must leave no gradients behind.  ``reserve_bytes`` is what a step needs in addition, such as the
+    optimizer's state if it does not exist yet.  The memory after each operation is linear in the batch
+    size, so two small trials predict where the highest of these lines meets the limit; a third trial
+    checks the prediction, a fourth corrects it.
 
     Raises:
-        DoesNotFit: on some rank one sample is too much.
-        OtherRankFailed: an attempt failed there for another reason; where it did, its own error.
+        DoesNotFit: a single sample does not fit on some rank.
+        OtherRankFailed: an attempt failed on another rank for another reason; that rank raises its own error.
     """
     search = _Search(attempt, meter, agree, reserve_bytes)
     for _ in range(MOST_TRIALS):
@@ -130,8 +130,8 @@ def find_batch_size(
         search.try_size(size)
     if not search.fits_at:
         raise DoesNotFit(
-            "One sample needs more memory than there is. Activation checkpointing, offload, or a strategy "
-            "that splits the model over more devices takes less."
+            "A single sample does not fit into memory. Activation checkpointing, offload, or a strategy "
+            "that splits the model over more devices needs less."
         )
     return Found(search.fits_at, tuple(search.trials))
 
@@ -144,18 +144,18 @@ class _Search:
         clear_memory()
         self._limit_bytes = meter.limit_bytes - reserve_bytes
         self.trials: list[Trial] = []
-        self._traces: list[tuple[Trial, list[int]]] = []  # of those that fitted
-        self.fits_at = self.failed_at = 0  # the largest size that fitted, the smallest that did not
+        self._traces: list[tuple[Trial, list[int]]] = []  # of trials that fit
+        self.fits_at = self.failed_at = 0  # the largest size that fit, the smallest that did not
 
     def try_size(self, size: int) -> None:
-        """Note whether all ranks manage it."""
+        """Try a size, and note whether it fits on all ranks."""
         self._meter.start()
         fits, failure = True, None
         try:
             with self._meter.measuring():
                 self._attempt(size)
             fits = self._meter.peak_bytes <= self._limit_bytes
-        except Exception as error:  # noqa: BLE001 -- the other ranks must hear of any failure
+        except Exception as error:  # noqa: BLE001 -- the other ranks must learn of any failure
             fits, failure = False, None if is_out_of_memory(error) else error
         trial_bytes, trace = self._meter.peak_bytes, self._meter.trace
         clear_memory()
@@ -163,7 +163,9 @@ class _Search:
         if failure is not None:
             raise failure
         if agreed < 0:
-            raise OtherRankFailed("Another rank failed while looking for a batch size; its error says why.")
+            raise OtherRankFailed(
+                "Another rank failed during the search for a batch size; its error says why."
+            )
         self.trials.append(Trial(size, bool(agreed), trial_bytes))
         if agreed:
             self._traces.append((self.trials[-1], trace))
@@ -172,7 +174,7 @@ class _Search:
             self.failed_at = min(size, self.failed_at or size)
 
     def choose(self) -> int:
-        """The size to try next; not above ``fits_at`` when there is nothing left to gain."""
+        """Choose the next size; not above ``fits_at`` if nothing remains to gain."""
         if self.failed_at and self.failed_at <= 2 * _FIRST:
             return (self.fits_at + self.failed_at) // 2
         if self.failed_at:
@@ -184,12 +186,12 @@ class _Search:
         return self._agree([self._predict()])[0]
 
     def _predict(self) -> int:
-        """Where the highest line meets the limit; all that lies under two lines per operation."""
+        """Predict the largest size that stays under the limit, from two trials."""
         (small, low), (large, high) = self._traces
-        if len(low) != len(high):  # not the same operations: what is known are the peaks
+        if len(low) != len(high):  # different operations: only the peaks are comparable
             low, high = [small.peak_bytes], [large.peak_bytes]
         grown = large.batch_size - small.batch_size
-        # What an operation took and gave back within itself shows in the peak only; it grows with the batch.
+        # Scratch memory within an operation shows in the peak only, and grows with the batch.
         inside = max(0, large.peak_bytes - max(high)) / large.batch_size
         room = float("inf")
         for here, there in zip(low, high, strict=True):
@@ -201,14 +203,14 @@ class _Search:
 
 
 def clear_memory() -> None:
-    """Give back what a failed step held; its traceback kept it alive until now."""
+    """Free the memory of a failed step, after its traceback is gone."""
     gc.collect()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch gives it no types
         torch.cuda.empty_cache()
 
 
 def reserve_for_optimizer(optimizer: torch.optim.Optimizer) -> int:
-    """Bytes that the optimizer's state will take and does not yet: two moments, or one for SGD with momentum."""
+    """Estimate the bytes of optimizer state that does not exist yet: two moments, or one for SGD with momentum."""
     if optimizer.state:
         return 0
     moments = {"SGD": 1, "Adagrad": 1, "RMSprop": 1}.get(type(optimizer).__name__, 2)

@@ -1,4 +1,4 @@
-"""Where ranks exchange in the midst of a pass, they make sure before each exchange that all will come to it."""
+"""An agreement before each exchange within a pass: all ranks take part, or none does."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Agree = Callable[[Sequence[int]], list[int]]
-"""The least of each number over all ranks, on all ranks; every rank must call it equally often."""
+"""Returns the least of each number over all ranks; every rank must call it equally often."""
 
 NO_RANK = 1 << 31
 _COLLECTIVES = ("c10d", "_c10d_functional")
 
 
 class OthersStopped(Exception):
-    """Another rank ended its passes before this exchange; ``answer`` is what the ranks agreed on."""
+    """Another rank ended its passes before this exchange; ``answer`` is the ranks' agreement."""
 
     def __init__(self, answer: list[int]) -> None:
         super().__init__("Another rank ended its passes.")
@@ -24,11 +24,11 @@ class OthersStopped(Exception):
 
 
 class OutOfMemoryNoticed(torch.OutOfMemoryError):
-    """Memory ran out in a pass that went on to its end all the same, so no rank waits for another."""
+    """A pass ran out of memory but continued with zeros to its end, so that no rank waits for another."""
 
 
 class Gate:
-    """A rank that fails in a pass answers at its end what the others ask here, so all leave the same pass.
+    """Asks all ranks before an exchange; a rank that failed answers from the end of its pass, and all leave it.
 
     All ranks must have the same exchanges in the same order.
     """
@@ -39,7 +39,7 @@ class Gate:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside, ``ask`` asks; outside it costs nothing."""
+        """Inside, ``ask`` asks the other ranks; outside, it does nothing."""
         self._watched = True
         try:
             yield
@@ -47,7 +47,7 @@ class Gate:
             self._watched = False
 
     def ask(self) -> None:
-        """Raises OthersStopped where a rank will not come."""
+        """Raise OthersStopped if a rank will not take part in the exchange."""
         if not self._watched:
             return
         answer = self._agree([1, NO_RANK])
@@ -56,17 +56,15 @@ class Gate:
 
 
 class AskBeforeAll(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
-    """Asks at ``gate`` before every collective, for strategies whose exchanges are in torch's own operations."""
+    """Asks at ``gate`` before every collective, for strategies whose exchanges are inside torch operations."""
 
     def __init__(self, gate: Gate) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self._gate = gate
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(each, DTensor) for each in types):
-            return NotImplemented  # its collectives come by once more, one by one
+            return NotImplemented  # its collectives are dispatched again, one by one
         if func.namespace in _COLLECTIVES and "wait" not in func.name():
             self._gate.ask()
         return func(*args, **(kwargs or {}))

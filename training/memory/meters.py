@@ -1,4 +1,4 @@
-"""How much memory a piece of a training takes, and how much there is."""
+"""Memory meters: how much a piece of a training takes, and how much there is."""
 
 import os
 import weakref
@@ -21,27 +21,27 @@ class Meter(Protocol):
 
     @property
     def limit_bytes(self) -> int:
-        """What this process may hold altogether."""
+        """The most this process may hold."""
 
     @property
     def live_bytes(self) -> int:
-        """What it holds now."""
+        """What this process holds now."""
 
     @property
     def peak_bytes(self) -> int:
-        """The most it held since ``start``."""
+        """The most this process held since ``start``."""
 
     trace: list[int]
-    """What it held after each operation inside ``measuring``, since ``start``."""
+    """Bytes held after each operation inside ``measuring``, since ``start``."""
 
     def start(self) -> None: ...
 
     def measuring(self) -> AbstractContextManager[Any]:
-        """Tensors made inside count."""
+        """Count the tensors created inside."""
 
 
 class GpuMeter:
-    """The allocator's own counters; memory of other processes is not ours to take."""
+    """Reads the allocator's counters; memory of other processes is not available to us."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,19 +74,17 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch give
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self._meter = meter
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self._meter.trace.append(self._meter.live_bytes)
         return result
 
 
 class HostMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
-    """Counts the tensors that are made while it is active, and fails as a GPU does beyond ``limit_bytes``.
+    """Counts the tensors created while it is active, and fails like a GPU beyond ``limit_bytes``.
 
-    The CPU's allocator has no counters and no limit of its own.  The limit also stands in for a small
-    GPU where there is none: see ``pretended_memory``.
+    The CPU allocator has neither counters nor a limit.  The limit can also simulate a small GPU: see
+    ``pretended_memory``.
     """
 
     def __init__(self, limit_bytes: int | None = None, held: Iterable[Tensor] = ()) -> None:
@@ -104,23 +102,21 @@ class HostMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
         return self
 
     def count(self, tensors: Iterable[Tensor]) -> None:
-        """Tensors that were made before."""
+        """Count tensors that existed before."""
         for tensor in tensors:
             self._count(tensor)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
                 self._count(leaf)
         self.trace.append(self.live_bytes)
         if self.live_bytes > self.limit_bytes:
-            asked = self.live_bytes
+            needed_bytes = self.live_bytes
             del result
             raise torch.OutOfMemoryError(
-                f"CUDA out of memory on a pretended device: {asked:,} bytes are needed and {self.limit_bytes:,} are there"
+                f"CUDA out of memory on a pretended device: {needed_bytes:,} bytes are needed and {self.limit_bytes:,} exist"
             )
         return result
 
@@ -144,12 +140,12 @@ class HostMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
 
 
 def make_meter(device: torch.device, held: Iterable[Tensor] = ()) -> Meter:
-    """``held`` are the tensors there already, which only the host's meter needs to be told."""
+    """Make the meter of a device; ``held`` are existing tensors, which the host's meter cannot see itself."""
     return GpuMeter(device) if device.type == "cuda" else HostMeter(pretended_bytes(), held)
 
 
 def available_bytes() -> int:
-    """What the kernel would give out now without swapping."""
+    """Return the host memory available now without swapping."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -157,7 +153,7 @@ def available_bytes() -> int:
 
 
 def pretended_bytes() -> int | None:
-    """The memory of the device that this rank's CPU stands in for; None where it stands for none."""
+    """Return the memory of the device that this rank's CPU simulates; None if it simulates none."""
     size = os.environ.get(PRETEND_VARIABLE)
     rank = os.environ.get(PRETEND_RANK_VARIABLE)
     if size is None or (rank is not None and rank != os.environ.get("RANK", "0")):
@@ -166,6 +162,6 @@ def pretended_bytes() -> int | None:
 
 
 def pretended_memory(held: Iterable[Tensor] = ()) -> AbstractContextManager[Any]:
-    """Around a training on the CPU: fail as the pretended device would; nothing where there is none."""
+    """Limit allocations of a training on the CPU to the memory of the pretended device, if there is one."""
     size = pretended_bytes()
     return nullcontext() if size is None else HostMeter(size, held)

@@ -1,4 +1,4 @@
-"""Host memory instead of the GPU's: for saved activations, or for the optimizer and its state."""
+"""Offload to host memory: saved activations, or the optimizer and its state."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,22 +10,24 @@ from torch.optim import Optimizer
 
 
 def offload_activations(device: torch.device) -> AbstractContextManager[Any]:
-    """Around a forward pass: what it keeps for the backward pass waits on the host."""
+    """Keep what a forward pass saves for the backward pass in host memory."""
     return torch.autograd.graph.save_on_cpu(pin_memory=device.type == "cuda")
 
 
 class OffloadedOptimizer(Optimizer):
-    """Steps on the host, on copies of the parameters, and sends the result back.
+    """Steps on the host, on copies of the parameters, and copies the result back.
 
-    The state of ``optimizer``, which must be new, lies on the host from the first step on.  Numbers
-    are those of ``optimizer`` itself on the same arithmetic.
+    ``optimizer`` must be new; its state lives on the host.  ``optimizer`` itself would
+    give the same results in the same arithmetic.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
         groups = [{**group, "params": list(group["params"])} for group in optimizer.param_groups]
         super().__init__(groups, dict(optimizer.defaults))
         self._inner = optimizer
-        self._pairs: list[tuple[Tensor, nn.Parameter]] = []  # on the device, on the host
+        self._pairs: list[
+            tuple[Tensor, nn.Parameter]
+        ] = []  # parameters on the device, their copies on the host
         for group in optimizer.param_groups:
             copies = [_copy_to_host(parameter) for parameter in group["params"]]
             self._pairs += zip(group["params"], copies, strict=True)
@@ -33,10 +35,10 @@ class OffloadedOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch overloads it for closures
-        """Waits for the gradients; the copy back does not wait."""
+        """Step; waits for the gradients, but not for the copies back."""
         loss = closure() if closure is not None else None
-        for mine, inner in zip(self.param_groups, self._inner.param_groups, strict=True):
-            inner.update({name: value for name, value in mine.items() if name != "params"})
+        for own, inner in zip(self.param_groups, self._inner.param_groups, strict=True):
+            inner.update({name: value for name, value in own.items() if name != "params"})
         for parameter, copy in self._pairs:
             if parameter.grad is None:
                 copy.grad = None
@@ -51,13 +53,13 @@ class OffloadedOptimizer(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """As the optimizer without offload would give it."""
+        """Return the state as the optimizer without offload would."""
         state = super().state_dict()
         return {**self._inner.state_dict(), "param_groups": state["param_groups"]}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Call it after the model's own ``load_state_dict``: the copies are taken anew."""
+        """Load a state; call this after the model's own ``load_state_dict``, because it copies the parameters."""
         super().load_state_dict({**state_dict, "state": {}})
         self._inner.load_state_dict(state_dict)
         for parameter, copy in self._pairs:

@@ -1,4 +1,4 @@
-"""Whether memory is so scarce that ranks must make sure of each other before they exchange gradients."""
+"""Detects scarce memory, in which ranks must agree before they exchange gradients."""
 
 import os
 import time
@@ -8,30 +8,30 @@ import torch
 from training.memory.meters import PRETEND_VARIABLE
 
 LOOK_EVERY_S = 1.0
-_NEAR = 0.9  # of what this process could hold altogether
+_NEAR = 0.9  # of the most this process could hold
 
 
 class Scarcity:
-    """A rank that finds no memory in the middle of an exchange would leave the others waiting for it.
+    """Decides whether ranks must be careful: run all passes of a step first, then exchange.
 
-    So where memory is scarce on any rank, all run the passes of a step first and exchange when all have
-    succeeded.  That costs the overlap of the two, hence not where there is room.  The host's own
-    memory ends in a killed process instead of an error, and is not looked at.
+    A rank that runs out of memory during an exchange would leave the others waiting.  Being careful costs
+    the overlap of passes and exchange, so ranks only do it while memory is scarce on one of them.  Host
+    memory is not checked: running out of it kills the process instead of raising an error.
     """
 
     def __init__(self, device: torch.device, *, ranks: int, repeats: bool, deterministic: bool) -> None:
-        """``repeats`` is the strategy's; without it nothing is ever careful."""
+        """Without the strategy's ``repeats``, ranks are never careful."""
         pretended = PRETEND_VARIABLE in os.environ
         self._watched = repeats and device.type == "cuda" and ranks > 1
         self._device = device
-        # Nobody knows yet what a step needs.  But gradients exchanged at once are rounded otherwise.
+        # Careful until the need of a step is known, unless deterministic: a late exchange rounds differently.
         self.careful = repeats and (pretended or (self._watched and not deterministic))
         self._stays = pretended or not repeats
         self._near = False
         self._looked_s = 0.0
 
     def look(self) -> bool:
-        """Whether this rank is near its limit, to be agreed on; looks once a second."""
+        """Return whether this rank is near its limit; reads the counters once per second."""
         now_s = time.monotonic()
         if self._watched and now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
@@ -41,6 +41,6 @@ class Scarcity:
         return self._near
 
     def take(self, careful: bool) -> None:
-        """What the ranks agreed on."""
+        """Take the ranks' agreement."""
         if not self._stays:
             self.careful = careful

@@ -1,1 +1,1 @@
-"""What to run, where, and what it will cost: profiles, search, partition and placement."""
+"""The planner: traces a step, predicts memory and time of every way to train, and chooses one."""

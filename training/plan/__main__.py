@@ -1,7 +1,7 @@
-"""``python -m training.plan FILE --devices 1 2 4``: the ways to train a model, as JSON, without training it.
+"""``python -m training.plan FILE --devices 1 2 4``: list the ways to train a model as JSON, without training it.
 
-Takes the options of ``python -m training`` too.  For each number of devices the answer has the table of
-candidates with memory, step time and why each was not taken, or the sentence why there is none.
+Also takes the options of ``python -m training``.  For each number of devices, the answer contains the table of
+candidates with memory, step time and the reason against each, or the reason why there is no plan.
 """
 
 import argparse
@@ -9,60 +9,89 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Never, TypedDict
+
+if TYPE_CHECKING:
+    from training.plan.table import TableJson
+    from training.plan.training import Training
 
 MOST_DEVICES = 4096
 
 
+class NoTableJson(TypedDict):
+    """The answer for a number of devices without a plan."""
+
+    devices: int
+    chosen: None
+    why: str
+    candidates: list[Never]
+
+
+class TablesJson(TypedDict):
+    """The tables, by number of devices."""
+
+    tables: "dict[str, TableJson | NoTableJson]"
+
+
+class ErrorJson(TypedDict):
+    """The reason why the file or its settings cannot be used."""
+
+    error: str
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    # Started by its path, Python puts this folder first, and here are a types.py and a table.py.
+    # Started by path, Python puts this folder first on sys.path; its modules must not hide others.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
     options, rest = _parse(arguments)
     answer = json.dumps(plan_file(rest, options.devices, options.memory))
     if options.out is None:
-        print(answer)  # noqa: T201 -- a command answers where it is asked
+        print(answer)  # noqa: T201 -- the answer of the command
     else:
         options.out.write_text(answer)
     return 0
 
 
-def plan_file(options: Sequence[str], devices: Sequence[int], memory_bytes: int | None) -> dict[str, Any]:
-    """``{"tables": {devices: table}}``, or ``{"error": sentence}`` where the file or its settings are wrong."""
-    from training.__main__ import choose_data, load_model_file, parse_options
+def plan_file(
+    options: Sequence[str], devices: Sequence[int], memory_bytes: int | None
+) -> "TablesJson | ErrorJson":
+    """Plan the file's model: ``{"tables": {devices: table}}``, or ``{"error": ...}`` if file or settings are wrong."""
     from training.config import ConfigError, TrainConfig
-    from training.state import seed_rng
+    from training.config.model_file import choose_data, load_model_file, parse_options
+    from training.plan.training import Training
+    from training.rng import seed_rng
+    from training.strategies.choose import choose_device
 
-    given = parse_options(options)
-    path, data = Path(given.pop("file")), choose_data(given.pop("data"))
+    values = parse_options(options)
+    path, data = Path(values.pop("file")), choose_data(values.pop("data"))
     try:
-        config = TrainConfig.from_mapping({name: value for name, value in given.items() if value is not None})
+        config = TrainConfig.from_mapping(
+            {name: value for name, value in values.items() if value is not None}
+        )
         module = load_model_file(path)
     except ConfigError as error:
         return {"error": str(error)}
     seed_rng(config.seed)
     model, built = module.build_model(), module.build_dataset(data)
     dataset = built[0] if isinstance(built, tuple) else built
-    tables = {str(count): _table(module, config, model, dataset, count, memory_bytes) for count in devices}
-    return {"tables": tables}
+    training = Training.of(
+        config,
+        model,
+        dataset,
+        choose_device(),
+        getattr(module, "loss_fn", None),
+        getattr(module, "configure_optimizer", None),
+    )
+    return {"tables": {str(count): _table(training, count, memory_bytes) for count in devices}}
 
 
-def _table(
-    module: Any, config: Any, model: Any, dataset: Any, devices: int, memory_bytes: int | None
-) -> dict[str, Any]:
+def _table(training: "Training", devices: int, memory_bytes: int | None) -> "TableJson | NoTableJson":
     from training.config import ConfigError
+    from training.plan.choose import make_table
     from training.plan.search import DoesNotFit
     from training.plan.tracing import CannotEstimate
-    from training.trainer import Trainer
 
     try:
-        table = Trainer(config).plan(
-            model,
-            dataset,
-            devices=devices,
-            memory_bytes=memory_bytes,
-            loss_fn=getattr(module, "loss_fn", None),
-            optimizer=getattr(module, "configure_optimizer", None),
-        )
+        table = make_table(training, devices, memory_bytes=memory_bytes)
     except DoesNotFit as error:
         return error.table.to_json()
     except (ConfigError, CannotEstimate) as error:
@@ -77,7 +106,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[st
     parser.add_argument(
         "--devices", type=_count, nargs="+", default=[1], help="numbers of devices (default 1)"
     )
-    parser.add_argument("--memory", type=_count_bytes, help="bytes of each device (default: what is free)")
+    parser.add_argument("--memory", type=_count_bytes, help="bytes of each device (default: the free memory)")
     parser.add_argument("--out", type=Path, help="file for the answer (default: standard output)")
     return parser.parse_known_args(arguments)
 

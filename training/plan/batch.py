@@ -1,30 +1,27 @@
-"""The batch size of a model that the planner cannot follow: found by trying it on the device."""
+"""Batch size by trial on the device, for models that cannot be traced."""
 
 import copy
-from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
+from training.config.plan import Plan
 from training.data import move_to
 from training.memory.autotune import Found, find_batch_size, reserve_for_optimizer
 from training.memory.meters import make_meter
-from training.plan.types import Plan
+from training.plan.training import Training
 from training.strategies.choose import forward_context
 
-if TYPE_CHECKING:
-    from training.plan.choose import Training
 
+def find_by_trial(training: Training, plan: Plan, usable_bytes: int, *, most: int) -> Found:
+    """Find the largest batch of ``plan`` within ``usable_bytes`` of the device, in at most four trials.
 
-def find_by_trial(training: "Training", plan: Plan, usable_bytes: int, *, most: int) -> Found:
-    """The largest batch of ``plan`` within ``usable_bytes`` of the device, in at most four trials.
-
-    On a copy of the model, before any group of ranks is there: all have devices alike, so one rank
-    tries for all.  Changes neither the model nor torch's generators.
+    Uses a copy of the model, before ranks are connected: all devices are alike, so one rank tries for all.
+    Changes neither the model nor torch's generators.
 
     Raises:
-        DoesNotFit: one sample is too much.
+        DoesNotFit: a single sample does not fit.
     """
     device = training.device
     with torch.random.fork_rng():
@@ -44,8 +41,10 @@ def find_by_trial(training: "Training", plan: Plan, usable_bytes: int, *, most: 
                 model.zero_grad(set_to_none=True)
 
         meter = make_meter(device, [*model.parameters(), *model.buffers()])
-        kept_bytes = reserve_for_optimizer(optimizer)
-        if plan.dp > 1:  # the exchange's buckets
-            kept_bytes += sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
-        kept_bytes += max(0, meter.limit_bytes - usable_bytes)
-        return find_batch_size(attempt, meter=meter, most=most, reserve_bytes=kept_bytes)
+        reserved_bytes = reserve_for_optimizer(optimizer)
+        if plan.dp > 1:  # buckets of the exchange
+            reserved_bytes += sum(
+                parameter.nbytes for parameter in model.parameters() if parameter.requires_grad
+            )
+        reserved_bytes += max(0, meter.limit_bytes - usable_bytes)
+        return find_batch_size(attempt, meter=meter, most=most, reserve_bytes=reserved_bytes)

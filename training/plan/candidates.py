@@ -1,4 +1,4 @@
-"""Every way to train that a config leaves open."""
+"""Candidates: every plan that a config allows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -6,8 +6,8 @@ from itertools import product
 from typing import get_args
 
 from training.config import TrainConfig
-from training.plan.fixed import fixed_plan
-from training.plan.types import CheckpointingName, OffloadName, Plan, PrecisionName, StrategyName
+from training.config.fixed_plan import fixed_plan
+from training.config.plan import CheckpointingName, OffloadName, Plan, PrecisionName, StrategyName
 
 MOST_MICRO_BATCH = 4096
 _REPLICATED = ("ddp", "zero1", "zero2", "fsdp")
@@ -19,7 +19,7 @@ _FITTING_OFFLOAD: dict[str, tuple[str, ...]] = {
 
 
 def leaves_choice(config: TrainConfig) -> bool:
-    """Whether anything is for the search to decide."""
+    """Return whether the config leaves anything for the search to decide."""
     open_fields = (
         config.strategy,
         config.batch_size,
@@ -40,11 +40,11 @@ def list_plans(
     splits: Sequence[str] = (),
     widened: bool = False,
 ) -> Iterator[Plan]:
-    """Plans in the order from plain to involved; of a batch size that is open, powers of two.
+    """List plans from simple to complex; an open batch size takes powers of two.
 
-    ``splits`` are the strategies beside replication that the model allows.  ``widened`` also tries
-    what leaves the numbers as they are, whatever the config says: recomputing, offload, and smaller
-    micro-batches with as many more of them.
+    ``splits`` are the strategies that the model allows besides replication.  ``widened`` adds options that do
+    not change the results, regardless of the config: recomputation, offload, and smaller micro-batches
+    at the same effective batch.
     """
     strategies = _strategies(config, world_size, splits)
     ways = product(
@@ -87,7 +87,7 @@ def _checkpointings(config: TrainConfig, widened: bool) -> Sequence[Checkpointin
 
 
 def _offloads(config: TrainConfig, on_gpu: bool, widened: bool) -> Sequence[OffloadName]:
-    """On the CPU nothing is gained by going to the host, unless Berth pretends that it is a device."""
+    """List the offloads to try; on the CPU, offload to the host gains nothing."""
     if config.cpu_offload == "auto" or config.cpu_offload == "none":
         free = on_gpu and (widened or config.cpu_offload == "auto")
         return get_args(OffloadName) if free else ("none",)
@@ -102,8 +102,8 @@ def _with_ranks(
     checkpointing: CheckpointingName,
     offload: OffloadName,
 ) -> Plan | None:
-    """The plan of a strategy with the ranks divided; None where they cannot be."""
-    asked = replace(
+    """Return the plan of a strategy on these ranks; None if the ranks do not fit it."""
+    settings = replace(
         config,
         strategy=strategy,
         batch_size=MOST_MICRO_BATCH if config.batch_size == "auto" else config.batch_size,
@@ -112,12 +112,12 @@ def _with_ranks(
         cpu_offload=offload,
     )
     try:
-        plan = fixed_plan(asked, world_size)
+        plan = fixed_plan(settings, world_size)
     except ValueError:
         return None
     if config.strategy != "auto":
         return plan
-    # Whatever strategy is chosen, a step trains on as many samples.
+    # Every strategy trains on the same number of samples per step.
     times = world_size // plan.dp
     return replace(plan, gradient_accumulation_steps=plan.gradient_accumulation_steps * times)
 
@@ -142,7 +142,7 @@ def _batch_sizes(config: TrainConfig, plain: Plan, most_batch: int, widened: boo
 
 
 def _with_batch(plain: Plan, batch_size: int, micro_batches: int) -> Plan | None:
-    """The plan with another micro-batch, in a pipeline cut into as many equal parts as there can be."""
+    """Change the micro-batch of a plan; a pipeline gets as many equal parts as possible."""
     parts = plain.pipeline_micro_batches
     if plain.pp > 1:
         fitting = [part for part in range(plain.pp, parts + 1) if batch_size % part == 0]

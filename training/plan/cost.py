@@ -1,23 +1,23 @@
-"""How long a step takes: the longer of computing and exchanging, the bubble, and what offload moves."""
+"""Predicted time of a step: the longer of computation and exchange, the pipeline's bubble, and offload."""
 
+from training.config.plan import Plan
 from training.plan.hardware import Hardware
 from training.plan.memory import Footprint, OptimizerCost
-from training.plan.types import Plan
 
-# Chosen so that candidates come in the order in which two gloo ranks were seen to take them (benchmarks/scripts/two_ranks.py);
-# how long a change of turns takes depends on what else runs.
+# Fitted to the measured order of candidates on two gloo ranks (benchmarks/scripts/two_ranks.py); the time of
+# a context switch depends on the machine's load.
 _WAKING_S = 1e-3
-_BACKWARD = 2 / 3  # of a micro-batch's computing: what gradients can travel beside
+_BACKWARD = 2 / 3  # of a micro-batch: the part that overlaps with the exchange of gradients
 
 
 def step_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardware: Hardware) -> float:
-    """Seconds of one optimizer step of a rank."""
+    """Predict the seconds of one optimizer step."""
     micro_s = micro_batch_s(footprint, plan, hardware)
-    exchange_s, each_micro_batch = _exchange_s(footprint, plan, hardware)
+    exchange_s, per_micro_batch = _exchange_s(footprint, plan, hardware)
     micro_batches = plan.gradient_accumulation_steps
-    if hardware.sharing > 1:  # who exchanges takes the cores from who computes
-        computing_s = micro_batches * micro_s + (micro_batches if each_micro_batch else 1) * exchange_s
-    elif each_micro_batch:
+    if hardware.sharing > 1:  # exchanging ranks take the cores from computing ones
+        computing_s = micro_batches * micro_s + (micro_batches if per_micro_batch else 1) * exchange_s
+    elif per_micro_batch:
         computing_s = micro_batches * max(micro_s, exchange_s)
     else:
         last_s = max(micro_s, (1 - _BACKWARD) * micro_s + exchange_s)
@@ -28,7 +28,7 @@ def step_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardware:
 
 
 def micro_batch_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
-    """Forward and backward of one micro-batch, the pipeline's bubble included."""
+    """Predict the seconds of one micro-batch, forward and backward, including the pipeline's bubble."""
     rates, work = hardware.rates, footprint.work
     flops_s = work.flops * plan.batch_size / rates.flops[plan.precision]
     moving_s = (work.moved_fixed_bytes + work.moved_bytes * plan.batch_size) / rates.memory_bandwidth
@@ -40,26 +40,26 @@ def micro_batch_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float
 
 
 def _crossing_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
-    """What blocks hand on between ranks in each micro-batch."""
+    """Predict the seconds of sending activations between ranks in each micro-batch."""
     blocks = max(len(footprint.block_kept), 1)
-    handed_on = sum(by_sample for _, by_sample in footprint.block_kept) / blocks * plan.batch_size / 8
+    sent_bytes = sum(by_sample for _, by_sample in footprint.block_kept) / blocks * plan.batch_size / 8
     message_s = hardware.rates.link_latency_s + _waking_s(hardware)
-    travel_s = handed_on / hardware.rates.link_bandwidth
+    travel_s = sent_bytes / hardware.rates.link_bandwidth
     crossing_s = 4 * blocks * (travel_s + message_s) if plan.tp > 1 else 0.0
-    if plan.pp > 1:  # each part is handed on and its gradient back, and the next stage waits for it
+    if plan.pp > 1:  # each part is sent on and its gradient back, while the next stage waits
         parts = plan.pipeline_micro_batches
         crossing_s += 2 * (parts + plan.pp - 1) * (travel_s / parts + message_s)
     return crossing_s
 
 
 def _exchange_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> tuple[float, bool]:
-    """Seconds of exchanging gradients and parameters, and whether in each micro-batch."""
+    """Predict the seconds of an exchange of gradients and parameters, and whether each micro-batch has one."""
     if plan.dp == 1:
         return 0.0, False
-    part = (plan.dp - 1) / plan.dp
-    once_s = part * footprint.trainable_bytes / (plan.pp * plan.tp) / hardware.rates.link_bandwidth
+    fraction = (plan.dp - 1) / plan.dp
+    once_s = fraction * footprint.trainable_bytes / (plan.pp * plan.tp) / hardware.rates.link_bandwidth
     latency_s = hardware.rates.link_latency_s * max(len(footprint.block_parameter_bytes), 1)
-    units = len(footprint.block_parameter_bytes) + 1  # what is in no block is gathered on its own
+    units = len(footprint.block_parameter_bytes) + 1  # parameters outside of blocks are one more unit
     waking_s = _waking_s(hardware) * units
     match plan.strategy:
         case "fsdp":
@@ -73,7 +73,7 @@ def _exchange_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> tuple[f
 
 
 def _waking_s(hardware: Hardware) -> float:
-    """What an exchange that a rank waits for costs beside its bytes where ranks share cores: they take turns."""
+    """Return the cost of a context switch per exchange, if ranks share cores."""
     return _WAKING_S if hardware.sharing > 1 else 0.0
 
 
@@ -84,7 +84,7 @@ def _update_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardwa
 
 
 def _offload_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
-    """What goes to the host and comes back; only saved activations could hide behind computing, and do not."""
+    """Predict the seconds of transfers to the host and back; they do not overlap with computation."""
     parameters = footprint.parameter_bytes / (plan.dp if plan.strategy == "fsdp" else 1)
     kept = sum(fixed + by_sample * plan.batch_size for fixed, by_sample in footprint.block_kept)
     moved = {

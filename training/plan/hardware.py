@@ -1,4 +1,4 @@
-"""What the devices of a training are: how many, how much memory is left on each, and how fast they work."""
+"""The devices of a training: their number, free memory and speed."""
 
 import os
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from training.plan.given import declared_memory_bytes
+from training.config.plan import declared_memory_bytes
 from training.plan.link import with_known_link
 from training.plan.rates import Rates, device_name, rates_of
 
-USABLE = 0.92  # of the free memory: allocators need room to cut, and kernels for their scratch
+USABLE = 0.92  # of the free memory; allocators lose some to fragments, and kernels need scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Hardware:
     name: str
     kind: str  # "cuda" or "cpu"
     count: int
-    free_bytes: int  # on each
+    free_bytes: int  # of each
     rates: Rates
-    declared: bool = False  # whether ``free_bytes`` is a limit that somebody set
+    declared: bool = False  # whether ``free_bytes`` is a configured limit
 
     @property
     def usable_bytes(self) -> float:
@@ -30,12 +30,12 @@ class Hardware:
 
     @property
     def sharing(self) -> int:
-        """Ranks that share one set of cores; GPUs share nothing."""
+        """Number of ranks that share the same cores; 1 for GPUs."""
         return self.count if self.kind == "cpu" else 1
 
 
 def read_hardware(device: torch.device, count: int, *, memory_bytes: int | None = None) -> Hardware:
-    """``count`` devices like this one; ``memory_bytes`` instead of what is free on it."""
+    """Describe ``count`` devices like this one; ``memory_bytes`` replaces the free memory."""
     declared = memory_bytes or declared_memory_bytes()
     return Hardware(
         name=device_name(device),
@@ -50,7 +50,7 @@ def read_hardware(device: torch.device, count: int, *, memory_bytes: int | None 
 
 
 def free_bytes(device: torch.device, count: int) -> int:
-    """What is free now; ranks on the CPU share the host's."""
+    """Return the bytes free now; ranks on the CPU share host memory."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     for line in Path("/proc/meminfo").read_text().splitlines():

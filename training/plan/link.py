@@ -1,4 +1,4 @@
-"""How fast ranks exchange: measured by the ranks of a training that is being planned, once for each host and number."""
+"""Speed of exchanges between ranks: measured during planning, once per host and number of ranks."""
 
 import time
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from torch import distributed
 from training.plan.rates import Rates, cache_key, read_cache, write_cache
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store  # torch.distributed has it, without saying so
+    from torch._C._distributed_c10d import Store  # not exported by torch.distributed
 
-_FLOATS = {"cuda": 1 << 24, "cpu": 1 << 20}  # of the long message; long enough that its start does not count
+_FLOATS = {"cuda": 1 << 24, "cpu": 1 << 20}  # of the long message; long enough that latency is negligible
 _ROUNDS = 6
 
 
@@ -25,10 +25,10 @@ class Link:
 
 
 def with_known_link(rates: Rates, device: torch.device, count: int) -> Rates:
-    """With what ``count`` ranks measured here earlier, or else some other number of them."""
-    kept = read_cache()
-    known = [_parse(kept.get(_key(device, each))) for each in (count, 2, 4, 8)]
-    link = next((each for each in known if each is not None), None)
+    """Fill in the link as measured earlier by ``count`` ranks here, or else by another number of ranks."""
+    cache = read_cache()
+    links = [_parse(cache.get(_key(device, ranks))) for ranks in (count, 2, 4, 8)]
+    link = next((link for link in links if link is not None), None)
     if count == 1 or link is None:
         return rates
     return replace(rates, link_bandwidth=link.bandwidth, link_latency_s=link.latency_s)
@@ -43,10 +43,10 @@ def measure_unless_known(
     *,
     key: str = "link",
 ) -> None:
-    """All ranks call it before they are connected; rank 0 looks whether it is known, and keeps what is measured."""
+    """Measure the link unless rank 0 has it cached; all ranks must call this before they are connected."""
     if rank == 0:
-        known = _parse(read_cache().get(_key(device, count)))
-        store.set(key, "known" if known else "measure")
+        cached = _parse(read_cache().get(_key(device, count)))
+        store.set(key, "known" if cached else "measure")
     if store.get(key) == b"known":
         return
     connects = not distributed.is_initialized()
@@ -63,11 +63,11 @@ def measure_unless_known(
 
 
 def measure_link(device: torch.device, count: int) -> Link:
-    """From all-reduces of a short and a long message, the quickest of a few; all ranks call it together."""
+    """Measure all-reduces of a short and a long message, the fastest of a few; all ranks must call this together."""
     short, long = torch.zeros(1, device=device), torch.zeros(_FLOATS[device.type], device=device)
     short_s = _quickest_s(lambda: distributed.all_reduce(short), device)
     long_s = _quickest_s(lambda: distributed.all_reduce(long), device)
-    sent_bytes = 2 * (count - 1) / count * long.nbytes  # of each rank, in a ring
+    sent_bytes = 2 * (count - 1) / count * long.nbytes  # per rank, in a ring
     return Link(sent_bytes / max(long_s - short_s, 0.1 * long_s), short_s)
 
 
@@ -79,17 +79,17 @@ def _quickest_s(exchange: Callable[[], object], device: torch.device) -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - began_s)
-    return max(min(times[1:]), 1e-9)  # the first connects
+    return max(min(times[1:]), 1e-9)  # the first one connects
 
 
 def _key(device: torch.device, count: int) -> str:
     return f"{cache_key(device)}, {count} ranks"
 
 
-def _parse(kept: Any) -> Link | None:
-    if not isinstance(kept, dict):
+def _parse(entry: Any) -> Link | None:
+    if not isinstance(entry, dict):
         return None
-    bandwidth, latency_s = kept.get("bandwidth"), kept.get("latency_s")
+    bandwidth, latency_s = entry.get("bandwidth"), entry.get("latency_s")
     if not isinstance(bandwidth, float) or not isinstance(latency_s, float):
         return None
     return Link(bandwidth, latency_s) if 0 < bandwidth < 1e15 and 0 < latency_s < 60 else None

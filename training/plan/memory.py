@@ -1,29 +1,29 @@
-"""The most that a rank has allocated in a step, for every plan, from one traced step (see ``tracing``)."""
+"""Predicted peak memory of a rank for any plan, from one traced step (see ``tracing``)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.plan.types import Plan
+from training.config.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerCost:
-    """Bytes that an optimizer keeps for each byte of parameters, and uses for a moment in its step."""
+    """Memory of an optimizer, relative to the parameters: state, and scratch within its step."""
 
     states: float
-    scratch_all: float  # times all parameters, as loops over lists of tensors take
+    scratch_all: float  # times all parameters, for multi-tensor kernels
     scratch_largest: float  # times the largest parameter
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one micro-batch computes, forward and backward."""
+    """Computation of one micro-batch, forward and backward."""
 
-    flops: float  # for each sample
-    moved_fixed_bytes: float  # read and written, roughly: of results whose size the batch does not change
-    moved_bytes: float  # for each sample
+    flops: float  # per sample
+    moved_fixed_bytes: float  # rough reads and writes, for results that do not grow with the batch
+    moved_bytes: float  # per sample
     operations: int
 
 
@@ -37,30 +37,30 @@ class Footprint:
     largest_parameter_bytes: int
     sample_bytes: float  # of inputs and targets
     block_parameter_bytes: tuple[int, ...]
-    block_kept: tuple[tuple[float, float], ...]  # by block: what forward leaves: fixed, for each sample
-    # Bytes alive after each operation: fixed, for each sample, gradients of parameters.
+    block_kept: tuple[tuple[float, float], ...]  # bytes that each block's forward keeps: fixed, per sample
+    # Live bytes after each operation: fixed, per sample, gradients of parameters.
     timeline: NDArray[np.float64]
     work: "Work"
     unused: tuple[str, ...] = ()  # parameters that got no gradient
 
     def activations_bytes(self, batch_size: int, gradient_share: float = 1.0) -> float:
-        """The most that is alive beside parameters, buffers and optimizer states."""
+        """Return the peak beyond parameters, buffers and optimizer state."""
         fixed, by_sample, gradients = self.timeline
         return float((fixed + by_sample * batch_size + gradients * gradient_share).max())
 
 
 def peak_bytes(footprint: Footprint, plan: Plan, optimizer: OptimizerCost) -> float:
-    """The most that a rank of ``plan`` has allocated in a step after the first."""
+    """Predict the peak of a rank of ``plan``, in any step after the first."""
     shares = _shares(plan)
     trainable = footprint.trainable_bytes / shares.model
     states = 0.0 if plan.cpu_offload in ("optimizer", "parameters") else optimizer.states
-    kept = footprint.parameter_bytes / shares.parameters / shares.model
-    kept += footprint.buffer_bytes + footprint.sample_bytes * plan.batch_size
-    kept += states * trainable / shares.optimizer
+    persistent = footprint.parameter_bytes / shares.parameters / shares.model
+    persistent += footprint.buffer_bytes + footprint.sample_bytes * plan.batch_size
+    persistent += states * trainable / shares.optimizer
     if plan.strategy in ("fsdp", "zero2") and shares.parameters > 1:
-        kept += 2 * max(footprint.block_parameter_bytes, default=footprint.parameter_bytes)
+        persistent += 2 * max(footprint.block_parameter_bytes, default=footprint.parameter_bytes)
     if plan.cpu_offload == "parameters":
-        kept -= footprint.parameter_bytes / shares.parameters
+        persistent -= footprint.parameter_bytes / shares.parameters
     gradients = trainable / shares.gradients
     if _keeps_gradients(plan):
         working = _working_bytes(footprint, plan, 0.0) + gradients
@@ -69,13 +69,13 @@ def peak_bytes(footprint: Footprint, plan: Plan, optimizer: OptimizerCost) -> fl
     scratch = optimizer.scratch_all * trainable + optimizer.scratch_largest * min(
         footprint.largest_parameter_bytes, trainable
     )
-    return kept + max(working, gradients + scratch / shares.optimizer)
+    return persistent + max(working, gradients + scratch / shares.optimizer)
 
 
 def saved_copy_bytes(footprint: Footprint, plan: Plan, optimizer: OptimizerCost) -> float:
-    """What the checkpointer keeps in host memory from the first step on: a copy of all that it saves.
+    """Predict the host memory of the checkpointer's copy, on a rank that writes.
 
-    Of a rank that writes: its part where the strategy saves parts, else everything, on rank 0.
+    This is the rank's part if the strategy saves shards, else everything, on rank 0.
     """
     saved = footprint.parameter_bytes + optimizer.states * footprint.trainable_bytes
     match plan.strategy:
@@ -88,7 +88,7 @@ def saved_copy_bytes(footprint: Footprint, plan: Plan, optimizer: OptimizerCost)
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """Over how many ranks each part of the state is divided."""
+    """Number of ranks over which each part of the state is divided."""
 
     parameters: int = 1
     gradients: int = 1
@@ -111,7 +111,7 @@ def _shares(plan: Plan) -> _Shares:
 
 
 def _keeps_gradients(plan: Plan) -> bool:
-    """Whether gradients lie in buffers that stay: DDP's buckets, or accumulation over micro-batches."""
+    """Return whether gradients stay allocated: DDP's buckets, or accumulation over micro-batches."""
     return plan.strategy in ("ddp", "zero1") or plan.gradient_accumulation_steps > 1
 
 
@@ -119,7 +119,7 @@ def _working_bytes(footprint: Footprint, plan: Plan, gradient_share: float) -> f
     if plan.strategy == "pipeline":
         return _stage_bytes(footprint, plan, gradient_share)
     whole = footprint.activations_bytes(plan.batch_size, gradient_share)
-    if plan.tp > 1:  # columns are divided, what lies between blocks is not
+    if plan.tp > 1:  # columns are divided, tensors between blocks are not
         whole *= (1 + 1 / plan.tp) / 2
     if plan.cpu_offload == "activations":
         kept = _kept_by_blocks(footprint, plan.batch_size)
@@ -128,14 +128,14 @@ def _working_bytes(footprint: Footprint, plan: Plan, gradient_share: float) -> f
 
 
 def _stage_bytes(footprint: Footprint, plan: Plan, gradient_share: float) -> float:
-    """The first stage keeps the most micro-batches; a stage has an even share of the blocks."""
+    """Predict the memory of the first stage, which keeps the most micro-batches, with an even share of blocks."""
     part = max(plan.batch_size // plan.pipeline_micro_batches, 1)
-    on_the_way = plan.pipeline_micro_batches
+    in_flight = plan.pipeline_micro_batches
     if plan.pipeline_schedule == "1f1b":
-        on_the_way = min(plan.pp, plan.pipeline_micro_batches)
+        in_flight = min(plan.pp, plan.pipeline_micro_batches)
     whole = footprint.activations_bytes(part, gradient_share)
     kept = sum(_kept_by_blocks(footprint, part)) / plan.pp
-    return whole / plan.pp + kept * (on_the_way - 1)
+    return whole / plan.pp + kept * (in_flight - 1)
 
 
 def _kept_by_blocks(footprint: Footprint, batch_size: int) -> list[float]:

@@ -1,9 +1,9 @@
-"""How fast a device works: measured once for each model, and kept in a file, because data sheets differ by what matters."""
+"""Speed of a device: measured once per model of device, and cached in a file."""
 
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.plan.types import PrecisionName
+from training.config.plan import PrecisionName
 
 CACHE_VARIABLE = "BERTH_RATES_FILE"
 _TYPES: dict[PrecisionName, torch.dtype] = {
@@ -19,19 +19,19 @@ _TYPES: dict[PrecisionName, torch.dtype] = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
-# Until ``link.measure_link`` has measured them.
+# Defaults until ``link.measure_link`` has measured.
 _GPU_LINK, _GPU_LATENCY_S = 50e9, 30e-6  # bytes a second between GPUs: PCIe 5, or slow NVLink
 _CPU_LINK, _CPU_LATENCY_S = 1e9, 300e-6  # gloo over the loopback
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How fast one device works when it is alone."""
+    """Speed of one device without other load."""
 
-    flops: dict[str, float]  # of matrix products a second, by precision
+    flops: dict[str, float]  # per second in matrix products, by precision
     memory_bandwidth: float  # bytes a second, read and written
-    operation_s: float  # least time of any operation
-    link_bandwidth: float  # bytes a second of one rank to the next
+    operation_s: float  # least time of an operation
+    link_bandwidth: float  # bytes a second between neighbouring ranks
     link_latency_s: float  # of the smallest exchange among ranks
     host_bandwidth: float  # bytes a second between device and host
 
@@ -46,13 +46,13 @@ def device_name(device: torch.device) -> str:
 
 
 def rates_of(device: torch.device) -> Rates:
-    """Measured now, or earlier on a device of the same model; takes some tenths of a second once."""
+    """Return the cached rates of this device's model, or measure them, in some tenths of a second."""
     key = cache_key(device)
-    kept = read_cache()
-    if (known := _parse_rates(kept.get(key))) is not None:
-        return known
+    cache = read_cache()
+    if (rates := _parse_rates(cache.get(key))) is not None:
+        return rates
     measured = measure_rates(device)
-    write_cache({**kept, key: asdict(measured)})
+    write_cache({**cache, key: asdict(measured)})
     return measured
 
 
@@ -88,7 +88,7 @@ def _add_often(tensor: Tensor) -> None:
 
 
 def best_s(work: Callable[[], object], device: torch.device) -> float:
-    """The quickest of a few runs: others only add noise."""
+    """Return the fastest of a few runs; the others contain noise."""
     times = []
     for _ in range(8):
         _wait(device)
@@ -113,25 +113,25 @@ def _cache_path() -> Path:
 
 def read_cache() -> dict[str, Any]:
     try:
-        kept = json.loads(_cache_path().read_text())
+        cache = json.loads(_cache_path().read_text())
     except (OSError, ValueError):
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return cache if isinstance(cache, dict) else {}
 
 
-def write_cache(rates: dict[str, Any]) -> None:
+def write_cache(cache: Mapping[str, Any]) -> None:
     path = _cache_path()
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(rates, indent=2))
+        part.write_text(json.dumps(cache, indent=2))
         part.replace(path)
     except OSError:
-        return  # in a sandbox the home cannot be written: the next start measures again
+        return  # a sandbox's home is read-only: the next start measures again
 
 
-def _parse_rates(kept: Any) -> Rates | None:
+def _parse_rates(entry: Any) -> Rates | None:
     try:
-        return Rates(**{field.name: kept[field.name] for field in fields(Rates)})
+        return Rates(**{field.name: entry[field.name] for field in fields(Rates)})
     except (TypeError, KeyError):
         return None

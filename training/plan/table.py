@@ -1,19 +1,41 @@
-"""What the search considered, for people and for Berth.  No torch here."""
+"""The table of candidates of a search, printed for people and sent to Berth as JSON.  Imports no torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
-from training.plan.types import Plan
+from training.config.plan import Plan
+from training.config.words import format_s, say_bytes, summarise
 
-_GIB = 2**30
-_NAMED = 8
-_CHECKPOINTING = {"none": "ckpt off", "selective": "ckpt selective", "full": "ckpt on"}
+
+class CandidateJson(TypedDict):
+    """A candidate as a job's page gets it."""
+
+    plan: Mapping[str, Any]
+    summary: str
+    memory_bytes: int
+    step_s: float
+    measured_s: float | None
+    samples_per_s: float
+    fits: bool
+    reason: str
+
+
+class TableJson(TypedDict):
+    """A table as a job's page gets it."""
+
+    devices: int
+    device: str
+    usable_bytes: int
+    chosen: CandidateJson | None
+    why: str
+    candidates: list[CandidateJson]
+    fewer: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One plan with what was predicted for it; ``reason`` says why it was not taken, "" for the chosen."""
+    """A plan with its predictions; ``reason`` says why it was not chosen ("" for the chosen plan)."""
 
     plan: Plan
     memory_bytes: float
@@ -24,10 +46,10 @@ class Candidate:
 
     @property
     def sample_s(self) -> float:
-        """Seconds of a step for each sample in it: what plans with different batches compare by."""
+        """Seconds per sample, which compares plans with different batches."""
         return (self.measured_s or self.step_s) / self.plan.samples_per_step
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> CandidateJson:
         return {
             "plan": self.plan.to_json(),
             "summary": summarise(self.plan),
@@ -42,7 +64,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PlanTable:
-    """The chosen plan, why, and all candidates, the quickest that fits first."""
+    """The chosen plan, the reason, and all candidates, the fastest one that fits first."""
 
     chosen: Candidate | None
     why: str
@@ -50,14 +72,14 @@ class PlanTable:
     devices: int
     device_name: str
     usable_bytes: float
-    fewer: Mapping[int, Plan] = field(default_factory=dict)  # for fewer devices, should one be lost
+    fewer: Mapping[int, Plan] = field(default_factory=dict)  # for fewer devices, in case one is lost
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> TableJson:
         return {
             "devices": self.devices,
             "device": self.device_name,
             "usable_bytes": round(self.usable_bytes),
-            "chosen": self.chosen and self.chosen.to_json(),
+            "chosen": None if self.chosen is None else self.chosen.to_json(),
             "why": self.why,
             "candidates": [each.to_json() for each in self.candidates],
             "fewer": {str(count): plan.to_json() for count, plan in self.fewer.items()},
@@ -73,30 +95,3 @@ class PlanTable:
             for each in self.candidates
         ]
         return "\n".join([*lines, f"  {self.why}"])
-
-
-def summarise(plan: Plan) -> str:
-    """As "FSDP, bf16, ckpt on, batch 16x4"."""
-    parts = [plan.strategy.upper(), plan.precision, _CHECKPOINTING[plan.activation_checkpointing]]
-    if plan.cpu_offload != "none":
-        parts.append(f"{plan.cpu_offload} on the host")
-    if plan.pp > 1 or plan.tp > 1:
-        parts.append(f"dp {plan.dp} pp {plan.pp} tp {plan.tp}")
-    return ", ".join([*parts, f"batch {plan.batch_size}x{plan.gradient_accumulation_steps}"])
-
-
-def format_s(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
-
-
-def say_names(names: Sequence[str]) -> str:
-    """At most eight, then how many more."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
-def say_bytes(size: float) -> str:
-    for unit, name in ((_GIB, "GiB"), (2**20, "MiB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size / 1024:.1f} KiB"

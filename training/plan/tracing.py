@@ -1,8 +1,8 @@
-"""What a training step keeps in memory, found without running it.
+"""Traces the memory of a training step without running it.
 
-The step runs once on fake tensors, which have shapes and no data, while every storage is counted from its
-birth to its end.  The batch has a prime size that nothing else in the model has, so each storage tells by
-its size whether it grows with the batch: one pass gives the peak of every batch size.
+The step runs once on fake tensors, which have shapes but no data, and every storage is counted from its
+creation to its release.  The batch size is a prime that no dimension of the model has, so the size of a
+storage shows whether it grows with the batch: one pass gives the peak for every batch size.
 """
 
 import gc
@@ -19,31 +19,31 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
+from training.config.plan import CheckpointingName, PrecisionName
 from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
+from training.model.blocks import find_blocks
+from training.model.objective import LossFn
 from training.plan.memory import Footprint, OptimizerCost, Work
-from training.plan.types import CheckpointingName, PrecisionName
-from training.state import LossFn
-from training.strategies.blocks import find_blocks
 
 _PRIMES = (251, 241, 239, 233, 229, 227, 223, 211, 199, 197, 193, 191, 181, 179, 173, 167)
-_MOVED_FOR_EACH_BYTE = 3  # of a result: two operands are read for it
+_MOVED_FOR_EACH_BYTE = 3  # of a result: two operands are read
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class CannotEstimate(Exception):
-    """The model cannot be followed on fake tensors; the sentence says at what."""
+    """The model cannot be traced on fake tensors; the message says why."""
 
 
-class _CountingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's has no types
-    """Fake tensors that note what is alive after each operation."""
+class _CountingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Fake tensors that record the live bytes after each operation."""
 
     def __init__(self, prime: int) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.prime = prime
         self.depth = 0
-        self.alive = [0.0, 0.0, 0.0]  # fixed, for each sample, gradients
+        self.alive = [0.0, 0.0, 0.0]  # fixed, per sample, gradients
         self.timeline: list[tuple[float, float, float]] = []
-        self.known: dict[int, tuple[object, int, float]] = {}
+        self.counted: dict[int, tuple[object, int, float]] = {}
         self.born = [0.0, 0.0]
         self.flops = 0.0
 
@@ -56,25 +56,25 @@ class _CountingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's
         finally:
             self.depth -= 1
         if self.depth:
-            return out  # a fake kernel written in Python, whose parts the real one does not have
+            return out  # inside a fake kernel in Python; the real kernel does not have these operations
         if count := flop_registry.get(getattr(func, "overloadpacket", None)):
             self.flops += count(*args, **(kwargs or {}), out_val=out)
         if isinstance(out, Tensor):
-            self._meet(out)
+            self._count(out)
         elif isinstance(out, tuple | list):
             for each in out:
                 if isinstance(each, Tensor):
-                    self._meet(each)
+                    self._count(each)
         else:
-            return out  # a question, such as after the device
+            return out  # a query, such as of the device
         self.timeline.append((self.alive[0], self.alive[1], self.alive[2]))
         return out
 
     def begin(self, tensors: Iterable[Tensor]) -> None:
-        """Count from here on; what the ``tensors`` hold lives before and after the step."""
+        """Start counting; ``tensors`` exist before and after the step."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
-            self.known[storage._cdata] = (storage, 0, 0.0)
+            self.counted[storage._cdata] = (storage, 0, 0.0)
         self.alive = [0.0, 0.0, 0.0]
         self.born = [0.0, 0.0]
         self.timeline.clear()
@@ -83,32 +83,32 @@ class _CountingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch's
         if parameter.grad is None:
             return
         key = parameter.grad.untyped_storage()._cdata
-        storage, kind, size = self.known.get(key, (None, 2, 0.0))
+        storage, kind, size = self.counted.get(key, (None, 2, 0.0))
         if kind != 2:
             self.alive[kind] -= size
             size = size * self.prime if kind == 1 else size
             self.alive[2] += size
-            self.known[key] = (storage, 2, size)
+            self.counted[key] = (storage, 2, size)
 
-    def _meet(self, tensor: Tensor) -> None:
+    def _count(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key in self.known:
+        if key in self.counted:
             return
         size = storage.nbytes()
         kind = 1 if size and size % self.prime == 0 else 0
-        counted = size / self.prime if kind else float(size)
-        self.alive[kind] += counted
-        self.born[kind] += counted
-        self.known[key] = (weakref.ref(storage, partial(self._forget, key)), kind, counted)
+        size_bytes = size / self.prime if kind else float(size)
+        self.alive[kind] += size_bytes
+        self.born[kind] += size_bytes
+        self.counted[key] = (weakref.ref(storage, partial(self._forget, key)), kind, size_bytes)
 
     def _forget(self, key: int, _: object) -> None:
-        _, kind, size = self.known.pop(key)
+        _, kind, size = self.counted.pop(key)
         self.alive[kind] -= size
 
 
 class _Step(nn.Module):
-    """Forward and backward in one call: what is computed again needs the fake parameters in the model, too."""
+    """Forward and backward in one call, since recomputation needs the fake parameters in the model too."""
 
     def __init__(self, model: nn.Module, loss_fn: LossFn, precision: PrecisionName) -> None:
         super().__init__()
@@ -128,12 +128,12 @@ def trace_step(
     precision: PrecisionName = "fp32",
     checkpointing: CheckpointingName = "none",
 ) -> Footprint:
-    """Follow forward and backward of one micro-batch; neither model nor generators change.
+    """Trace forward and backward of one micro-batch; changes neither model nor generators.
 
-    ``sample`` is a pair of inputs and targets as the dataset gives it, without the batch dimension.
+    ``sample`` is a pair of inputs and targets from the dataset, without the batch dimension.
 
     Raises:
-        CannotEstimate: the model looks at values, or does what fake tensors cannot.
+        CannotEstimate: the model reads values, or uses operations that fake tensors do not support.
     """
     prime = _choose_prime(model, sample)
     mode = _CountingMode(prime)
@@ -156,7 +156,7 @@ def trace_step(
             torch.func.functional_call(_Step(model, loss_fn, precision), state, (inputs, targets))
     except Exception as error:
         raise CannotEstimate(
-            f"The model could not be followed without data: {type(error).__name__}: {_first_line(error)}"
+            f"The model could not be traced without data: {type(error).__name__}: {_first_line(error)}"
         ) from error
     unused = tuple(name for name, each in parameters.items() if each.requires_grad and each.grad is None)
     return _summarise(model, blocks, kept, mode, sample, unused)
@@ -191,14 +191,14 @@ def _summarise(
 
 
 def measure_optimizer(make: Callable[[nn.Module], torch.optim.Optimizer], *, on_gpu: bool) -> OptimizerCost:
-    """What an optimizer keeps, seen on a parameter of a few bytes; two copies where it cannot be seen."""
+    """Measure an optimizer's memory on a small parameter; assume two copies if that fails."""
     scratch = (1.0, 0.0) if on_gpu else (0.0, 2.0)
     tiny = nn.Linear(8, 8, bias=False)
     try:
         optimizer = make(tiny)
         tiny.weight.grad = torch.zeros_like(tiny.weight)
         optimizer.step()
-    except Exception:  # noqa: BLE001 -- the user's function may want the model it was written for
+    except Exception:  # noqa: BLE001 -- the user's function may need its own model
         return OptimizerCost(2.0, *scratch)
     kept = sum(
         value.nbytes
@@ -224,7 +224,7 @@ def _fake(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
 
 
 def _batch(sample: Any, size: int) -> Any:
-    """The sample's shapes with a batch dimension in front; numbers become a vector, as loaders make them."""
+    """Add a batch dimension to the sample's shapes; numbers become a vector, as in a loader."""
 
     def widen(value: Any) -> Any:
         if isinstance(value, str | bytes) or value is None:
@@ -247,10 +247,10 @@ def _autocast(precision: PrecisionName) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """In training mode, with generators and the garbage collector as they were afterwards."""
+    """Set training mode; afterwards restore mode, generators and garbage collector."""
     was_training, generator, collecting = model.training, torch.get_rng_state(), gc.isenabled()
     model.train()
-    gc.disable()  # a third of the time would go into looking at fake tensors
+    gc.disable()  # collecting fake tensors would take a third of the time
     try:
         yield
     finally:
@@ -273,7 +273,7 @@ def _recomputed(model: nn.Module, checkpointing: CheckpointingName) -> Iterator[
 def _measured(
     blocks: Sequence[nn.Module], mode: _CountingMode, kept: list[tuple[float, float]]
 ) -> Iterator[None]:
-    """Note what each block's forward leaves behind."""
+    """Record the bytes that each block's forward keeps."""
     before: dict[int, tuple[float, float]] = {}
 
     def enter(number: int, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Real steps of a plan, to measure what the planner can only foretell."""
+"""Trials: times real steps of a plan, to check the planner's predictions."""
 
 import copy
 import json
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import distributed, nn
-from torch._C._distributed_c10d import PrefixStore  # torch.distributed has it, without saying so
+from torch._C._distributed_c10d import PrefixStore  # not exported by torch.distributed
 from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
+from training.config.plan import Plan
 from training.data import move_to
-from training.plan.choose import Training
-from training.plan.types import Plan
-from training.precision import Scaler
+from training.plan.training import Training
 from training.strategies.choose import forward_context, make_strategy, prepare_model, prepare_optimizer
 from training.strategies.interface import Strategy
+from training.strategies.precision import Scaler
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -28,7 +28,7 @@ MEASURED_STEPS = 5
 
 
 class Trial:
-    """A copy of a model, ready to step as a plan says; all ranks of the plan make it together."""
+    """A copy of a model, prepared for a plan; all ranks of the plan create it together."""
 
     def __init__(self, training: Training, plan: Plan) -> None:
         self._plan, self._training = plan, training
@@ -52,7 +52,7 @@ class Trial:
         self._strategy.close()
 
     def step_s(self) -> float:
-        """Seconds of one optimizer step."""
+        """Run one optimizer step; return its seconds."""
         self._wait()
         began_s = time.perf_counter()
         times = self._plan.gradient_accumulation_steps
@@ -81,9 +81,9 @@ class Trial:
 
 
 def measure_steps_s(training: Training, plans: Sequence[Plan]) -> list[float]:
-    """Of each plan the quickest of five steps, after two to warm up; changes neither model nor generators.
+    """Time each plan: the fastest of five steps after two warm-up steps; changes neither model nor generators.
 
-    In turns, so that all meet the same neighbours, who only add to a step.
+    The plans' steps are interleaved, so that other load on the machine affects all of them.
     """
     with torch.random.fork_rng(devices=[]), ExitStack() as stack:
         trials = [stack.enter_context(Trial(training, plan)) for plan in plans]
@@ -92,16 +92,16 @@ def measure_steps_s(training: Training, plans: Sequence[Plan]) -> list[float]:
 
 
 class SharedTrials:
-    """Trials of a training that is being planned, on all its ranks; rank 0 says of which plans."""
+    """Trials on all ranks during planning; rank 0 chooses the plans."""
 
     def __init__(self, training: Training, store: "Store", key: str, rank: int, ranks: int) -> None:
         self._training, self._store, self._key = training, store, key
         self._rank, self._ranks = rank, ranks
-        self._told = False
+        self._announced = False
 
     def lead(self, plans: Sequence[Plan]) -> list[float] | None:
-        """Of each plan the step of the slowest rank; None where a rank could not step."""
-        self._tell(plans)
+        """Time the plans; return the step of the slowest rank for each, or None if a rank failed."""
+        self._announce(plans)
         self._take_part(plans)
         of_ranks = [json.loads(self._store.get(f"{self._key}/{rank}")) for rank in range(self._ranks)]
         if not all(of_ranks):
@@ -109,34 +109,34 @@ class SharedTrials:
         return [max(times) for times in zip(*of_ranks, strict=True)]
 
     def follow(self) -> None:
-        """What the other ranks do while rank 0 searches."""
+        """Take part in the trials that rank 0 asks for."""
         plans = json.loads(self._store.get(f"{self._key}/plans"))
         if plans:
             self._take_part([Plan.from_json(plan) for plan in plans])
 
     def end(self) -> None:
-        """Nobody need wait for plans any more."""
-        if not self._told:
-            self._tell([])
+        """Release the other ranks if no trial took place."""
+        if not self._announced:
+            self._announce([])
 
-    def _tell(self, plans: Sequence[Plan]) -> None:
-        self._told = True
+    def _announce(self, plans: Sequence[Plan]) -> None:
+        self._announced = True
         self._store.set(f"{self._key}/plans", json.dumps([plan.to_json() for plan in plans]))
 
     def _take_part(self, plans: Sequence[Plan]) -> None:
         backend = "nccl" if self._training.device.type == "cuda" else "gloo"
-        # A store of its own: the training's group would find the addresses of this one there.
+        # A separate store: otherwise the training's group would find this group's addresses.
         store = PrefixStore(f"{self._key}/group", self._store)
         distributed.init_process_group(backend, store=store, rank=self._rank, world_size=self._ranks)
         try:
             times = measure_steps_s(self._training, plans)
-        except Exception:  # noqa: BLE001 -- a plan that cannot step is no reason not to train by another
-            times = []  # the group ends with this rank's part in it, so no other rank waits
+        except Exception:  # noqa: BLE001 -- another plan may still work
+            times = []  # this rank leaves the group, so no other rank waits
         finally:
             distributed.destroy_process_group()
         self._store.set(f"{self._key}/{self._rank}", json.dumps(times))
 
 
 def _repeat(batch: Any, size: int) -> Any:
-    """A batch of one sample, ``size`` times."""
+    """Repeat a batch of one sample ``size`` times."""
     return tree_map(lambda each: each.repeat_interleave(size, dim=0), batch)

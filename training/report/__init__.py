@@ -1,7 +1,7 @@
-"""Report values of a step to Berth without slowing the step; see ``training.events`` for the lines.
+"""Reports values of a step to Berth without slowing the step; ``training.events`` defines the lines.
 
-``training.report(step=10, loss=loss)`` works beside ``from training.report import report``: this
-package can be called.
+This package is callable: ``training.report(step=10, loss=loss)`` works as well as
+``from training.report import report``.
 """
 
 import sys
@@ -13,7 +13,7 @@ __all__ = ["Reporter", "default_reporter", "event", "heartbeat", "report"]
 
 
 class _CallablePackage(ModuleType):
-    # The import system binds this package to ``training.report``, over any function of that name.
+    # The import system binds this package to ``training.report``, replacing any function of that name.
     def __call__(self, step: int | None = None, **values: object) -> None:
         report(step, **values)
 

@@ -1,4 +1,4 @@
-"""Takes values on the step path in microseconds; one thread reads and writes them later."""
+"""Reporter: takes values within microseconds; a thread reads and writes them later."""
 
 import atexit
 import os
@@ -16,20 +16,20 @@ from training.report.sinks import ConsoleSink, FileSink, LoggedFileSink, Sink, V
 
 FLUSH_EVERY_S = 0.25
 HEARTBEAT_EVERY_S = 1.0
-MOST_PENDING = 200_000  # steps; a disk that hangs must not fill the memory
+MOST_PENDING = 200_000  # steps; limits memory while the disk hangs
 
-_TAKEN = events.RESERVED - {events.TOTAL_STEPS}
+_RESERVED_NAMES = events.RESERVED - {events.TOTAL_STEPS}
 _Entry = tuple[int, float, dict[str, Any]]
 
 
 class Reporter:
     """Sends values of steps to Berth; the training never waits for it.
 
-    A value is a number or a tensor of one element, on any device.  Tensors are copied on their
-    own device and read in the background, so changing one afterwards is safe.  Only rank 0 writes unless ``active``
-    says otherwise.  Without ``file`` and without ``BERTH_METRICS_FILE`` the newest step is
-    printed at most once a second; ``prints``, set before the first report, prints it beside a file too.
-    Waiting lines are written at exit and on SIGTERM.
+    A value is a number or a tensor of one element, on any device.  Tensors are copied on their device and
+    read in the background, so changing one afterwards is safe.  Only rank 0 writes, unless ``active`` is
+    given.  Without ``file`` and ``BERTH_METRICS_FILE``, the newest step is printed at most once per second;
+    with ``prints``, set before the first report, it is printed in addition to the file.  Pending lines
+    are written at exit and on SIGTERM.
     """
 
     def __init__(self, file: Path | None = None, *, active: bool | None = None) -> None:
@@ -39,11 +39,11 @@ class Reporter:
         self._sink: Sink | None = None
         self._more_sinks: list[Viewer] = []
         self._pending: deque[_Entry] = deque()
-        self._lines: deque[bytes] = deque()  # events and totals
+        self._lines: deque[bytes] = deque()  # events and total steps
         self._step = 0
         self._beat_s = 0.0
-        self.beats = 0  # signs of life of the training thread
-        self._told_s = 0.0  # wall time of the newest line that proves life
+        self.beats = 0  # heartbeats of the training thread
+        self._alive_s = 0.0  # wall time of the newest line that counts as a heartbeat
         self._dropped = 0
         self._unreadable: set[str] = set()
         self._writing = threading.Lock()
@@ -51,14 +51,14 @@ class Reporter:
         self._thread: threading.Thread | None = None
 
     def add_sink(self, sink: Viewer) -> None:
-        """Show every reported number there too, from the reporter's thread; this reporter closes it."""
+        """Add a sink for every reported number; the reporter's thread calls it and closes it."""
         self._more_sinks.append(sink)
 
     def report(self, step: int | None = None, **values: object) -> None:
         """Report values of a step; without ``step``, of the last one reported.
 
-        ``total_steps=`` tells where the run will end.  Never blocks and never raises: a value
-        that is not one number becomes an ``unreadable_value`` event.
+        ``total_steps=`` is the last step of the run.  Never blocks and never raises: a value that is not
+        a single number becomes an ``unreadable_value`` event.
         """
         if not self.active:
             return
@@ -75,21 +75,21 @@ class Reporter:
             self._start()
 
     def heartbeat(self) -> None:
-        """Say that the training thread is alive where no step ends for long (validation)."""
+        """Report that the training thread is alive while no step ends (validation)."""
         self._beat_s = time.time()
         self.beats += 1
         if self._thread is None and self.active:
             self._start()
 
     def event(self, kind: str, **fields: events.Value) -> None:
-        """Report something that happened; the kinds stand in ``training.events``."""
+        """Report an event; ``training.events`` defines the kinds."""
         self._add_line(events.event_line(kind, fields))
 
     def total_steps(self, total_steps: int) -> None:
         self._add_line(events.total_steps_line(total_steps))
 
     def flush(self, timeout_s: float = 1.0) -> bool:
-        """Write what waits; False when another flush held on for ``timeout_s``."""
+        """Write pending lines; return False if another flush took longer than ``timeout_s``."""
         if not self.active or not self._writing.acquire(timeout=timeout_s):
             return False
         try:
@@ -99,7 +99,7 @@ class Reporter:
         return True
 
     def close(self) -> None:
-        """Write what waits and stop the thread; what is reported later is lost."""
+        """Write pending lines and stop the thread; later reports are lost."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -122,7 +122,7 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="berth-report", daemon=True)
         self._thread.start()
         atexit.register(self.close)
-        # A forked data-loader worker holds a copy of what waits, and must not write it again.
+        # A forked data-loader worker has a copy of the pending lines, and must not write them again.
         os.register_at_fork(after_in_child=self._leave_to_parent)
         self._flush_before_sigterm()
 
@@ -131,7 +131,7 @@ class Reporter:
         self._ended.set()
 
     def _flush_before_sigterm(self) -> None:
-        """Where nobody handles SIGTERM, die of it as before, but with the lines written."""
+        """If SIGTERM has no handler, install one that writes the lines and then dies of it."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -156,12 +156,12 @@ class Reporter:
         for step, time_s, values in _read_tensors(entries):
             numbers = self._only_numbers(values, lines)
             lines.append(events.metric_line(step, time_s, numbers))
-            self._told_s = time_s
+            self._alive_s = time_s
             self._sink.show(step, numbers)
             for viewer in self._more_sinks:
                 viewer.show(step, numbers)
-        if self._beat_s - self._told_s >= HEARTBEAT_EVERY_S:
-            self._told_s = self._beat_s
+        if self._beat_s - self._alive_s >= HEARTBEAT_EVERY_S:
+            self._alive_s = self._beat_s
             lines.append(events.heartbeat_line(self._beat_s))
         if self._dropped:
             lines.append(
@@ -174,36 +174,36 @@ class Reporter:
     def _only_numbers(self, values: dict[str, Any], lines: list[bytes]) -> dict[str, int | float]:
         numbers: dict[str, int | float] = {}
         for name, value in values.items():
-            reason = "the name is taken" if name in _TAKEN else ""
+            reason = "the name is reserved" if name in _RESERVED_NAMES else ""
             try:
                 numbers[name] = value if type(value) in (int, float) else float(value)
             except (TypeError, ValueError, RuntimeError) as error:
                 reason = str(error)[:200]
             if reason:
                 numbers.pop(name, None)
-                self._say_unreadable(name, reason, lines)
+                self._report_unreadable(name, reason, lines)
         return numbers
 
-    def _say_unreadable(self, name: str, reason: str, lines: list[bytes]) -> None:
+    def _report_unreadable(self, name: str, reason: str, lines: list[bytes]) -> None:
         if name not in self._unreadable:
             self._unreadable.add(name)
             lines.append(events.event_line(events.UNREADABLE_EVENT, {"name": name, "reason": reason}))
 
 
 def _read_tensors(entries: list[_Entry]) -> list[_Entry]:
-    """Replace tensors on accelerators by their values, with one transfer for all of a device.
+    """Replace tensors on accelerators by their values, with one transfer per device.
 
-    One by one, each would wait behind the kernels queued before it.
+    Separate transfers would each wait for the kernels queued before them.
     """
-    far: dict[Any, list[tuple[dict[str, Any], str]]] = {}
+    by_device: dict[Any, list[tuple[dict[str, Any], str]]] = {}
     for _, _, values in entries:
         for name, value in values.items():
             if hasattr(value, "detach") and value.device.type != "cpu" and value.numel() == 1:
-                far.setdefault(value.device, []).append((values, name))
-    if far:
+                by_device.setdefault(value.device, []).append((values, name))
+    if by_device:
         import torch
 
-        for places in far.values():
+        for places in by_device.values():
             tensors = [values[name].reshape(()).double() for values, name in places]
             for (values, name), number in zip(places, torch.stack(tensors).tolist(), strict=True):
                 values[name] = number
@@ -216,7 +216,7 @@ def _open_sink(path: Path | None, *, prints: bool) -> Sink:
     try:
         return LoggedFileSink(path, ConsoleSink()) if prints else FileSink(path)
     except OSError as error:
-        sys.stderr.write(f"Values are printed only: {path} cannot be written ({error.strerror}).\n")
+        sys.stderr.write(f"Values are only printed: {path} cannot be written ({error.strerror}).\n")
         return ConsoleSink()
 
 
@@ -224,7 +224,7 @@ _default: Reporter | None = None
 
 
 def default_reporter() -> Reporter:
-    """The reporter of this process, made at its first use."""
+    """Return the reporter of this process, created at its first use."""
     global _default
     if _default is None:
         _default = Reporter()
@@ -237,10 +237,10 @@ def report(step: int | None = None, **values: object) -> None:
 
 
 def heartbeat() -> None:
-    """Say that the training is alive though no step has ended; see ``Reporter.heartbeat``."""
+    """Report that the training is alive although no step has ended; see ``Reporter.heartbeat``."""
     default_reporter().heartbeat()
 
 
 def event(kind: str, **fields: events.Value) -> None:
-    """Report something that happened; see ``Reporter.event``."""
+    """Report an event; see ``Reporter.event``."""
     default_reporter().event(kind, **fields)

@@ -1,4 +1,4 @@
-"""Where reported lines go."""
+"""Sinks of reported lines: a file, the console, or both."""
 
 import os
 import sys
@@ -7,29 +7,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-MOST_KEPT_BYTES = 4 << 20  # what waits for a full disk to have room again
+MOST_KEPT_BYTES = 4 << 20  # lines kept while the disk is full
 
 
 class Viewer(Protocol):
     """Shows numbers to a person."""
 
     def show(self, step: int, values: Mapping[str, int | float]) -> None:
-        """Tell a person the newest values."""
+        """Show the newest values."""
 
     def close(self) -> None: ...
 
 
 class Sink(Viewer, Protocol):
-    """Takes what the reporter's thread flushes; never raises for a full disk."""
+    """Takes the lines of the reporter's thread; never raises for a full disk."""
 
     def write(self, lines: list[bytes]) -> int:
-        """Write whole lines, in order; returns how many were given up for good."""
+        """Write whole lines, in order; return the number of lines dropped for good."""
 
 
 class FileSink:
-    """Appends to a file, each flush in one write, so that several writers do not mix their lines.
+    """Appends to a file, one write per flush, so that several writers do not mix their lines.
 
-    What a full disk did not take waits, up to 4 MiB.
+    While the disk is full, up to 4 MiB of lines wait.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class FileSink:
 
     def write(self, lines: list[bytes]) -> int:
         self._waiting += lines
-        text = b"\n" * self._torn + b"".join(self._waiting)  # ends the half line of a short write
+        text = b"\n" * self._torn + b"".join(self._waiting)  # ends the incomplete line of a short write
         try:
             written = os.write(self._file, text)
         except OSError:
@@ -56,20 +56,20 @@ class FileSink:
         while self._waiting and done >= len(self._waiting[0]):
             done -= len(self._waiting.pop(0))
         self._torn = self._torn or done > 0
-        given_up = 0
+        dropped = 0
         if sum(map(len, self._waiting)) > MOST_KEPT_BYTES:
-            given_up, self._waiting = len(self._waiting), []
-        return given_up
+            dropped, self._waiting = len(self._waiting), []
+        return dropped
 
     def show(self, step: int, values: Mapping[str, int | float]) -> None:
-        """Nothing: the server reads the file."""
+        """Do nothing: the server reads the file."""
 
     def close(self) -> None:
         os.close(self._file)
 
 
 class ConsoleSink:
-    """Prints the newest step at most once a second, for runs outside Berth."""
+    """Prints the newest step at most once per second, for runs outside Berth."""
 
     def __init__(self, every_s: float = 1.0) -> None:
         self._every_s = every_s
@@ -96,9 +96,9 @@ class ConsoleSink:
 
 
 class LoggedFileSink(FileSink):
-    """Appends to a file, and also prints for whoever reads the run's log.
+    """Appends to a file, and prints the newest step to the run's log.
 
-    The file is written first: a reader of both knows by then that the printed numbers are not news.
+    The file is written first, so that a reader of both recognises the printed numbers as known.
     """
 
     def __init__(self, path: Path, console: ConsoleSink) -> None:
@@ -107,11 +107,11 @@ class LoggedFileSink(FileSink):
         self._newest: tuple[int, Mapping[str, int | float]] | None = None
 
     def write(self, lines: list[bytes]) -> int:
-        given_up = super().write(lines)
+        dropped = super().write(lines)
         if self._newest is not None:
             self._console.show(*self._newest)
             self._newest = None
-        return given_up
+        return dropped
 
     def show(self, step: int, values: Mapping[str, int | float]) -> None:
         self._newest = step, values

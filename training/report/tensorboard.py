@@ -1,4 +1,4 @@
-"""Curves as TensorBoard event files, for those who look at them with TensorBoard."""
+"""A sink that writes TensorBoard event files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ class TensorBoardSink:
     """Writes every reported number to an event file in ``folder``: ``reporter.add_sink(TensorBoardSink("runs"))``.
 
     Raises:
-        ImportError: the ``tensorboard`` package is missing; the sentence says how to get it.
+        ImportError: the ``tensorboard`` package is missing; the message says how to install it.
     """
 
     def __init__(self, folder: Path | str) -> None:

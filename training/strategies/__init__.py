@@ -1,1 +1,1 @@
-"""How a step is spread over ranks: one strategy, one file, the same method names."""
+"""Strategies: how a step is spread over ranks.  They share the methods of ``interface.Strategy``."""

@@ -1,4 +1,4 @@
-"""From a plan to the strategy that carries it out."""
+"""Builds the strategy that carries out a plan, and prepares model, optimizer and forward pass for it."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -10,13 +10,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from training.config import ConfigError, TrainConfig
+from training.config.plan import Plan
 from training.memory.activation_checkpointing import checkpoint_activations
 from training.memory.offload import OffloadedOptimizer, offload_activations
-from training.plan.types import Plan
-from training.precision import make_autocast
-from training.strategies.blocks import find_blocks
+from training.model.blocks import find_blocks
 from training.strategies.interface import Strategy
-from training.strategies.single import Single
+from training.strategies.precision import make_autocast
+from training.strategies.single import Dp, Single
 
 
 def make_strategy(
@@ -27,10 +27,10 @@ def make_strategy(
     *,
     device_ids: Sequence[int] | None = None,
 ) -> Strategy:
-    """The strategy on this rank's device; several ranks connect here.
+    """Make the strategy for this rank's device; connects several ranks.
 
-    ``example`` is a batch of inputs; "pipeline" needs it for models that are no Sequential.
-    ``device_ids`` are the GPUs that "dp" drives; None: all.
+    ``example`` is a batch of inputs, which "pipeline" needs for models that are not a Sequential.
+    ``device_ids`` are the GPUs for "dp"; None: all.
 
     Raises:
         ConfigError: the plan does not fit the ranks or the device.
@@ -39,8 +39,6 @@ def make_strategy(
     if plan.strategy == "single":
         return Single(plan, device)
     if plan.strategy == "dp":
-        from training.strategies.dp import Dp
-
         return Dp(plan, device, device_ids)
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if "RANK" not in os.environ:
@@ -56,7 +54,7 @@ def make_strategy(
 
 
 def _make_connected(plan: Plan, device: torch.device, config: TrainConfig, example: Any | None) -> Strategy:
-    """Imports cost up to a second, which a single rank need not pay."""
+    """Make a strategy for several ranks. Late imports: they cost up to a second, which a single rank saves."""
     from training.strategies.ranks import Connected
 
     ranks = Connected(device, config.recovery_timeout)
@@ -65,11 +63,11 @@ def _make_connected(plan: Plan, device: torch.device, config: TrainConfig, examp
 
         return Ddp(plan, device, ranks, config)
     if plan.strategy == "zero1":
-        from training.strategies.zero1 import Zero1
+        from training.strategies.ddp import Zero1
 
         return Zero1(plan, device, ranks, config)
     if plan.strategy == "zero2":
-        from training.strategies.zero2 import Zero2
+        from training.strategies.fsdp import Zero2
 
         return Zero2(plan, device, ranks)
     if plan.strategy == "fsdp":
@@ -86,24 +84,24 @@ def _make_connected(plan: Plan, device: torch.device, config: TrainConfig, examp
 
 
 def prepare_model(model: nn.Module, strategy: Strategy, *, compiled: bool = False) -> nn.Module:
-    """What to call in a step: with the plan's recomputing, compiled where asked, sharded or replicated."""
+    """Return the model to call in a step: with recomputation, compiled if asked, sharded or replicated."""
     checkpoint_activations(model, strategy.plan.activation_checkpointing)
     if compiled:
-        # Block by block where hooks between blocks gather parameters, which a graph cannot hold.
+        # Block by block if hooks between blocks gather parameters, which a graph cannot contain.
         for module in find_blocks(model) if strategy.plan.strategy in ("zero2", "fsdp") else [model]:
             module.compile()
     return strategy.prepare(model)
 
 
 def prepare_optimizer(optimizer: Optimizer, strategy: Strategy) -> Optimizer:
-    """What to step: sharded or on the host where the plan says so.  ``optimizer`` must be new."""
+    """Return the optimizer to step: sharded or on the host, as planned. ``optimizer`` must be new."""
     if strategy.plan.cpu_offload == "optimizer":
         return OffloadedOptimizer(optimizer)
     return strategy.shard_optimizer(optimizer)
 
 
 def forward_context(plan: Plan, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-    """What to open around each forward pass and loss."""
+    """Return the context manager for each forward pass and loss."""
     autocast = make_autocast(plan.precision, device)
     if plan.cpu_offload != "activations":
         return autocast
@@ -119,16 +117,16 @@ def forward_context(plan: Plan, device: torch.device) -> Callable[[], AbstractCo
 def prepare(
     model: nn.Module, plan: Plan, *, config: TrainConfig | None = None, example: Any | None = None
 ) -> tuple[nn.Module, Strategy]:
-    """For a loop of your own: what to call instead of ``model``, and the strategy with the step's other parts.
+    """Prepare a model for a loop of your own: return the model to call, and the strategy.
 
-    Make the optimizer after this, of ``model.parameters()``, and hand it to ``prepare_optimizer``.
+    Make the optimizer afterwards, from ``model.parameters()``, and pass it to ``prepare_optimizer``.
     """
     strategy = make_strategy(plan, choose_device(), config, example)
     return prepare_model(model, strategy, compiled=bool(config and config.compile)), strategy
 
 
 def choose_device(device_ids: Sequence[int] | None = None) -> torch.device:
-    """This rank's GPU, of ``device_ids`` or else of all that are visible; without GPUs the CPU."""
+    """Return this rank's GPU, of ``device_ids`` or of all visible ones; without GPUs, the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), device_ids or range(torch.cuda.device_count())

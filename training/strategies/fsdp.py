@@ -1,4 +1,4 @@
-"""Parameters, gradients and optimizer state split over the ranks: ZeRO stage 3 by torch's ``fully_shard``."""
+"""Parameters, gradients and optimizer state sharded over the ranks, ZeRO stages 2 and 3, by torch's ``fully_shard``."""
 
 import warnings
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 
+from training.config.plan import Plan
 from training.memory.gate import Gate
-from training.plan.types import Plan
-from training.strategies.blocks import find_blocks
+from training.model.blocks import find_blocks
 from training.strategies.gradients import clip_sharded
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
-from training.strategies.split import Split
+from training.strategies.sharded import Split
 
 
 class Fsdp(Split):
-    """Gathers each block's parameters for its forward and again for its backward pass."""
+    """ZeRO stage 3: gathers each block's parameters for its forward and again for its backward pass."""
 
     keeps_gathered: ClassVar[bool] = False
 
@@ -31,7 +31,7 @@ class Fsdp(Split):
         self._mesh = init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("dp",))
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        # A model that ends in a Linear returns a view; the warning is about writing into it, which no loss does.
+        # A model that ends in a Linear returns a view.  The warning is about writing into it; no loss does that.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
         make_alike(model, self.device)
         offload = OffloadPolicy()
@@ -48,14 +48,14 @@ class Fsdp(Split):
 
     def micro_batch(self, *, last: bool, exchange: bool = True) -> AbstractContextManager[None]:
         if isinstance(self._model, FSDPModule):
-            # Gradients of several micro-batches are kept whole; where memory is scarce each is split at once.
+            # Gradients of several micro-batches stay whole; if memory is scarce, each is sharded at once.
             self._model.set_requires_gradient_sync(last or not exchange)
         return nullcontext() if exchange else self._gate.watched()
 
     def forget_passes(self) -> None:
         if not isinstance(self._model, FSDPModule):
             return
-        self._model.zero_grad(set_to_none=True)  # of parameters that are gathered still
+        self._model.zero_grad(set_to_none=True)  # of parameters that are still gathered
         self._model.reset_iter_state()
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
@@ -68,7 +68,7 @@ def _exchange_through(gate: Gate, module: Any) -> None:
 
 
 class _Exchange:
-    """What ``fully_shard`` does by itself, after a word at the gate."""
+    """The default exchange of ``fully_shard``, after asking at the gate."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -97,3 +97,9 @@ class _ReduceScatter(_Exchange):
             output_tensor, input_tensor, op=op, group=group, async_op=async_op
         )
         return work
+
+
+class Zero2(Fsdp):
+    """ZeRO stage 2: gathers parameters once per micro-batch, and keeps them for its backward pass."""
+
+    keeps_gathered = True

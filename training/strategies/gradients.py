@@ -1,4 +1,4 @@
-"""Gradients that lie on several ranks: averaged and clipped as if they lay on one."""
+"""Gradients on several ranks: averaged and clipped as if they were on one."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,12 +12,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part; shares memory with ``tensor``."""
+    """Return this rank's part of ``tensor``, sharing its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def average_gradients(parameters: Iterable[Parameter], group: ProcessGroup) -> None:
-    """Over all ranks of ``group``, in one message for each type."""
+    """Average gradients over the ranks of ``group``, in one message per dtype."""
     by_type: dict[torch.dtype, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is None and parameter.requires_grad:  # another rank may have one
@@ -34,9 +34,9 @@ def average_gradients(parameters: Iterable[Parameter], group: ProcessGroup) -> N
 
 
 def exchange_with_empty_pass(model: DistributedDataParallel, device: torch.device, *, some: bool) -> None:
-    """Exchange gradients that were kept back: compressed, in buckets and unused as DDP itself would.
+    """Exchange delayed gradients through DDP itself, with its buckets and compression.
 
-    DDP exchanges what is there after a backward pass; this one adds nothing to it.  ``some``:
+    DDP exchanges the existing gradients after a backward pass; this pass adds zero to them.  With ``some``,
     parameters without a gradient on any rank stay without.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -55,21 +55,21 @@ def exchange_with_empty_pass(model: DistributedDataParallel, device: torch.devic
 
 
 def find_unreduced(model: DistributedDataParallel) -> dict[str, Parameter]:
-    """Parameters whose gradients the last backward pass did not give, so that the other ranks wait for them."""
+    """Return the parameters without a gradient from the last backward pass, for which other ranks wait."""
     try:
         model._check_reducer_finalized()  # type: ignore[no-untyped-call]  # torch's has no types
     except RuntimeError as error:
-        listed = re.search(r"indices which did not receive grad for rank \d+:([\d\s]*)", str(error))
+        indices = re.search(r"indices which did not receive grad for rank \d+:([\d\s]*)", str(error))
         trained = [each for each in model.module.named_parameters() if each[1].requires_grad]
-        return dict(trained[int(number)] for number in (listed[1].split() if listed else ()))
+        return dict(trained[int(number)] for number in (indices[1].split() if indices else ()))
     return {}
 
 
 def give_zeros(model: DistributedDataParallel, parameters: Sequence[Parameter]) -> None:
-    """End the exchange of a backward pass with gradients of zero for ``parameters``, which it has not reached.
+    """Complete the exchange of a backward pass with zeros for the ``parameters`` that it did not reach.
 
     Raises:
-        RuntimeError: the exchange is still open afterwards.
+        RuntimeError: the exchange is still incomplete.
     """
     if parameters:
         torch.autograd.backward(_Nothing(parameters)())
@@ -77,11 +77,11 @@ def give_zeros(model: DistributedDataParallel, parameters: Sequence[Parameter]) 
 
 
 class _Nothing(nn.Module):
-    """Zero, as a function of parameters; in the order in which a backward pass finishes them."""
+    """Returns zero as a function of parameters, in the order in which a backward pass finishes them."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         super().__init__()
-        # Not a list of them, which would make them this module's own.
+        # Not a list of parameters, which would become this module's own.
         self._sums: Callable[[], list[Tensor]] = lambda: [each.sum().float() for each in parameters]
 
     def forward(self) -> Tensor:
@@ -97,8 +97,8 @@ def clip_sharded(
 ) -> None:
     """Scale gradients to ``max_norm`` over all ranks.
 
-    Split DTensors are parts of one gradient over the ranks of ``shards``; other tensors are whole and
-    alike there.  Each rank of ``stages`` has gradients of its own.  The groups talk over ``device``;
+    Split DTensors are parts of one gradient over the ranks of ``shards``; other tensors are replicated
+    there.  Each rank of ``stages`` has gradients of its own.  The groups communicate over ``device``;
     gradients may be offloaded from it.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -1,108 +1,115 @@
-"""The method names that every strategy has."""
+"""The interface of strategies."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from training.plan.types import Plan
+from training.config.plan import Plan
 from training.strategies.ranks import Ranks
+
+
+class Weights(TypedDict, total=False):
+    """State of a model and its optimizer; empty on ranks that do not have it."""
+
+    model: dict[str, Any]  # tensors by name
+    optimizer: dict[str, Any]  # as of ``Optimizer.state_dict``
 
 
 class Strategy(Protocol):
     """How one training step is spread over the ranks of a job."""
 
-    gathers: ClassVar[bool]  # whether ranks must talk to make a ``full_state``
+    gathers: ClassVar[bool]  # whether ``full_state`` needs communication
     saves_shards: ClassVar[
         bool
-    ]  # whether ``sharded_state`` holds DTensors, which each rank can save for itself
-    staged: ClassVar[bool]  # whether micro-batches go through ``run_stages`` instead of the model
-    repeats: bool  # whether a rank that fails in passes without ``exchange`` leaves no other waiting
-    unused: list[str]  # parameters without a gradient in a step of this rank, where others wait for them
-    expects_unused: bool  # set on all ranks at the same step once one of them has ``unused`` parameters
+    ]  # whether ``sharded_state`` has DTensors, so that each rank saves its own part
+    staged: ClassVar[bool]  # whether a micro-batch runs by ``run_stages`` instead of the model
+    repeats: bool  # whether passes without ``exchange`` can fail on a rank without leaving others waiting
+    unused: list[str]  # parameters without a gradient in a step of this rank, if other ranks wait for them
+    expects_unused: bool  # set on all ranks at the same step, once one has ``unused`` parameters
     plan: Plan
     device: torch.device
     ranks: Ranks
-    data_rank: int  # which samples this rank sees: those of ``data_rank`` of ``data_ranks``
+    data_rank: int  # this rank sees the samples of ``data_rank`` out of ``data_ranks``
     data_ranks: int
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Shard or replicate the model, in place where it can be; what to call in a step.
+        """Shard or replicate the model, in place if possible; return the model to call in a step.
 
-        Call once, before the optimizer is made: parameters may be replaced by shards of them.
+        Call once, before the optimizer is made: parameters may be replaced by shards.
         """
 
     def shard_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """What to step instead of an optimizer of the prepared model's parameters."""
+        """Return the optimizer to step, made from an optimizer of the prepared model's parameters."""
 
     def micro_batch(self, *, last: bool, exchange: bool = True) -> AbstractContextManager[None]:
-        """Around forward and backward; gradients are exchanged only in the last micro-batch.
+        """Return the context for forward and backward; gradients are exchanged only in the last micro-batch.
 
-        Without ``exchange`` this rank waits for no other, and ``finish_gradients`` makes up for it; or, where
-        ranks exchange in the midst of a pass, only after all have agreed to come (see ``memory.gate``).
+        Without ``exchange`` this rank waits for no other, and ``finish_gradients`` exchanges later.  A strategy
+        that exchanges within a pass asks all ranks before each exchange (see ``memory.gate``).
         """
 
     def backward(self, loss: Tensor) -> None:
         """Back-propagate."""
 
     def run_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor], weight: float) -> Tensor:
-        """Forward and backward of a micro-batch whose loss counts ``weight``; its mean loss, on all ranks."""
+        """Run forward and backward of a micro-batch with loss weight ``weight``; return its mean loss, on all ranks."""
 
     def evaluate_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor]) -> Tensor:
-        """Forward only; the mean loss, on all ranks."""
+        """Run forward only; return the mean loss, on all ranks."""
 
     def end_passes(self) -> None:
-        """After the last micro-batch of a step; raises OutOfMemoryNoticed where one went on without memory."""
+        """End the passes of a step; raise OutOfMemoryNoticed if one continued without memory."""
 
     def forget_passes(self) -> None:
-        """Drop what passes left that an error ended on some rank, but for gradients; all ranks call it."""
+        """Drop what failed passes left, except gradients; all ranks must call this."""
 
     def take_plan(self, plan: Plan) -> None:
-        """Go on with another micro-batch; all ranks call it between two steps' passes.
+        """Continue with another micro-batch size; all ranks must call this between the passes of two steps.
 
         Raises:
-            DoesNotFit: it cannot be cut as this strategy needs it.
+            DoesNotFit: the micro-batch cannot be divided as this strategy needs.
         """
 
     def finish_gradients(self) -> None:
-        """Exchange what the last backward pass has not, before clipping."""
+        """Exchange the gradients that the last backward pass did not, before clipping."""
 
     def adapt(self) -> tuple[nn.Module, list[str]] | None:
-        """Where ``expects_unused`` is new: what to call from the next step on, and what no step can rely on.
+        """If ``expects_unused`` is newly set, return the model to call from now on, and the unused parameters.
 
-        All ranks call it after each step.
+        All ranks must call this after each step.
         """
 
     def clip(self, model: nn.Module, max_norm: float) -> None:
-        """Scale the gradients down to ``max_norm`` together, as if they lay on one rank."""
+        """Scale the gradients down to a common ``max_norm``, as if they were on one rank."""
 
     def after_step(self) -> None:
-        """Exchange what is exchanged after the optimizer's step."""
+        """Exchange weights after the optimizer's step, if the strategy does."""
 
-    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-        """``{"model", "optimizer"}`` as one rank alone would have them; all ranks call it.
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> Weights:
+        """Return model and optimizer state as a single rank would have them; all ranks must call this.
 
-        Complete on rank 0, perhaps empty elsewhere.  The optimizer's keys are the numbers of the
-        parameters in the order of its groups, so that every strategy reads what any other wrote.
+        Complete on rank 0, possibly empty elsewhere.  The optimizer's keys are the numbers of the
+        parameters in the order of its groups, so that every strategy can load the state of any other.
         """
 
-    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: dict[str, Any]) -> None:
-        """Take this rank's part of what ``full_state`` gave; all ranks call it, each with the whole."""
+    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: Weights) -> None:
+        """Load this rank's part of a ``full_state``; all ranks must call this with the full state."""
 
-    def sharded_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-        """As ``full_state``, but what is split stays split, as DTensors; waits for no rank.
+    def sharded_state(self, model: nn.Module, optimizer: Optimizer) -> Weights:
+        """Return the state with split tensors as DTensors, without waiting for any rank.
 
-        Where ``saves_shards`` is false it is ``full_state``.
+        Equals ``full_state`` if ``saves_shards`` is false.
         """
 
-    def load_sharded_state(self, model: nn.Module, optimizer: Optimizer, shard: dict[str, Any]) -> None:
-        """Take what has the shape of ``sharded_state``."""
+    def load_sharded_state(self, model: nn.Module, optimizer: Optimizer, shard: Weights) -> None:
+        """Load a state of the form of ``sharded_state``."""
 
     def measure_communication(self) -> float | None:
-        """Share of the newest measured step in which gradients travelled, 0 to 1; None where unknown."""
+        """Return the share of the newest measured step spent exchanging gradients, 0 to 1; None if unknown."""
 
     def close(self) -> None:
-        """End what ``prepare`` and the constructor started."""
+        """End the groups that ``prepare`` and the constructor started."""

@@ -1,4 +1,4 @@
-"""Blocks split over ranks, micro-batches passed on: torch.distributed.pipelining; with ``tp`` and ``dp`` beside it."""
+"""Pipeline parallelism by torch.distributed.pipelining, combined with tensor (``tp``) and data (``dp``) parallelism."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,12 +12,13 @@ from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleIn
 from torch.optim import Optimizer
 
 from training.config import ConfigError
+from training.config.plan import Plan
 from training.memory.autotune import DoesNotFit
-from training.plan.types import Plan
-from training.precision import make_autocast
+from training.model.blocks import Chain, find_chain
 from training.strategies import staged_state
-from training.strategies.chain import Chain, find_chain
 from training.strategies.gradients import average_gradients, clip_sharded
+from training.strategies.interface import Weights
+from training.strategies.precision import make_autocast
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
 from training.strategies.shortage import Shortage, SparingStage
@@ -26,13 +27,13 @@ from training.strategies.stages import Stage, even_bounds
 from training.strategies.tensor import split_layers
 
 STAGES_OF_A_RANK = 2  # with the interleaved schedule
-WORTH_MOVING = 0.9  # of the costliest stage's time; less gain is noise
+WORTH_MOVING = 0.9  # of the slowest stage's time; a smaller gain is noise
 
 
 class Pipeline(Single):
-    """A micro-batch of the loop is cut into ``pipeline_micro_batches`` equal parts.
+    """Splits blocks over ranks, and each micro-batch into ``pipeline_micro_batches`` equal parts.
 
-    A partial batch is filled up with samples that the loss leaves out.
+    A partial micro-batch is padded with samples that the loss ignores.
     """
 
     gathers = True
@@ -47,9 +48,9 @@ class Pipeline(Single):
         *,
         measures: bool = False,
     ) -> None:
-        """``measures`` the stages' times, which ``rebalance`` needs."""
+        """Create the strategy; ``measures`` enables timing of stages, for ``rebalance``."""
         super().__init__(plan, device, ranks)
-        self.repeats = plan.tp == 1  # else layers of a stage wait for other ranks, too
+        self.repeats = plan.tp == 1  # otherwise layers within a stage wait for other ranks too
         self._shortage = Shortage()
         self._measures = measures
         sizes = (plan.dp, plan.pp, plan.tp)
@@ -57,7 +58,7 @@ class Pipeline(Single):
         self._dp, self._pp, self._tp = mesh["dp"], mesh["pp"], mesh["tp"]
         self.data_rank, self.data_ranks = self._dp.get_local_rank(), plan.dp
         self._example = example
-        self._chain: Chain  # as of ``prepare``
+        self._chain: Chain  # set by ``prepare``
         self._held: set[int] = set()
         self._stages: list[Stage] = []
         self._schedule: Any = None
@@ -76,7 +77,7 @@ class Pipeline(Single):
 
     def prepare(self, model: nn.Module) -> nn.Module:
         make_alike(model, self.device)
-        # Where the model lies: it may be too large for this rank's device.
+        # On the model's current device: it may be too large for this rank's.
         home = next(model.parameters()).device
         example = self._example.to(home) if isinstance(self._example, Tensor) else self._example
         chain = find_chain(model, example, make_autocast(self.plan.precision, home))
@@ -85,7 +86,7 @@ class Pipeline(Single):
         return model
 
     def cut(self, bounds: tuple[int, ...]) -> None:
-        """Make this rank's stages; memory of the others' blocks is given back.
+        """Make this rank's stages; free the memory of other ranks' blocks.
 
         Raises:
             ConfigError: the bounds do not fit the blocks and stages.
@@ -98,7 +99,7 @@ class Pipeline(Single):
             )
         own = range(self._pp.get_local_rank(), self.stage_count, self.plan.pp)
         self._held = {block for number in own for block in range(edges[number], edges[number + 1])}
-        staged_state.give_back_others(self._chain.model, self.holds, self._chain.shapes)
+        staged_state.free_others(self._chain.model, self.holds, self._chain.shapes)
         self.plan = replace(self.plan, stage_bounds=bounds)
         if self.plan.tp > 1:
             split_layers(self._chain.model, self._tp, self.holds)
@@ -154,11 +155,11 @@ class Pipeline(Single):
         self._shortage.end()
 
     def rebalance(self, model: nn.Module, optimizer: Optimizer) -> tuple[int, ...] | None:
-        """Cut anew by the measured time of each stage; the new bounds, or None where they stay.
+        """Move the cuts by the measured time of each stage; return the new bounds, or None if unchanged.
 
-        All ranks call it between two steps.  Blocks move with their optimizer's state.
+        All ranks must call this between two steps.  Blocks move with their optimizer state.
         """
-        if self.plan.tp > 1:  # split layers cannot be taken over whole
+        if self.plan.tp > 1:  # a rank cannot take over whole layers that are split
             return None
         bounds = self._measured_bounds()
         if bounds == self.plan.stage_bounds:
@@ -169,14 +170,14 @@ class Pipeline(Single):
         return bounds
 
     def _measured_bounds(self) -> tuple[int, ...]:
-        """From the forward time of each stage, spread over its blocks by their parameters."""
+        """Compute bounds from the forward time of each stage, spread over its blocks by their parameters."""
         own = range(self._pp.get_local_rank(), self.stage_count, self.plan.pp)
-        mine = {
+        own_s = {
             number: stage.busy_s / max(stage.forwards, 1)
             for number, stage in zip(own, self._stages, strict=True)
         }
         busy_s: dict[int, float] = {}
-        for of_rank in self.ranks.gather(mine):  # the slowest of the replicas counts
+        for of_rank in self.ranks.gather(own_s):  # the slowest replica counts
             for number, each_s in of_rank.items():
                 busy_s[number] = max(busy_s.get(number, 0.0), each_s)
         edges = (0, *(self.plan.stage_bounds or ()), self.block_count)
@@ -185,11 +186,11 @@ class Pipeline(Single):
             sizes = self._chain.sizes[edges[number] : edges[number + 1]]
             costs += [each_s * size / sum(sizes) for size in sizes]
         bounds = even_bounds(costs, self.stage_count)
-        worth_it = _worst(costs, bounds) < WORTH_MOVING * _worst(costs, edges[1:-1])
-        return bounds if worth_it else edges[1:-1]
+        worth_moving = _worst(costs, bounds) < WORTH_MOVING * _worst(costs, edges[1:-1])
+        return bounds if worth_moving else edges[1:-1]
 
     def holds(self, name: str) -> bool:
-        """Whether the parameter or buffer of that name belongs to this rank's blocks."""
+        """Return whether the parameter or buffer ``name`` belongs to this rank's blocks."""
         return self._chain.belongs_to(name) in self._held
 
     def run_stages(self, inputs: Any, targets: Any, loss_fn: Callable[..., Tensor], weight: float) -> Tensor:
@@ -210,7 +211,7 @@ class Pipeline(Single):
     ) -> Tensor:
         if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
             raise ConfigError(
-                "strategy 'pipeline' takes samples whose inputs and targets are one tensor each."
+                "strategy 'pipeline' needs samples whose inputs and targets are one tensor each."
             )
         size, parts = self.plan.batch_size, self.plan.pipeline_micro_batches
         self._loss_fn, self._weight = loss_fn, weight
@@ -218,13 +219,13 @@ class Pipeline(Single):
             max(0, min(size // parts, len(inputs) - start)) for start in range(0, size, size // parts)
         ]
         self._losses = []
-        inputs, targets = _fill_up(inputs, size), _fill_up(targets, size)
+        inputs, targets = _pad(inputs, size), _pad(targets, size)
         first, last = self._stages[0].first, self._stages[-1].last
         schedule(*([inputs] if first else []), target=targets if last else None, losses=[] if last else None)
         return self._share_loss(last)
 
     def _share_loss(self, last: bool) -> Tensor:
-        """The mean loss of the batch, from the ranks of the last stage to the others."""
+        """Broadcast the mean loss of the batch from the ranks of the last stage."""
         mean = torch.zeros((), dtype=torch.float64, device=self.device)
         if last:
             samples = sum(count for count, _ in self._losses)
@@ -235,19 +236,19 @@ class Pipeline(Single):
         return mean
 
     def _weigh_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Called by the schedule for each part in order; the parts' losses add up to the batch's."""
+        """Weight the loss of a part, for the schedule; the losses of all parts add up to the batch's."""
         number = len(self._losses)
         total, count = sum(self._counts), self._counts[number]
         loss = self._loss_of_part(outputs[:count], targets[:count]) if count else None
         if loss is None:
-            nothing = outputs.sum() * 0
-            self._losses.append((0, nothing.detach()))
-            return nothing
+            zero = outputs.sum() * 0
+            self._losses.append((0, zero.detach()))
+            return zero
         self._losses.append((count, loss.detach()))
         return loss * (self._weight * count / total)
 
     def _loss_of_part(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """None where there is no memory for it."""
+        """Return the loss of a part, or None if memory ran out."""
         if self._shortage.noticed:
             return None
         try:
@@ -257,7 +258,7 @@ class Pipeline(Single):
             if not self.repeats:
                 raise
             self._shortage.note(error)
-        self._shortage.give_back()
+        self._shortage.free()
         return None
 
     def finish_gradients(self) -> None:
@@ -271,10 +272,10 @@ class Pipeline(Single):
     def _own_parameters(self) -> list[nn.Parameter]:
         return [parameter for name, parameter in self._chain.model.named_parameters() if self.holds(name)]
 
-    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> Weights:
         return staged_state.gather_full(model, optimizer, self.holds, self._pp.get_group())
 
-    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: dict[str, Any]) -> None:
+    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: Weights) -> None:
         staged_state.scatter_full(model, optimizer, full, self.holds)
 
     def close(self) -> None:
@@ -283,11 +284,11 @@ class Pipeline(Single):
 
 
 def _worst(costs: list[float], bounds: tuple[int, ...]) -> float:
-    """The time of the costliest stage."""
+    """Return the cost of the costliest stage."""
     edges = (0, *bounds, len(costs))
     return max(sum(costs[start:end]) for start, end in pairwise(edges))
 
 
-def _fill_up(tensor: Tensor, size: int) -> Tensor:
+def _pad(tensor: Tensor, size: int) -> Tensor:
     missing = size - len(tensor)
     return tensor if missing <= 0 else torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])])

@@ -1,4 +1,4 @@
-"""A pipeline's rank without memory goes through the rest of a step without computing, so that no other waits for it."""
+"""Out of memory in a pipeline: the rank finishes the step without computing, so that no other rank waits for it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,31 +12,31 @@ from training.memory.gate import OutOfMemoryNoticed
 
 
 class Shortage:
-    """Whether a pass of the step ran out of memory; what the ranks sent each other since is worth nothing."""
+    """Records whether a pass of the step ran out of memory; results sent since then are invalid."""
 
     def __init__(self) -> None:
         self.noticed = False
         self._text = ""
 
     def note(self, error: Exception) -> None:
-        """Raises it where it is of another kind; memory of the failed pass is free after ``give_back``."""
+        """Record an out-of-memory error, and raise any other; call ``free`` afterwards."""
         if not is_out_of_memory(error) or is_host_memory(error):
             raise error
         self.noticed, self._text = True, str(error)
 
-    def give_back(self) -> None:
-        """Call it when the error is gone, which keeps the failed pass's tensors alive."""
+    def free(self) -> None:
+        """Free the failed pass's memory; call this after the error is released, because it keeps the tensors alive."""
         clear_memory()
 
     def end(self) -> None:
-        """Raises OutOfMemoryNoticed where memory ran out since the last call."""
+        """Raise OutOfMemoryNoticed if memory ran out since the last call."""
         if self.noticed:
             self.noticed = False
             raise OutOfMemoryNoticed(self._text)
 
 
 class SparingStage(PipelineStage):
-    """Passes zeros backwards once memory ran out; without ``shortage`` as torch's own."""
+    """A stage that passes zeros backwards once memory ran out; without ``shortage``, torch's own stage."""
 
     def __init__(self, shortage: Shortage | None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -50,11 +50,11 @@ class SparingStage(PipelineStage):
         if not self._shortage.noticed:
             try:
                 return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
-            except Exception as error:  # noqa: BLE001 -- ``note`` raises what is no lack of memory
+            except Exception as error:  # noqa: BLE001 -- ``note`` raises any other error
                 self._shortage.note(error)
         inputs: Sequence[Any] = bwd_kwargs["input_values"]
         bwd_kwargs.clear()  # the graph of this part
-        self._shortage.give_back()
+        self._shortage.free()
         return tuple(
             torch.zeros_like(each) if isinstance(each, Tensor) and each.requires_grad else None
             for each in inputs

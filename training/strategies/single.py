@@ -1,6 +1,6 @@
-"""One rank on one device."""
+"""One process: on one device, or driving several GPUs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from training.plan.types import Plan
+from training.config import ConfigError
+from training.config.plan import Plan
+from training.strategies.interface import Weights
 from training.strategies.ranks import Alone, Ranks
 
 
 class Single:
-    """The plain step; also what the other strategies' results are compared with, and what they vary."""
+    """The plain step on one device; base class of the other strategies, and the reference for their results."""
 
     gathers: ClassVar[bool] = False
     saves_shards: ClassVar[bool] = False
@@ -48,16 +50,16 @@ class Single:
         raise NotImplementedError(f"{type(self).__name__} has no stages")
 
     def end_passes(self) -> None:
-        """Nothing went on without memory."""
+        """Do nothing: a pass never continues without memory."""
 
     def forget_passes(self) -> None:
-        """Nothing but gradients is left."""
+        """Do nothing: only gradients remain."""
 
     def take_plan(self, plan: Plan) -> None:
         self.plan = plan
 
     def finish_gradients(self) -> None:
-        """Nothing to exchange."""
+        """Do nothing: there is no other rank."""
 
     def adapt(self) -> tuple[nn.Module, list[str]] | None:
         return None
@@ -66,19 +68,19 @@ class Single:
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
 
     def after_step(self) -> None:
-        """Nothing to exchange."""
+        """Do nothing: there is no other rank."""
 
-    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> Weights:
         return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
 
-    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: dict[str, Any]) -> None:
+    def load_full_state(self, model: nn.Module, optimizer: Optimizer, full: Weights) -> None:
         model.load_state_dict(full["model"])
         optimizer.load_state_dict(full["optimizer"])
 
-    def sharded_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    def sharded_state(self, model: nn.Module, optimizer: Optimizer) -> Weights:
         return self.full_state(model, optimizer)
 
-    def load_sharded_state(self, model: nn.Module, optimizer: Optimizer, shard: dict[str, Any]) -> None:
+    def load_sharded_state(self, model: nn.Module, optimizer: Optimizer, shard: Weights) -> None:
         self.load_full_state(model, optimizer, shard)
 
     def measure_communication(self) -> float | None:
@@ -86,3 +88,23 @@ class Single:
 
     def close(self) -> None:
         self.ranks.close()
+
+
+class Dp(Single):
+    """Splits each batch over the GPUs by torch's DataParallel, for scripts that cannot start ranks.
+
+    Slower than "ddp": prefer that.
+
+    Raises:
+        ConfigError: there is no GPU.
+    """
+
+    def __init__(self, plan: Plan, device: torch.device, device_ids: Sequence[int] | None = None) -> None:
+        if device.type != "cuda":
+            raise ConfigError("strategy 'dp' needs GPUs, and there is none; use 'single', or 'ddp' on CPUs.")
+        super().__init__(plan, device)
+        self.device_ids = [*(device_ids or range(torch.cuda.device_count()))]
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        model.to(self.device)
+        return nn.DataParallel(model, device_ids=self.device_ids) if len(self.device_ids) > 1 else model

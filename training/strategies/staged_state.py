@@ -1,8 +1,8 @@
-"""The state of a model of which each rank holds some blocks.
+"""The state of a model in a pipeline, where each rank holds some of the blocks.
 
-The user's model keeps all its Parameter objects on every rank, those of other ranks' blocks without
-memory.  So the optimizer numbers its parameters as one rank alone would, and a whole state is the
-union of all ranks' parts.
+The user's model keeps all its Parameter objects on every rank, without memory for other ranks' blocks.  So
+the optimizer numbers its parameters as on a single rank, and the whole state is the union of all ranks'
+parts.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,24 +14,25 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from training.strategies import sharded_state
+from training.strategies import sharded
+from training.strategies.interface import Weights
 
 Holds = Callable[[str], bool]
 
 
-def give_back_others(model: nn.Module, holds: Holds, shapes: Mapping[str, torch.Size]) -> None:
-    """Free what other ranks hold, and make room for what this one newly holds."""
+def free_others(model: nn.Module, holds: Holds, shapes: Mapping[str, torch.Size]) -> None:
+    """Free the parameters that other ranks hold, and allocate those that this rank newly holds."""
     for name, parameter in model.named_parameters():
-        if isinstance(parameter, DTensor):  # split over tensor ranks: this rank held it from the start
+        if isinstance(parameter, DTensor):  # split over tensor ranks, so this rank has always held it
             continue
         shape = shapes[name] if holds(name) else torch.Size([0])
         if parameter.shape != shape:
             parameter.data = torch.empty(shape, dtype=parameter.dtype, device=parameter.device)
 
 
-def gather_full(model: nn.Module, optimizer: Optimizer, holds: Holds, group: ProcessGroup) -> dict[str, Any]:
-    """Whole tensors on the host, on every rank of the pipeline ``group``; all its ranks call it."""
-    own = sharded_state.gather_full(model, optimizer, holds)
+def gather_full(model: nn.Module, optimizer: Optimizer, holds: Holds, group: ProcessGroup) -> Weights:
+    """Gather whole tensors in host memory, on every rank of the pipeline ``group``; all its ranks must call this."""
+    own = sharded.gather_full(model, optimizer, holds)
     parts: list[Any] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(parts, own, group=group)
     order = list(model.state_dict())
@@ -43,12 +44,12 @@ def gather_full(model: nn.Module, optimizer: Optimizer, holds: Holds, group: Pro
     }
 
 
-def scatter_full(model: nn.Module, optimizer: Optimizer, full: dict[str, Any], holds: Holds) -> None:
-    """Take this rank's blocks of a whole state."""
+def scatter_full(model: nn.Module, optimizer: Optimizer, full: Weights, holds: Holds) -> None:
+    """Load this rank's blocks from a whole state."""
     own = model.state_dict()
     if missing := sorted(set(own) ^ set(full["model"])):
         raise RuntimeError(f"the state is of another model; these differ: {', '.join(missing[:10])}")
-    sharded_state.load_model(model, {**own, **{name: full["model"][name] for name in own if holds(name)}})
+    sharded.load_model(model, {**own, **{name: full["model"][name] for name in own if holds(name)}})
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     numbered = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     held = {
@@ -57,4 +58,4 @@ def scatter_full(model: nn.Module, optimizer: Optimizer, full: dict[str, Any], h
         if holds(names[id(numbered[number])])
     }
     optimizer.state.clear()
-    sharded_state.load_optimizer(optimizer, {**full["optimizer"], "state": held})
+    sharded.load_optimizer(optimizer, {**full["optimizer"], "state": held})

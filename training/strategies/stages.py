@@ -1,11 +1,11 @@
-"""A model cut into pipeline stages between the blocks of its chain, without changing its code.
+"""Pipeline stages, cut between the blocks of a model without changing its code.
 
-A Sequential is cut between its children.  Of another model the trunk is cut:
+A Sequential is cut between its children.  In other models the trunk is cut:
 
 - the first stage runs ``forward`` and leaves it after its last block;
-- stages in the middle call their blocks;
-- the last stage runs ``forward`` too, but what comes before its blocks is computed on the meta
-  device, which costs nothing, and is then replaced by what the stage before sent.
+- middle stages call their blocks;
+- the last stage runs ``forward`` too, but computes everything before its blocks on the meta device, at no
+  cost, and then replaces the result by the output of the stage before.
 """
 
 import copy
@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from training.config import ConfigError
-from training.strategies.chain import Chain
+from training.model.blocks import Chain
 from training.strategies.shortage import Shortage
 
 
 def even_bounds(costs: Sequence[float], stages: int) -> tuple[int, ...]:
-    """Blocks at which the second and later stages begin, so that the costliest stage is cheapest.
+    """Choose the first blocks of the second and later stages, so that the costliest stage is cheapest.
 
     Raises:
-        ConfigError: there are fewer blocks that cost something than stages.
+        ConfigError: there are fewer blocks with a cost than stages.
     """
     count = len(costs)
     if sum(cost > 0 for cost in costs) < stages:
@@ -37,13 +37,13 @@ def even_bounds(costs: Sequence[float], stages: int) -> tuple[int, ...]:
     sums = [0.0]
     for cost in costs:
         sums.append(sums[-1] + cost)
-    # best[end]: the costliest of the stages so far, which hold the first ``end`` blocks, and their bounds.
+    # best[end]: cost of the costliest stage so far, for the first ``end`` blocks, and the bounds.
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     for _ in range(stages):
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
         for start, (worst, bounds) in best.items():
             for end in range(start + 1, count + 1):
-                if sums[end] == sums[start]:  # nothing to train there
+                if sums[end] == sums[start]:  # nothing to train in this stage
                     continue
                 candidate = max(worst, sums[end] - sums[start]), (*bounds, start)
                 if end not in following or candidate < following[end]:
@@ -63,13 +63,13 @@ class Stage(nn.Module):
         autocast: Callable[[], AbstractContextManager[Any]],
         shortage: Shortage | None = None,
     ) -> None:
-        """With ``shortage`` a part that finds no memory is noted there, and goes on as zeros."""
+        """Create the stage; with ``shortage``, a part that runs out of memory is recorded there and becomes zeros."""
         super().__init__()
         self._shortage = shortage
-        self._output_shape: torch.Size | None = None  # of what was computed last
+        self._output_shape: torch.Size | None = None  # of the newest computed output
         self._chain, self._start, self._end = chain, start, end
         self._autocast = autocast
-        self.measures = False  # on a GPU measuring waits for it
+        self.measures = False  # measuring synchronises the GPU
         self.busy_s, self.forwards = 0.0, 0
         self.first, self.last = start == 0, end == len(chain.blocks)
         self._inject = _Inject()
@@ -81,12 +81,12 @@ class Stage(nn.Module):
         _leave_on_meta(self.model, self.holds, chain.shapes)
 
     def describe_ends(self) -> tuple[Tensor, Tensor]:
-        """What comes in and what goes out, without memory."""
+        """Return input and output as meta tensors."""
         first, last = self._chain.between[self._start], self._chain.between[self._end]
         return first.requires_grad_(self._start > 0), last.requires_grad_()
 
     def holds(self, name: str) -> bool:
-        """Whether the parameter or buffer of that name belongs to this stage."""
+        """Return whether the parameter or buffer ``name`` belongs to this stage."""
         return self._start <= self._chain.belongs_to(name) < self._end
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -97,13 +97,13 @@ class Stage(nn.Module):
                 output = self._compute(inputs)
                 self._output_shape = output.shape
                 return output
-            except Exception as error:  # noqa: BLE001 -- ``note`` raises what is no lack of memory
+            except Exception as error:  # noqa: BLE001 -- ``note`` raises any other error
                 self._shortage.note(error)
-        self._shortage.give_back()
-        _, like = self.describe_ends()  # but for the last stage, which goes on behind its blocks
+        self._shortage.free()
+        _, like = self.describe_ends()  # except for the last stage, which continues after its blocks
         shape = (like.shape if self._output_shape is None else self._output_shape)[1:]
-        nothing = torch.zeros(len(inputs), *shape, dtype=like.dtype, device=inputs.device, requires_grad=True)
-        return nothing + inputs.sum() * 0 if inputs.requires_grad else nothing
+        zeros = torch.zeros(len(inputs), *shape, dtype=like.dtype, device=inputs.device, requires_grad=True)
+        return zeros + inputs.sum() * 0 if inputs.requires_grad else zeros
 
     def _compute(self, inputs: Tensor) -> Tensor:
         start_s = time.perf_counter()
@@ -147,7 +147,7 @@ class _Pass(nn.Module):
 
 
 class _Inject(nn.Module):
-    """Gives what the stage before sent, whatever comes in."""
+    """Returns the output of the stage before, ignoring its input."""
 
     received: Tensor
 
@@ -162,14 +162,14 @@ class _LeaveError(Exception):
 
 
 class _Leave(nn.Module):
-    """Ends ``forward`` where the next stage goes on."""
+    """Ends ``forward`` where the next stage continues."""
 
     def forward(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         raise _LeaveError(inputs)
 
 
 def _copy_structure(module: nn.Module, shared: set[nn.Module]) -> nn.Module:
-    """The tree of modules anew, parameters and the modules in ``shared`` as they are."""
+    """Copy the tree of modules; share parameters and the modules in ``shared``."""
     if module in shared:
         return module
     twin = copy.copy(module)
@@ -183,7 +183,7 @@ def _copy_structure(module: nn.Module, shared: set[nn.Module]) -> nn.Module:
 
 
 def _leave_on_meta(model: nn.Module, holds: Callable[[str], bool], shapes: Mapping[str, torch.Size]) -> None:
-    """Replace what this stage does not hold by tensors without memory."""
+    """Replace parameters and buffers of other stages by meta tensors."""
     for prefix, module in model.named_modules():
         dot = f"{prefix}." if prefix else ""
         for name, parameter in module._parameters.items():

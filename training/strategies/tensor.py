@@ -1,4 +1,4 @@
-"""Layers split over ranks by columns and rows: torch's ``parallelize_module``; replicas of that over ``dp``."""
+"""Tensor parallelism by torch's ``parallelize_module``: layers split over ranks, replicated over ``dp``."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,13 +13,13 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from training.config.plan import Plan
 from training.memory.gate import AskBeforeAll, Gate
-from training.plan.types import Plan
+from training.model.layer_splits import find_layers
 from training.strategies.gradients import average_gradients, clip_sharded
 from training.strategies.ranks import Ranks
 from training.strategies.replicas import make_alike
-from training.strategies.split import Split
-from training.strategies.tensor_plan import find_layers
+from training.strategies.sharded import Split
 
 
 class TensorParallel(Split):
@@ -59,7 +59,7 @@ class TensorParallel(Split):
 def split_layers(
     model: nn.Module, mesh: DeviceMesh, holds: Callable[[str], bool] = lambda name: True
 ) -> None:
-    """Replace the parameters of paired layers that ``holds`` names by DTensors over ``mesh``, in place."""
+    """Replace the parameters of paired layers that ``holds`` accepts by DTensors over ``mesh``, in place."""
     layers = find_layers(model, mesh.size())
     styles: dict[str, ParallelStyle] = {
         name: ColwiseParallel() if split == "columns" else RowwiseParallel()
@@ -67,7 +67,7 @@ def split_layers(
         if holds(f"{name}.weight")
     }
     parallelize_module(model, mesh, styles)
-    for module, name in layers.heads:  # its code reshapes to this many heads; this rank has its share
+    for module, name in layers.heads:  # the model reshapes to this number of heads; this rank has its share
         setattr(module, name, getattr(module, name) // mesh.size())
-    # The fused inference kernels of nn.Transformer know no DTensors.
+    # The fused inference kernels of nn.Transformer do not support DTensors.
     torch.backends.mha.set_fastpath_enabled(False)

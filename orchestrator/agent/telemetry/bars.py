@@ -1,4 +1,4 @@
-"""Works out what the shape of a progress bar means; only the training's own bar is progress."""
+"""The meaning of a progress bar's shape; only the training's own bar counts as progress."""
 
 import re
 
@@ -20,7 +20,7 @@ MOST_ROW_STARTS = 3  # numbers before a bar: with more they may be a row of a ta
 
 
 def read_bar(texts: tuple[str, ...]) -> Layout | None:
-    """The meaning of a bar's shape; None where the bar is not the training's."""
+    """The meaning of a bar's shape; None if the bar is not the training's."""
     whole = NUMBER.join(texts)
     bar = next(index for index, text in enumerate(texts) if BAR in text)
     words, _, behind = texts[bar].partition(BAR)
@@ -43,7 +43,7 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
     if counted == "epochs" or "epoch/s" in whole or "s/epoch" in whole:
         return Layout(Kind.BAR, epoch=place)
     row = not before[0].strip() and len(before) > MOST_ROW_STARTS
-    fields = _beside(builder, texts, bar + 2, last)
+    fields = _metrics_next_to(builder, texts, bar + 2, last)
     return Layout(
         Kind.BAR,
         fields,
@@ -56,7 +56,7 @@ def read_bar(texts: tuple[str, ...]) -> Layout | None:
 
 
 def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
-    """Take the words before a bar: what it counts ("epochs", "steps"), or None for bars of something else."""
+    """Read the words before a bar: what it counts ("epochs", "steps"), or None for other bars."""
     named: set[str] = set()
     numbers = numbers_of(before, 0, len(before) - 1)
     if numbers and numbers[0].of is not None and not numbers[0].named and before[0].strip() in ("", "["):
@@ -75,9 +75,9 @@ def _describe(builder: Builder, before: tuple[str, ...]) -> str | None:
     return "epochs" if builder.epoch is None and others and set(others) <= {"epoch", "epochs"} else "steps"
 
 
-def _beside(builder: Builder, texts: tuple[str, ...], first: int, last: int) -> tuple[Field, ...]:
-    """The metrics beside a bar."""
-    builder.step_rank = POSITION_RANK  # "batch=5" beside it is not where it stands
+def _metrics_next_to(builder: Builder, texts: tuple[str, ...], first: int, last: int) -> tuple[Field, ...]:
+    """The metrics next to a bar."""
+    builder.step_rank = POSITION_RANK  # "batch=5" next to the bar is not the position
     for number in numbers_of(texts, first, last):
         unit = read_unit(number.after)
         named = number.key is not None and number.key.explicit

@@ -1,4 +1,4 @@
-"""TensorBoard event files of unchanged scripts as points; nothing in them is trusted.
+"""Read TensorBoard event files of unchanged scripts as points; nothing in them is trusted.
 
 A file is a row of records (the TFRecord framing of TensorFlow's ``core/lib/io/record_writer.cc``): length
 (8 bytes, little endian), masked CRC-32C of the length, data, masked CRC-32C of the data.  The data is an
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, short_name
-from orchestrator.store.metrics import Point
+from orchestrator.store.metrics.writer import Point
 
 MARK = ".tfevents."
 MOST_RECORD_BYTES = 1 << 20
@@ -30,26 +30,28 @@ class BrokenFile(ValueError):
 
 
 def find_files(folders: list[Path], since_s: float) -> list[Path]:
-    """Event files below ``folders`` that were written since a time, in the order of their names; no links."""
-    found: list[Path] = []
-    left = MOST_ENTRIES
+    """Event files below ``folders`` that were written since a time, sorted by name; links are not followed."""
+    event_files: list[Path] = []
+    remaining = MOST_ENTRIES
     for top in folders:
         for folder, names, files in os.walk(top):
-            left -= len(names) + len(files)
-            if left < 0 or len(found) >= MOST_FILES:
-                return sorted(found[:MOST_FILES])
+            remaining -= len(names) + len(files)
+            if remaining < 0 or len(event_files) >= MOST_FILES:
+                return sorted(event_files[:MOST_FILES])
             if len(Path(folder).relative_to(top).parts) >= DEEPEST:
                 names.clear()
             names[:] = [name for name in names if not name.startswith(".") and name != "node_modules"]
-            found += [Path(folder, name) for name in files if MARK in name and _is_new(folder, name, since_s)]
-    return sorted(found[:MOST_FILES])
+            event_files += [
+                Path(folder, name) for name in files if MARK in name and _is_new(folder, name, since_s)
+            ]
+    return sorted(event_files[:MOST_FILES])
 
 
 def read_records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Each whole record and where the next begins; half of one at the end is left for the next time.
+    """Each whole record and the offset of the next; an incomplete record at the end is left for the next call.
 
     Raises:
-        BrokenFile: these are no records.
+        BrokenFile: the bytes are not records.
     """
     offset = 0
     while len(data) - offset >= _HEAD.size:
@@ -64,10 +66,10 @@ def read_records(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def read_event(record: bytes, prefix: str, since_s: float, now: float, batch: ParsedBatch) -> None:
-    """Add the scalars of an event to ``batch``; those from before ``since_s`` are another attempt's.
+    """Add the scalars of an event to ``batch``; events from before ``since_s`` belong to another attempt.
 
     Raises:
-        BrokenFile: it is no event.
+        BrokenFile: the record is not an event.
     """
     time_s, step, values = now, 0, []
     for number, value in _fields(record):
@@ -76,7 +78,7 @@ def read_event(record: bytes, prefix: str, since_s: float, now: float, batch: Pa
         elif number == 2 and isinstance(value, int):
             step = value if value <= INT64_LAST else value - (1 << 64)
         elif number == 5 and isinstance(value, bytes):
-            values += [each for kind, each in _fields(value) if kind == 1 and isinstance(each, bytes)]
+            values += [part for kind, part in _fields(value) if kind == 1 and isinstance(part, bytes)]
     if not (since_s - 1 <= time_s <= now + 86_400):
         return
     for value in values:
@@ -93,9 +95,9 @@ def read_event(record: bytes, prefix: str, since_s: float, now: float, batch: Pa
 
 
 def prefix_of(path: Path, first: Path) -> str:
-    """What is put before the tags of a file: its folder, as seen from that of the first file found.
+    """The prefix for a file's tags: its folder, relative to the folder of the first file found.
 
-    Writers give curves that belong together (train, validation) one folder each.
+    Writers put curves that belong together (train, validation) into one folder each.
     """
     if path.parent == first.parent:
         return ""
@@ -107,26 +109,26 @@ def prefix_of(path: Path, first: Path) -> str:
 
 def _scalar(value: bytes) -> tuple[str, float] | None:
     tag, number = "", None
-    for field, each in _fields(value):
-        if not isinstance(each, bytes):
+    for field, part in _fields(value):
+        if not isinstance(part, bytes):
             continue
         if field == 1:
-            tag = each[:1000].decode(errors="replace")
-        elif field == 2 and len(each) == 4:
-            (number,) = _FLOAT.unpack(each)
+            tag = part[:1000].decode(errors="replace")
+        elif field == 2 and len(part) == 4:
+            (number,) = _FLOAT.unpack(part)
         elif field == 8:
-            number = _tensor(each)
+            number = _tensor(part)
     return (tag, number) if number is not None else None
 
 
 def _tensor(value: bytes) -> float | None:
-    """The number in a tensor of one element."""
+    """The number in a one-element tensor."""
     kind, contents = 0, b""
-    for field, each in _fields(value):
-        if field == 1 and isinstance(each, int):
-            kind = each
-        elif field in (4, 5, 6) and isinstance(each, bytes):
-            contents = each
+    for field, part in _fields(value):
+        if field == 1 and isinstance(part, int):
+            kind = part
+        elif field in (4, 5, 6) and isinstance(part, bytes):
+            contents = part
     unpacker = {_FLOAT_TYPE: _FLOAT, _DOUBLE_TYPE: _DOUBLE}.get(kind)
     if unpacker is None or len(contents) != unpacker.size:
         return None
@@ -135,7 +137,7 @@ def _tensor(value: bytes) -> float | None:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values of a protobuf message: varints as numbers, all else as bytes."""
+    """Field numbers and values of a protobuf message: varints as numbers, everything else as bytes."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

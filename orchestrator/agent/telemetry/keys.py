@@ -1,4 +1,4 @@
-"""What stands around a number: the name before it and the unit behind it."""
+"""The text around a number: the name before it and the unit behind it."""
 
 import re
 from typing import NamedTuple
@@ -22,9 +22,8 @@ _SEPARATOR = re.compile(
 )
 _QUALIFIER = re.compile(r"\s?\(([\w%/.]{1,40})\)$")
 _DELIMITER = re.compile(r"[|,;\t(){}\[\]<>\u2022*:=]|\s{2,}|\s[-\u2013]\s")
-_SOURCE = re.compile(
-    r"\w\.\w[\w.]{0,99}$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$"
-)  # "train.py:12", "(trainer:464)"
+# "train.py:12", "(trainer:464)".
+_SOURCE = re.compile(r"\w\.\w[\w.]{0,99}$|^\S{0,99}\(\w{1,99}$|\s\(\w{1,99}$")
 _ATTACHED = re.compile(r"[A-Za-z\u00b5%][A-Za-z/]{0,12}(?![\w=:])")
 _WORD = re.compile(r"[A-Za-z_#][\w./@%'+#-]{0,99}")
 _UNIT = re.compile(
@@ -75,8 +74,8 @@ class Key(NamedTuple):
 
     words: tuple[str, ...]
     before: tuple[str, ...]  # words of the same phrase in front of them
-    qualifier: str  # "(ms)" behind them
-    explicit: bool  # a colon, an equals sign or a bracket stands between name and number
+    qualifier: str  # "(ms)" behind the words
+    explicit: bool  # a colon, an equals sign or a bracket separates name and number
     prose: bool = False
 
     @property
@@ -84,7 +83,7 @@ class Key(NamedTuple):
         return self.words[-1]
 
     def name(self, suffix: str = "") -> str:
-        """The metric's name; a unit becomes a part of it."""
+        """The metric's name, including the unit."""
         words = self.words
         if len(words) > 1:
             words = tuple(word.lower() for word in words if word.lower() not in LEFT_OUT) or words[-1:]
@@ -96,14 +95,14 @@ class Key(NamedTuple):
         return short_name(name + ending)
 
     def step_rank(self) -> int | None:
-        """Which kind of step the name counts, those of the whole training first; None for other names."""
+        """The kind of step that the name counts, steps of the whole training first; None for other names."""
         word = self.last.lower()
         if word in ("step", "steps") and (*self.before, *self.words)[-2:-1] in (("global",), ("Global",)):
             return 0
         return next((rank for rank, words in enumerate(STEP_WORDS) if word in words), None)
 
     def here(self) -> bool:
-        """Whether a step or epoch of this name is where the training stands."""
+        """Whether a step or epoch of this name is the training's position."""
         words = [word.lower() for word in (*self.before, *self.words)][:-1]
         if self.qualifier in EVALUATION or not NEVER_HERE.isdisjoint(words):
             return False
@@ -111,35 +110,34 @@ class Key(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What stands behind a number."""
+    """The unit behind a number."""
 
     name: str = ""  # becomes a part of the metric's name
     factor: float = 1.0
-    bad: bool = False  # a duration or a word: the number alone is no value
+    bad: bool = False  # a duration or a word: the number alone is not a value
     rate: str = ""  # "samples" of "12.3 samples/s"
     per: str = ""  # "it" of "2.0s/it"
-    bytes_rate: bool = False
 
 
 def read_key(text: str, *, first: bool = True) -> Key | None:
-    """The name at the end of the text before a number; None where there is none.
+    """The name at the end of the text before a number; None without one.
 
     Args:
-        first: no number stands before the text, whose unit would be no name.
+        first: no number comes before the text, so the text does not begin with a unit.
     """
     if not first and (unit := _ATTACHED.match(text)) is not None:
         text = text[unit.end() :]
     text = text[-MOST_TEXT:]
-    found = _SEPARATOR.search(text)
-    if found is None or not found[0]:
+    separator = _SEPARATOR.search(text)
+    if separator is None or not separator[0]:
         return None
-    head = text[: found.start()]
+    head = text[: separator.start()]
     qualifier = ""
     if (hit := _QUALIFIER.search(head)) is not None:
         qualifier, head = hit[1], head[: hit.start()]
-    if found["sep"] == ":" and not found["open"] and _SOURCE.search(head):
+    if separator["sep"] == ":" and not separator["open"] and _SOURCE.search(head):
         return None
-    explicit = ":" in found["sep"] or "=" in found["sep"] or "[" in found["open"]
+    explicit = ":" in separator["sep"] or "=" in separator["sep"] or "[" in separator["open"]
     segment = _DELIMITER.split(head)[-1]
     words = [word.strip("'\"`.,!?") for word in segment.split()]
     words = [word for word in words if word and word.lower() not in LEVELS]
@@ -162,29 +160,29 @@ def read_unit(text: str, name: str = "") -> Unit:
     """The unit at the start of the text behind a number.
 
     Args:
-        name: of the metric; "M" and "G" of a memory are sizes, not millions.
+        name: of the metric; "M" and "G" of a memory metric are sizes, not millions.
     """
     if not text or not (text[0].isalpha() or text[0] in " %\u00b5"):
         return Unit(bad=text[:1] == "_")
-    found = _UNIT.match(text[:40])
-    if found is None or not found[0].strip():
+    unit = _UNIT.match(text[:40])
+    if unit is None or not unit[0].strip():
         return Unit(bad=text[0].isalpha())
-    if text[0] == " " and _NAME_ENDS.fullmatch(text, found.end()):
+    if text[0] == " " and _NAME_ENDS.fullmatch(text, unit.end()):
         return Unit()  # the name of the next number
-    factor = _SCALES[found["scale"]] if found["scale"] else 1.0
-    if found["scale"] in ("M", "G", "T", "K") and "mem" in name.lower():
-        return Unit(f"{found['scale'].lower()}b")
-    if found["share"]:
+    factor = _SCALES[unit["scale"]] if unit["scale"] else 1.0
+    if unit["scale"] in ("M", "G", "T", "K") and "mem" in name.lower():
+        return Unit(f"{unit['scale'].lower()}b")
+    if unit["share"]:
         return Unit("percent")
-    if found["what"]:
-        return _rate(found["what"], found["per"].lower(), factor)
-    return _plain_unit(found["unit"] or "", factor, attached=not text[0].isspace() and not found["scale"])
+    if unit["what"]:
+        return _rate(unit["what"], unit["per"].lower(), factor)
+    return _plain_unit(unit["unit"] or "", factor, attached=not text[0].isspace() and not unit["scale"])
 
 
 def _rate(what: str, per: str, factor: float) -> Unit:
     if per in _PER_SECOND:
         counted = _RATES.get(what.lower(), what.lower())
-        return Unit("per_s", factor, rate=counted, bytes_rate=what.lower() in _SIZES)
+        return Unit("per_s", factor, rate=counted)
     if what.lower() in _TIMES:
         return Unit(f"{_TIMES[what.lower()]}_per_{per}", factor, per=per)
     return Unit("", factor)

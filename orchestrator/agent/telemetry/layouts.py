@@ -1,4 +1,4 @@
-"""What a shape of lines means: where its step, its epoch and its metrics stand among its numbers."""
+"""The meaning of a line's shape: which of its numbers are the step, the epoch and the metrics."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What is to be done with a line."""
+    """How to treat a line."""
 
     PROGRESS = "progress"  # it names a step or an epoch
-    VALUES = "values"  # a dict, or measures alone: at the step before it
+    VALUES = "values"  # a dict, or measures alone: values at the last step
     BAR = "bar"  # a progress bar of the training
     KERAS_BAR = "keras bar"  # counts below "Epoch 1/5" only
-    HEADER = "header"  # names the columns of a table
+    HEADER = "header"  # the column names of a table
     ROW = "row"  # numbers alone: a row of the table before it
     SECTION = "section"  # "| rollout/ |   |", above the names of a table with one name a line
     CELL = "cell"  # "| ep_rew_mean | 22.5 |"
@@ -22,14 +22,14 @@ class Kind(Enum):
 
 
 class Slot(NamedTuple):
-    """Where a count stands among the numbers, and where what it counts up to."""
+    """The positions of a count and of its total among the numbers."""
 
     at: int
     of: int | None
 
 
 class Field(NamedTuple):
-    """A metric: which number it is and what it is multiplied by."""
+    """A metric: its position among the numbers and its factor."""
 
     at: int
     name: str
@@ -47,10 +47,10 @@ class Layout:
     fields: tuple[Field, ...] = ()
     step: Slot | None = None
     epoch: Slot | None = None
-    counts_all: bool = False  # by its name the step is counted over the whole training
-    within: bool = False  # by how it is written the step is a position within the epoch
+    counts_all: bool = False  # by its name, the step counts over the whole training
+    within: bool = False  # by its format, the step is a position within the epoch
     samples: bool = False
     printed_dict: bool = False
-    row: bool = False  # what stands before the bar may be a row of a table
-    to_last: bool = False  # the epoch counts up to the number of the last
-    lone: bool = False  # nothing but "epoch: 10", as settings are printed too
+    row: bool = False  # the text before the bar may be a row of a table
+    to_last: bool = False  # the epoch counts up to the number of the last epoch
+    lone: bool = False  # only "epoch: 10", which may also be a printed setting

@@ -1,4 +1,4 @@
-"""The JSON lines of a run's metrics file (training/events.py) as points and events; nothing in them is trusted."""
+"""Read the JSON lines of a run's metrics file (training/events.py) as points and events; nothing is trusted."""
 
 import json
 import math
@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 
-from orchestrator.store.metrics import Point
+from orchestrator.store.metrics.writer import Point
 from training.events import EVENT, HEARTBEAT, RESERVED, STEP, TIME, TOTAL_STEPS
 
 LONGEST_LINE_BYTES = 64 << 10
 NAME_BYTES = 200
-MOST_VALUES = 1_000  # of one line
-OLDEST_S = 400 * 86_400.0  # a longer job than any; an older time is a clock that was never set
+MOST_VALUES = 1_000  # in one line
+OLDEST_S = 400 * 86_400.0  # longer than any job; an older time comes from a clock that was never set
 NEWEST_S = 86_400.0
 INT64_LAST = (1 << 63) - 1
 EPOCH = "epoch"
@@ -31,9 +31,9 @@ NOT_NUMBERS = {
 
 @dataclass(slots=True)
 class ParsedBatch:
-    """What whole lines said, in their order.
+    """The content of complete lines, in their order.
 
-    ``consumed_bytes`` ends after the last whole line: the next batch begins there.
+    ``consumed_bytes`` ends after the last complete line: the next batch begins there.
     """
 
     points: list[Point] = field(default_factory=list)
@@ -45,8 +45,8 @@ class ParsedBatch:
     epoch: float | None = None
     heartbeat_s: float | None = None
     dropped_lines: int = 0  # too long, or not one JSON object
-    odd_steps: int = 0  # back, repeated, not whole, or beyond 64 bits
-    odd_times: int = 0  # of a clock that cannot be right
+    odd_steps: int = 0  # decreasing, fractional, or beyond 64 bits
+    odd_times: int = 0  # from a clock that cannot be right
     nonfinite: int = 0
     first_nonfinite: tuple[str, int] | None = None  # name and step
 
@@ -54,19 +54,19 @@ class ParsedBatch:
 def parse_lines(
     data: bytes, *, now: float, last_step: int | None = None, at_end: bool = False
 ) -> ParsedBatch:
-    """Read the whole lines of ``data``; half a line at its end is left for the next time.
+    """Read the complete lines of ``data``; an incomplete line at its end is left for the next call.
 
     Args:
-        now: seconds since 1970; stands in for missing and impossible times.
-        last_step: of the batch before; counts for lines that name no step.
-        at_end: nothing will follow: a last line without newline counts too.
+        now: seconds since 1970; replaces missing and impossible times.
+        last_step: of the previous batch; used for lines without a step.
+        at_end: nothing will follow, so a last line without a newline is complete.
 
-    A line above 64 KiB is dropped, also when its end has not arrived yet.
+    A line above 64 KiB is dropped, even before its end has arrived.
     """
     batch = ParsedBatch(last_step=last_step)
     end = len(data) if at_end else data.rfind(b"\n") + 1
     if not end and len(data) > LONGEST_LINE_BYTES:
-        # The rest of the line arrives as a broken line of its own and is dropped as well.
+        # The rest of the line will arrive as a broken line and be dropped as well.
         batch.dropped_lines, batch.consumed_bytes = 1, len(data)
         return batch
     batch.consumed_bytes = end
@@ -98,7 +98,7 @@ def _decode(line: bytes) -> dict[str, Any] | None:
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
-        try:  # the NaN and Infinity of Python's json are none of JSON's
+        try:  # Python's json writes NaN and Infinity, which orjson refuses
             record = json.loads(line)
         except (ValueError, RecursionError):
             return None

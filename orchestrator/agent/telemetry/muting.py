@@ -1,28 +1,28 @@
-"""Lines that belong to a dump of settings or to a traceback, whatever numbers stand in them."""
+"""Lines of settings dumps and tracebacks, which are skipped whatever numbers they contain."""
 
 import re
 from dataclasses import dataclass
 
-MOST_LINES = 500  # of one dump: a bracket that nobody closes must not hide a training
+MOST_LINES = 500  # of one dump: an unclosed bracket must not hide a training
 
-OPEN_ENDS = (",", "(", "{", "[")  # of lines that go on in the next
+OPEN_ENDS = (",", "(", "{", "[")  # endings of lines that continue on the next
 _ENTRY = re.compile(r"""\s*+(?:['"]?[\w./-]{1,99}['"]?\s?[:=(]|[)\]}])|.*[,(\[{]\s{0,9}$""")
 
 
 @dataclass(slots=True)
 class Muting:
-    """What is being passed over."""
+    """The dump or traceback that is being skipped."""
 
-    lines: int = 0  # that a dump may still have
+    lines: int = 0  # remaining lines that a dump may have
     traceback: bool = False
 
     @property
     def active(self) -> bool:
-        """Whether lines are being passed over."""
+        """Whether lines are being skipped."""
         return self.lines > 0 or self.traceback
 
     def covers(self, line: str) -> bool:
-        """Whether this line belongs to what is being passed over; ends it where it does not."""
+        """Whether this line belongs to the skipped block; ends the block if it does not."""
         if self.traceback:
             # The frames are indented; the first line that is not is the error.
             self.traceback = line[:1] in (" ", "\t", "")
@@ -38,7 +38,7 @@ class Muting:
 
 
 def opens_dump(whole: str) -> bool:
-    """Whether a line leaves a bracket open behind which entries follow: ``Namespace(lr=0.1,``."""
+    """Whether a line leaves a bracket open and entries follow: ``Namespace(lr=0.1,``."""
     text = whole.rstrip()
     if not text.endswith(OPEN_ENDS):
         return False

@@ -1,7 +1,7 @@
 """Values in what training scripts print, from stdout alone.
 
-A line is split into its shape and its numbers (tokens.py); what a shape means is worked out once (shapes.py,
-bars.py, tables.py); what a line then says depends on the lines before it (standing.py, tables.py, muting.py).
+A line is split into its shape and its numbers (tokens.py).  The meaning of a shape is worked out once (shapes.py,
+bars.py, tables.py).  The meaning of a line also depends on the lines before it (progress.py, tables.py, muting.py).
 """
 
 import math
@@ -16,8 +16,8 @@ from orchestrator.agent.telemetry.bars import read_bar
 from orchestrator.agent.telemetry.layouts import Field, Kind, Layout, Slot
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST
 from orchestrator.agent.telemetry.muting import MOST_LINES, OPEN_ENDS, Muting, opens_dump
+from orchestrator.agent.telemetry.progress import EPOCH, SAMPLE, STEP, Progress
 from orchestrator.agent.telemetry.shapes import read_shape
-from orchestrator.agent.telemetry.standing import EPOCH, SAMPLE, STEP, Standing
 from orchestrator.agent.telemetry.tables import EDGES, TableRow, Tables, header_names, read_structure
 from orchestrator.agent.telemetry.tokens import BAR, NUMBER, split_numbers, to_float, visible_text
 from orchestrator.agent.telemetry.vocabulary import HINTS
@@ -25,22 +25,22 @@ from orchestrator.agent.telemetry.vocabulary import HINTS
 NO_VALUES: Mapping[str, float] = MappingProxyType({})
 STEPS_PER_S = "steps_per_s"
 MOST_TOTAL = 10**18
-SHAPES = 1024  # remembered, of all runs together
+SHAPES = 1024  # cached, over all runs
 
 
 class LineValues(NamedTuple):
-    """What one line says; ``values`` may be empty where it only tells the progress."""
+    """The content of one line; ``values`` is empty if the line only reports progress."""
 
     step: int | None = None
     total_steps: int | None = None
     epoch: float | None = None
     total_epochs: int | None = None
     values: Mapping[str, float] = NO_VALUES
-    unit: str = STEP  # what the step counts: "step", "sample" or "epoch"
+    unit: str = STEP  # of the step: "step", "sample" or "epoch"
 
 
 _DIGIT = re.compile(r"\d")
-# What tells something without a number: the header of a table, its borders, a traceback.
+# Lines that matter without a number: a table's header, its borders, a traceback.
 _STRUCTURE = re.compile(
     r"\s{0,20}(?:epoch|step|iter|class\s|#\s|E\s|[-=+\u2500-\u257f]{5}|Traceback )", re.IGNORECASE
 )
@@ -48,7 +48,7 @@ _STRUCTURE = re.compile(
 
 @lru_cache(maxsize=SHAPES)
 def layout_of(texts: tuple[str, ...]) -> Layout | None:
-    """What lines of a shape mean; None for nothing."""
+    """The meaning of lines of this shape; None if they mean nothing."""
     whole = NUMBER.join(texts)
     if BAR in whole:
         layout = read_bar(texts)
@@ -61,28 +61,28 @@ def layout_of(texts: tuple[str, ...]) -> Layout | None:
 
 
 class LineParser:
-    """Reads the lines of one rank in order; a step or epoch carries over to the lines that name none."""
+    """Reads the lines of one rank in order; a step or epoch carries over to lines that name none."""
 
     def __init__(self) -> None:
-        self.standing = Standing()
+        self.progress = Progress()
         self.tables = Tables()
         self.muting = Muting()
 
     @property
     def carried(self) -> dict[str, Any]:
-        """What carries over from line to line, for ``carry_on`` after a restart; JSON-able."""
+        """The state that carries over from line to line, as JSON, for ``carry_on`` after a restart."""
+        # States stored by earlier versions call the progress "standing".
         return {
-            "standing": asdict(self.standing),
+            "standing": asdict(self.progress),
             "tables": asdict(self.tables),
             "muting": asdict(self.muting),
         }
 
     def carry_on(self, carried: object) -> None:
-        """Go on where another parser of the same lines stood, also one of another version."""
+        """Continue from the state of another parser of the same lines, possibly of another version."""
         if not isinstance(carried, dict):
             return
-        for name in ("standing", "tables", "muting"):
-            part = getattr(self, name)
+        for name, part in (("standing", self.progress), ("tables", self.tables), ("muting", self.muting)):
             for key, value in carried.get(name, {}).items():
                 if hasattr(part, key):
                     setattr(part, key, value)
@@ -108,7 +108,7 @@ class LineParser:
         return self._structure(layout.kind, line)
 
     def _may_tell(self, line: str) -> bool:
-        """Whether a line is worth a closer look; what most lines of most logs are is told by its words alone."""
+        """Whether a line is worth parsing; a quick check that rejects most lines of most logs."""
         if _DIGIT.search(line):
             low = line.lower()
             for hint in HINTS:
@@ -124,7 +124,7 @@ class LineParser:
         )
 
     def _progress(self, layout: Layout, numbers: list[str]) -> LineValues | None:
-        standing = self.standing
+        progress = self.progress
         values = _values_of(layout.fields, numbers)
         if layout.epoch is not None and not self._note_epoch(layout.epoch, layout, numbers, values):
             return None
@@ -133,16 +133,16 @@ class LineParser:
         if layout.step is None or step is None:
             if layout.epoch is None and not values:
                 return None
-            standing.count_epoch()
-            if values and standing.unit == EPOCH:
-                total = standing.total_epochs
+            progress.count_epoch()
+            if values and progress.unit == EPOCH:
+                total = progress.total_epochs
         else:
             total = _total(layout.step, numbers)
             unit = SAMPLE if layout.samples else STEP
-            if layout.counts_all or not (layout.epoch or layout.within or standing.announced):
-                _, total = standing.move(step, total, unit)
+            if layout.counts_all or not (layout.epoch or layout.within or progress.announced):
+                _, total = progress.move(step, total, unit)
             else:
-                _, total = standing.move_within(
+                _, total = progress.move_within(
                     step, total, sure=layout.within or _belongs(layout), unit=unit
                 )
         return self._line(total, values)
@@ -150,33 +150,33 @@ class LineParser:
     def _note_epoch(
         self, slot: Slot, layout: Layout, numbers: list[str], values: Mapping[str, float]
     ) -> bool:
-        """Take the epoch of a line; False where it is a setting rather than an epoch."""
+        """Take the epoch of a line; False if it is a setting rather than an epoch."""
         epoch = to_float(numbers[slot.at])
         if not math.isfinite(epoch):
             return layout.step is not None
-        if layout.lone and self.standing.epoch is None and epoch > 1:
+        if layout.lone and self.progress.epoch is None and epoch > 1:
             return False
-        self.standing.note_epoch(epoch, _total(slot, numbers))
+        self.progress.note_epoch(epoch, _total(slot, numbers))
         if not values and layout.step is None:
-            self.standing.announced = epoch.is_integer()
+            self.progress.announced = epoch.is_integer()
         return True
 
     def _values(self, layout: Layout, numbers: list[str]) -> LineValues | None:
         if layout.step is not None and _count(layout.step, numbers) != _total(layout.step, numbers):
             return None  # within an evaluation
         values = _values_of(layout.fields, numbers)
-        if not values or (self.standing.step is None and not layout.printed_dict):
+        if not values or (self.progress.step is None and not layout.printed_dict):
             return None
         return self._line(None, values)
 
     def _line(self, total: int | None, values: Mapping[str, float]) -> LineValues:
-        standing = self.standing
+        progress = self.progress
         if values:
-            standing.note_values()
-        step, unit = standing.step, standing.unit
+            progress.note_values()
+        step, unit = progress.step, progress.unit
         if step is None and values:
-            step, unit = standing.count_line(), STEP
-        return LineValues(step, total, standing.epoch, standing.total_epochs, values, unit)
+            step, unit = progress.count_line(), STEP
+        return LineValues(step, total, progress.epoch, progress.total_epochs, values, unit)
 
     def _bar(self, layout: Layout, numbers: list[str], line: str) -> LineValues | None:
         if layout.row and (row := self.tables.read_row(line)) is not None:
@@ -189,49 +189,49 @@ class LineParser:
         values = _values_of(layout.fields, numbers)
         if layout.kind is Kind.KERAS_BAR:
             return self._keras_bar(layout, at, total, values)
-        standing = self.standing
+        progress = self.progress
         if layout.epoch is None:
             has_values = any(name != STEPS_PER_S for name in values)
-            moved = standing.move_bar(at, total, has_values=has_values)
+            moved = progress.move_bar(at, total, has_values=has_values)
         else:
             epoch = to_float(numbers[layout.epoch.at])
             epochs = _total(layout.epoch, numbers)
-            moved = standing.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last)
+            moved = progress.move_bar_of_epoch(at, total, epoch, epochs, last=layout.to_last)
         if moved is None:
             return None
-        return LineValues(*moved, standing.epoch, standing.total_epochs, values, standing.unit)
+        return LineValues(*moved, progress.epoch, progress.total_epochs, values, progress.unit)
 
     def _epoch_bar(self, slot: Slot | None, numbers: list[str]) -> LineValues | None:
-        """A bar that counts epochs: it is the progress where nothing else is."""
+        """Read a bar that counts epochs: it is the progress if no other line is."""
         if slot is None:
             return None
-        standing = self.standing
-        standing.note_epoch(to_float(numbers[slot.at]), _total(slot, numbers))
-        standing.count_epoch()
-        return self._line(standing.total_epochs if standing.unit == EPOCH else None, NO_VALUES)
+        progress = self.progress
+        progress.note_epoch(to_float(numbers[slot.at]), _total(slot, numbers))
+        progress.count_epoch()
+        return self._line(progress.total_epochs if progress.unit == EPOCH else None, NO_VALUES)
 
     def _keras_bar(
         self, layout: Layout, at: int, total: int, values: Mapping[str, float]
     ) -> LineValues | None:
-        standing = self.standing
-        if standing.epoch is None or not (standing.announced or (at == total == standing.length)):
+        progress = self.progress
+        if progress.epoch is None or not (progress.announced or (at == total == progress.length)):
             return None  # evaluate() and predict() draw the same bar
-        standing.announced = at < total
-        _, whole = standing.move_within(at, total, sure=True, unit=SAMPLE if layout.samples else STEP)
-        # While an epoch goes on, the bar shows running means.
-        return LineValues(standing.step, whole, standing.epoch, standing.total_epochs, values, standing.unit)
+        progress.announced = at < total
+        _, whole = progress.move_within(at, total, sure=True, unit=SAMPLE if layout.samples else STEP)
+        # During an epoch the bar shows running means.
+        return LineValues(progress.step, whole, progress.epoch, progress.total_epochs, values, progress.unit)
 
     def _row_bar(self, layout: Layout, numbers: list[str], row: TableRow) -> LineValues:
         if row.epoch is not None:
-            self.standing.note_epoch(row.epoch, row.total_epochs, last=True)
+            self.progress.note_epoch(row.epoch, row.total_epochs, last=True)
         at, total = _count(layout.step, numbers), _total(layout.step, numbers)
         whole = None
         if at is not None and total:
-            _, whole = self.standing.move_within(at, total, sure=True)
+            _, whole = self.progress.move_within(at, total, sure=True)
         return self._line(whole, {**row.values, **_values_of(layout.fields, numbers)})
 
     def _structure(self, kind: Kind, line: str) -> LineValues | None:
-        """Lines that mean something together with others."""
+        """Read a line whose meaning depends on other lines."""
         match kind:
             case Kind.HEADER:
                 self.tables.open(line)
@@ -251,18 +251,18 @@ class LineParser:
         if row is None:
             return None
         if row.epoch is not None:
-            self.standing.note_epoch(row.epoch, row.total_epochs)
+            self.progress.note_epoch(row.epoch, row.total_epochs)
         if row.step is not None:
-            self.standing.move(row.step, None)
+            self.progress.move(row.step, None)
         elif row.epoch is not None:
-            self.standing.count_epoch()
-        if self.standing.step is None:
+            self.progress.count_epoch()
+        if self.progress.step is None:
             return None
         return self._line(None, row.values)
 
 
 def _belongs(layout: Layout) -> bool:
-    """Whether a line names its epoch beside a count with an end: "Epoch [3/10], Step [100/600]"."""
+    """Whether a line names its epoch and a count with a total: "Epoch [3/10], Step [100/600]"."""
     return layout.epoch is not None and layout.step is not None and layout.step.of is not None
 
 
@@ -287,12 +287,12 @@ def _values_of(fields: tuple[Field, ...], numbers: list[str]) -> dict[str, float
 
 
 def _is_part(text: str, following: str) -> bool:
-    """Whether two numbers may be one whose thousands are set apart by spaces."""
+    """Whether two numbers may be one number with spaces between thousands."""
     return text.strip().isdigit() and len(following) == 3 and following.isdigit()
 
 
 def _count(slot: Slot | None, numbers: list[str]) -> int | None:
-    """A whole number that 64 bits hold."""
+    """An integer that fits into 64 bits."""
     if slot is None:
         return None
     return _whole(numbers[slot.at], INT64_LAST)

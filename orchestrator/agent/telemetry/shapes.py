@@ -1,4 +1,4 @@
-"""Works out what the shape of a line means."""
+"""The meaning of a line's shape."""
 
 import re
 from typing import NamedTuple
@@ -49,10 +49,10 @@ _NAMES = re.compile(r"[A-Za-z_][\w@/.-]{0,60}")
 
 
 class Number(NamedTuple):
-    """A number of a line with what stands around it."""
+    """A number of a line with the text around it."""
 
     at: int
-    of: int | None  # what it counts up to
+    of: int | None  # the position of its total
     key: Key | None
     after: str
 
@@ -68,7 +68,7 @@ class Number(NamedTuple):
 
 
 def read_shape(texts: tuple[str, ...]) -> Layout | None:
-    """The meaning of a shape without a bar; None where its lines tell nothing about a training."""
+    """The meaning of a shape without a bar; None if its lines say nothing about a training."""
     whole = NUMBER.join(texts)
     if len(texts) == 1 or _NOISE.search(whole):
         return None
@@ -81,33 +81,33 @@ def read_shape(texts: tuple[str, ...]) -> Layout | None:
 
 
 def numbers_of(texts: tuple[str, ...], first: int, last: int) -> list[Number]:
-    """The numbers ``[first, last)``, without those of clocks and dates."""
-    found: list[Number] = []
+    """The numbers ``[first, last)``, without clock times and dates."""
+    numbers: list[Number] = []
     at = first
     while at < last:
         joint = texts[at + 1] if at + 1 < last else ""
         if joint in _JOINTS and (joint != "/" or (at + 2 < last and texts[at + 2] == "/")):
             at = _end_of_chain(texts, at, last)
             if texts[at].startswith("batch"):  # "1epoch:train:51-100batch" of ESPnet
-                found.append(Number(at - 1, None, None, texts[at]))
+                numbers.append(Number(at - 1, None, None, texts[at]))
         elif joint and _FRACTION.fullmatch(joint):
-            found.append(Number(at, at + 1, read_key(texts[at], first=at == 0), texts[at + 2]))
+            numbers.append(Number(at, at + 1, read_key(texts[at], first=at == 0), texts[at + 2]))
             at += 2
         else:
-            found.append(Number(at, None, read_key(texts[at], first=at == 0), texts[at + 1]))
+            numbers.append(Number(at, None, read_key(texts[at], first=at == 0), texts[at + 1]))
             at += 1
-    return found
+    return numbers
 
 
 def _end_of_chain(texts: tuple[str, ...], at: int, last: int) -> int:
-    """Behind the last number of 10:30:00 or 2026-01-02T10:30."""
+    """The position behind the last number of 10:30:00 or 2026-01-02T10:30."""
     while at + 1 < last and texts[at + 1] in _JOINTS:
         at += 1
     return at + 1
 
 
 class Builder:
-    """Takes the numbers of a line one after the other and finds what each is."""
+    """Takes the numbers of a line one by one and works out the role of each."""
 
     def __init__(self) -> None:
         self.epoch: Slot | None = None
@@ -115,13 +115,12 @@ class Builder:
         self.step_rank = NO_RANK
         self.within = self.samples = False
         self.count: Slot | None = None  # without a name
-        self.position_at = -1  # a bare count at this number stands right behind the epoch
+        self.position_at = -1  # a bare count at this number comes right behind the epoch
         self.first_is_role: bool | None = None
         self.settings = 0
         self.prose = False
-        self.loose = self.explicit = (
-            False  # some name and its number have nothing but space between them, or a sign
-        )
+        self.loose = False  # some name and its number have only space between them
+        self.explicit = False  # some name and its number have a sign between them
         self.fields: dict[str, Field] = {}
 
     def take(self, number: Number) -> None:
@@ -224,15 +223,15 @@ def _read_line(texts: tuple[str, ...], whole: str) -> Layout | None:
         builder.take(number)
     prefix = _LOG_PREFIX.match(whole)
     rest = whole[prefix.end() :] if prefix else whole
-    text = whole.strip()
-    printed_dict = text.startswith("{") and text.endswith("}")
+    line = whole.strip()
+    printed_dict = line.startswith("{") and line.endswith("}")
     if _describes_run(builder, printed_dict=printed_dict):
         return None
-    if _EVALUATES.match(text) or _EVALUATES.match(rest) or _EVALUATES_BEHIND.search(rest):
+    if _EVALUATES.match(line) or _EVALUATES.match(rest) or _EVALUATES_BEHIND.search(rest):
         return _read_evaluation(builder, rest)
-    # "Step 5 starts on host 3": words and numbers alone are no metrics unless a trainer measures such a thing.
+    # "Step 5 starts on host 3": words and numbers alone are metrics only if trainers measure something of that name.
     fields = tuple(builder.fields.values()) if builder.explicit or _has_units(builder) else ()
-    # "Step 5: load the data" is prose; an epoch alone is what many tutorials print.
+    # "Step 5: load the data" is prose; but many tutorials print an epoch alone.
     if builder.epoch or (builder.step and (fields or builder.step.of is not None)):
         counts_all = builder.step_rank == GLOBAL_RANK
         return Layout(
@@ -249,12 +248,12 @@ def _is_often_measured(word: str) -> bool:
 
 
 def _has_units(builder: Builder) -> bool:
-    """Whether a name got the unit of its number: "12 ms", "45%"."""
+    """Whether a number has a unit: "12 ms", "45%"."""
     return any("_" in name for name in builder.fields)
 
 
 def _describes_run(builder: Builder, *, printed_dict: bool) -> bool:
-    """Whether a line lists settings, as ``print(args)`` and a dumped configuration do."""
+    """Whether a line lists settings, like ``print(args)`` or a dumped configuration."""
     measured = any(map(is_measure, builder.fields))
     if printed_dict:
         only_settings = all(name.lower() in OFTEN_MEASURED for name in builder.fields)
@@ -264,7 +263,7 @@ def _describes_run(builder: Builder, *, printed_dict: bool) -> bool:
 
 
 def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
-    """``Test set: loss: 0.5``: the values of an evaluation; it is no progress, and its running means do not count."""
+    """Read the values of an evaluation, "Test set: loss: 0.5"; they are not progress, and running means are skipped."""
     place = builder.step or builder.count
     ended = place is None or place.of is None
     words = [word.lower() for word in _WORDS.findall(rest, 0, 60)]
@@ -281,7 +280,7 @@ def _read_evaluation(builder: Builder, rest: str) -> Layout | None:
 
 
 def _only_measures(builder: Builder, rest: str) -> bool:
-    """Whether a line has nothing but measures: ``val loss: 0.5, acc: 0.9``."""
+    """Whether a line has only measures: ``val loss: 0.5, acc: 0.9``."""
     if builder.prose or builder.loose or builder.settings or builder.first_is_role is not None:
         return False
     first = next(iter(builder.fields))
@@ -289,7 +288,7 @@ def _only_measures(builder: Builder, rest: str) -> bool:
 
 
 def _read_start(builder: Builder, numbers: list[Number], texts: tuple[str, ...]) -> list[Number]:
-    """Take counts that have no name but a place in the line; returns the other numbers."""
+    """Take the counts that are known by their place in the line; returns the other numbers."""
     if len(numbers) < 2:
         return numbers
     first, second, last = numbers[0], numbers[1], numbers[-1]

@@ -1,4 +1,4 @@
-"""Metrics that are printed as tables: a header and rows, or one name and value a line between two borders."""
+"""Metrics printed as tables: a header and rows, or one name and value per line between two borders."""
 
 import re
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _STEP_COLUMNS = ({"#"} | GLOBAL_STEPS, STEPS, ITERATIONS)
 
 @dataclass(slots=True)
 class TableRow:
-    """What one row, or one whole table, tells."""
+    """The content of one row, or of a whole table of cells."""
 
     step: int | None = None
     epoch: float | None = None
@@ -36,16 +36,16 @@ class TableRow:
 class Tables:
     """The table that is being printed."""
 
-    names: list[str] = field(default_factory=list)  # of the columns
+    names: list[str] = field(default_factory=list)  # column names
     section: str = ""
-    cells: dict[str, str] = field(default_factory=dict)  # since the border before
+    cells: dict[str, str] = field(default_factory=dict)  # since the last border
 
     def open(self, line: str) -> None:
         """Take the names of columns; rows follow."""
         self.names = header_names(line)
 
     def add_cell(self, line: str, kind: Kind) -> None:
-        """Take one name and value, or a name that stands over several."""
+        """Take one name and value, or the title of a section."""
         cells = [cell.strip() for cell in _EDGE.split(line.strip().strip("".join(EDGES)))]
         if kind is Kind.SECTION:
             self.section = short_name(cells[0])
@@ -53,12 +53,12 @@ class Tables:
             self.cells[short_name(self.section + cells[0])] = cells[1]
 
     def close(self) -> TableRow | None:
-        """End the table of cells at its border; None where there was none."""
+        """End the table of cells at its border; None if there was none."""
         cells, self.cells, self.section = self.cells, {}, ""
         return _read_columns(list(cells), list(cells.values())) if cells else None
 
     def read_row(self, line: str) -> TableRow | None:
-        """A row below the last header; None where the line does not fit."""
+        """Read a row below the last header; None if the line does not fit it."""
         line = _BAR_BEHIND.sub("", line).strip().strip("".join(EDGES))
         cells = _EDGE.split(line) if _EDGE.search(line) else line.split()
         if not self.names or len(cells) != len(self.names):
@@ -67,7 +67,7 @@ class Tables:
 
 
 def header_names(line: str) -> list[str]:
-    """The names of a table's columns; empty where the line is no header."""
+    """The names of a table's columns; empty if the line is not a header."""
     line = _BAR_BEHIND.sub("", line).strip().rstrip(":").strip("".join(EDGES)).strip()
     names = [name.strip() for name in (_EDGE.split(line) if _EDGE.search(line) else _GAP.split(line))]
     if not LEAST_COLUMNS <= len(names) <= MOST_COLUMNS or names[0].lower() not in HEADERS:
@@ -78,7 +78,7 @@ def header_names(line: str) -> list[str]:
 
 
 def read_structure(texts: tuple[str, ...], whole: str) -> Layout | None:
-    """Whether lines of a shape are parts of tables."""
+    """The kind of table line that this shape is; None for other lines."""
     numbers = len(texts) - 1
     if numbers == 0 and _BORDER.fullmatch(whole):
         return Layout(Kind.BORDER)

@@ -1,21 +1,21 @@
-"""A printed line as its shape, which is the text between its numbers, and the numbers.
+"""Split a printed line into its shape (the text between its numbers) and its numbers.
 
-Lines of one ``print`` differ in their numbers only, so they have one shape: what a line means is worked out
-once for each shape.  Every pattern is linear in the length of the line: nothing in them is repeated twice.
+Lines of one ``print`` differ only in their numbers, so they share a shape, and the meaning is worked out once per
+shape.  Every pattern takes time linear in the length of the line, because no repetition is nested.
 """
 
 import re
 
 LONGEST_LINE = 16 << 10
 MOST_NUMBERS = 400
-BAR = "\u25ae"  # stands for the graphic of a progress bar, which changes from line to line
-NUMBER = "\x01"  # stands for a number in a shape that is put together
+BAR = "\u25ae"  # replaces the graphic of a progress bar, which changes from line to line
+NUMBER = "\x01"  # replaces a number in a joined shape
 
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]{0,64}[A-Za-z]")
 _GROUPS = ",_\u00a0\u202f"  # between thousands
 _PADDING = re.compile(r"[ \t]{2,40}+(?=[-+.\d])")
-# Digits within a word are text: v2, mAP50-95, gpt-2, layer.0, Acc@1.  The class at the start is what makes the search
-# fast, so what must not stand before a number is looked at behind its first character.
+# Digits within a word are text: v2, mAP50-95, gpt-2, layer.0, Acc@1.  The character class at the start makes the search
+# fast, so the text that must not come before a number is checked after the number's first character.
 _FREE = r"(?<![\w.].)(?<![A-Za-z][-/@].)(?<![A-Za-z]\d-.)(?<![A-Za-z]\d\d-.)"
 _THOUSANDS = rf"(?:[{_GROUPS}]\d{{3}})++(?![\d{_GROUPS}])(?:\.\d{{0,60}}+)?"
 _DIGITS = r"(?:\.\d{0,60}+)?"
@@ -35,7 +35,7 @@ _UNGROUPED = str.maketrans("", "", _GROUPS)
 
 
 def visible_text(line: str) -> str:
-    """The last state of a line: without colours, and what carriage returns and backspaces wrote over."""
+    """The final state of a line, without colours and without text overwritten by carriage returns."""
     line = line[:LONGEST_LINE].rstrip("\r\n")
     if "\x1b" in line:
         line = _COLOURS.sub("", line)
@@ -45,7 +45,7 @@ def visible_text(line: str) -> str:
 
 
 def split_numbers(line: str) -> tuple[tuple[str, ...], list[str]]:
-    """The shape of a line and its numbers, as they are written; the shape has one text more."""
+    """The shape of a line and its numbers as written; the shape has one text more than there are numbers."""
     if "%|" in line or "% |" in line:
         line = _TQDM_BAR.sub(f"%{BAR}", line)
     elif "━" in line:

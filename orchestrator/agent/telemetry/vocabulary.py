@@ -1,4 +1,4 @@
-"""The words of training logs: what counts steps, what names a measured value, what only describes the run."""
+"""The words of training logs: names of steps, of measured values, and of settings."""
 
 import re
 
@@ -7,14 +7,14 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Where several of a line count, the first of these decides: what counts over the whole training comes first.
+# If a line has several of them, the first in this order decides: counters over the whole training come first.
 GLOBAL_STEPS = _words("global_step globalstep num_updates total_timesteps timesteps")
 STEPS = _words("step steps_done")
 ITERATIONS = _words("iter iteration itr it update")
 BATCHES = _words("batch minibatch batch_idx")
 STEP_WORDS = (GLOBAL_STEPS, STEPS, ITERATIONS, BATCHES)
 EPOCHS = _words("epoch ep")
-# "max epoch: 100", "eval step 5", "save step 500": these say nothing of where the training stands.
+# "max epoch: 100", "eval step 5", "save step 500" do not tell the training's position.
 NOT_HERE = _words(
     "max min num number total per every each warmup fps save saving saved log last next previous first from"
 )
@@ -35,7 +35,7 @@ BEFORE_NAME = PARTS | _words("lm grad gradient learning total aux avg average ru
 LEFT_OUT = _words("average avg current the")  # "Average loss" is the loss
 LEVELS = _words("info debug warning error root notice level")
 
-# Bars that begin with none of these are not the training's: "Map", "Loading checkpoint shards", "Downloading".
+# Other bars are not the training's: "Map", "Loading checkpoint shards", "Downloading".
 TRAINING_BARS = (
     TRAINING | EPOCHS | EPOCH_COUNTS | _words("progress steps step iters iter iterations iteration batch it")
 )
@@ -43,7 +43,7 @@ DATA_BARS = _words("split dataset data shards shard files cache tokens set examp
 NEUTRAL_IN_BARS = _words("rank gpu cuda device node g e of on in lr")
 STEP_RATES = STEP_COUNTS
 
-# What people measure.  A line that names no step counts by such a name only, at the step before it.
+# What people measure.  A line without a step counts only if it has such a name; its values belong to the last step.
 MEASURES = _words(
     "loss losses acc accuracy ppl perplexity reward rewards return score error err f1 auc auroc map map50"
 )
@@ -55,7 +55,7 @@ MEASURES |= _words(
 )
 RATIOS = _words("acc accuracy correct top1 top5")  # "Accuracy: 9856/10000"
 
-# Names that describe the run.  They are no metrics, and two of them make a line a dump of settings.
+# Names that describe the run.  They are not metrics, and a line with two of them is a dump of settings.
 SETTINGS = _words(
     "seed epochs steps iters iterations batchsize batch_size num_workers workers hidden_size hidden_dim bs"
 )
@@ -80,10 +80,9 @@ NOT_VALUES |= _words("job attempt x no num elapsed ends param params parameters"
 NOT_VALUE_STARTS = ("num_", "n_", "max_epoch", "max_step", "max_iter", "total_")
 NOT_VALUE_ENDS = ("_id", "_seed", "_size", "_len", "_epochs", "_interval", "_every", "_step", "_steps")
 
-HEADERS = (
-    EPOCHS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
-)  # the first column of a table of metrics
-# A line without any of these, in lower case, tells nothing; the most common ones come first.
+# The first column of a table of metrics.
+HEADERS = EPOCHS | STEPS | ITERATIONS | GLOBAL_STEPS | _words("e # class")
+# A line without any of these, in lower case, says nothing; the most common ones come first.
 _COMMON_HINTS = (
     "loss",
     "step",
@@ -101,7 +100,7 @@ _COMMON_HINTS = (
 )
 _COUNT_HINTS = ("learn", "itr", "ep ", "ep:", "ep=", "it ", "it:", "it=")
 _SHORTEST = {
-    word for word in MEASURES if not any(word != each and each in word for each in (*MEASURES, "loss", "acc"))
+    word for word in MEASURES if not any(word != part and part in word for part in (*MEASURES, "loss", "acc"))
 }
 HINTS = (*_COMMON_HINTS, *_COUNT_HINTS, *sorted(_SHORTEST))
 
@@ -112,7 +111,7 @@ _NOT_MEASURED = frozenset(
 
 
 def is_measure(name: str) -> bool:
-    """Whether a name is that of something that trainings measure, such as ``train_loss`` or ``eval/accuracy``."""
+    """Whether a name is one that trainings measure, such as ``train_loss`` or ``eval/accuracy``."""
     word = name.lower()
     parts = _PARTS_OF_NAME.split(word)
     if not _NOT_MEASURED.isdisjoint(parts):
@@ -125,7 +124,7 @@ def is_measure(name: str) -> bool:
 
 
 def is_setting(name: str) -> bool:
-    """Whether a name is that of an argument and never measured."""
+    """Whether a name is that of an argument and is never measured."""
     word = name.lower()
     return word in SETTINGS and word not in OFTEN_MEASURED
 

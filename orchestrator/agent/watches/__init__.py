@@ -1,1 +1,1 @@
-"""What the agent watches for on devices and in runs, and what it does about it."""
+"""Watches over devices and runs that the agent calls with every round of readings."""

@@ -1,4 +1,4 @@
-"""Jobs that hold devices and leave them unused: noticed, told to their owners, and by the pool's rule stopped."""
+"""Jobs that leave their devices unused: their owners are warned, and the pool's rule may stop them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -7,21 +7,22 @@ from datetime import datetime, timedelta
 
 from django.db.models import F
 
-from berth import words
 from orchestrator.devices.types import Reading
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import Job, JobState, Lease
 
-AT_WORK_PERCENT = 1.0  # what a driver shows for nothing at all
-COUNTED_FROM_S = 60.0  # shorter pauses belong to training: data, evaluation, a checkpoint
+AT_WORK_PERCENT = 1.0  # idle devices show less
+COUNTED_FROM_S = 60.0  # shorter pauses are a normal part of training: data, evaluation, a checkpoint
 
 
 @dataclass(slots=True)
 class _Quiet:
-    """A lease whose device does nothing."""
+    """A lease whose device is idle."""
 
     since_s: float
-    counted_s: float = 0.0  # of it already in the lease's row
+    counted_s: float = 0.0  # already added to the lease's row
 
 
 class IdleWatch:
@@ -29,14 +30,14 @@ class IdleWatch:
 
     def __init__(self) -> None:
         self._quiet: dict[int, _Quiet] = {}  # by lease
-        self._told: set[int] = set()  # attempts whose owner was warned
+        self._warned: set[int] = set()  # attempts whose owner was warned
 
     def note(self, readings: Iterable[Reading], leases: Sequence[Lease], now: datetime, now_s: float) -> None:
-        """Take in one round.
+        """Take one round of readings.
 
         Args:
-            leases: all that are active, with attempt, job and pool.
-            now_s: of a clock that only goes forward.
+            leases: all active ones, with attempt, job and pool.
+            now_s: monotonic clock.
         """
         at_work = {
             reading.device_id: reading.utilization_percent is None
@@ -49,9 +50,9 @@ class IdleWatch:
             if lease.attempt.job.state == JobState.RUNNING and lease.device_id in at_work:
                 self._follow(lease, at_work[lease.device_id], now, now_s)
                 by_attempt[lease.attempt_id].append(lease)
-        known = {lease.pk for lease in leases}
-        self._quiet = {pk: quiet for pk, quiet in self._quiet.items() if pk in known}
-        self._told &= {lease.attempt_id for lease in leases}
+        active = {lease.pk for lease in leases}
+        self._quiet = {pk: quiet for pk, quiet in self._quiet.items() if pk in active}
+        self._warned &= {lease.attempt_id for lease in leases}
         for attempt_id, held in by_attempt.items():
             self._judge(attempt_id, held, now, now_s)
 
@@ -61,7 +62,7 @@ class IdleWatch:
             self._quiet.pop(lease.pk, None)
             return
         if quiet is None:
-            since = lease.attempt.job.idle_since  # noticed before the agent was started again
+            since = lease.attempt.job.idle_since  # noticed before the agent restarted
             before_s = max(0.0, (now - since).total_seconds()) if since else 0.0
             self._quiet[lease.pk] = _Quiet(now_s - before_s, counted_s=before_s)
             return
@@ -71,30 +72,25 @@ class IdleWatch:
             quiet.counted_s = lasted_s
 
     def _judge(self, attempt_id: int, held: Sequence[Lease], now: datetime, now_s: float) -> None:
-        """A job is idle when all of its devices are: with one at work, the others wait for it."""
+        """Warn or stop an idle job: one whose devices are all idle, because idle devices may wait for a busy one."""
         job = held[0].attempt.job
         quiet = [self._quiet.get(lease.pk) for lease in held]
         if None in quiet:
             if job.idle_since is not None:
                 Job.objects.filter(pk=job.pk).update(idle_since=None)
                 lifecycle.announce(job)
-            self._told.discard(attempt_id)
+            self._warned.discard(attempt_id)
             return
-        lasted_s = min(now_s - each.since_s for each in quiet if each is not None)
+        lasted_s = min(now_s - one.since_s for one in quiet if one is not None)
         pool = job.pool
         if pool.idle_stop_after_s and lasted_s >= pool.idle_stop_after_s:
-            lifecycle.stop_by_policy(
-                job,
-                text=f"Its devices did nothing for {words.duration(lasted_s)}; pool {pool} stops such jobs.",
-            )
-        elif pool.idle_after_s and lasted_s >= pool.idle_after_s and attempt_id not in self._told:
-            self._told.add(attempt_id)
+            lifecycle.stop_by_policy(job, why=fact(Happened.IDLE_STOPPED, idle_s=lasted_s, pool=str(pool)))
+        elif pool.idle_after_s and lasted_s >= pool.idle_after_s and attempt_id not in self._warned:
+            self._warned.add(attempt_id)
             if job.idle_since is None:
                 self._warn(job, lasted_s, now)
 
     def _warn(self, job: Job, lasted_s: float, now: datetime) -> None:
-        stop_s = job.pool.idle_stop_after_s
-        then = f" It is stopped after {words.duration(stop_s)} of that." if stop_s else ""
-        text = f"Holds its devices and has not used them for {words.duration(lasted_s)}.{then}"
+        what = fact(Happened.IDLE, idle_s=lasted_s, stop_after_s=job.pool.idle_stop_after_s)
         Job.objects.filter(pk=job.pk).update(idle_since=now - timedelta(seconds=lasted_s))
-        lifecycle.remark(job, text, actor="idle watch", now=now)
+        lifecycle.remark(job, what, actor="idle watch", now=now)

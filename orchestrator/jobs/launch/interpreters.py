@@ -1,4 +1,4 @@
-"""The Pythons that jobs run with: what each needs to be seen, and whether it starts in the sandbox."""
+"""The Pythons that jobs run with: the folders that each needs, and whether it starts in the sandbox."""
 
 import functools
 import json
@@ -10,13 +10,13 @@ from django.conf import settings
 
 from orchestrator.exceptions import Unavailable
 from orchestrator.jobs.launch import isolation
-from orchestrator.supervisor import sandbox
-from orchestrator.supervisor.launch import Launch
+from orchestrator.supervisor.protocol.launch import Launch
+from orchestrator.supervisor.sandbox import bwrap
 
 ENTRY = settings.BASE_DIR / "training" / "entry.py"
 STARTS_WITHIN_S = 60.0
-# Prefixes, and the folder of the shared library if there is one: it need not be in any of them.
-_TELLS = r"""
+# Prints the prefixes, and the folder of the shared library, which may be outside of them.
+_PRINT_ROOTS = r"""
 import json, os, sys
 roots = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
 with open("/proc/self/maps") as maps:
@@ -26,16 +26,16 @@ print(json.dumps([*roots, *map(os.path.dirname, paths)]))
 
 
 class DoesNotStart(Unavailable):
-    """A Python cannot be started the way jobs start it; the sentence says what it said."""
+    """A Python does not start the way jobs start it; the sentence has its output."""
 
     code = "interpreter_does_not_start"
 
 
 def roots(python: str) -> list[str]:
-    """The folders that this Python needs, by its own words; tried in the sandbox once a process.
+    """Return the folders that a Python says it needs, after a trial in the sandbox, once a process.
 
     Raises:
-        DoesNotStart: with what it said, and what to do.
+        DoesNotStart: with its output, and what to do.
     """
     try:
         changed_at = Path(python).stat().st_mtime_ns
@@ -49,7 +49,7 @@ def _tried_roots(python: str, _changed_at: int, level: int) -> list[str]:
     found = _ask(python)
     launch = _trial(python, found, level)
     try:
-        words = sandbox.try_interpreter(launch)
+        words = bwrap.try_interpreter(launch)
     except (OSError, subprocess.TimeoutExpired) as error:
         words = str(error)
     if words is not None:
@@ -62,10 +62,10 @@ def _tried_roots(python: str, _changed_at: int, level: int) -> list[str]:
 
 
 def _ask(python: str) -> list[str]:
-    """In the environment of a run, which holds no ``LD_LIBRARY_PATH``."""
+    """Ask a Python for its folders, in the environment of a run, which has no ``LD_LIBRARY_PATH``."""
     try:
         answer = subprocess.run(  # noqa: S603 -- an interpreter that the operator named
-            [python, "-I", "-c", _TELLS],
+            [python, "-I", "-c", _PRINT_ROOTS],
             capture_output=True,
             timeout=STARTS_WITHIN_S,
             check=False,
@@ -77,12 +77,12 @@ def _ask(python: str) -> list[str]:
         raise DoesNotStart(f"{python} does not start: {error}.") from None
     if not isinstance(found, list):
         words = answer.stderr.decode(errors="replace").strip().splitlines()
-        raise DoesNotStart(f"{python} does not start: {words[-1] if words else 'it said nothing'}.")
+        raise DoesNotStart(f"{python} does not start: {words[-1] if words else 'without a message'}.")
     return list(dict.fromkeys(map(str, found)))
 
 
 def _trial(python: str, found: list[str], level: int) -> Launch:
-    """A launch that only says where the interpreter lies."""
+    """A launch record that names the interpreter and nothing to run."""
     home = str(settings.HOME.root)
     return Launch(
         {
@@ -104,7 +104,7 @@ def _trial(python: str, found: list[str], level: int) -> Launch:
 
 
 def warning() -> str | None:
-    """A sentence if jobs cannot run with Berth's own Python, which they get unless they name another."""
+    """Explain why jobs cannot run with Berth's own Python, their default; None if they can."""
     try:
         roots(sys.executable)
     except DoesNotStart as error:

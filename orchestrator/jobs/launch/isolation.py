@@ -1,4 +1,4 @@
-"""How well jobs are kept apart on this machine: the sandbox's level, the limits, and when that is too little."""
+"""How well jobs are isolated on this machine: the sandbox's level, its limits, and when that is too little."""
 
 import functools
 import shutil
@@ -10,9 +10,9 @@ from django.contrib.auth import get_user_model
 
 from orchestrator.exceptions import Unavailable
 from orchestrator.spec.job_spec import JobSpec
-from orchestrator.supervisor import landlock, sandbox
+from orchestrator.supervisor.sandbox import bwrap, landlock
 
-WALLS = {  # what a sandbox is made of, as an attempt's row names it
+WALLS = {  # parts of a sandbox, by their names in an attempt's row
     "bubblewrap": "own processes, files, /tmp and devices",
     "limits": "memory and processes held by a control group",
     "seccomp": "dangerous system calls refused",
@@ -23,7 +23,7 @@ FIRST_LANDLOCK = 2  # level
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """What one level is good for, in words for people; docs/security.md says more."""
+    """What one level stops and does not stop, for people; docs/security.md says more."""
 
     name: str
     stops: str
@@ -31,7 +31,7 @@ class Strength:
 
 
 LEVELS = (
-    Strength("no sandbox", "accidents", "anything hostile: a job can read and stop those of others"),
+    Strength("no sandbox", "accidents", "anything hostile: a job can read and stop jobs of others"),
     Strength(
         "own processes and files",
         "reading others' files and secrets, escaping a cancel, using other GPUs by their device files; memory over its "
@@ -44,25 +44,25 @@ LEVELS = (
         "attacks on the kernel and the GPU's driver",
     ),
 )
-FREE_DISK_FOR_OTHERS = 0.1  # of what is free at the launch: a job may not fill the disk for all
-PROCESSES_BASE = 2048  # processes and threads together; torch starts one thread a core and rank
+FREE_DISK_FOR_OTHERS = 0.1  # share of the free disk that a job may not fill
+PROCESSES_BASE = 2048  # processes and threads; torch starts one thread for each core and rank
 PROCESSES_A_RANK = 2048
 
 
 class NotKeptApart(Unavailable):
-    """Jobs of several people would run with nothing between them."""
+    """Jobs of several people would run without isolation."""
 
     code = "not_kept_apart"
 
 
 @functools.cache
 def level() -> int:
-    """The best level that works here (see docs/security.md); tried once a process."""
-    return sandbox.detect()
+    """Detect the best level that works here (docs/security.md), once a process."""
+    return bwrap.detect()
 
 
 def walls() -> list[str]:
-    """What the sandbox here is made of: names of ``WALLS``."""
+    """The parts of the sandbox here, as names of ``WALLS``."""
     best = level()
     return [
         *(["bubblewrap"] if best else []),
@@ -72,7 +72,7 @@ def walls() -> list[str]:
 
 
 def describe(number: int | None, made_of: Sequence[str] = ()) -> dict[str, object] | None:
-    """An attempt's sandbox in words; None where it never came to one."""
+    """Describe an attempt's sandbox; None if the attempt never had one."""
     if number is None or not 0 <= number < len(LEVELS):
         return None
     strength = LEVELS[number]
@@ -89,7 +89,7 @@ def check() -> None:
     """Refuse to run jobs of several people without a sandbox, unless the operator trusts all of them.
 
     Raises:
-        NotKeptApart: with what to install or say.
+        NotKeptApart: with what to install or to set.
     """
     if settings.ENVIRONMENT.trust_all_users or level() > 0 or not _has_several_people():
         return
@@ -104,7 +104,7 @@ def _has_several_people() -> bool:
 
 
 def limits(spec: JobSpec, ranks: int) -> dict[str, int | None]:
-    """The limits for the launch record; None leaves one open."""
+    """The limits for the launch record; None: no limit."""
     given_gib = settings.ENVIRONMENT.job_disk_gib
     free_bytes = shutil.disk_usage(settings.HOME.root).free
     return {

@@ -1,13 +1,9 @@
-"""Turns a placed attempt into a running supervisor: folders, code, checkpoint, launch record, spawn.
-
-The interface other engines will share: ``start(attempt)``, ``stop(attempt, grace_s)``.
-"""
+"""Turns a placed attempt into a running supervisor: folders, code, checkpoint, launch record, then its engine."""
 
 import errno
 import fcntl
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,24 +11,26 @@ from django.conf import settings
 from django.utils import timezone
 
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import isolation
 from orchestrator.jobs.launch import record as launch_record
 from orchestrator.jobs.launch import resume as resuming
+from orchestrator.jobs.launch.engines import NotStarted, engine_of, order_of
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job
 from orchestrator.people import secrets as job_secrets
-from orchestrator.store import bundles
+from orchestrator.sentences.words import say
+from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import JobFolder
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.orders import order_stop
-from orchestrator.supervisor.records import write_record
-from orchestrator.supervisor.spawn import SpawnFailed, spawn
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import write_record
 
 logger = logging.getLogger(__name__)
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-PREPARING = "preparing"  # locked by a launch at work
+PREPARING = "preparing"  # locked while a launch is at work
 
 
 def start(attempt: Attempt) -> None:
@@ -45,47 +43,44 @@ def start(attempt: Attempt) -> None:
             if not job.stop_wanted:
                 prepare(job, attempt)
                 job.refresh_from_db(fields=["stop_wanted"])
-            if job.stop_wanted:  # nothing runs, so nothing must be stopped
-                _give_up(attempt, ExitKind.CANCELLED, "Stopped before it began.", retriable=False)
+            if job.stop_wanted:  # nothing runs yet, so there is nothing to stop
+                _give_up(attempt, ExitKind.CANCELLED, fact(Ended.STOPPED_BEFORE_START), retriable=False)
                 return
             secrets = job_secrets.reveal(job.owner, job.spec.secrets)
-            spawn(folder_of(attempt), python=sys.executable, secrets=secrets)
-    except SpawnFailed as error:
-        # It may still come, and only its free lock proves that it will not: the agent looks at the folder.
+            engine_of(attempt).start(order_of(attempt), secrets)
+    except NotStarted as error:
+        # The supervisor may still come; only its free lock proves that it will not. The agent watches the folder.
         logger.warning("%s", error)
         return
     except OrchestratorError as error:
-        _give_up(attempt, ExitKind.INFRA, f"Could not start: {error}", retriable=False)
+        how = fact(Ended.COULD_NOT_START, error=str(error))
+        _give_up(attempt, ExitKind.INFRA, how, retriable=False)
         return
     except OSError as error:
         logger.exception("Launching attempt %s failed", attempt)
-        text = f"Could not prepare the job's folder: {error.strerror or error}."
-        _give_up(attempt, ExitKind.INFRA, text, retriable=True, no_room=error.errno in NO_ROOM)
+        how = fact(Ended.COULD_NOT_PREPARE, error=error.strerror or str(error))
+        _give_up(attempt, ExitKind.INFRA, how, retriable=True, no_room=error.errno in NO_ROOM)
         return
-    # From here on the supervisor lives: nothing that fails may free its devices.
+    # The supervisor lives from here on: no failure may free its devices.
     lifecycle.run(attempt, started_at=timezone.now())
 
 
 def stop(attempt: Attempt, *, reason: str, grace_s: float, saved: bool = False) -> bool:
-    """Hand the wish to stop to the supervisor; may be repeated until the exit record is there.
+    """Send the stop request to the supervisor; may be repeated until the exit record is there.
 
-    False where there is no folder yet to write it into.
+    False if there is no folder yet to write the order into.
 
     Args:
-        saved: a checkpoint was kept since the first order, so the run need not go on for another.
+        saved: a checkpoint was kept since the first order, so the run need not write another.
 
     Raises:
         OSError: the order could not be written.
     """
-    folder = folder_of(attempt)
-    if not folder.root.exists():
-        return False
-    order_stop(folder, reason, grace_s, saved=saved)
-    return True
+    return engine_of(attempt).stop(order_of(attempt), reason=reason, grace_s=grace_s, saved=saved)
 
 
 def is_preparing(attempt: Attempt) -> bool:
-    """Whether a launch is at work in the attempt's folder: a large checkpoint may take it minutes."""
+    """Whether a launch is preparing the attempt's folder, which takes minutes for a large checkpoint."""
     try:
         fd = os.open(folder_of(attempt).root / PREPARING, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -99,25 +94,14 @@ def is_preparing(attempt: Attempt) -> bool:
     return False
 
 
-def forestall(attempt: Attempt, detail: str) -> bool:
-    """Make sure that no supervisor can come any more; False when one is there.
+def forestall(attempt: Attempt, how: Fact) -> bool:
+    """Prevent any later start of a supervisor; False if there is one.
 
-    Whoever takes the lock later finds an exit record, and leaves.
+    A supervisor that takes the lock later finds an exit record, and exits.
     """
-    folder = folder_of(attempt)
-    if not folder.root.is_dir():
-        return True
-    fd = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    else:
-        record = {"number": attempt.number, "nonce": attempt.nonce, "kind": ExitKind.INFRA, "detail": detail}
-        write_record(folder.exit, record)
-        return True
-    finally:
-        os.close(fd)
+    names = {"number": attempt.number, "nonce": attempt.nonce, "kind": ExitKind.INFRA}
+    record = {**names, **how.as_json(), "detail": say(how)}
+    return engine_of(attempt).forestall(order_of(attempt), record)
 
 
 def folder_of(attempt: Attempt) -> AttemptFolder:
@@ -126,22 +110,20 @@ def folder_of(attempt: Attempt) -> AttemptFolder:
 
 @contextmanager
 def preparing(folder: AttemptFolder) -> Iterator[None]:
-    """A lock that ends with its process: the sign that this launch goes on."""
+    """Hold the lock that says a launch is at work; it ends with our process."""
     folder.root.mkdir(parents=True, exist_ok=True)
     with (folder.root / PREPARING).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _give_up(
-    attempt: Attempt, kind: ExitKind, detail: str, *, retriable: bool, no_room: bool = False
-) -> None:
-    ending = Ending(kind=kind, detail=detail, at=timezone.now(), retriable=retriable, no_room=no_room)
+def _give_up(attempt: Attempt, kind: ExitKind, how: Fact, *, retriable: bool, no_room: bool = False) -> None:
+    ending = Ending(kind=kind, how=how, at=timezone.now(), retriable=retriable, no_room=no_room)
     lifecycle.end(attempt, ending)
 
 
 def prepare(job: Job, attempt: Attempt) -> None:
-    """Everything up to the launch record; may be cut short anywhere."""
+    """Do everything up to the launch record; may be interrupted anywhere."""
     home_folder = settings.HOME.job(job.pk)
     folder = home_folder.attempt(attempt.number)
     _make_folders(home_folder, attempt)

@@ -1,9 +1,9 @@
-"""The record that tells a supervisor what to run (design page ``protocol``, launch.json)."""
+"""The record that tells a supervisor what to run: launch.json, see docs/protocol.md."""
 
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from django.conf import settings
 
@@ -17,12 +17,45 @@ from orchestrator.store.layout import JobFolder
 
 LOG_BYTES_PER_RANK = 256 * 1024**2
 ENTRY = settings.BASE_DIR / "training" / "entry.py"
-CONTEXT_BYTES = 512 * 1024**2  # of CUDA with the libraries that torch loads, as a rule
+CONTEXT_BYTES = 512 * 1024**2  # of a CUDA context with the libraries that torch loads
 MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
 
 
+class SandboxRecord(TypedDict):
+    level: int
+    network: str
+
+
+class LaunchRecord(TypedDict):
+    """``launch.json``; what each field means: docs/protocol.md."""
+
+    v: int
+    job_id: str
+    number: int
+    nonce: str
+    python: str
+    python_roots: list[str]
+    entry: str
+    script: str
+    args: list[str]
+    env: dict[str, str]
+    ranks: int
+    launcher: str
+    home: str
+    work: str
+    checkpoints: str
+    output: str
+    read_only: list[str]
+    device_nodes: list[str]
+    sandbox: SandboxRecord
+    grace_s: float
+    limits: dict[str, int | None]
+    hang_timeout_s: float | None
+    gpu_memory_fraction: float | None
+
+
 class CannotLaunch(OrchestratorError):
-    """The attempt cannot be started, and trying again would not help."""
+    """The attempt cannot be started, and a retry would not help."""
 
     code = "cannot_launch"
     status = 422
@@ -30,11 +63,11 @@ class CannotLaunch(OrchestratorError):
 
 def describe(
     job: Job, attempt: Attempt, folder: JobFolder, resume: Resume | None, level: int
-) -> dict[str, Any]:
-    """The content of ``launch.json`` for an attempt whose folders and code are there.
+) -> LaunchRecord:
+    """Return the content of ``launch.json`` for an attempt with prepared folders and code.
 
     Raises:
-        CannotLaunch, Malformed, Impossible, Unavailable: what it refers to is not there any more.
+        CannotLaunch, Malformed, Impossible, Unavailable: something that the job refers to is gone.
     """
     spec = job.spec
     devices = [
@@ -78,9 +111,9 @@ def describe(
 
 
 def _length(spec: JobSpec) -> list[str]:
-    """Options that end a model's training at the job's steps; the job's own options come later and win.
+    """Options that end a model's training at the job's steps; the job's own options follow and win.
 
-    No epoch is without a step, so as many epochs as steps are never too few.
+    Every epoch has at least one step, so as many epochs as steps are enough.
     """
     if spec.total_steps is None:
         return []
@@ -88,9 +121,9 @@ def _length(spec: JobSpec) -> list[str]:
 
 
 def _memory_fraction(attempt: Attempt) -> float | None:
-    """The part of each GPU that torch may allocate; None where the job has whole devices (F86).
+    """The share of each GPU that torch may allocate; None for whole devices.
 
-    The claim is what the driver shows of the rank, so the CUDA context, which torch does not count, comes off it.
+    A claim covers all memory of a rank, so the CUDA context, which torch does not count, is subtracted.
     """
     shares = attempt.leases.filter(ended_at=None, memory_bytes__isnull=False).select_related("device")
     return min(
@@ -104,12 +137,12 @@ def _memory_fraction(attempt: Attempt) -> float | None:
 
 
 def allocator_bytes(claim_bytes: int) -> int:
-    """What is left of a claim for torch's allocator."""
+    """The share of a claim that remains for torch's allocator."""
     return claim_bytes - min(CONTEXT_BYTES, claim_bytes // 4)
 
 
 def _resumes(job: Job, attempt: Attempt) -> bool:
-    """Whether this attempt gets ``resume_args``: from the second on, and a retry that resumes its parent."""
+    """Whether an attempt gets ``resume_args``: the second and later ones, and a retry that resumes its parent."""
     return attempt.number > 1 or job.resume_job_id is not None
 
 
@@ -134,12 +167,12 @@ def _placeholder_values(
 
 
 def _interpreter(job: Job, spec: JobSpec) -> str:
-    """The real interpreter that runs the job; a name must be registered with the pool."""
+    """The path of the interpreter that runs the job; a name must be registered with the pool."""
     if spec.python is None:
         return sys.executable
     path = job.pool.pythons.get(spec.python)
     if not path or not os.access(path, os.X_OK):
-        raise CannotLaunch(f"Pool {job.pool_id}'s interpreter {spec.python!r} is not there any more.")
+        raise CannotLaunch(f"Pool {job.pool_id}'s interpreter {spec.python!r} is no longer there.")
     return str(path)
 
 

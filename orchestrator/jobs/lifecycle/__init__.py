@@ -5,7 +5,6 @@ from orchestrator.jobs.lifecycle.endings import RETRIED_KINDS, back_to_queue, ba
 from orchestrator.jobs.lifecycle.last_seen import lose_sight, regain_sight
 from orchestrator.jobs.lifecycle.requests import (
     cancel,
-    ended_words,
     hold,
     limit_memory,
     lose_device,
@@ -15,7 +14,7 @@ from orchestrator.jobs.lifecycle.requests import (
     stop_by_policy,
     want_stop,
 )
-from orchestrator.jobs.lifecycle.starting import FELL_TO_THE_BEGINNING, claim_launch, run, start
+from orchestrator.jobs.lifecycle.starting import claim_launch, run, start
 from orchestrator.jobs.lifecycle.transitions import (
     NEXT_STATES,
     IllegalTransition,
@@ -27,7 +26,6 @@ from orchestrator.jobs.lifecycle.transitions import (
 )
 
 __all__ = [
-    "FELL_TO_THE_BEGINNING",
     "NEXT_STATES",
     "RETRIED_KINDS",
     "Ending",
@@ -39,7 +37,6 @@ __all__ = [
     "cancel",
     "claim_launch",
     "end",
-    "ended_words",
     "fail_waiting",
     "hold",
     "limit_memory",

@@ -4,16 +4,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from orchestrator.facts.record import Fact
 from orchestrator.jobs import training_plans
 from orchestrator.models import ExitKind
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an attempt ended, as its exit record (or the lack of one) tells."""
+    """How an attempt ended: its kind decides what comes next, its fact is for people."""
 
     kind: ExitKind
-    detail: str
+    how: Fact
     at: datetime
     run_s: float = 0
     ranks: list[dict[str, Any]] = field(default_factory=list)

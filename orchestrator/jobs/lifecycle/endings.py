@@ -7,7 +7,9 @@ from typing import Any
 
 from django.db import transaction
 
-from berth import words
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import memory_claims, training_plans
 from orchestrator.jobs.lifecycle import keeping
 from orchestrator.jobs.lifecycle.ending import Ending
@@ -26,7 +28,7 @@ from orchestrator.models import (
     StopReason,
 )
 from orchestrator.models.jobs import LEASED_STATES
-from orchestrator.people.usage_charge import charge, used_gpu_s
+from orchestrator.people.usage import charge, used_gpu_s
 
 RETRIED_KINDS = frozenset(
     {ExitKind.SIGNAL, ExitKind.HANG, ExitKind.LOST, ExitKind.GPU_FAULT, ExitKind.INFRA, ExitKind.OOM_CPU}
@@ -50,7 +52,7 @@ def end(attempt: Attempt, ending: Ending) -> Job:
             .update(
                 state=AttemptState.ENDED,
                 kind=ending.kind,
-                exit_detail=ending.detail[:1000],
+                ending=ending.how.as_json(),
                 ended_at=ending.at,
                 run_s=ending.run_s,
                 ranks=ending.ranks,
@@ -90,50 +92,48 @@ def _move_on(job: Job, ending: Ending) -> None:
     """Where a job goes from here, by how its attempt ended."""
     common: dict[str, Any] = {
         "exit_kind": ending.kind,
-        "exit_detail": ending.detail[:1000],
+        "ending": ending.how.as_json(),
         "seconds_run": job.seconds_run + ending.run_s,
         "attained_gpu_s": job.attained_gpu_s,
         "now": ending.at,
     }
     stopped_for = _stopped_for(job, ending)
     if ending.kind == ExitKind.OK:
-        move(job, JobState.SUCCEEDED, actor="supervisor", reason=ending.detail or "Finished.", **common)
+        move(job, JobState.SUCCEEDED, actor="supervisor", why=ending.how or fact(Ended.FINISHED), **common)
         return
     if stopped_for and job.state in {JobState.STARTING, JobState.RUNNING}:
         # Stopped without a wish in the database: by an operator's hand, or with the server.
-        move(job, JobState.STOPPING, actor="supervisor", reason=ending.detail, now=ending.at)
+        move(job, JobState.STOPPING, actor="supervisor", why=ending.how, now=ending.at)
     if stopped_for in {StopReason.CANCEL, StopReason.POLICY}:
-        reason = job.reason if job.stop_wanted else ending.detail
-        move(job, JobState.CANCELLED, actor="supervisor", reason=reason or "Cancelled.", **common)
+        why = Fact.read(job.why) if job.stop_wanted else ending.how
+        why = why or fact(Ended.STOPPED, reason=StopReason.CANCEL)
+        move(job, JobState.CANCELLED, actor="supervisor", why=why, **common)
     elif stopped_for == StopReason.TIMEOUT:
-        move(job, JobState.TIMED_OUT, actor="supervisor", reason=ending.detail, **common)
+        move(job, JobState.TIMED_OUT, actor="supervisor", why=ending.how, **common)
     elif stopped_for in QUEUED_AGAIN_FOR:
-        reason = f"{_made_room(job) or ending.detail} {_goes_on(job)}"
-        move(job, JobState.QUEUED, actor="supervisor", reason=reason, stop_wanted=False, **common)
+        why = fact(Happened.GOES_ON_LATER, ending=ending.how, **_made_room(job), **_goes_on(job))
+        move(job, JobState.QUEUED, actor="supervisor", why=why, stop_wanted=False, **common)
     elif stopped_for == StopReason.GPU_FAULT:  # whatever the script said when its device was gone
         _retry_or_fail(job, replace(ending, kind=ExitKind.GPU_FAULT), common)
     elif stopped_for == StopReason.MEMORY:
         common |= {"exit_kind": ExitKind.OOM_GPU}
-        _retry_or_fail(job, replace(ending, kind=ExitKind.OOM_GPU, detail=job.reason), common)
+        _retry_or_fail(job, replace(ending, kind=ExitKind.OOM_GPU, how=Fact.read(job.why)), common)
     else:
         _retry_or_fail(job, ending, common)
 
 
-def _made_room(job: Job) -> str:
+def _made_room(job: Job) -> dict[str, str]:
     """Who got the devices of a job that was preempted by the scheduler."""
     other = job.preempted_for
-    return f"Made room for {other} of {other.owner}." if other is not None else ""
+    return {} if other is None else {"job": str(other), "owner": str(other.owner)}
 
 
-def _goes_on(job: Job) -> str:
-    """From where a stopped job will go on."""
+def _goes_on(job: Job) -> dict[str, str | int | None]:
+    """From where a stopped job will go on; empty where it kept no checkpoint."""
     newest = Checkpoint.objects.filter(job=job).order_by("-created_at", "-pk").first()
     if newest is None:
-        return "It kept no checkpoint, so it will begin anew."
-    if newest.step is None:
-        return f"It will go on from {newest.name}."
-    of = f" of {job.total_steps:,}" if job.total_steps else ""
-    return f"It will go on from step {newest.step:,}{of}."
+        return {}
+    return {"checkpoint": newest.name, "step": newest.step, "total_steps": job.total_steps}
 
 
 def _stopped_for(job: Job, ending: Ending) -> StopReason | None:
@@ -155,18 +155,17 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
             job,
             JobState.BACKOFF,
             actor="reaper",
-            reason=f"{ending.detail} Trying again in {delay_s:.0f} s, and until there is room.",
+            why=fact(Happened.WAITS_FOR_DISK, ending=ending.how, delay_s=delay_s),
             next_try_at=ending.at + timedelta(seconds=delay_s),
             **common,
         )
         return
     if never_ran and ending.retriable and job.launch_failures + 1 < LAUNCH_BUDGET:
-        reason = f"{ending.detail} Trying again."
         move(
             job,
             JobState.QUEUED,
             actor="reaper",
-            reason=reason,
+            why=fact(Happened.LAUNCHED_AGAIN, ending=ending.how),
             launch_failures=job.launch_failures + 1,
             **common,
         )
@@ -178,23 +177,29 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
     crowded_out = out_of_memory and ending.crowded_out
     retried = ending.kind in RETRIED_KINDS or outgrew or crowded_out or ending.lighter is not None
     if never_ran or not ending.retriable or failures > budget or not retried:
-        said = _why_not_again(ending, failures, budget)
-        move(job, JobState.FAILED, actor="supervisor", reason=f"{ending.detail} {said}".strip(), **common)
+        why = fact(Happened.GIVEN_UP, ending=ending.how, **_why_not_again(ending, failures, budget))
+        move(job, JobState.FAILED, actor="supervisor", why=why, **common)
         return
     delay_s = 0.0 if ending.progressed else backoff_s(job, failures)
     kept_until = keeping.kept_until(job, ending, delay_s)
-    when = "now" if delay_s == 0 else f"in {delay_s:.0f} s"
+    different: dict[str, Any] = {}
     if outgrew and ending.claim_bytes is not None:
-        common["claim_floor_bytes"] = ending.claim_bytes
-        when += f" with {words.size(ending.claim_bytes)} on each device"
+        common["claim_floor_bytes"] = different["claim_bytes"] = ending.claim_bytes
     if ending.lighter is not None:
-        common["next_plan"] = ending.lighter.plan
-        when += f" with less memory: {ending.lighter.change}"
+        common["next_plan"], different["lighter"] = ending.lighter.plan, ending.lighter.change
     move(
         job,
         JobState.BACKOFF,
         actor="supervisor",
-        reason=f"{ending.detail} Retry {failures or 1} of {budget} {when}.{keeping.sentence(job, kept_until)}",
+        why=fact(
+            Happened.RETRIED,
+            ending=ending.how,
+            failure=failures or 1,
+            retries=budget,
+            delay_s=delay_s,
+            **different,
+            **keeping.kept_facts(job, kept_until),
+        ),
         failures=failures,
         devices_kept_until=kept_until,
         next_try_at=ending.at + timedelta(seconds=delay_s),
@@ -217,13 +222,13 @@ def _retry_budget(job: Job, ending: Ending) -> int:
     return min(wanted, OOM_CPU_RETRIES) if ending.kind == ExitKind.OOM_CPU else wanted
 
 
-def _why_not_again(ending: Ending, failures: int, budget: int) -> str:
+def _why_not_again(ending: Ending, failures: int, budget: int) -> dict[str, bool | int]:
     same_again = ending.kind == ExitKind.OOM_GPU and ending.claim_bytes is None and ending.lighter is None
     if ending.kind == ExitKind.USER_ERROR or same_again:
-        return "Not retried: the same code would fail again."
+        return {"same_again": True}
     if ending.retriable and failures > budget > 0:
-        return "The only retry is used." if budget == 1 else f"All {budget} retries are used."
-    return ""
+        return {"retries_used": budget}
+    return {}
 
 
 def backoff_s(job: Job, failures: int) -> float:
@@ -235,10 +240,10 @@ def backoff_s(job: Job, failures: int) -> float:
 def back_to_queue(job: Job, *, now: datetime) -> None:
     """The wait after a failure is over (S12)."""
     with transaction.atomic():
-        move(job, JobState.QUEUED, actor="timer", reason=job.reason, now=now)
+        move(job, JobState.QUEUED, actor="timer", why=Fact.read(job.why), now=now)
         queue_errand(job, Errand.SCHEDULE, now=now)
 
 
-def fail_waiting(job: Job, *, reason: str) -> None:
+def fail_waiting(job: Job, *, why: Fact) -> None:
     """A waiting job can never run any more (S16)."""
-    move(job, JobState.FAILED, actor="scheduler", reason=reason, exit_kind=ExitKind.INFRA, exit_detail=reason)
+    move(job, JobState.FAILED, actor="scheduler", why=why, exit_kind=ExitKind.INFRA, ending=why.as_json())

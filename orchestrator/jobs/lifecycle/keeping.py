@@ -1,9 +1,8 @@
-"""Which jobs keep the devices of an attempt that ended, for how long, and how people are told."""
+"""Which jobs keep the devices of an attempt that ended, and for how long."""
 
 import signal
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from berth import words
 from orchestrator.jobs.lifecycle.ending import Ending
 from orchestrator.models import ExitKind, Job, JobState, Lease
 
@@ -32,16 +31,14 @@ def was_killed(job: Job, ending: Ending) -> bool:
     return sent is None or sent in SENT_SIGNALS  # without a rank: the process that starts the ranks
 
 
-def sentence(job: Job, until: datetime | None) -> str:
-    """What the reason of a retry adds: "GPU 0 is kept for it until 12:03:05 UTC."."""
+def kept_facts(job: Job, until: datetime | None) -> dict[str, list[str] | str]:
+    """What the fact of a retry adds: the devices that are kept for it, and until when."""
     if until is None:
-        return ""
+        return {}
     labels = [
         lease.device.label
         for lease in Lease.objects.filter(attempt__job=job, attempt__number=job.attempt_count)
         .select_related("device")
         .order_by("device__index", "device_id")
     ]
-    named = words.listed(list(dict.fromkeys(labels)))
-    verb = "is" if len(set(labels)) == 1 else "are"
-    return f" {named[:1].upper()}{named[1:]} {verb} kept for it until {until.astimezone(UTC):%H:%M:%S} UTC."
+    return {"kept_devices": list(dict.fromkeys(labels)), "kept_until": until.isoformat()}

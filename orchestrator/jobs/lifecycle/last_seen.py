@@ -1,16 +1,18 @@
 """Attempts that give no sign of life: their devices are fenced until they do, or are proven dead."""
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs.lifecycle.transitions import move, retry_when_stale
 from orchestrator.models import Attempt, Device, Health, Job, JobState, Lease
 from orchestrator.models.attempts import LeaseQuerySet
 
 
-def lose_sight(attempt: Attempt, *, reason: str) -> None:
+def lose_sight(attempt: Attempt, *, why: Fact) -> None:
     """The supervisor gives no sign of life and its death is not proven: fence the devices (S14)."""
 
     def act(job: Job) -> None:
         if job.state in {JobState.STARTING, JobState.RUNNING, JobState.STOPPING}:
-            move(job, JobState.UNKNOWN, actor="reaper", reason=reason)
+            move(job, JobState.UNKNOWN, actor="reaper", why=why)
             Device.objects.filter(leases__in=leases_of(attempt), health=Health.OK).update(
                 health=Health.FENCED, health_reason=f"Held by {job}, which gives no sign of life."[:300]
             )
@@ -24,7 +26,7 @@ def regain_sight(attempt: Attempt) -> None:
     def act(job: Job) -> None:
         if job.state == JobState.UNKNOWN:
             to = JobState.STOPPING if job.stop_wanted else JobState.RUNNING
-            move(job, to, actor="supervisor", reason="The supervisor answers again.")
+            move(job, to, actor="supervisor", why=fact(Happened.SEEN_AGAIN))
             lift_fences(attempt)
 
     retry_when_stale(Job(pk=attempt.job_id), act)

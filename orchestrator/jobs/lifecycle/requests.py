@@ -5,6 +5,8 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs.lifecycle.transitions import (
     IllegalTransition,
     StaleJob,
@@ -15,6 +17,7 @@ from orchestrator.jobs.lifecycle.transitions import (
 )
 from orchestrator.models import Errand, Job, JobState, StopReason
 from orchestrator.models.jobs import LEASED_STATES, WAITING_STATES
+from orchestrator.sentences.events import ended_as
 
 
 def cancel(job: Job, *, by: str) -> Job:
@@ -28,19 +31,17 @@ def cancel(job: Job, *, by: str) -> Job:
         if job.state == JobState.CANCELLED:
             return
         if job.is_final:
-            raise IllegalTransition(
-                f"The job has already {ended_words(job.state)}; there is nothing to cancel."
-            )
+            raise IllegalTransition(f"The job has already {ended_as(job.state)}; there is nothing to cancel.")
         if job.state in WAITING_STATES:
-            move(job, JobState.CANCELLED, actor=by, reason=f"Cancelled by {by}.")
+            move(job, JobState.CANCELLED, actor=by, why=fact(Happened.CANCELLED, by=by))
             queue_errand(job, Errand.SCHEDULE)
         else:
-            want_stop(job, StopReason.CANCEL, actor=by, text=f"Cancelled by {by}.")
+            want_stop(job, StopReason.CANCEL, actor=by, why=fact(Happened.CANCELLED, by=by))
 
     return retry_when_stale(job, act)
 
 
-def want_stop(job: Job, reason: StopReason, *, actor: str, text: str, **changes: Any) -> None:
+def want_stop(job: Job, reason: StopReason, *, actor: str, why: Fact, **changes: Any) -> None:
     """Write the wish to stop a job that holds devices; the agent hands it to the supervisor until it ended.
 
     A cancel replaces any earlier reason; nothing replaces a cancel.
@@ -51,7 +52,7 @@ def want_stop(job: Job, reason: StopReason, *, actor: str, text: str, **changes:
     now = timezone.now()
     wish = {"stop_wanted": True, "stop_reason": reason, "stop_wanted_at": now, **changes}
     if job.state in {JobState.STARTING, JobState.RUNNING}:
-        move(job, JobState.STOPPING, actor=actor, reason=text, now=now, **wish)
+        move(job, JobState.STOPPING, actor=actor, why=why, now=now, **wish)
         return
     if job.state not in {JobState.STOPPING, JobState.UNKNOWN}:
         raise IllegalTransition(f"The job is {job.state} and holds no devices; there is nothing to stop.")
@@ -63,7 +64,7 @@ def want_stop(job: Job, reason: StopReason, *, actor: str, text: str, **changes:
         job.version += 1
         for name, value in wish.items():
             setattr(job, name, value)
-        remark(job, text, actor=actor, now=now)
+        remark(job, why, actor=actor, now=now)
 
 
 def hold(job: Job, *, by: str) -> Job:
@@ -73,7 +74,7 @@ def hold(job: Job, *, by: str) -> Job:
         if job.state != JobState.HELD:
             if job.state != JobState.QUEUED:
                 raise IllegalTransition(f"The job is {job.state}; only a queued job can be held.")
-            move(job, JobState.HELD, actor=by, reason=f"Held by {by}.")
+            move(job, JobState.HELD, actor=by, why=fact(Happened.HELD, by=by))
 
     return retry_when_stale(job, act)
 
@@ -85,16 +86,17 @@ def release(job: Job, *, by: str) -> Job:
         if job.state != JobState.QUEUED:
             if job.state != JobState.HELD:
                 raise IllegalTransition(f"The job is {job.state}; only a held job can be released.")
-            move(job, JobState.QUEUED, actor=by, reason=f"Released by {by}.")
+            move(job, JobState.QUEUED, actor=by, why=fact(Happened.RELEASED, by=by))
             queue_errand(job, Errand.SCHEDULE)
 
     return retry_when_stale(job, act)
 
 
-def preempt(job: Job, *, by: str, reason: str = "", for_job: Job | None = None) -> Job:
+def preempt(job: Job, *, by: str, why: Fact | None = None, for_job: Job | None = None) -> Job:
     """Stop a running job with a checkpoint and queue it again (S7, S11).
 
     Args:
+        why: default: a person asked for it.
         for_job: who gets its devices, where that is known.
     """
 
@@ -103,38 +105,38 @@ def preempt(job: Job, *, by: str, reason: str = "", for_job: Job | None = None) 
             return
         if job.state not in {JobState.STARTING, JobState.RUNNING}:
             raise IllegalTransition(f"The job is {job.state}; only a running job can be preempted.")
-        text = reason or f"Preempted by {by}."
-        want_stop(job, StopReason.PREEMPT, actor=by, text=text, preempted_for=for_job)
+        asked = fact(Happened.PREEMPTED, by=by)
+        want_stop(job, StopReason.PREEMPT, actor=by, why=why or asked, preempted_for=for_job)
 
     return retry_when_stale(job, act)
 
 
-def lose_device(job: Job, *, text: str) -> Job:
+def lose_device(job: Job, *, why: Fact) -> Job:
     """A device of a job is gone: stop it, so that it goes on elsewhere (S7, F76)."""
 
     def act(job: Job) -> None:
         if job.state in LEASED_STATES:
-            want_stop(job, StopReason.GPU_FAULT, actor="health", text=text)
+            want_stop(job, StopReason.GPU_FAULT, actor="health", why=why)
 
     return retry_when_stale(job, act)
 
 
-def limit_memory(job: Job, *, text: str) -> Job:
+def limit_memory(job: Job, *, why: Fact) -> Job:
     """A job outgrew the memory it had claimed: stop it, so that its neighbours keep theirs (S7, F86)."""
 
     def act(job: Job) -> None:
         if job.state in {JobState.STARTING, JobState.RUNNING}:
-            want_stop(job, StopReason.MEMORY, actor="memory watch", text=text)
+            want_stop(job, StopReason.MEMORY, actor="memory watch", why=why)
 
     return retry_when_stale(job, act)
 
 
-def stop_by_policy(job: Job, *, text: str) -> Job:
+def stop_by_policy(job: Job, *, why: Fact) -> Job:
     """A rule of its pool ends a job for good (S7)."""
 
     def act(job: Job) -> None:
         if job.state in {JobState.STARTING, JobState.RUNNING}:
-            want_stop(job, StopReason.POLICY, actor="policy", text=text)
+            want_stop(job, StopReason.POLICY, actor="policy", why=why)
 
     return retry_when_stale(job, act)
 
@@ -144,12 +146,6 @@ def shut_down(job: Job, *, by: str) -> Job:
 
     def act(job: Job) -> None:
         if not job.stop_wanted:
-            text = "Berth was stopped; goes on at the next start."
-            want_stop(job, StopReason.SHUTDOWN, actor=by, text=text)
+            want_stop(job, StopReason.SHUTDOWN, actor=by, why=fact(Happened.SERVER_STOPPED))
 
     return retry_when_stale(job, act)
-
-
-def ended_words(state: str) -> str:
-    """A final state as a part of a sentence: "has timed out"."""
-    return {JobState.TIMED_OUT: "timed out", JobState.CANCELLED: "been cancelled"}.get(JobState(state), state)

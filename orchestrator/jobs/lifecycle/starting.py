@@ -2,19 +2,20 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import NOTHING, Fact, fact
 from orchestrator.jobs.lifecycle.transitions import move, queue_errand, retry_when_stale
 from orchestrator.live import wakeups
 from orchestrator.models import Attempt, AttemptState, Device, Errand, Job, JobState, Lease, Outbox
 
-FELL_TO_THE_BEGINNING = " to the beginning: "  # in the launcher's remark on a checkpoint that it passed over
-
 
 def start(
-    job: Job, shares: Iterable[tuple[Device, int | None]], *, nonce: str, reason: str, now: datetime
+    job: Job, shares: Iterable[tuple[Device, int | None]], *, nonce: str, now: datetime, why: Fact = NOTHING
 ) -> Attempt:
     """Give a queued job its devices: attempt, leases and launch errand in one transaction (S4).
 
@@ -27,7 +28,7 @@ def start(
             job,
             JobState.STARTING,
             actor="scheduler",
-            reason=reason,
+            why=why,
             now=now,
             attempt_count=number,
             preempted_for=None,
@@ -71,32 +72,31 @@ def run(attempt: Attempt, *, started_at: datetime) -> None:
             job_id=attempt.job_id, errand=Errand.LAUNCH, number=attempt.number
         ).update(done_at=timezone.now())
         if job.state == JobState.STARTING and job.attempt_count == attempt.number:
-            reason = _running_text(job, Attempt.objects.get(pk=attempt.pk))
+            why = _runs_from(job, Attempt.objects.get(pk=attempt.pk))
             # Dated by the supervisor, as the end will be: a run may be over before anybody looks.
-            move(job, JobState.RUNNING, actor="supervisor", reason=reason, now=started_at, launch_failures=0)
+            move(job, JobState.RUNNING, actor="supervisor", why=why, now=started_at, launch_failures=0)
 
     # A cancel that comes in between must not look like a launch that failed.
     retry_when_stale(Job(pk=attempt.job_id), act)
 
 
-def _running_text(job: Job, attempt: Attempt) -> str:
-    """Where an attempt goes on; a later one that found no checkpoint says so."""
+def _runs_from(job: Job, attempt: Attempt) -> Fact:
+    """Where an attempt goes on; a later one that found no checkpoint tells why."""
+    number = attempt.number
     if attempt.resumed_from:
         step = attempt.resumed_from_step
-        where = attempt.resumed_from if step is None else f"step {step:,}"
-        return f"Attempt {attempt.number} runs, resumed from {where}."
-    if attempt.number > 1 or job.resume_job_id is not None:
-        return f"Attempt {attempt.number} runs from the beginning: {_why_anew(attempt)}."
-    return f"Attempt {attempt.number} runs."
+        return fact(Happened.RUNS, attempt=number, checkpoint=attempt.resumed_from, step=step)
+    if number > 1 or job.resume_job_id is not None:
+        return fact(Happened.RUNS, attempt=number, anew=True, **_damaged_checkpoints(attempt))
+    return fact(Happened.RUNS, attempt=number)
 
 
-def _why_anew(attempt: Attempt) -> str:
-    """Why nothing is resumed: there is no checkpoint, or each one was passed over by this launch."""
-    fallbacks = attempt.job.events.filter(actor="launcher", at__gte=attempt.created_at).order_by("number")
-    reasons = fallbacks.filter(reason__contains=FELL_TO_THE_BEGINNING).values_list("reason", flat=True)
-    if not reasons:
-        return "no checkpoint was kept"
-    why = reasons[0].partition(FELL_TO_THE_BEGINNING)[2].removesuffix(".")
-    if len(reasons) == 1:
-        return f"the only checkpoint that was kept is damaged ({why})"
-    return f"{len(reasons)} checkpoints were kept, and all are damaged (the newest: {why})"
+def _damaged_checkpoints(attempt: Attempt) -> dict[str, Any]:
+    """What this launch passed over before it fell back to the beginning; empty where nothing was kept."""
+    fallbacks = attempt.job.events.of(Happened.FELL_BACK).filter(actor="launcher", at__gte=attempt.created_at)
+    damages = [
+        data["why"]
+        for data in fallbacks.order_by("number").values_list("data", flat=True)
+        if data.get("to_checkpoint") is None
+    ]
+    return {"damaged": len(damages), "damage": damages[0]} if damages else {}

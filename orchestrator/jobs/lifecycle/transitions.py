@@ -12,6 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from orchestrator.exceptions import Conflict
+from orchestrator.facts.record import NOTHING, Fact
 from orchestrator.live import wakeups
 from orchestrator.models import Errand, Job, JobEvent, JobState, Outbox
 from orchestrator.models.transactions import again_when_undone
@@ -73,11 +74,12 @@ class StaleJob(Conflict):
 
 
 def move(
-    job: Job, to: JobState, *, actor: str, reason: str = "", now: datetime | None = None, **changes: Any
+    job: Job, to: JobState, *, actor: str, why: Fact = NOTHING, now: datetime | None = None, **changes: Any
 ) -> None:
     """Move a job out of the state it was read in, and write the event.
 
     Args:
+        why: what brought it there.
         changes: further columns to set with it.
 
     Raises:
@@ -90,20 +92,20 @@ def move(
     changes |= _times_of(job, to, now)
     with transaction.atomic():
         moved = Job.objects.filter(pk=job.pk, state=job.state, version=job.version).update(
-            state=to, version=job.version + 1, reason=reason[:500], **changes
+            state=to, version=job.version + 1, why=why.as_json(), **changes
         )
         if not moved:
             raise StaleJob(f"The job is no longer {job.state}; look again.")
-        _write_event(job, job.state, to, text=reason, actor=actor, at=now)
+        _write_event(job, job.state, to, what=why, actor=actor, at=now)
         announce(job)
-    job.state, job.reason = to, reason[:500]
+    job.state, job.why = to, why.as_json()
     job.version += 1
     for name, value in changes.items():
         setattr(job, name, value)
 
 
 def _write_event(
-    job: Job, from_state: str, to_state: str, *, text: str, actor: str, at: datetime | None
+    job: Job, from_state: str, to_state: str, *, what: Fact, actor: str, at: datetime | None
 ) -> None:
     """Append to a job's history, inside the caller's transaction.
 
@@ -118,7 +120,8 @@ def _write_event(
         from_state=from_state,
         to_state=to_state,
         actor=actor[:160],
-        reason=text[:1000],
+        kind=what.code,
+        data=dict(what.facts),
     )
 
 
@@ -130,7 +133,7 @@ def _times_of(job: Job, to: JobState, now: datetime) -> dict[str, Any]:
             "next_try_at": None,
             "idle_since": None,
             "wait_code": "",
-            "wait_sentence": "",
+            "wait_facts": {},
         }
     if to == JobState.RUNNING:
         return {"first_started_at": job.first_started_at or now}
@@ -139,11 +142,11 @@ def _times_of(job: Job, to: JobState, now: datetime) -> dict[str, Any]:
     return {"ended_at": now, "stop_wanted": False, "next_try_at": None, "idle_since": None}
 
 
-def remark(job: Job, text: str, *, actor: str, now: datetime | None = None) -> None:
+def remark(job: Job, what: Fact, *, actor: str, now: datetime | None = None) -> None:
     """Write something into a job's history that changes no state."""
     with transaction.atomic():
         state = Job.objects.select_for_update().values_list("state", flat=True).get(pk=job.pk)
-        _write_event(job, state, state, text=text, actor=actor, at=now)
+        _write_event(job, state, state, what=what, actor=actor, at=now)
         announce(job)
 
 

@@ -1,4 +1,4 @@
-"""What a job refers to, checked when it is submitted: its pool, devices, datasets, secrets, code and other jobs."""
+"""Checks of a submit: pool, devices, datasets, secrets, code and other jobs that the job refers to."""
 
 import re
 from datetime import timedelta
@@ -21,16 +21,16 @@ _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
 
 
 def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser | None = None) -> JobSpec:
-    """Check what a job refers to; datasets get their version, and jobs the one spelling of their id.
+    """Check what a job refers to, and fill in the versions of datasets and the full ids of jobs.
 
     Args:
-        user: whose job it is.
-        asked_by: who submits it for them, whose role decides about its priority.
+        user: the owner of the job.
+        asked_by: who submits the job for them; this person's role limits its priority.
 
     Raises:
-        Impossible: there is no such thing, or it can never fit the job.
-        Forbidden: not for this person.
-        TooMany: their files take all of their share of the disk.
+        Impossible: something does not exist, or can never fit the job.
+        Forbidden: this person may not use it.
+        TooMany: their files use all of their share of the disk.
     """
     isolation.check()
     retention.check_disk(user, settings.ENVIRONMENT.user_disk_gib)
@@ -42,7 +42,7 @@ def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser
 
 
 def check_bundle(user: AbstractBaseUser, sha256: str | None) -> None:
-    """A hash is no key: whoever learns one must not run, and so read, another person's code."""
+    """Refuse a bundle of other people's jobs: knowing its hash gives no right to run, and so read, the code."""
     if not Job.objects.visible_to(user).filter(bundle=sha256).exists():
         raise no_bundle(sha256)
 
@@ -58,10 +58,11 @@ def _impossible(name: str, sentence: str) -> Impossible:
 
 
 def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUser) -> None:
-    """
+    """Check that the pool exists, is open to this person, and can ever fit the job.
+
     Raises:
-        Impossible: there is no such pool, or it can never fit the job.
-        Forbidden: not for this person.
+        Impossible: the pool does not exist, or can never fit the job.
+        Forbidden: this person may not use it.
     """
     pool = Pool.objects.filter(pk=spec.pool).first()
     if pool is None:
@@ -92,7 +93,7 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
 
 def _check_delay(spec: JobSpec) -> None:
     if spec.not_before is not None and spec.not_before > timezone.now() + LONGEST_DELAY:
-        raise _impossible("not_before", "A job can be put off for a year at most; give an earlier time.")
+        raise _impossible("not_before", "A job can be delayed by a year at most; give an earlier time.")
 
 
 def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
@@ -103,16 +104,14 @@ def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
 
 
 def _pin_datasets(spec: JobSpec) -> list[str]:
-    """References with their version, each once; the script finds each in a variable of its own."""
-    found: dict[str, str] = {}
+    """Resolve references to versions, each once; each dataset needs an environment variable of its own."""
+    reference_of: dict[str, str] = {}
     for dataset in map(datasets.resolve, spec.datasets):
         variable = datasets.variable_of(dataset.name)
-        if found.setdefault(variable, dataset.reference) != dataset.reference:
-            sentence = (
-                f"{found[variable]} and {dataset.reference} would both be {variable}; give one of them."
-            )
+        if reference_of.setdefault(variable, dataset.reference) != dataset.reference:
+            sentence = f"{reference_of[variable]} and {dataset.reference} would both be {variable}; give one of them."
             raise _impossible("datasets", sentence)
-    return list(found.values())
+    return list(reference_of.values())
 
 
 def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency]:
@@ -127,7 +126,7 @@ def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency
 
 
 def _named(user: AbstractBaseUser, text: str) -> QuerySet[Job]:
-    """Jobs by id, or by the end of one, as pages show it."""
+    """Find jobs by id, or by its last characters, as pages show it."""
     jobs = Job.objects.visible_to(user).only("pk")
     if _SHORT_ID.fullmatch(text):
         return jobs.filter(id__endswith=text)

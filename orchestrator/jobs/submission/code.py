@@ -1,4 +1,4 @@
-"""The code that came with a job: given once, kept by its hash, and holding the file to run."""
+"""The code of a submit: exactly one upload or source, stored by its hash, with the file to run in it."""
 
 import os
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from django.conf import settings
 from orchestrator.exceptions import Malformed, NotFound, TooLarge
 from orchestrator.jobs.submission import checks
 from orchestrator.spec.job_spec import JobSpec
-from orchestrator.store import bundles, scripts
-from orchestrator.store.plain_file import open_plain
+from orchestrator.store.bundles import bundles, scripts
+from orchestrator.store.files.untrusted import open_plain
 
-COMPILED = frozenset({".pyc", ".pyz"})  # Python runs these too, and they are no text
+COMPILED = frozenset({".pyc", ".pyz"})  # Python runs these too, but they are not text
 
 
 class Upload(Protocol):
@@ -29,11 +29,11 @@ class Upload(Protocol):
 def store_code(
     spec: JobSpec, script: Upload | None, bundle: Upload | None
 ) -> tuple[JobSpec, bundles.Bundle, list[str]]:
-    """The job as its code completes it, where that is kept, and warnings about it.
+    """Store the code of a job. Returns the job with its entrypoint, the stored bundle, and warnings.
 
     Raises:
-        Malformed, TooLarge: not given just once, unreadable, or without the file to run.
-        Impossible: a bundle that is not kept here.
+        Malformed, TooLarge: not exactly one code, unreadable code, or no file to run in it.
+        Impossible: a bundle that is not stored here.
     """
     given = [part for part in (script, bundle, spec.source) if part is not None]
     if len(given) != 1:
@@ -42,7 +42,7 @@ def store_code(
             fields={"source": ["give exactly one of script, bundle and source"]},
         )
     if bundle is not None:
-        with _beside("bundle"):
+        with _problems_of_field("bundle"):
             stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, bundle))
     elif spec.source is not None and spec.source.bundle is not None:
         try:
@@ -50,18 +50,18 @@ def store_code(
         except NotFound:
             raise checks.no_bundle(spec.source.bundle) from None
     else:
-        with _beside("source" if script is None else "script"):
+        with _problems_of_field("source" if script is None else "script"):
             return _store_script(spec, script)
     if spec.entrypoint not in {file.path for file in stored.files}:
         sentence = f"The upload has no file {spec.entrypoint!r}; name the script to run as entrypoint."
         raise Malformed(sentence, fields={"entrypoint": [sentence]})
-    with _beside("entrypoint"):
+    with _problems_of_field("entrypoint"):
         warnings = _check_entry(spec.entrypoint, stored)
     return spec, stored, warnings if bundle is not None else []
 
 
 def _check_entry(entrypoint: str, stored: bundles.Bundle) -> list[str]:
-    """Check the file that will be run as if it had come alone; what else was packed may be anything."""
+    """Check the file to run like a single script; other packed files may be anything."""
     if PurePosixPath(entrypoint).suffix in COMPILED:
         return []
     size_bytes = next(file.size_bytes for file in stored.files if file.path == entrypoint)
@@ -73,8 +73,8 @@ def _check_entry(entrypoint: str, stored: bundles.Bundle) -> list[str]:
 
 
 @contextmanager
-def _beside(name: str) -> Iterator[None]:
-    """What is wrong with an upload is said beside the part it came in."""
+def _problems_of_field(name: str) -> Iterator[None]:
+    """Attach problems of an upload to the field that it came in."""
     try:
         yield
     except (Malformed, TooLarge) as error:

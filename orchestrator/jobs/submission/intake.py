@@ -1,4 +1,4 @@
-"""Accepts jobs: checks (``admission``), the snapshot of the code, then job, event and errand in one transaction."""
+"""Accepts jobs: checks, the snapshot of the code, then job, event and outbox row in one transaction."""
 
 import hashlib
 import threading
@@ -15,19 +15,22 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
-from berth import words
 from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle, memory_claims
 from orchestrator.jobs.submission import checks, repeated_requests
 from orchestrator.jobs.submission.code import Upload, store_code
 from orchestrator.models import Errand, Job, JobArray, JobEvent, JobState
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.people import quotas, rights
+from orchestrator.sentences.events import ended_as
+from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.arrays import ArraySpec
-from orchestrator.spec.job_spec import JobSpec, say_problem
+from orchestrator.spec.job_spec import JobSpec, problem_text
 from orchestrator.spec.plain_text import refuse_unwritable
-from orchestrator.store import bundles
-from orchestrator.store.checkpoints import GenerationStore
+from orchestrator.store.bundles import bundles
+from orchestrator.store.checkpoints.generations import GenerationStore
 
 LONGEST_TURN_S = 5.0
 _turn = threading.Lock()
@@ -39,14 +42,14 @@ RESOLVED = ("datasets", "depends_on")  # replaced by what they stand for at the 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of a submit.
+    """An accepted submit.
 
-    ``answer`` is what was answered the first time, when the key was seen before.
+    ``answer`` is the first answer to a request that is repeated, else None.
     """
 
     job: Job
     created: bool
-    answer: dict[str, Any] | None = None
+    answer: repeated_requests.Answer | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -68,7 +71,7 @@ def parse_spec(data: Any) -> JobSpec:
 def _malformed(error: ValidationError) -> Malformed:
     fields: dict[str, list[str]] = {}
     for problem in error.errors(include_url=False):
-        name, message = str(problem["loc"][0]) if problem["loc"] else "", say_problem(problem)
+        name, message = str(problem["loc"][0]) if problem["loc"] else "", problem_text(problem)
         if problem["type"] == "extra_forbidden":
             name, message = name[:80], "unknown field; known are " + ", ".join(JobSpec.model_fields)
         elif not name and ": " in message:  # a rule over the whole job names its field itself
@@ -84,26 +87,26 @@ def accept(
     user: AbstractBaseUser,
     spec: JobSpec,
     *,
-    render: Callable[[Job, list[str]], dict[str, Any]] | None = None,
+    render: Callable[[Job, list[str]], repeated_requests.Answer] | None = None,
     script: Upload | None = None,
     bundle: Upload | None = None,
     uploaded: str | None = None,
     idempotency_key: str | None = None,
     endpoint: str = "jobs",
 ) -> Accepted:
-    """Take a job in; when this returns, the job is safe.
+    """Accept a job; when this returns, the job is stored.
 
     Args:
         render: makes the answer that a repeated request with the same key gets again.
-        uploaded: SHA-256 of a bundle that this person uploaded, or may see, for sure; other bundles have to
-            be those of a job that is theirs to see.
+        uploaded: SHA-256 of a bundle that this person is known to have uploaded; another bundle has to belong
+            to a job that they may see.
 
     Raises:
         Malformed, TooLarge: the files or fields cannot be read.
         Impossible: well-formed, but can never run here.
         Forbidden: beyond what this person may ask for.
     """
-    # The same request gets the same answer, whatever changed in pools and datasets since.
+    # A repeated request gets the same answer, even if pools or datasets have changed since.
     request = repeated_requests.Request(user, endpoint, idempotency_key) if idempotency_key else None
     known = request is not None and request.is_known()
     resolved = spec if known else checks.resolve(user, spec)
@@ -112,7 +115,8 @@ def accept(
     spec, stored, warnings = store_code(spec, script, bundle)
     fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
     spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
-    # Before others have to wait for us; a request that was answered before makes none, and may be unable to.
+    # Build the row outside the write lock. A replayed request skips this: it creates no job, and its spec may no
+    # longer resolve.
     columns = {} if known else _columns(user, spec, stored.sha256)
 
     @again_when_undone
@@ -151,7 +155,7 @@ def _accepted_before(request: repeated_requests.Request, fingerprint: str) -> Ac
 
 @contextmanager
 def _one_writer() -> Iterator[None]:
-    """SQLite has one writer at a time, and who waits at its lock is not served in turn: wait here instead."""
+    """Wait for the turn to write: SQLite has one writer at a time, and does not serve waiting ones in order."""
     if connection.vendor != "sqlite":
         yield
         return
@@ -178,20 +182,20 @@ def _create(
     if spec.array is not None:
         jobs = _array_members(spec.array, columns)
     elif parent is not None and parent.array is not None:
-        # It takes the place of the member that it repeats.
+        # A retry takes the place of the member that it repeats.
         jobs = [Job(**columns, array=parent.array, array_index=parent.array_index)]
     else:
         jobs = [Job(**columns)]
     Job.objects.bulk_create(jobs)
     said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": user.get_username()}
-    JobEvent.objects.bulk_create(JobEvent(job=job, reason="Submitted.", **said) for job in jobs)
+    JobEvent.objects.bulk_create(JobEvent(job=job, kind=Happened.SUBMITTED, **said) for job in jobs)
     lifecycle.announce(jobs[0])
     lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)
     return jobs[0]
 
 
 def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, Any]:
-    """The row of a job, but for its times."""
+    """The columns of a job's row, without its times."""
     columns: dict[str, Any] = {
         "owner_id": user.pk,
         "pool_id": spec.pool,
@@ -205,14 +209,14 @@ def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, An
         "not_before": spec.not_before,
         "total_steps": spec.total_steps,
         "event_count": 1,
-        "wait_sentence": "Waits for the scheduler.",
+        "wait_code": NOT_SEEN,
     }
     columns["memory_claim"] = memory_claims.claim_of(Job(**columns)).as_json()
     return columns
 
 
 def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
-    """The job that this would become, of an array its first; nothing is kept, and no code is needed.
+    """Build the unsaved Job for this spec (an array's first member). Saves nothing; needs no code.
 
     Raises:
         Impossible, Forbidden, TooMany: as ``accept``.
@@ -256,16 +260,16 @@ def retry(
     changes: Mapping[str, Any],
     plan: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Submit the same code again as a new job of the same owner, whoever asks for it.
+    """Submit the same code as a new job of the same owner, even if another person asks.
 
     Args:
         resume: start from the newest checkpoint of ``job``.
         changes: fields of the spec that differ.
-        plan: how a ``model`` is to train; None: its run plans.
+        plan: how a ``model`` trains; None: its run plans.
 
     Raises:
         Conflict: there is no checkpoint to resume from.
-        Forbidden: another's job, and this person may not steer it, or changes what runs.
+        Forbidden: this person may not steer the job, or changes what another person's job runs.
     """
     if resume and not GenerationStore(settings.HOME.job(job.pk)).list():
         raise Conflict(f"{job} has kept no checkpoint to resume from; run it again without resume.")
@@ -289,7 +293,7 @@ def retry(
 
 @again_when_undone
 def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
-    """Change what may be changed after the submit: name, tags, priority, time limit, files to keep.
+    """Change fields that the table of fields marks as changeable.
 
     Raises:
         Malformed: another field, or a wrong value.
@@ -305,29 +309,19 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
         # The row as it is now, locked: two changes at once must not undo each other.
         job = Job.objects.select_for_update().get(pk=job.pk)
         if job.is_final and set(changes) - {"name", "tags"}:
-            raise Conflict(
-                f"The job has {lifecycle.ended_words(job.state)}; only its name and tags can still change."
-            )
+            raise Conflict(f"The job has {ended_as(job.state)}; only its name and tags can still change.")
         spec = parse_spec({**job.spec_fields, **changes})
         if "priority" in changes:
             rights.check_priority(user, job.pool_id, spec.priority)
-        values: dict[str, Any] = {name: getattr(spec, name) for name in changes}
+        values: Mapping[str, Any] = {name: getattr(spec, name) for name in changes}
         columns = {name: values[name] for name in values.keys() - NO_COLUMNS}
         if columns.get("name", "") is None:
             raise Malformed("A job needs a name.", fields={"name": ["give a name"]})
         kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
         Job.objects.filter(pk=job.pk).update(spec_fields=kept, **columns)
-        said = ", ".join(_say_change(name, value) for name, value in values.items())
-        lifecycle.remark(job, f"{said[:1].upper()}{said[1:]}.", actor=user.get_username())
+        changed = {name: kept[name] for name in values}
+        lifecycle.remark(job, fact(Happened.CHANGED, changes=changed), actor=user.get_username())
         if not job.is_final:
             lifecycle.queue_errand(job, Errand.SCHEDULE)
     job.refresh_from_db()
     return job
-
-
-def _say_change(name: str, value: Any) -> str:
-    what = name.removesuffix("_s").replace("_", " ")
-    if value is None or value == []:
-        return f"removed the {what}"
-    shown = ", ".join(value) if name == "tags" else words.duration(value) if name.endswith("_s") else value
-    return f"changed the {what} to {shown}"

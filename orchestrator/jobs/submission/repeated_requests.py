@@ -1,8 +1,9 @@
-"""Idempotency keys: who sends a request again gets the answer that it got, and not a second job."""
+"""Idempotency keys: a repeated request gets the first answer again, and makes no second job."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import QuerySet
@@ -12,6 +13,7 @@ from orchestrator.exceptions import Impossible
 from orchestrator.models import IdempotencyKey
 
 KEPT_FOR = timedelta(hours=24)
+Answer: TypeAlias = Mapping[str, Any]  # the body of a 201
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class Request:
     def is_known(self) -> bool:
         return self._kept().filter(created_at__gte=timezone.now() - KEPT_FOR).exists()
 
-    def answer(self, fingerprint: str) -> dict[str, Any] | None:
-        """What was answered the first time; None when this is the first time.
+    def answer(self, fingerprint: str) -> Answer | None:
+        """The answer to the first request with this key; None where this is the first.
 
         Raises:
             Impossible: the key was used for a request with another fingerprint.
@@ -42,10 +44,10 @@ class Request:
                 "This Idempotency-Key was used for another body; use a new key for a new job.",
                 fields={"Idempotency-Key": ["was used for another body"]},
             )
-        answer: dict[str, Any] = kept.answer
+        answer: Answer = kept.answer
         return answer
 
-    def keep(self, fingerprint: str, answer: dict[str, Any], at: datetime) -> None:
+    def keep(self, fingerprint: str, answer: Answer, at: datetime) -> None:
         IdempotencyKey.objects.create(
             user_id=self.user.pk,
             endpoint=self.endpoint,

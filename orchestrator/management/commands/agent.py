@@ -1,4 +1,4 @@
-"""``manage.py agent``: reads the devices, follows the attempts, sweeps."""
+"""``manage.py agent``: read devices, follow attempts, sweep."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from orchestrator.exceptions import OrchestratorError
 
 
 class Command(BaseCommand):
-    help = "Run the agent: device readings, telemetry, transitions, sweeps. One a server."
+    help = "Run the agent (device readings, telemetry, job states, sweeps); one per server."
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

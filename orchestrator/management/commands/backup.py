@@ -1,20 +1,23 @@
-"""``manage.py backup FILE``: everything in one file, while Berth runs."""
+"""``manage.py backup FILE``: back up everything to one file while Berth runs."""
 
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from berth import words
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.server import backup
 
 
 class Command(BaseCommand):
-    help = "Write database, code, checkpoints, logs and metrics into one tar file; jobs may run meanwhile."
+    help = "Back up database, code, checkpoints, logs and metrics to one tar file; jobs keep running."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("file", type=Path, help="a new file, best on another disk")
-        parser.add_argument("--without-checkpoints", action="store_true", help="saves most of the room")
+        parser.add_argument("file", type=Path, help="new file, preferably on another disk")
+        parser.add_argument(
+            "--without-checkpoints", action="store_true", help="backup without checkpoints, much smaller"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -24,4 +27,6 @@ class Command(BaseCommand):
         size_mib = contents.size_bytes / 2**20
         self.stdout.write(f"Wrote {contents.files} files, {size_mib:.1f} MiB, to {options['file']}.")
         if contents.hollow:
-            self.stdout.write(f"Left out, being gigabytes larger than what is in them: {contents.hollow}.")
+            self.stdout.write(
+                f"Skipped {words.plural(contents.hollow, 'sparse file')}, gigabytes larger than the content."
+            )

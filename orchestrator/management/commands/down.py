@@ -1,4 +1,4 @@
-"""``manage.py down``: stops Berth and ends its trainings, which resume at the next start."""
+"""``manage.py down``: stop Berth and its trainings, which resume at the next start."""
 
 import fcntl
 import os
@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import connection
 
+from berth import words
 from orchestrator.exceptions import Conflict
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
@@ -23,14 +24,16 @@ WAIT_FOR_UP_S = 20.0
 
 
 class Command(BaseCommand):
-    help = "Stop Berth's processes and end all trainings (they are queued again, with their checkpoints)."
+    help = "Stop Berth and all trainings; they are queued again and resume from their checkpoints."
 
     def handle(self, *args: Any, **options: Any) -> None:
         self._stop_up()
-        if not _is_locked(settings.HOME.root / "up.lock"):  # else they are those of an `up` that still ends
+        if not _is_locked(
+            settings.HOME.root / "up.lock"
+        ):  # a locked file: they belong to an `up` that is still stopping
             leftovers.end(settings.HOME, self.stdout.write)
         if Attempt._meta.db_table not in connection.introspection.table_names():
-            self.stdout.write(f"Berth was never started in {settings.HOME.root}; nothing is there to stop.")
+            self.stdout.write(f"Berth was never started in {settings.HOME.root}; there is nothing to stop.")
             return
         attempts = list(Attempt.objects.live().select_related("job"))
         longest_s = 0.0
@@ -38,29 +41,33 @@ class Command(BaseCommand):
             grace_s = float(attempt.job.spec_fields.get("grace_period_s", 30.0))
             longest_s = max(longest_s, grace_s)
             try:
-                with wakeups.withheld():  # who would hear them is down; the next start looks by itself
+                with wakeups.withheld():  # the listeners are down, and the next start looks by itself
                     lifecycle.shut_down(attempt.job, by="operator")
             except Conflict:
-                continue  # it just ended
+                continue  # it has just ended
             launcher.stop(attempt, reason="shutdown", grace_s=grace_s)
         if attempts:
-            self.stdout.write(f"Ending {len(attempts)} training(s), at most {longest_s:.0f} s ...")
+            self.stdout.write(
+                f"Stopping {words.plural(len(attempts), 'training')}, at most {longest_s:.0f} s ..."
+            )
         deadline = time.monotonic() + longest_s + 15
-        left = attempts
-        while left and time.monotonic() < deadline:
-            left = [attempt for attempt in left if _runs(attempt)]
+        remaining = attempts
+        while remaining and time.monotonic() < deadline:
+            remaining = [attempt for attempt in remaining if _runs(attempt)]
             time.sleep(0.1)
-        if left:
-            self.stdout.write(f"{len(left)} training(s) still end; their supervisors go on until they did.")
-        self.stdout.write("Berth is down.")
+        if remaining:
+            self.stdout.write(
+                f"{words.plural(len(remaining), 'training')} still stopping; the supervisors finish that on their own."
+            )
+        self.stdout.write("Berth has stopped.")
 
     def _stop_up(self) -> None:
         path = settings.HOME.root / "up.lock"
         if not _is_locked(path):
             return
-        # The lock is held, so the pid in it is that of a living `up`.
+        # The lock is held, so its pid is that of a running `up`.
         pid = path.read_text()
-        if pid.isdigit():  # a lock without it is of one that begins or ends this instant
+        if pid.isdigit():  # no pid: it is just starting or stopping
             os.kill(int(pid), signal.SIGTERM)
         deadline = time.monotonic() + WAIT_FOR_UP_S
         while _is_locked(path) and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""``manage.py prepare``: what must be done once before the processes of this version start."""
+"""``manage.py prepare``: prepare the state folder before processes of this version start."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from orchestrator.server.operation import first_start
 
 
 class Command(BaseCommand):
-    help = "Bring database and static files up to date, and make the first admin; `up` does this by itself."
+    help = "Update database and static files and create the first admin; `up` does this itself."
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

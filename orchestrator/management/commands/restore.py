@@ -1,4 +1,4 @@
-"""``manage.py restore FILE``: puts a backup back and brings database and folders in agreement."""
+"""``manage.py restore FILE``: restore a backup and reconcile database and folders."""
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from orchestrator.server import backup
 
 
 class Command(BaseCommand):
-    help = "Restore a backup; what is there now is put aside. Berth must be stopped."
+    help = "Restore a backup; the present state is kept aside. Berth must be stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("file", type=Path)
+        parser.add_argument("file", type=Path, help="file written by backup")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -22,5 +22,5 @@ class Command(BaseCommand):
         except OrchestratorError as error:
             raise CommandError(str(error)) from None
         call_command("migrate", verbosity=0, interactive=False)
-        self.stdout.write("Restored. What the doctor finds:")
+        self.stdout.write("Restored. Checking with doctor --repair:")
         call_command("doctor", "--repair", stdout=self.stdout)

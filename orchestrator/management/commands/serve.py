@@ -1,4 +1,4 @@
-"""``manage.py serve NAME``: one of Berth's processes, as a unit of systemd or a container starts it."""
+"""``manage.py serve NAME``: run one of Berth's processes, for systemd units and containers."""
 
 import os
 import subprocess
@@ -23,10 +23,10 @@ WATCH_EVERY_S = 0.25
 
 
 class Command(BaseCommand):
-    help = "Become the web process, the worker or Redis; or keep worker and agent running (runner)."
+    help = "Run web, worker or Redis in this process, or supervise worker and agent (runner)."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", choices=["web", "worker", "redis", "runner"])
+        parser.add_argument("name", choices=["web", "worker", "redis", "runner"], help="process to run")
 
     def handle(self, *args: Any, **options: Any) -> None:
         environment = settings.ENVIRONMENT
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         os.execv(command[0], list(command))  # noqa: S606  # our own commands, no shell
 
     def _keep_running(self, services: Services) -> None:
-        """Until SIGTERM; trainings go on where the container does."""
+        """Run worker and agent until SIGTERM; trainings continue if the container does."""
         stopping = StopRequest()
         on_signals(stopping)
         services.start_runner()
@@ -57,7 +57,7 @@ class Command(BaseCommand):
         services.stop()
 
     def _try_redis(self, command: Sequence[str]) -> None:
-        """Start it once: where it cannot read what it had kept, it shall start empty."""
+        """Start Redis once to see whether it can read its data; move unreadable data aside."""
         process = subprocess.Popen(command)  # noqa: S603  # our own command, no shell
         try:
             if process.wait(ENDED_AT_START_S / 5) > 0:

@@ -1,4 +1,4 @@
-"""``manage.py up``: everything of Berth in one terminal, until Ctrl-C."""
+"""``manage.py up``: run all of Berth in one terminal until Ctrl-C."""
 
 import fcntl
 import os
@@ -22,14 +22,14 @@ WATCH_EVERY_S = 0.25
 
 
 class Command(BaseCommand):
-    help = "Start web, worker, agent and Redis, show their health, and stop them together at Ctrl-C."
-    requires_system_checks = ()  # made where they leave nothing behind, see _prepare
+    help = "Start web, worker, agent and Redis; Ctrl-C stops them all."
+    requires_system_checks = ()  # run in a child process, see _prepare
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--example", action="store_true", help="submit the example job and show its progress"
         )
-        parser.add_argument("--once", action="store_true", help="with --example: end when the job ended")
+        parser.add_argument("--once", action="store_true", help="with --example: exit when the job has ended")
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.stopping = False
@@ -41,8 +41,8 @@ class Command(BaseCommand):
         except BlockingIOError:
             lock.close()
             raise CommandError(
-                f"Berth already runs for {settings.HOME.root}; stop it with `make down`, "
-                "or set BERTH_HOME and BERTH_PORT for a second one."
+                f"Berth is already running for {settings.HOME.root}. Stop it with `make down`, "
+                "or set BERTH_HOME and BERTH_PORT for a second instance."
             ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -57,7 +57,7 @@ class Command(BaseCommand):
         finally:
             self._tell("Stopping web, worker, agent and Redis ...")
             services.stop()
-            self._tell_what_goes_on()
+            self._report_running()
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.stopping = True
@@ -67,14 +67,14 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _prepare(self) -> None:
-        """In a copy of this process: this one watches for weeks, and would keep the 80 MiB that it takes."""
+        """Prepare in a child process: the 80 MiB that this takes would stay in this one for weeks."""
         self._tell(f"State folder {settings.HOME.root}")
-        connections.close_all()  # the copy must not share them
-        copy = get_context("fork").Process(target=self._prepare_here)
-        copy.start()
-        copy.join()
-        if copy.exitcode:
-            raise SystemExit(1)  # it has said why
+        connections.close_all()  # the child must not share them
+        child = get_context("fork").Process(target=self._prepare_here)
+        child.start()
+        child.join()
+        if child.exitcode:
+            raise SystemExit(1)  # the child has printed why
 
     def _prepare_here(self) -> None:
         try:
@@ -98,9 +98,9 @@ class Command(BaseCommand):
                 return
             time.sleep(WATCH_EVERY_S)
 
-    def _tell_what_goes_on(self) -> None:
+    def _report_running(self) -> None:
         count = Attempt.objects.live().exclude(launched_at=None).count()
         if count:
-            noun = "1 training goes" if count == 1 else f"{count} trainings go"
-            self._tell(f"{noun} on; the next `make up` finds them, `make down` ends them.")
+            running = "1 training keeps" if count == 1 else f"{count} trainings keep"
+            self._tell(f"{running} running; the next `make up` finds them, `make down` stops them.")
         self._tell("Berth has stopped.")

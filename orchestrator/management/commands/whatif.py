@@ -1,7 +1,8 @@
-"""``manage.py whatif``: what the recorded weeks would have been under another policy or pool."""
+"""``manage.py whatif``: replay recorded weeks under another policy or pool."""
 
 import os
 from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -28,26 +29,24 @@ COLUMNS = (
 
 
 class Command(BaseCommand):
-    help = "Replay recorded jobs through the scheduler, under another policy or pool, beside what happened."
+    help = "Replay recorded jobs under another policy or pool, and compare with what happened."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--pool", default="default")
-        parser.add_argument("--days", type=int, default=28, help="how far back (28)")
+        parser.add_argument("--pool", default="default", help="pool to replay (default)")
+        parser.add_argument("--days", type=int, default=28, help="days to replay (28)")
         parser.add_argument(
-            "--more", type=int, default=0, metavar="N", help="so many devices more, or fewer (-1)"
+            "--more", type=int, default=0, metavar="N", help="number of devices to add, or to remove (-1)"
         )
         parser.add_argument(
-            "--split", type=int, default=0, metavar="N", help="cut so many devices into slices"
+            "--split", type=int, default=0, metavar="N", help="number of devices to split into slices"
         )
         parser.add_argument(
-            "--slices", type=int, default=MOST_SLICES, help=f"of each of them ({MOST_SLICES})"
+            "--slices", type=int, default=MOST_SLICES, help=f"slices of each split device ({MOST_SLICES})"
         )
-        parser.add_argument("--no-preemption", action="store_true", help="let what runs run")
+        parser.add_argument("--no-preemption", action="store_true", help="no preemption of running jobs")
         parser.add_argument("--fifo", action="store_true", help="first come, first served")
-        parser.add_argument(
-            "--share", action="store_true", help="jobs claim the memory they were seen to use"
-        )
-        parser.add_argument("--question", help="answer a question of the page; for the server itself")
+        parser.add_argument("--share", action="store_true", help="sharing of devices by measured memory")
+        parser.add_argument("--question", help="id of a question from the page; internal")
 
     def handle(self, *args: Any, **options: Any) -> None:
         os.nice(NICENESS)
@@ -58,23 +57,23 @@ class Command(BaseCommand):
             question = Question(
                 options["pool"], options["days"], timezone.now().timestamp(), _variants(options)
             )
-            found = answer(question)
+            replay = answer(question)
         except (Impossible, Malformed) as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{found['jobs']} jobs on {words.plural(found['devices'], 'device')}")
-        self.stdout.write("\n".join(_lines(found["rows"])))
+        self.stdout.write(f"{replay['jobs']} jobs on {words.plural(replay['devices'], 'device')}")
+        self.stdout.write("\n".join(_lines(replay["rows"])))
 
 
 def _variants(options: dict[str, Any]) -> list[Variant]:
-    """One variant with all that was asked for; none where nothing was."""
-    said = [
+    """One variant with all given options; none without options."""
+    parts = [
         f"{options['more']:+d} devices" if options["more"] else "",
         f"{options['split']} cut in {options['slices']}" if options["split"] else "",
         "no preemption" if options["no_preemption"] else "",
         "first come first served" if options["fifo"] else "",
         "shared by measured memory" if options["share"] else "",
     ]
-    name = ", ".join(filter(None, said))
+    name = ", ".join(filter(None, parts))
     variant = Variant(
         name=name,
         order="fifo" if options["fifo"] else "progress",
@@ -87,7 +86,7 @@ def _variants(options: dict[str, Any]) -> list[Variant]:
     return [variant] if name else []
 
 
-def _lines(rows: list[dict[str, Any]]) -> list[str]:
+def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     table = [COLUMNS, *(_cells(row) for row in rows)]
     widths = [max(len(line[at]) for line in table) for at in range(len(COLUMNS))]
     return [
@@ -99,18 +98,18 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    found = row["summary"]
-    if found is None:
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    summary = row["summary"]
+    if summary is None:
         return (row["name"], *[""] * (len(COLUMNS) - 1))
     return (
         row["name"],
-        str(found["jobs"]),
-        words.duration(found["mean_wait_s"]),
-        words.duration(found["p95_wait_s"]),
-        words.duration(found["mean_turnaround_s"]),
-        f"{found['p95_slowdown']:.1f}",
-        f"{found['fairness']:.2f}",
-        f"{found['used_percent']:.0f} %",
-        str(found["restarts"]),
+        str(summary["jobs"]),
+        words.duration(summary["mean_wait_s"]),
+        words.duration(summary["p95_wait_s"]),
+        words.duration(summary["mean_turnaround_s"]),
+        f"{summary['p95_slowdown']:.1f}",
+        f"{summary['fairness']:.2f}",
+        f"{summary['used_percent']:.0f} %",
+        str(summary["restarts"]),
     )

@@ -1,4 +1,4 @@
-"""From a notice to its address: sent by a process apart, tried again, given up."""
+"""Deliver notifications: sent by a separate process, retried, then dropped."""
 
 import json
 import os
@@ -17,18 +17,18 @@ from orchestrator.people import secrets
 
 PROGRAM = "orchestrator.people.notices.post"
 PATIENCE_S = 30.0
-AGAIN_AFTER_S = (60.0, 300.0, 1800.0)  # then it is given up
+AGAIN_AFTER_S = (60.0, 300.0, 1800.0)  # then the notification is dropped
 A_TURN = 5
 
 
 def deliver_due(now: datetime) -> int:
-    """Send what is due; how many arrived. Slow: each may take ``PATIENCE_S``."""
+    """Send due notifications; returns how many arrived. Slow: each may take ``PATIENCE_S``."""
     due = Notice.objects.filter(next_try_at__lte=now).select_related("target").order_by("next_try_at")
     return sum(deliver(notice) for notice in due[:A_TURN])
 
 
 def deliver(notice: Notice) -> bool:
-    """Send one notice now; what became of it stands on it and on its target."""
+    """Send one notification now and record the result on it and its target."""
     target = notice.target
     error = _send(target, notice.title, notice.body)
     now = timezone.now()
@@ -45,19 +45,19 @@ def deliver(notice: Notice) -> bool:
 
 
 def _send(target: NoticeTarget, title: str, body: str) -> str | None:
-    """Why it did not arrive; None where it did."""
+    """Send to a target; returns why it failed, or None."""
     try:
         url = secrets.open_sealed(target.sealed)
     except secrets.SecretLost:
-        return "The address cannot be opened any more: its key was lost. Store it again."
+        return "This address can no longer be decrypted, because its key was lost. Add it again."
     return post(url, title=title, body=body).get("error")
 
 
 def post(url: str, *, title: str | None = None, body: str = "") -> dict[str, Any]:
-    """Check an address, and send to it where there is a title: ``shown`` without secrets, or an ``error``.
+    """Check an address, and send to it if there is a title; returns ``shown`` (without secrets) or ``error``.
 
     Raises:
-        OrchestratorError: the program that sends could not be run.
+        OrchestratorError: the sending program could not be run.
     """
     request = {
         "url": full_address(url),
@@ -85,7 +85,7 @@ def post(url: str, *, title: str | None = None, body: str = "") -> dict[str, Any
 
 
 def full_address(url: str) -> str:
-    """``email:ana@lab.org`` goes through the server's own mail account; everything else is complete."""
+    """Complete ``email:ana@lab.org`` with the server's mail account; other addresses are complete."""
     person = url.removeprefix("email:")
     if person == url or not settings.ENVIRONMENT.mail_url:
         return url
@@ -94,5 +94,5 @@ def full_address(url: str) -> str:
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Neither Berth's settings nor a proxy's address, which the guard would refuse."""
+    """The sender's environment: no Berth settings, and no proxy, whose address the guard would refuse."""
     return {name: variables[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in variables}

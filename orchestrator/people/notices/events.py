@@ -1,4 +1,4 @@
-"""Which things in a job's history people are told, and in which words."""
+"""Choose which events of a job notify its owner, and word the notifications."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from orchestrator.models import JobEvent, JobState, Notice, NoticeTarget, Occasion
 
-READ_BACK = timedelta(minutes=5)  # what a stopped agent missed longer ago is no news
-WATCHERS = frozenset({"agent", "idle watch", "supervisor"})  # whose remarks are warnings
+READ_BACK = timedelta(minutes=5)  # older events are no longer news after the agent was down
+WATCHERS = frozenset({"agent", "idle watch", "supervisor"})  # actors whose remarks are warnings
 _OF_STATE = {
     JobState.RUNNING: Occasion.STARTED,
     JobState.SUCCEEDED: Occasion.FINISHED,
@@ -19,18 +19,18 @@ _OF_STATE = {
 
 
 def collect(now: datetime, since: datetime) -> int:
-    """Write notices about what happened from ``since`` on; how many. The same event is told once, however often read."""
+    """Write notifications of events from ``since`` on; returns how many. An event notifies only once."""
     targets = _targets()
     if not targets:
         return 0
     events = JobEvent.objects.filter(at__gte=max(since, now - READ_BACK), job__owner_id__in=targets)
-    found = [
+    notices = [
         notice
         for event in events.select_related("job", "job__owner")
         for notice in _notices(event, targets[event.job.owner_id], now)
     ]
-    Notice.objects.bulk_create(found, ignore_conflicts=True)
-    return len(found)
+    Notice.objects.bulk_create(notices, ignore_conflicts=True)
+    return len(notices)
 
 
 def _targets() -> dict[int, list[NoticeTarget]]:
@@ -51,18 +51,18 @@ def _notices(event: JobEvent, targets: Iterable[NoticeTarget], now: datetime) ->
                 job=event.job,
                 event_number=event.number,
                 title=f"{event.job.name}: {_words(event, occasion)}"[:300],
-                body=(event.reason or "Nothing more is known.")[:2000],
+                body=(event.reason or "No details.")[:2000],
                 created_at=now,
                 next_try_at=now,
             )
 
 
 def occasion_of(event: JobEvent) -> Occasion | None:
-    """What kind of news an event is to the job's owner; None where it is none."""
+    """The kind of notification that an event causes; None for none."""
     if event.from_state == event.to_state:
         return Occasion.WARNING if event.actor in WATCHERS else None
     if event.to_state == JobState.RUNNING and event.from_state != JobState.STARTING:
-        return None  # seen again after it was out of sight
+        return None  # found again after contact was lost
     if event.to_state == JobState.CANCELLED and event.actor == event.job.owner.get_username():
         return None
     if event.to_state == JobState.QUEUED and event.from_state == JobState.STOPPING:
@@ -73,7 +73,7 @@ def occasion_of(event: JobEvent) -> Occasion | None:
 def _words(event: JobEvent, occasion: Occasion) -> str:
     match occasion:
         case Occasion.WARNING:
-            return "look at it"
+            return "needs attention"
         case Occasion.STARTED:
             return "started"
         case _:

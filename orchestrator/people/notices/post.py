@@ -1,7 +1,7 @@
-"""Opens the connection for one notice: ``python -m orchestrator.people.notices.post``, a JSON object on standard input.
+"""Send one notification: ``python -m orchestrator.people.notices.post``, with a JSON object on standard input.
 
-A process of its own, without Django, keys or Berth's environment: whatever an address makes a library do,
-there is nothing here to be had, and no address inside the lab's network can be reached.
+This is a separate process without Django, keys or Berth's environment: an address that exploits a library
+finds no secrets here, and cannot reach the lab's network.
 """
 
 import importlib
@@ -12,28 +12,40 @@ from typing import Any
 
 from orchestrator.people.notices.reach import destination_of, guard_sockets, is_public
 
-# Services that need no host, or use TLS with the one they are given. Nothing that acts on this machine.
+# Services with a fixed host, or with TLS to a given host. None that act on this machine.
 SECURE = frozenset(
     [
-        *("discord", "slack", "msteams", "workflows", "tgram", "zulip", "pover", "pbul", "gchat", "wxteams"),
-        *(
-            "feishu",
-            "lark",
-            "dingtalk",
-            "wecombot",
-            "mailto",
-            "mailtos",
-            "mmosts",
-            "rockets",
-            "matrixs",
-            "ntfys",
-        ),
-        *("gotifys", "jsons", "forms", "xmls", "signals", "ntfy"),
+        "discord",
+        "slack",
+        "msteams",
+        "workflows",
+        "tgram",
+        "zulip",
+        "pover",
+        "pbul",
+        "gchat",
+        "wxteams",
+        "feishu",
+        "lark",
+        "dingtalk",
+        "wecombot",
+        "mailto",
+        "mailtos",
+        "mmosts",
+        "rockets",
+        "matrixs",
+        "ntfys",
+        "gotifys",
+        "jsons",
+        "forms",
+        "xmls",
+        "signals",
+        "ntfy",
     ]
 )
-# The same without TLS: only to hosts that the operator allows.
+# The same without TLS: only for hosts that the operator allows.
 PLAIN = frozenset(["json", "form", "xml", "mmost", "rocket", "matrix", "gotify", "signal"])
-NO_ADDRESS = "This is no address that notifications can go to; see the list in the how-to."
+NO_ADDRESS = "This is not an address for notifications. See the list of services in the docs."
 
 
 def main() -> int:
@@ -45,7 +57,7 @@ def main() -> int:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    apprise: Any = importlib.import_module("apprise")  # after the guard; it has no types
+    apprise: Any = importlib.import_module("apprise")  # late import: after the guard; it has no types
 
     url, allowed = str(request["url"]), [str(host).lower() for host in request["allowed"]]
     scheme = url.partition("://")[0].lower()
@@ -54,16 +66,16 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     service = apprise.Apprise.instantiate(url)
     if service is None:
         return {"error": NO_ADDRESS}
-    probe = apprise.Apprise.instantiate(url)  # another one: a service rests between two messages
+    probe = apprise.Apprise.instantiate(url)  # a second instance: a service waits between two messages
     host, addresses = destination_of(lambda: probe.notify(title="A test", body="A test"))
     if host.lower() not in allowed and (error := _why_not(scheme, service, host, addresses, url)):
         return {"error": error}
     shown = service.url(privacy=True).partition("?")[0]
     if request.get("title") is None:
         return {"shown": shown}
-    with apprise.LogCapture(level=logging.WARNING) as said:
+    with apprise.LogCapture(level=logging.WARNING) as log:
         sent = service.notify(body=request["body"], title=request["title"])
-        lines = said.getvalue().strip().splitlines()
+        lines = log.getvalue().strip().splitlines()
     if sent:
         return {"shown": shown}
     last = lines[-1].partition(" - ")[2] or lines[-1] if lines else "the service gave no reason"
@@ -71,14 +83,14 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _why_not(scheme: str, service: Any, host: str, addresses: list[str], url: str) -> str:
-    """Why an address may not be used; empty where it may."""
+    """Why an address may not be used; empty if it may."""
     if not all(map(is_public, addresses)):
-        return f"{host} is inside this network; ask the server's operator to allow it."
-    # Without a host of one's own, ntfy:// goes to its makers, encrypted.
+        return f"{host} is inside this network. Ask the server's operator to allow it."
+    # Without a host, ntfy:// uses the public service, encrypted.
     if scheme in PLAIN or (scheme == "ntfy" and service.mode == "private"):
-        return f"{scheme}:// sends without encryption; use {scheme}s://."
-    if not addresses and host and host.lower() in url.lower():  # a service's own host may be away for a while
-        return f"There is no host {host} that this server can find."
+        return f"{scheme}:// is not encrypted. Use {scheme}s://."
+    if not addresses and host and host.lower() in url.lower():  # a fixed service may be down for a while
+        return f"The host {host} cannot be found."
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Which addresses of the network a notice may go to; standard library only."""
+"""Restrict which network addresses a notification may go to; standard library only."""
 
 import ipaddress
 import socket
@@ -7,20 +7,20 @@ from contextlib import suppress
 from typing import Any
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_COMPATIBLE = ipaddress.ip_network("::/96")  # version 4 in the oldest form
+_COMPATIBLE = ipaddress.ip_network("::/96")  # IPv4-compatible, the oldest form
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class Unreachable(OSError):
-    """A notice may not go there; the sentence says where it would have gone."""
+    """The address is not allowed; the sentence names it."""
 
 
 class _Connecting(BaseException):
-    """Raised in the place of the first connection; no library catches it."""
+    """Raised instead of the first connection; a BaseException, so that no library catches it."""
 
 
 def is_public(text: str) -> bool:
-    """Whether an address belongs to the internet at large, also where it hides in another one."""
+    """Whether an address is public, and any address embedded in it as well."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -46,18 +46,18 @@ def _of_version_6(address: ipaddress.IPv6Address) -> Iterable[Address]:
 
 
 def resolve(host: str) -> list[str]:
-    """The addresses of a host, as a connection would find them; none where it is not known."""
+    """The addresses of a host, as a connection would find them; empty if unknown."""
     try:
-        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return [str(entry[4][0]) for entry in found]
+    return [str(entry[4][0]) for entry in entries]
 
 
 def guard_sockets(allowed: Iterable[str]) -> None:
     """Let this process connect to public addresses only, and to those of the hosts in ``allowed``.
 
-    Every connection is checked as it is opened, so redirects and names that change their address are, too.
+    Each connection is checked when it is opened, which covers redirects and names that change their address.
     """
     permitted = frozenset(address for host in allowed for address in resolve(host))
 
@@ -76,13 +76,13 @@ def guard_sockets(allowed: Iterable[str]) -> None:
 def _check(family: int, address: Any, permitted: frozenset[str]) -> None:
     host = str(address[0]) if family in (socket.AF_INET, socket.AF_INET6) else str(address)
     if host not in permitted and not is_public(host):
-        raise Unreachable(f"{host} is not a public address; the server's operator can allow it.")
+        raise Unreachable(f"{host} is not a public address. The server's operator can allow it.")
 
 
 def destination_of(send: Callable[[], object]) -> tuple[str, list[str]]:
-    """Where ``send`` opens its first connection, which it never does: the host's name and all of its addresses.
+    """Find where ``send`` would connect first, without connecting: the host's name and all its addresses.
 
-    Libraries find the host of an address in a hundred ways, so they are asked by letting them begin.
+    Each library parses addresses in its own way, so the send is started and stopped at its first connection.
     """
     names: list[str] = []
     reached: list[str] = []
@@ -92,7 +92,7 @@ def destination_of(send: Callable[[], object]) -> tuple[str, list[str]]:
         names.append(str(host.decode() if isinstance(host, bytes) else host))
         return given_lookup(host, *arguments, **named)
 
-    class StoppedSocket(given_socket):  # type: ignore[misc, valid-type]  # a guarded one, or Python's own
+    class StoppedSocket(given_socket):  # type: ignore[misc, valid-type]  # guarded, or Python's own
         def connect(self, address: Any) -> None:
             reached.append(str(address[0] if isinstance(address, tuple) else address))
             raise _Connecting

@@ -1,4 +1,4 @@
-"""Where a person wants to be told: added, tried, removed."""
+"""Addresses for a person's notifications: add, test, remove."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,10 @@ MOST_TARGETS = 10
 
 
 def add(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> NoticeTarget:
-    """Check and keep an address.
+    """Check and store an address.
 
     Raises:
-        Malformed: it is none, lies inside the network (B66), or an occasion is unknown.
+        Malformed: the address is invalid or inside the network, or an occasion is unknown.
     """
     _check(user, url, occasions)
     answer = delivery.post(url)
@@ -35,9 +35,12 @@ def add(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> NoticeTar
 
 
 def try_out(target: NoticeTarget) -> str | None:
-    """Send a test to it; why that failed, or None."""
+    """Send a test message; returns why it failed, or None."""
     notice = Notice.objects.create(
-        target=target, title="A test from Berth", body="Notifications arrive here.", created_at=timezone.now()
+        target=target,
+        title="Test from Berth",
+        body="Notifications will arrive here.",
+        created_at=timezone.now(),
     )
     delivery.deliver(notice)
     target.refresh_from_db()
@@ -51,13 +54,13 @@ def _check(user: AbstractBaseUser, url: str, occasions: Sequence[str]) -> None:
         raise _wrong("url", "give email: and one mail address, such as email:ana@lab.org")
     if url.startswith("email:") and not settings.ENVIRONMENT.mail_url:
         raise _wrong(
-            "url", "this server has no mail account of its own; give a mailtos:// address with yours"
+            "url", "this server has no mail account; give a mailtos:// address with your own account"
         )
     unknown = [each for each in occasions if each not in Occasion.values]
     if unknown or not occasions:
         raise _wrong("occasions", f"choose from {', '.join(Occasion.values)}")
     if NoticeTarget.objects.filter(user_id=user.pk).count() >= MOST_TARGETS:
-        raise _wrong("url", f"you have {MOST_TARGETS} addresses, the most there may be; remove one first")
+        raise _wrong("url", f"you have {MOST_TARGETS} addresses, which is the limit; remove one first")
 
 
 def _wrong(field: str, sentence: str) -> Malformed:

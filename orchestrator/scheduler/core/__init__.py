@@ -1,17 +1,17 @@
 """Which job gets which devices: pure, without clock, I/O, database or randomness."""
 
 from orchestrator.scheduler.core.decide import decide
-from orchestrator.scheduler.core.lengths import learn_lengths
-from orchestrator.scheduler.core.promises import learn_start_errors
+from orchestrator.scheduler.core.learning import learn_lengths, learn_start_errors
 from orchestrator.scheduler.core.types import (
     ANYWHERE,
     WHOLE_GPUS,
+    BackfillReservation,
     Booking,
     Constraints,
     Decisions,
     Device,
+    Facts,
     Job,
-    Keep,
     Lengths,
     OwnerUsage,
     Policy,
@@ -19,8 +19,8 @@ from orchestrator.scheduler.core.types import (
     PoolProblem,
     Preempt,
     QueuedJob,
-    Reservation,
     Reserve,
+    RetryHold,
     RunningJob,
     ShapeCount,
     Share,
@@ -29,17 +29,19 @@ from orchestrator.scheduler.core.types import (
     Vacate,
     Wait,
     WaitCode,
+    WaitReason,
 )
 
 __all__ = [
     "ANYWHERE",
     "WHOLE_GPUS",
+    "BackfillReservation",
     "Booking",
     "Constraints",
     "Decisions",
     "Device",
+    "Facts",
     "Job",
-    "Keep",
     "Lengths",
     "OwnerUsage",
     "Policy",
@@ -47,8 +49,8 @@ __all__ = [
     "PoolProblem",
     "Preempt",
     "QueuedJob",
-    "Reservation",
     "Reserve",
+    "RetryHold",
     "RunningJob",
     "ShapeCount",
     "Share",
@@ -57,6 +59,7 @@ __all__ = [
     "Vacate",
     "Wait",
     "WaitCode",
+    "WaitReason",
     "decide",
     "learn_lengths",
     "learn_start_errors",

@@ -1,4 +1,4 @@
-"""Where jobs could go if others were stopped: what a ranked pass may change while it plans."""
+"""Where jobs could go if others were stopped: the model that a ranked pass changes while it plans."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -10,19 +10,19 @@ from orchestrator.scheduler.core.packing import fullest, tightest
 from orchestrator.scheduler.core.room import NOWHERE, Room, allows
 from orchestrator.scheduler.core.types import ANYWHERE, Device, Job, RunningJob
 
-Found = tuple[tuple[Any, ...], list[Device]]  # score, smaller is better, and the choice on one node
-Costs = Callable[[str], float | None]  # of stopping a tenant; None: it stays
+ScoredChoice = tuple[tuple[Any, ...], list[Device]]  # score, smaller is better, and the choice on one node
+Costs = Callable[[str], float | None]  # the cost of stopping a tenant; None: it must stay
 
 
 @dataclass(slots=True)
 class Site:
-    """A device and who is on it in the plan."""
+    """A device and its tenants in the plan."""
 
     device: Device
     whole_ok: bool
-    share_bytes: int  # NOWHERE: none
+    share_bytes: int  # memory for shares; NOWHERE: none
     free_bytes: int
-    tenants: dict[str, int | None] = field(default_factory=dict)  # by job id; None: the whole device
+    tenants: dict[str, int | None] = field(default_factory=dict)  # bytes by job id; None: the whole device
 
     def fits(self, memory_bytes: int | None) -> bool:
         if memory_bytes is None:
@@ -33,13 +33,13 @@ class Site:
         return self.whole_ok if memory_bytes is None else self.share_bytes >= memory_bytes
 
     def free_milli(self) -> int:
-        """Thousandths of the device that are free; all of them only where a whole job fits."""
+        """Free thousandths of the device; 1000 only if a job that needs the whole device fits."""
         if self.fits(None):
             return 1000
         return min(999, max(0, self.free_bytes) * 1000 // max(1, self.device.total_bytes))
 
     def count(self) -> None:
-        """Derive what is free from who is here."""
+        """Recompute the free memory from the tenants."""
         if None in self.tenants.values():
             self.free_bytes = NOWHERE
         elif self.share_bytes != NOWHERE:
@@ -48,7 +48,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Devices for a job, and the jobs that have to leave them first."""
+    """Devices for a job, and the jobs that must leave them first."""
 
     device_ids: tuple[str, ...]
     victims: tuple[str, ...] = ()
@@ -58,12 +58,12 @@ class Board:
     """The usable devices of a pool with their planned tenants."""
 
     def __init__(self, room: Room, running: Iterable[RunningJob], mix: Sequence[Ask] = ()) -> None:
-        """``mix``: what was asked for lately; with it parts go where they cost later requests least."""
+        """``mix``: recent request shapes; if given, shares go where they cost later requests least."""
         self._mix = mix
         self.sites: dict[str, Site] = {}
         self.nodes: dict[str, list[Site]] = defaultdict(list)
         self._spots: dict[str, list[str]] = {}
-        self._found: dict[tuple[str, int], Found | None] = {}
+        self._choices: dict[tuple[str, int], ScoredChoice | None] = {}
         for device in room.usable.values():
             share = max(0, device.total_bytes - device.others_bytes)
             taken = bool(room.tenants.get(device.id))
@@ -92,7 +92,7 @@ class Board:
             empty = not site.tenants
             site.tenants[job_id] = memory_bytes
             if empty and memory_bytes is not None:
-                site.free_bytes -= memory_bytes  # what others hold there unnamed stays taken
+                site.free_bytes -= memory_bytes  # memory that external processes hold here stays taken
             else:
                 site.count()
             held.append(id_)
@@ -100,7 +100,7 @@ class Board:
         self._spots[job_id] = held
 
     def give(self, job_id: str) -> None:
-        """Plan without a job that runs now."""
+        """Take a running job out of the plan."""
         for id_ in self._spots.pop(job_id, ()):
             site = self.sites[id_]
             del site.tenants[job_id]
@@ -108,11 +108,11 @@ class Board:
             self._forget(site)
 
     def _forget(self, site: Site) -> None:
-        for key in [key for key in self._found if key[0] == site.device.node]:
-            del self._found[key]
+        for key in [key for key in self._choices if key[0] == site.device.node]:
+            del self._choices[key]
 
     def units(self) -> float:
-        """How many devices' worth the pool can give."""
+        """How many devices the pool can offer."""
         return float(sum(site.whole_ok or site.share_bytes > 0 for site in self.sites.values()))
 
     def node_limit(self) -> int:
@@ -129,37 +129,37 @@ class Board:
     def free_spot(
         self, job: Job, parts: tuple[int, ...], closed: frozenset[str] = frozenset()
     ) -> Spot | None:
-        """Devices that are free in the plan; ``closed`` ones are left alone."""
+        """Devices that are free in the plan, ``closed`` ones excluded."""
         chosen: list[str] = []
         used: set[str] = set()
         for count in parts:
-            found = self._free_part(job, count, used, closed)
-            if found is None:
+            device_ids = self._free_part(job, count, used, closed)
+            if device_ids is None:
                 return None
-            used.add(self.sites[found[0]].device.node)
-            chosen += found
+            used.add(self.sites[device_ids[0]].device.node)
+            chosen += device_ids
         return Spot(tuple(chosen))
 
     def _free_part(self, job: Job, count: int, used: set[str], closed: frozenset[str]) -> list[str] | None:
         if self._mix and count == 1 and job.memory_bytes is not None:
             return self._least_lost(job, job.memory_bytes, used, closed)
         plain = job.memory_bytes is None and not closed and job.constraints is ANYWHERE
-        best: Found | None = None
+        best: ScoredChoice | None = None
         for node, sites in self.nodes.items():
             if node in used:
                 continue
-            if plain and (node, count) in self._found:
-                found = self._found[node, count]
+            if plain and (node, count) in self._choices:
+                choice = self._choices[node, count]
             else:
-                found = self._on_node(job, count, sites, closed)
+                choice = self._on_node(job, count, sites, closed)
                 if plain:
-                    self._found[node, count] = found
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
+                    self._choices[node, count] = choice
+            if choice is not None and (best is None or choice[0] < best[0]):
+                best = choice
         return None if best is None else [device.id for device in best[1]]
 
     def _least_lost(self, job: Job, need: int, used: set[str], closed: frozenset[str]) -> list[str] | None:
-        """The device where a part adds least to what later requests cannot use (``fragmentation``)."""
+        """The device where a share adds least to the memory that later requests cannot use (``fragmentation``)."""
         best: tuple[float, int, str] | None = None
         for node, sites in self.nodes.items():
             if node in used:
@@ -179,7 +179,9 @@ class Board:
                     best = (score, site.device.index, site.device.id)
         return None if best is None else [best[2]]
 
-    def _on_node(self, job: Job, count: int, sites: Sequence[Site], closed: frozenset[str]) -> Found | None:
+    def _on_node(
+        self, job: Job, count: int, sites: Sequence[Site], closed: frozenset[str]
+    ) -> ScoredChoice | None:
         need = job.memory_bytes
         fitting = [
             site
@@ -195,7 +197,7 @@ class Board:
     def cleared_spot(
         self, job: Job, parts: tuple[int, ...], costs: Costs, closed: frozenset[str] = frozenset()
     ) -> Spot | None:
-        """Devices that are free once the cheapest victims have left them; ``closed`` ones are left alone."""
+        """Devices that are free once the cheapest victims have left them, ``closed`` ones excluded."""
         chosen: list[str] = []
         victims: list[str] = []
         used: set[str] = set()
@@ -238,7 +240,7 @@ class Board:
         return total, [option[2] for option in options[:count]], leaving
 
     def _clear_site(self, site: Site, need: int | None, costs: Costs) -> tuple[float, list[str]] | None:
-        """The cheapest tenants to stop so that one rank fits, each counted by its part on this device."""
+        """The cheapest tenants to stop so that one rank fits; a tenant's cost is spread over its devices."""
         if site.fits(need):
             return 0.0, []
         priced = [

@@ -1,14 +1,15 @@
-"""The calendar: devices kept for people at certain times, and devices that are out for maintenance.
+"""The calendar: devices booked for people at certain times, and devices that are out for maintenance.
 
-While a booking is on, its devices are closed to everybody else.  Before it begins, a job of others starts there only if it ends
-by then, or can be stopped: those are stopped with a checkpoint when the time comes.  A job whose end nobody knows is kept
-away for the last ``Policy.booking_notice_s`` only, else a booking of next month would leave its devices idle until then.
+While a booking is on, its devices are closed to everybody else.  Before it begins, other people's jobs start there only
+if they end by then or can be stopped; the latter are stopped with a checkpoint when the time comes.  A job of unknown
+end is kept away only for the last ``Policy.booking_notice_s``: otherwise a booking of next month would leave its
+devices idle until then.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from orchestrator.scheduler.core.estimate import SETTLE_S, end_of
+from orchestrator.scheduler.core.ends import SETTLE_S, end_of
 from orchestrator.scheduler.core.types import (
     Booking,
     Device,
@@ -20,14 +21,14 @@ from orchestrator.scheduler.core.types import (
     Vacate,
 )
 
-_WORTHWHILE_S = 120.0  # for less than that nobody is started only to be stopped again
-Booked = Mapping[str, frozenset[str]]  # by booking, its devices
+_WORTHWHILE_S = 120.0  # no job is started that would be stopped sooner than this
+Booked = Mapping[str, frozenset[str]]  # devices by booking
 
 
 def booked_devices(state: State, policy: Policy) -> Booked:
-    """The devices of each booking; those that are booked by number only are chosen here.
+    """The devices of each booking; for bookings by number they are chosen here.
 
-    Chosen are devices that its own people use, then those that are free when it begins.
+    Preferred are devices that the booking's own people use, then those that are free when it begins.
     """
     taken: dict[str, set[str]] = {}
     tenants: dict[str, list[RunningJob]] = {}
@@ -36,7 +37,7 @@ def booked_devices(state: State, policy: Policy) -> Booked:
             tenants.setdefault(share.device_id, []).append(job)
     for booking in sorted(state.bookings, key=lambda one: (one.count is not None, one.start, one.id)):
         if booking.count is None:
-            # A device that was moved to another pool meanwhile is booked no more.
+            # A device that was moved to another pool is no longer booked.
             there = {device.id for device in state.devices if device.pool == booking.pool}
             taken[booking.id] = there & set(booking.device_ids)
             continue
@@ -72,7 +73,7 @@ def _preference(
 
 
 def _crosses(job: QueuedJob | RunningJob, booking: Booking, now: float, policy: Policy) -> bool:
-    """Whether a job that runs from now on may still be there when the booking begins."""
+    """Whether a job that starts now may still run when the booking begins."""
     if booking.start <= now:
         return True
     latest = end_of(job, now, policy).latest
@@ -82,12 +83,12 @@ def _crosses(job: QueuedJob | RunningJob, booking: Booking, now: float, policy: 
 
 
 def _leaves_at(job: Job, booking: Booking) -> float:
-    """When a job has to be told to stop so that its devices are free in time."""
+    """When a job must be asked to stop so that its devices are free in time."""
     return booking.start - job.grace_s - SETTLE_S
 
 
 def keep_booked(state: State, booked: Booked, policy: Policy) -> State:
-    """The state in which no waiting job may use devices that are booked for others."""
+    """The state in which no waiting job can use devices that are booked for others."""
     return replace(state, queued=tuple(_keep_away(job, state, booked, policy) for job in state.queued))
 
 
@@ -108,7 +109,7 @@ def _keep_away(job: QueuedJob, state: State, booked: Booked, policy: Policy) -> 
 
 
 def vacated(state: State, booked: Booked) -> tuple[Vacate, ...]:
-    """Jobs that have to leave now, so that devices are free when their booking begins."""
+    """Jobs that must leave now so that their devices are free when a booking begins."""
     leaving: dict[str, Vacate] = {}
     for booking in sorted(state.bookings, key=lambda one: (one.start, one.id)):
         for job in state.running:
@@ -121,6 +122,6 @@ def vacated(state: State, booked: Booked) -> tuple[Vacate, ...]:
 
 
 def changes(state: State) -> list[float]:
-    """When a booking begins or ends, as far as that is ahead."""
+    """The future moments at which a booking begins or ends."""
     moments = [moment for one in state.bookings for moment in (one.start, one.until) if moment is not None]
     return [moment for moment in moments if moment > state.now]

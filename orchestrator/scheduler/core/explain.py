@@ -1,20 +1,14 @@
-"""The one sentence that tells people why a job waits."""
+"""Why a job waits, as facts; ``orchestrator.sentences.waits`` has the words."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from berth import words
-from orchestrator.scheduler.core.forecast import Prospect
-from orchestrator.scheduler.core.quota import Quotas
+from orchestrator.scheduler.core.prospects import Prospect
 from orchestrator.scheduler.core.room import NOWHERE, Room, allows, at_another_time
-from orchestrator.scheduler.core.types import Device, Job, QueuedJob
+from orchestrator.scheduler.core.types import Booking, Device, Facts, Job, QueuedJob
 
-_GIB = 2**30
-_NOUNS = {
-    "gpu": ("GPU", "GPUs"),
-    "cpu": ("CPU slot", "CPU slots"),
-    "sim": ("simulated GPU", "simulated GPUs"),
-}
-_LADDER = ((90, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h"), (float("inf"), 86400, "days"))
+NAMED = 4  # devices, jobs or bookings; of more the sentence gives the first few
+CAUSES = 3
 
 
 def called(job: Job) -> str:
@@ -22,206 +16,143 @@ def called(job: Job) -> str:
     return job.name or job.id[-8:]
 
 
-def noun(kinds: Collection[str], count: int) -> str:
-    """The word for devices of these kinds: a mixed or empty pool has plain devices."""
-    plain = ("device", "devices")
-    one, many = _NOUNS.get(next(iter(kinds)), plain) if len(kinds) == 1 else plain
-    return one if count == 1 else many
+def _wanted(room: Room, job: Job) -> dict[str, Any]:
+    return {"gpus": job.gpus, "device_kinds": sorted(room.kinds)}
 
 
-def lasting(seconds: float) -> str:
-    """A duration in the largest unit that still says something: "50 s", "6 min", "3 h"."""
-    unit, word = _unit(seconds)
-    return f"{max(1, round(seconds / unit))} {word}"
-
-
-def _unit(seconds: float) -> tuple[int, str]:
-    return next((unit, word) for limit, unit, word in _LADDER if seconds < limit)
-
-
-def gib(memory_bytes: int) -> str:
-    return f"{memory_bytes / _GIB:.3g} GiB"
-
-
-def impossible(room: Room, job: Job) -> str:
-    """Why the pool can never fit a job."""
+def impossible(room: Room, job: Job) -> Facts:
+    """Why the pool can never fit a job: what it has, in memory or in devices."""
+    facts = {**_wanted(room, job), "pool": job.pool}
     most = room.most_possible_bytes(job.gpus, job.constraints)
-    things = noun(room.kinds, job.gpus)
     if most != NOWHERE:
-        largest = "the largest has" if job.gpus == 1 else "so many have only"
-        return (
-            f"Needs {gib(job.memory_bytes or 0)} on {job.gpus} {things}, but in pool {job.pool} "
-            f"{largest} {gib(most)}. Ask for less memory or choose another pool."
-        )
+        return {**facts, "memory_bytes": job.memory_bytes or 0, "most_bytes": most}
     there = sum(allows(job.constraints, device) for device in room.devices)
-    if there >= job.gpus:
-        return (
-            f"Needs {job.gpus} {things} on one server, but no server of pool {job.pool} has so many. "
-            f"Ask for fewer or choose another pool."
-        )
-    which = "" if there == len(room.devices) else " that this job allows"
-    return (
-        f"Needs {job.gpus} {things}, but pool {job.pool} has {there}{which}. "
-        f"Ask for fewer or choose another pool."
-    )
+    return {**facts, "devices": there, "others": there != len(room.devices)}
 
 
-def unavailable(room: Room, job: Job) -> str:
+def unavailable(room: Room, job: Job) -> Facts:
     """Why too few devices could be used even if no job of ours ran."""
     whole, need = job.memory_bytes is None, job.memory_bytes or 0
     fitting = [device for device in room.devices if allows(job.constraints, device)]
     able = [device for device in fitting if room.capacity_bytes(device, whole=whole) >= need]
-    causes = [_cause(room, device) for device in fitting if device not in able]
-    said = "; ".join(causes[:3]) + ("; ..." if len(causes) > 3 else "")
-    return (
-        f"Waits for {job.gpus} {noun(room.kinds, job.gpus)}; "
-        f"{len(able)} of {len(fitting)} can be used now ({said})."
-    )
+    causes = [_cause(device) for device in fitting if device not in able]
+    return {
+        **_wanted(room, job),
+        "usable": len(able),
+        "fitting": len(fitting),
+        "causes": causes[:CAUSES],
+        "more_causes": len(causes) > CAUSES,
+    }
 
 
-def devices_named(devices: Sequence[Device]) -> str:
-    """Some devices as the subject of a sentence, with its verb: "GPUs 0, 1 are"."""
+def named(devices: Collection[Device]) -> dict[str, Any]:
+    """Some devices: what they are, how many, and the numbers of the first."""
     chosen = sorted(devices, key=lambda device: (device.index, device.id))
-    numbers = ", ".join(str(device.index) for device in chosen[:4]) + (", ..." if len(chosen) > 4 else "")
-    kinds = {device.kind for device in chosen}
-    return f"{noun(kinds, len(chosen))} {numbers} {'is' if len(chosen) == 1 else 'are'}"
+    return {
+        "device_kinds": sorted({device.kind for device in chosen}),
+        "devices": len(chosen),
+        "numbers": [device.index for device in chosen[:NAMED]],
+    }
 
 
-def out_of_use(device: Device) -> str:
+def out_of_use(device: Device) -> Facts:
     """Why nothing is placed on a device that is not offered."""
-    name = f"{noun([device.kind], 1)} {device.index}"
-    if device.admin_state != "enabled":
-        return f"{name} is {device.admin_state}"
-    if device.health == "fenced":
-        return f"{name} is fenced until its last job is proven dead"
-    return f"{name} is {device.health}"
+    state = device.admin_state if device.admin_state != "enabled" else device.health
+    return {"device_kind": device.kind, "number": device.index, "state": state}
 
 
-def _cause(room: Room, device: Device) -> str:
+def _cause(device: Device) -> Facts:
     if not device.offered:
         return out_of_use(device)
-    name = f"{noun([device.kind], 1)} {device.index}"
+    name = {"device_kind": device.kind, "number": device.index}
     if device.residue_bytes > 0:
-        return f"{name} still holds {gib(device.residue_bytes)} of a job that has ended"
+        return {**name, "state": "residue", "held_bytes": device.residue_bytes}
     if device.foreign_bytes > 0:
-        return f"{name} is in use outside Berth, {gib(device.foreign_bytes)}"
-    return f"{name} is cut into slices"
+        return {**name, "state": "foreign", "held_bytes": device.foreign_bytes}
+    return {**name, "state": "sliced"}
 
 
-def too_few(room: Room, job: QueuedJob, held: frozenset[str], head: Job | None) -> str:
+def too_few(room: Room, job: QueuedJob, held: frozenset[str], head: Job | None) -> Facts:
     """What is needed, what is free, and what is free but kept for the head."""
-    wanted = f"{job.gpus} {noun(room.kinds, job.gpus)}"
     free = room.count_free(job.constraints, job.memory_bytes, held)
-    state = "none is free" if free == 0 else f"{free} is free" if free == 1 else f"{free} are free"
+    facts = {**_wanted(room, job), "free": free}
     if job.memory_bytes is not None:
-        wanted += f" with {gib(job.memory_bytes)} free" + (" on each" if job.gpus > 1 else "")
-        state = "there is none" if free == 0 else f"there is {free}" if free == 1 else f"there are {free}"
-    if free >= job.gpus:
-        wanted, state = f"{wanted} on one server", f"{state}, on different servers"
+        facts["memory_bytes"] = job.memory_bytes
     if job.kept_away_by:
         later = at_another_time(job.constraints)
-        booked = room.count_free(later, job.memory_bytes, held) - free
-        state += f", {booked} more {'is' if booked == 1 else 'are'} {booked_for(job)}" if booked else ""
+        facts["booked"] = room.count_free(later, job.memory_bytes, held) - free
+        facts["booked_for"] = booked_for(job.kept_away_by)
     kept = room.count_free(job.constraints, job.memory_bytes, frozenset()) - free
     if kept and head is not None:
-        state += f", {kept} {'is' if kept == 1 else 'are'} kept for {called(head)}"
-    return f"Waits for {wanted}; {state}."
+        facts["kept"], facts["kept_for"] = kept, called(head)
+    return facts
 
 
-def booked_for(job: QueuedJob) -> str:
-    """For whom the calendar keeps devices from a job: the names of the bookings."""
-    first = job.kept_away_by[0]
-    if len(job.kept_away_by) == 1:
-        return f"{'reserved' if first.owners else 'out'} for {first.name}"
-    names = [booking.name for booking in sorted(job.kept_away_by, key=lambda one: (one.start, one.id))]
-    return f"kept for {', '.join(names[:-1][:3])}{', ...' if len(names) > 4 else ''} and {names[-1]}"
+def booked_for(bookings: Sequence[Booking]) -> Facts:
+    """For whom the calendar keeps devices from a job: the names of the bookings, in their order."""
+    order = sorted(bookings, key=lambda one: (one.start, one.id))
+    names = [booking.name for booking in order]
+    return {
+        "bookings": len(names),
+        "names": [*names[:-1][: NAMED - 1], names[-1]],
+        "maintenance": len(names) == 1 and not order[0].owners,
+    }
 
 
-def reserved(room: Room, job: QueuedJob, now: float) -> str:
-    """What the calendar keeps from a job, from when until when, and what would help."""
+def reserved(room: Room, job: QueuedJob, now: float) -> Facts:
+    """What the calendar keeps from a job, from when until when."""
     booked = set(job.constraints.booked_devices)
-    held = [str(device.index) for device in room.devices if device.id in booked]
-    names = f"{noun(room.kinds, len(held))} {', '.join(held[:4])}{', ...' if len(held) > 4 else ''}"
-    verb = "is" if len(held) == 1 else "are"
+    held = [device.index for device in room.devices if device.id in booked]
     first = min(job.kept_away_by, key=lambda one: (one.start, one.id))
     ends = [one.until for one in job.kept_away_by]
-    sentence = f"Waits for {job.gpus} {noun(room.kinds, job.gpus)}; {names} {verb} {booked_for(job)}"
+    facts = {
+        **_wanted(room, job),
+        "devices": len(held),
+        "numbers": held[:NAMED],
+        "booked_for": booked_for(job.kept_away_by),
+    }
     if first.start > now:
-        help_ = "shorter time limit" if job.time_limit_s is not None else "time limit that ends before"
-        return f"{sentence} in {lasting(first.start - now)}; a {help_} would let it start."
-    last = None if None in ends else max(end for end in ends if end is not None)
-    return f"{sentence}{'' if last is None else f' for another {lasting(last - now)}'}."
+        return {**facts, "from_s": first.start, "has_time_limit": job.time_limit_s is not None}
+    known = [end for end in ends if end is not None]
+    return {**facts, "until_s": max(known) if len(known) == len(ends) else None}
 
 
-def makes_room(stopping: Sequence[Job]) -> str:
+def makes_room(stopping: Sequence[Job]) -> Facts:
     """Jobs are being stopped for it, or it waits until the last of them has left its devices."""
-    if not stopping:
-        return "Waits for its devices, which are being cleared for it."
-    more = f" and {len(stopping) - 1} more" if len(stopping) > 1 else ""
-    return f"Waits for {called(stopping[0])}{more} to save a checkpoint and make room."
+    return {"stopping": len(stopping), "stopped_job": called(stopping[0]) if stopping else None}
 
 
-def held_for(room: Room, job: QueuedJob, head: Job) -> str:
-    """Enough is free, but it is kept for the head of the queue."""
+def held_for(room: Room, job: QueuedJob, head: Job) -> Facts:
+    """Enough is free, but reserved for the head of the queue."""
     free = room.count_free(job.constraints, job.memory_bytes, frozenset())
-    verb = "is" if free == 1 else "are"
-    return (
-        f"Waits for {job.gpus} {noun(room.kinds, job.gpus)}; {free} {verb} free but kept for {called(head)}."
-    )
+    return {**_wanted(room, job), "free": free, "kept_for": called(head)}
 
 
-def in_front(first: str, length: int) -> str:
-    """Who is served before it: the name of the first, and how many there are."""
-    if length > 1:
-        return f" {first} and {length - 1} more are ahead."
-    return f" {first} is ahead." if length else ""
-
-
-def expected(prospect: Prospect, now: float) -> str:
-    """When it may start, or why nobody knows."""
-    if prospect.earliest is not None and prospect.latest is not None:
-        return f" Expected {words.span(prospect.earliest - now, prospect.latest - now)}."
-    if prospect.unknown is None:
-        return ""
-    return (
-        f" When is not known: {called(prospect.unknown)} has no time limit and {_missing(prospect.unknown)}."
-    )
+def unknown(prospect: Prospect) -> Facts:
+    """Why nobody knows when it may start; empty where somebody does."""
+    job = prospect.unknown
+    if job is None or (prospect.earliest is not None and prospect.latest is not None):
+        return {}
+    return {"unknown_end_of": called(job), "lacks": _missing(job)}
 
 
 def _missing(job: Job) -> str:
     """What its reports lack for its end to be known."""
     if job.progress_done is None:
-        return "reports no progress"
-    if job.progress_total is None:
-        return "its total number of steps is not known"
-    return "its speed is not known yet"
+        return "progress"
+    return "total" if job.progress_total is None else "speed"
 
 
-def depends(succeed: Sequence[str], end: Sequence[str] = ()) -> str:
-    """What has to succeed, and what has only to end."""
-    parts = [f"{_listed(names)} to {verb}" for names, verb in ((succeed, "succeed"), (end, "end")) if names]
-    return f"Waits for {' and for '.join(parts)}."
+def depends(succeed: Sequence[str], end: Sequence[str]) -> Facts:
+    """What has to succeed, and what has only to end: how many, and the names of the first."""
+    return {
+        "to_succeed": len(succeed),
+        "succeed": list(succeed[: NAMED - 1]),
+        "to_end": len(end),
+        "end": list(end[: NAMED - 1]),
+    }
 
 
-def _listed(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    return f"{len(names)} jobs ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-
-
-def array_full(job: Job, holding: int) -> str:
+def array_full(job: Job, holding: int) -> Facts:
     """Its array has as many at work as may be at once."""
-    return f"Waits for its array: {holding} of at most {job.array_at_most} of its jobs run."
-
-
-def not_before(seconds: float) -> str:
-    return f"Starts in {lasting(seconds)} at the earliest, as asked."
-
-
-def no_devices(job: Job) -> str:
-    return f"Pool {job.pool} has no devices now; an administrator can add some."
-
-
-def over_quota(room: Room, job: QueuedJob, quotas: Quotas) -> str:
-    """The owner's limit that holds a job back."""
-    return quotas.sentence(job, noun(room.kinds, 2))
+    return {"running": holding, "at_most": job.array_at_most}

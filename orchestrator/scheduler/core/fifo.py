@@ -1,9 +1,9 @@
-"""The plain scheduler: priority, first come, EASY reservation; nobody is stopped."""
+"""The plain scheduler: priority, first come, backfill reservation; no job is stopped."""
 
 from collections import defaultdict
 from collections.abc import Mapping
 
-from orchestrator.scheduler.core.estimate import End, end_of
+from orchestrator.scheduler.core.ends import End, end_of
 from orchestrator.scheduler.core.line import answers
 from orchestrator.scheduler.core.order import serve_order
 from orchestrator.scheduler.core.pool_pass import PoolPass
@@ -45,12 +45,12 @@ def _passes(state: State, ends: dict[str, End], policy: Policy) -> dict[str, Poo
     for device in state.devices:
         devices[device.pool].append(device)
     quotas = Quotas(state.usage, state.running, state.pool_limits)
-    kept = {held.job_id: frozenset(held.device_ids) for held in state.reservations}
+    reserved = {one.job_id: frozenset(one.device_ids) for one in state.reservations}
     troubled = {problem.pool for problem in state.problems}
     return {
         pool: PoolPass(
             Room(devices.get(pool, ()), state.running, policy),
-            kept,
+            reserved,
             ends,
             quotas,
             state.now,

@@ -1,4 +1,4 @@
-"""How much of what is free a request of the recent mix could not use, and what a placement adds to it.
+"""How much free capacity a request of the recent mix could not use, and what a placement adds to that.
 
 The measure is that of FGD (Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
 Fragmentation Gradient Descent", USENIX ATC'23, section 4).
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _FULL = 1000  # thousandths of a device
-FIT_WEIGHT = 0.3  # of best fit beside the growth of fragmentation, both in devices
+FIT_WEIGHT = 0.3  # the weight of best fit relative to the growth of fragmentation, both in devices
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request shape and how often it is seen; the parts of a mix add up to 1."""
+    """A request shape and its frequency; the parts of a mix add up to 1."""
 
     gpus: int
-    milli: int  # of each device; 1000 is a whole one
+    milli: int  # thousandths of each device; 1000 is a whole one
     part: float
     cpu_milli: int = 0
 
@@ -24,7 +24,9 @@ class Ask:
 def lost_milli(free: Sequence[int], mix: Sequence[Ask], cpu_milli: int | None = None) -> float:
     """Expected idle thousandths of a node that a request drawn from the mix could not use.
 
-    ``free``: what is free of each device, in any order; ``cpu_milli``: free CPU, None if it never runs out.
+    Args:
+        free: free thousandths of each device, in any order.
+        cpu_milli: free CPU; None if it never runs out.
     """
     idle = sum(free)
     if not idle:
@@ -44,5 +46,5 @@ def lost_milli(free: Sequence[int], mix: Sequence[Ask], cpu_milli: int | None = 
 
 
 def placement_score(growth_milli: float, rest_part: float) -> float:
-    """Smaller is better: growth of what is lost, in devices, and how much the node then has left over (0..1)."""
+    """A score, smaller is better, from the growth of lost capacity and the node's remaining free share (0..1)."""
     return growth_milli / _FULL + FIT_WEIGHT * rest_part

@@ -8,10 +8,10 @@ from orchestrator.scheduler.core.types import Device, Job, Share
 
 
 def place(room: Room, job: Job, held: frozenset[str] = frozenset()) -> tuple[Share, ...] | None:
-    """Choose devices of one node for every rank, or None if they are not all free.
+    """Choose devices of one node for all ranks; None if no node has enough free devices.
 
-    Whole devices: fewest NUMA groups, most NVLinks between the chosen, then the node with the
-    fewest free devices.  Shares: the smallest rest on devices that are shared already.
+    Whole devices: fewest NUMA groups, most NVLinks among the chosen, then the node with the fewest free
+    devices.  Shares: the devices on which least memory remains, shared ones first.
     """
     whole = job.memory_bytes is None
     need = job.memory_bytes or 0
@@ -25,9 +25,9 @@ def place(room: Room, job: Job, held: frozenset[str] = frozenset()) -> tuple[Sha
             by_node[device.node].append(device)
     nodes = [devices for devices in by_node.values() if len(devices) >= job.gpus]
     if whole:
-        chosen = min((tightest(free, job.gpus) for free in nodes), key=lambda found: found[0])[1]
+        chosen = min((tightest(free, job.gpus) for free in nodes), key=lambda choice: choice[0])[1]
     else:
-        chosen = min((_shared(room, free, job.gpus) for free in nodes), key=lambda found: found[0])[1]
+        chosen = min((_shared(room, free, job.gpus) for free in nodes), key=lambda choice: choice[0])[1]
     return tuple(Share(device.id, job.memory_bytes) for device in chosen)
 
 
@@ -44,10 +44,10 @@ def _shared(room: Room, fitting: Sequence[Device], count: int) -> tuple[tuple[ob
 def fullest(
     fitting: Sequence[tuple[Device, bool, int]], count: int
 ) -> tuple[tuple[object, ...], list[Device]]:
-    """The devices of one node, given as (device, shared already, free bytes), with the smallest rests.
+    """The devices of one node, given as (device, is shared, free bytes), on which least memory remains.
 
-    MIG slices come first, the smallest that holds the claim before the others: what a slice gives is
-    good for little else, and no neighbour can take it.
+    MIG slices come first, the smallest that holds the claim before the others: a slice is of little other use,
+    and its memory is safe from neighbours.
     """
 
     def rest(option: tuple[Device, bool, int]) -> tuple[bool, bool, int, int, str]:
@@ -61,23 +61,23 @@ def fullest(
 
 
 def tightest(free: Sequence[Device], count: int) -> tuple[tuple[int, int, int, str], list[Device]]:
-    """The best choice on one node with its score, smaller is better."""
+    """The best choice on one node and its score, smaller is better."""
     groups: dict[int | None, list[Device]] = defaultdict(list)
     for device in free:
         groups[device.numa_node].append(device)
     chosen: list[Device] = []
     used_groups = 0
-    # A job that asked for a device gets one that is not cut, where there is such a one.
+    # A job that asked for whole devices gets devices without slices if there are enough.
     whole = [device for device in free if device.mig_parent is None]
     if len(whole) >= count > 0 and len(whole) < len(free):
         return tightest(whole, count)
-    # Largest groups first, and for what is left the smallest group that holds it.
-    left = sorted(groups.values(), key=lambda group: (-len(group), _number(group[0])))
+    # Largest groups first; for the remaining devices, the smallest group that holds them all.
+    unused = sorted(groups.values(), key=lambda group: (-len(group), _number(group[0])))
     while len(chosen) < count:
         missing = count - len(chosen)
-        holding = [group for group in left if len(group) >= missing]
-        group = min(holding, key=lambda group: (len(group), _number(group[0]))) if holding else left[0]
-        left.remove(group)
+        holding = [group for group in unused if len(group) >= missing]
+        group = min(holding, key=lambda group: (len(group), _number(group[0]))) if holding else unused[0]
+        unused.remove(group)
         used_groups += 1
         chosen += _linked(group, min(missing, len(group)))
     chosen.sort(key=_number)
@@ -85,9 +85,9 @@ def tightest(free: Sequence[Device], count: int) -> tuple[tuple[int, int, int, s
 
 
 def _linked(group: Sequence[Device], count: int) -> list[Device]:
-    """Grow a set from every device along its links; keep the one with most links inside.
+    """Grow a set from every device along its links; return the set with most links inside.
 
-    On a tie the set with the fewest links to what stays free: it leaves other cliques whole.
+    Ties go to the set with the fewest links to devices that stay free, which leaves other cliques whole.
     """
     group = sorted(group, key=_number)
     if count >= len(group) or not any(device.nvlink for device in group):

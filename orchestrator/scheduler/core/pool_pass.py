@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from orchestrator.scheduler.core.estimate import End, end_of, limit_end
+from orchestrator.scheduler.core.backfill import BackfillSlot, soonest
+from orchestrator.scheduler.core.ends import End, end_of, limit_end
 from orchestrator.scheduler.core.packing import place
 from orchestrator.scheduler.core.quota import Quotas
-from orchestrator.scheduler.core.reservation import Slot, soonest
 from orchestrator.scheduler.core.room import Room, at_another_time
+from orchestrator.scheduler.core.speed import USUAL_CONSTRAINTS
 from orchestrator.scheduler.core.types import (
     ANYWHERE,
-    WHOLE_GPUS,
     Constraints,
     Job,
     Policy,
@@ -19,26 +19,24 @@ from orchestrator.scheduler.core.types import (
 )
 
 Shape = tuple[int, int | None, Constraints | int]
-_USUAL = {id(ANYWHERE): 0, id(WHOLE_GPUS): 1}
 
 
 def shape_of(job: Job) -> Shape:
-    """What two jobs have in common that fit the same devices."""
-    # Hashing the usual constraints 10,000 times would cost more than placing.
-    return (job.gpus, job.memory_bytes, _USUAL.get(id(job.constraints), job.constraints))
+    """The properties that decide which devices a job fits."""
+    return (job.gpus, job.memory_bytes, USUAL_CONSTRAINTS.get(id(job.constraints), job.constraints))
 
 
 class PoolPass:
-    """Serves jobs in the order in which they are given, all or none of their devices each.
+    """Serves jobs in the given order; a job gets all of its devices or none.
 
-    The first job that has to wait for devices becomes the head: the devices of its slot are held,
-    and later jobs get them only if their time limit ends them before the head could start.
+    The first job that must wait for devices becomes the head: the devices of its slot are held, and later jobs get
+    them only if their time limit ends them before the head could start.
     """
 
     def __init__(
         self,
         room: Room,
-        kept: Mapping[str, frozenset[str]],
+        reserved: Mapping[str, frozenset[str]],
         ends: dict[str, End],
         quotas: Quotas,
         now: float,
@@ -48,20 +46,20 @@ class PoolPass:
     ) -> None:
         self.room = room
         self.head: QueuedJob | None = None
-        self.slot: Slot | None = None
+        self.slot: BackfillSlot | None = None
         self.held: frozenset[str] = frozenset()
         self.quotas = quotas
-        self._kept = kept
+        self._reserved = reserved
         self.ends = ends
         self.now = now
         self._policy = policy
         self._problem = problem
         self.shapes: dict[str, Shape] = {}  # by job
         self._possible: dict[Shape, bool] = {}
-        self._full: dict[Shape, WaitCode] = {}  # shapes that fit nowhere any more: skipped at once
+        self._full: dict[Shape, WaitCode] = {}  # shapes that no longer fit anywhere: skipped at once
 
     def serve(self, job: QueuedJob) -> tuple[Share, ...] | WaitCode:
-        """The devices of a job that starts now, or why it waits."""
+        """The devices of a job that starts now, or the reason why it waits."""
         shape = self.shapes[job.id] = shape_of(job)
         if code := self._barred(job, shape):
             return code
@@ -74,7 +72,7 @@ class PoolPass:
         self.room.take(job, shares)
         self.quotas.add(job, len(shares))
         self.ends[job.id] = end_of(job, self.now, self._policy)
-        self._full.clear()  # for what is held may now be taken
+        self._full.clear()  # the reason may change from HELD to DEVICES
         return shares
 
     def _barred(self, job: QueuedJob, shape: Shape) -> WaitCode | None:
@@ -108,7 +106,7 @@ class PoolPass:
         return end is not None and end <= self.slot.shadow
 
     def _out_of_reach(self, job: QueuedJob) -> WaitCode | None:
-        """Why it could not start even if no job of ours ran."""
+        """The reason why a job could not start even if no job of Berth ran."""
         whole, need = job.memory_bytes is None, job.memory_bytes or 0
         if self.room.most_capacity_bytes(job.gpus, job.constraints, whole=whole) >= need:
             return None
@@ -118,15 +116,15 @@ class PoolPass:
         return WaitCode.RESERVED if later >= need else WaitCode.UNAVAILABLE
 
     def _postpone(self, job: QueuedJob, shape: Shape) -> WaitCode:
-        """Make it the head if there is none; every later job of its shape waits for the same reason."""
+        """Make the job the head if the queue has no head yet; every later job of its shape waits for the same reason."""
         whole, need = job.memory_bytes is None, job.memory_bytes or 0
         if (code := self._out_of_reach(job)) is not None:
             self._full[shape] = code
             return code
         short = WaitCode.DEVICES if whole else WaitCode.MEMORY
         if self.head is None:
-            kept = self._kept.get(job.id, frozenset())
-            self.slot = soonest(self.room, job, self.ends, self.now, kept)
+            reserved = self._reserved.get(job.id, frozenset())
+            self.slot = soonest(self.room, job, self.ends, self.now, reserved)
             if self.slot is not None:
                 self.head, self.held = job, frozenset(self.slot.device_ids)
             return short

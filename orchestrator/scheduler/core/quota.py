@@ -1,11 +1,9 @@
-"""How much of their limits the owners use."""
+"""How much of their limits owners use."""
 
 from collections import Counter
 from collections.abc import Iterable
 
-from orchestrator.scheduler.core.types import Job, OwnerUsage, PoolLimit, RunningJob, WaitCode
-
-HOUR_S = 3600.0
+from orchestrator.scheduler.core.types import Facts, Job, OwnerUsage, PoolLimit, RunningJob, WaitCode
 
 
 class Quotas:
@@ -20,7 +18,7 @@ class Quotas:
         self.pool_devices: Counter[tuple[str, str]] = Counter()
         self.jobs: Counter[str] = Counter()
         self.arrays: Counter[str | None] = Counter()
-        self.limited = bool(self.limits or self.pool_limits)  # else only arrays are
+        self.limited = bool(self.limits or self.pool_limits)  # False: only arrays have limits
         for job in running:
             self.add(job, len(job.shares))
 
@@ -32,40 +30,37 @@ class Quotas:
             self.arrays[job.array] += 1
 
     def barrier(self, job: Job) -> WaitCode | None:
-        """The limit that a job would break if it started now."""
+        """The kind of limit that a job would exceed if it started now."""
         if job.array_at_most is not None and self.arrays[job.array] >= job.array_at_most:
             return WaitCode.ARRAY
         if not self.limited:
             return None
-        return WaitCode.QUOTA if self._limit_sentence(job, "devices") else None
+        return WaitCode.QUOTA if self.limit_of(job) else None
 
-    def sentence(self, job: Job, things: str) -> str:
-        """The limit that holds a job back, for people; ``things`` is what devices are called."""
-        return self._limit_sentence(job, things) or ""
-
-    def _limit_sentence(self, job: Job, things: str) -> str | None:
+    def limit_of(self, job: Job) -> Facts | None:
+        """The limit that holds a job back, and how much of it is used."""
         limit, used = self.limits.get(job.owner), self.devices[job.owner]
         if limit is not None:
             jobs = self.jobs[job.owner]
             if limit.max_running is not None and jobs >= limit.max_running:
-                return f"Limit of {job.owner}: {jobs} of {limit.max_running} jobs run."
-            if said := _over(f"Limit of {job.owner}", limit, used, job, things):
-                return said
+                return {"owner": job.owner, "jobs": jobs, "most_jobs": limit.max_running}
+            if facts := _over(limit, used, job):
+                return {"owner": job.owner, **facts}
         there = self.pool_limits.get((job.owner, job.pool))
         if there is None:
             return None
         used = self.pool_devices[job.owner, job.pool]
-        return _over(f"Limit of {job.owner} in pool {job.pool}", there, used, job, things)
+        facts = _over(there, used, job)
+        return {"owner": job.owner, "pool": job.pool, **facts} if facts else None
 
 
 def _limited(owner: OwnerUsage) -> bool:
     return (owner.max_devices, owner.max_running, owner.max_week_gpu_s) != (None, None, None)
 
 
-def _over(whose: str, limit: OwnerUsage | PoolLimit, used: int, job: Job, things: str) -> str | None:
+def _over(limit: OwnerUsage | PoolLimit, used: int, job: Job) -> Facts | None:
     if limit.max_devices is not None and used + job.gpus > limit.max_devices:
-        return f"{whose}: {used} of {limit.max_devices} {things} in use; this job needs {job.gpus}."
+        return {"devices": used, "most_devices": limit.max_devices, "gpus": job.gpus}
     if limit.max_week_gpu_s is not None and limit.week_gpu_s >= limit.max_week_gpu_s:
-        hours, most = limit.week_gpu_s / HOUR_S, limit.max_week_gpu_s / HOUR_S
-        return f"{whose}: {hours:.1f} of {most:g} GPU-hours used in the last 7 days."
+        return {"week_gpu_s": limit.week_gpu_s, "most_week_gpu_s": limit.max_week_gpu_s}
     return None

@@ -7,9 +7,9 @@ from typing import Any
 
 from orchestrator.scheduler.core.fragmentation import Ask
 from orchestrator.scheduler.core.line import answers
-from orchestrator.scheduler.core.outlook import outlook
 from orchestrator.scheduler.core.quota import Quotas
-from orchestrator.scheduler.core.ranked_pass import Plan, RankedPass
+from orchestrator.scheduler.core.ranked_pass import PoolDecisions, RankedPass
+from orchestrator.scheduler.core.ranked_prospects import outlook
 from orchestrator.scheduler.core.ranking import Ranking, next_change_s
 from orchestrator.scheduler.core.room import Room
 from orchestrator.scheduler.core.types import (
@@ -25,7 +25,7 @@ from orchestrator.scheduler.core.types import (
     Wait,
 )
 
-_SHAPES = 16  # of the recent mix that a placement is scored against
+_SHAPES = 16  # shapes of the recent mix that a placement is scored against
 
 
 def serve_ranked(state: State, policy: Policy, *, tell: bool = True) -> Decisions:
@@ -40,7 +40,9 @@ def serve_ranked(state: State, policy: Policy, *, tell: bool = True) -> Decision
     )
 
 
-def _waits(state: State, policy: Policy, plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Wait, ...]:
+def _waits(
+    state: State, policy: Policy, plans: Mapping[str, tuple[RankedPass, PoolDecisions]]
+) -> tuple[Wait, ...]:
     waiting = [
         (job, code)
         for _, plan in plans.values()
@@ -57,8 +59,8 @@ def _waits(state: State, policy: Policy, plans: Mapping[str, tuple[RankedPass, P
     )
 
 
-def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Plan]]:
-    """The passes of all pools that somebody waits for, by pool."""
+def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, PoolDecisions]]:
+    """The passes of all pools with waiting jobs, by pool."""
     devices: dict[str, list[Device]] = defaultdict(list)
     queued: dict[str, list[QueuedJob]] = defaultdict(list)
     running: dict[str, list[RunningJob]] = defaultdict(list)
@@ -71,7 +73,7 @@ def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Pla
         for item in items:
             group[item.pool].append(item)
     quotas = Quotas(state.usage, state.running, state.pool_limits)
-    kept = {held.job_id: frozenset(held.device_ids) for held in state.reservations}
+    reserved = {one.job_id: frozenset(one.device_ids) for one in state.reservations}
     troubled = {problem.pool for problem in state.problems}
     plans = {}
     for pool in sorted(queued):
@@ -79,7 +81,7 @@ def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Pla
         mine = sorted(running[pool], key=lambda job: job.id)
         part = RankedPass(
             room,
-            kept,
+            reserved,
             {},
             quotas,
             state.now,
@@ -94,7 +96,7 @@ def _plan_pools(state: State, policy: Policy) -> dict[str, tuple[RankedPass, Pla
 
 
 def _mix(state: State, devices: Sequence[Device]) -> tuple[Ask, ...]:
-    """The commonest request shapes, in thousandths of the pool's largest device."""
+    """The most common request shapes, in thousandths of the pool's largest device."""
     total = sum(shape.count for shape in state.recent_shapes)
     largest = max((device.total_bytes for device in devices), default=0)
     if not total or not largest:
@@ -114,8 +116,10 @@ def _mix(state: State, devices: Sequence[Device]) -> tuple[Ask, ...]:
 
 
 def _ranking(state: State, policy: Policy, devices: Sequence[Device]) -> Ranking:
-    """On a single server time decides, on many GPU-time: the larger the gangs are beside the pool, the
-    more devices an order by GPU-time leaves idle next to a small job.
+    """Rank by time on a single server and by GPU-time on many.
+
+    The larger the gangs are compared with the pool, the more devices an order by GPU-time leaves idle next to a
+    small job.
     """
     nodes: dict[str, int] = defaultdict(int)
     for device in devices:
@@ -127,8 +131,8 @@ def _ranking(state: State, policy: Policy, devices: Sequence[Device]) -> Ranking
     return Ranking(state, policy, device_bytes=largest, gpu_time_weight=weight)
 
 
-def _rank_changes(part: RankedPass, plan: Plan, policy: Policy) -> Iterator[float]:
-    """When ranks change by themselves, as jobs run or wait long; never while nobody waits."""
+def _rank_changes(part: RankedPass, plan: PoolDecisions, policy: Policy) -> Iterator[float]:
+    """When ranks change by themselves because jobs run or wait long; nothing while no job waits."""
     if not plan.codes:
         return
     staying = [job for job in part.running.values() if not job.stopping and job.id not in plan.victims]
@@ -140,13 +144,13 @@ def _rank_changes(part: RankedPass, plan: Plan, policy: Policy) -> Iterator[floa
         yield part.ranking.next_in_front
 
 
-def _starts(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Start, ...]:
+def _starts(plans: Mapping[str, tuple[RankedPass, PoolDecisions]]) -> tuple[Start, ...]:
     return tuple(
         Start(job_id, shares) for _, plan in plans.values() for job_id, shares in plan.starts.items()
     )
 
 
-def _preempts(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Preempt, ...]:
+def _preempts(plans: Mapping[str, tuple[RankedPass, PoolDecisions]]) -> tuple[Preempt, ...]:
     return tuple(
         Preempt(job_id, for_id)
         for _, plan in plans.values()
@@ -154,11 +158,11 @@ def _preempts(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Preempt, ..
     )
 
 
-def _reserves(plans: Mapping[str, tuple[RankedPass, Plan]]) -> tuple[Reserve, ...]:
-    """Devices that are being cleared, and the slot of each head."""
-    kept = []
+def _reserves(plans: Mapping[str, tuple[RankedPass, PoolDecisions]]) -> tuple[Reserve, ...]:
+    """Reservations of the devices that are being cleared, and of each head's slot."""
+    reserves = []
     for part, plan in plans.values():
-        kept += [Reserve(job_id, ids) for job_id, ids in sorted(plan.reserved.items())]
+        reserves += [Reserve(job_id, ids) for job_id, ids in sorted(plan.reserved.items())]
         if part.head is not None and part.slot is not None:
-            kept.append(Reserve(part.head.id, part.slot.device_ids, part.slot.shadow))
-    return tuple(kept)
+            reserves.append(Reserve(part.head.id, part.slot.device_ids, part.slot.shadow))
+    return tuple(reserves)

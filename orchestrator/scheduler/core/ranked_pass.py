@@ -4,41 +4,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from orchestrator.scheduler.core.backfill import soonest
 from orchestrator.scheduler.core.board import Board, Spot
-from orchestrator.scheduler.core.choosing import choose
-from orchestrator.scheduler.core.estimate import End, end_of
+from orchestrator.scheduler.core.ends import End, end_of
 from orchestrator.scheduler.core.fragmentation import Ask
-from orchestrator.scheduler.core.order import heed_wishes
+from orchestrator.scheduler.core.order import apply_owner_order
 from orchestrator.scheduler.core.pool_pass import PoolPass, Shape, shape_of
 from orchestrator.scheduler.core.quota import Quotas
-from orchestrator.scheduler.core.ranking import TRIAL, Ranking, Standing, restart_cost_s, trial_s
-from orchestrator.scheduler.core.reservation import soonest
+from orchestrator.scheduler.core.ranking import TRIAL, Ranking, Standing, choose, restart_cost_s, trial_s
 from orchestrator.scheduler.core.room import Room
 from orchestrator.scheduler.core.types import Policy, QueuedJob, RunningJob, Share, WaitCode
 
-_CHOSEN_COST = 1e9  # rather stop ten jobs that should not run than move one that should
+_CHOSEN_COST = 1e9  # stopping ten jobs that should not run is better than moving one that should
 
 
 @dataclass(slots=True)
-class Plan:
+class PoolDecisions:
     """What a pass decided for its pool."""
 
-    order: list[QueuedJob] = field(default_factory=list)  # as they are served
+    order: list[QueuedJob] = field(default_factory=list)  # in the order of serving
     starts: dict[str, tuple[Share, ...]] = field(default_factory=dict)
     codes: dict[str, WaitCode] = field(default_factory=dict)
-    victims: dict[str, str] = field(default_factory=dict)  # running job: for whom it stops
+    victims: dict[str, str] = field(default_factory=dict)  # by running job, the job that it stops for
     reserved: dict[str, tuple[str, ...]] = field(default_factory=dict)  # while victims leave
     standings: dict[str, Standing] = field(default_factory=dict)
-    ranked: list[Standing] = field(default_factory=list)  # who competes, queued and running, best first
+    ranked: list[Standing] = field(default_factory=list)  # the competing jobs, queued and running, best first
 
 
 class RankedPass(PoolPass):
-    """Chooses who should run, then finds places, stopping others only where the place then exists."""
+    """Chooses the jobs that should run, then places them; a job is stopped only if the place then exists."""
 
     def __init__(
         self,
         room: Room,
-        kept: Mapping[str, frozenset[str]],
+        reserved: Mapping[str, frozenset[str]],
         ends: dict[str, End],
         quotas: Quotas,
         now: float,
@@ -49,30 +48,30 @@ class RankedPass(PoolPass):
         running: Sequence[RunningJob],
         mix: Sequence[Ask] = (),
     ) -> None:
-        super().__init__(room, kept, ends, quotas, now, policy, problem=problem)
+        super().__init__(room, reserved, ends, quotas, now, policy, problem=problem)
         self.ranking = ranking
         self.running = {job.id: job for job in running}
         self._board = Board(room, running, mix)
-        self._plan = Plan()
-        self.begun: list[QueuedJob] = []  # that start now
+        self._plan = PoolDecisions()
+        self.begun: list[QueuedJob] = []  # the jobs that start now
         self._chosen: set[str] = set()
         self._leaving: set[str] = set()  # devices that are free only in the plan
         self.units = self._board.units()
-        self._displaced = False  # somebody who should run was moved, and needs another place
+        self._displaced = False  # a job that should run was moved and needs another place
 
-    def plan(self, queued: Sequence[QueuedJob]) -> Plan:
+    def plan(self, queued: Sequence[QueuedJob]) -> PoolDecisions:
         standings = self._plan.standings
         everyone = (*queued, *self.running.values())
         rank = self.ranking.of
         for job in everyone:
             standings[job.id] = rank(job)
-        heed_wishes(everyone, standings)
+        apply_owner_order(everyone, standings)
         self._plan.order = sorted(queued, key=lambda job: standings[job.id])
         able = self._able(self._plan.order)
         if not able:
             return self._plan
-        if self._kept:
-            able = [job for job in able if job.id not in self._kept or not self._honoured(job)]
+        if self._reserved:
+            able = [job for job in able if job.id not in self._reserved or not self._honoured(job)]
         units = self.units - sum(standings[id_].units for id_ in self._plan.reserved)
         units -= sum(standings[id_].units for id_ in self._plan.starts)
         self._choose(able, units)
@@ -82,13 +81,13 @@ class RankedPass(PoolPass):
         return self._plan
 
     def _able(self, jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
-        """Those that nothing bars but a lack of devices."""
+        """The jobs that only a lack of devices keeps from starting."""
         able = []
         shapes, fits, limited = self.shapes, self._possible, self.quotas.limited
         for job in jobs:
             shape = shapes[job.id] = shape_of(job)
             free = not job.waits_for and job.not_before is None and job.array_at_most is None
-            plain = free and not limited and fits.get(shape)  # as most of a long queue are
+            plain = free and not limited and fits.get(shape)  # true for most of a long queue
             code = None if plain else self._barred(job, shape)
             if code is None:
                 able.append(job)
@@ -97,11 +96,11 @@ class RankedPass(PoolPass):
         return able
 
     def _honoured(self, job: QueuedJob) -> bool:
-        """Whether devices that were cleared, or are being cleared, for this job are still its own."""
-        kept = self._kept.get(job.id)
-        if not kept or len(kept) != job.gpus or not self._cleared_for(job, kept):
+        """Take the devices that were, or are being, cleared for this job if they are still its own."""
+        reserved = self._reserved.get(job.id)
+        if not reserved or len(reserved) != job.gpus or not self._cleared_for(job, reserved):
             return False
-        spot = Spot(tuple(sorted(kept)))
+        spot = Spot(tuple(sorted(reserved)))
         self._board.take(job.id, [(id_, job.memory_bytes) for id_ in spot.device_ids])
         if self._all_free(job, spot):
             self._begin(job, spot)
@@ -109,8 +108,8 @@ class RankedPass(PoolPass):
             self._keep(job, spot)
         return True
 
-    def _cleared_for(self, job: QueuedJob, kept: frozenset[str]) -> bool:
-        for id_ in kept:
+    def _cleared_for(self, job: QueuedJob, reserved: frozenset[str]) -> bool:
+        for id_ in reserved:
             site = self._board.sites.get(id_)
             if site is None or id_ in job.constraints.booked_devices or not site.could_fit(job.memory_bytes):
                 return False
@@ -127,7 +126,7 @@ class RankedPass(PoolPass):
         return job is not None and job.stopping
 
     def _all_free(self, job: QueuedJob, spot: Spot) -> bool:
-        """In the real room, that is, not only in the plan."""
+        """Whether the devices are free in the real room, not only in the plan."""
         need, whole = job.memory_bytes or 0, job.memory_bytes is None
         return all(
             self.room.free_bytes(self._board.sites[id_].device, whole=whole) >= need
@@ -145,27 +144,29 @@ class RankedPass(PoolPass):
         self._chosen = choose(competing, units, self._policy.swaps, sizes)
 
     def _held_up(self, able: Sequence[QueuedJob], units: float) -> QueuedJob | None:
-        """The first that is left out only because some who run may not be stopped.
+        """The first job left out only because some running jobs may not be stopped.
 
-        Who comes after it must not take one device after the other that it waits for.
+        Later jobs must not take the devices it waits for, one after the other.
         """
-        lowest = min((job.priority for job in able[-1:]), default=0)  # they come by their bands
+        lowest = min((job.priority for job in able[-1:]), default=0)  # jobs are sorted by band
         if not any(_stays(one, lowest) for one in self.running.values()):
             return None
-        stay: dict[int, float] = {}  # units that cannot be cleared, by the priority of who wants them
+        stay: dict[
+            int, float
+        ] = {}  # units that cannot be cleared, by the priority of the job that wants them
         for job in able:
             if job.id in self._chosen:
                 continue
             if job.priority not in stay:
-                found = [one.id for one in self.running.values() if _stays(one, job.priority)]
-                stay[job.priority] = sum(self._plan.standings[id_].units for id_ in found)
+                staying = [one.id for one in self.running.values() if _stays(one, job.priority)]
+                stay[job.priority] = sum(self._plan.standings[id_].units for id_ in staying)
             taken = stay[job.priority]
             if taken and self._plan.standings[job.id].units > units - taken:
                 return job
         return None
 
     def _serve(self, jobs: Sequence[QueuedJob]) -> None:
-        """Place the jobs that should run; the first that cannot be placed is held a slot."""
+        """Place the jobs that should run; the first that cannot be placed gets a reserved slot."""
         failed: set[Shape] = set()
         for job in jobs:
             shape = self.shapes[job.id]
@@ -186,11 +187,11 @@ class RankedPass(PoolPass):
         if spot is not None or not self.running:
             return spot
         wanting = self._plan.standings[job.id]
-        # What is kept for the head is not cleared for another.
+        # Devices reserved for the head are not cleared for another job.
         return self._board.cleared_spot(job, parts, lambda tenant: self._price(tenant, wanting), self.held)
 
     def _price(self, tenant: str, wanting: Standing) -> float | None:
-        """What stopping a tenant for a job of this rank costs, in GPU-seconds; None: it must stay."""
+        """The cost in GPU-seconds of stopping a tenant for a job of this rank; None: it must stay."""
         job = self.running.get(tenant)
         if job is None or job.stopping or not job.preemptible:
             return None
@@ -204,14 +205,13 @@ class RankedPass(PoolPass):
             return None
         cost_s = restart_cost_s(job, self._policy) + (job.checkpoint_age_s or 0.0)
         same_band = standing.band == wanting.band
-        if (
-            same_band and wanting.phase != TRIAL and 1 < standing.worth * cost_s < inf
-        ):  # it would end before it is back
+        # It would end sooner than it could be stopped and resumed.
+        if same_band and wanting.phase != TRIAL and 1 < standing.worth * cost_s < inf:
             return None
         return cost_s * standing.units + (_CHOSEN_COST if chosen else 0.0)
 
     def _ran_enough(self, job: RunningJob, wanting: Standing) -> bool:
-        """A resumed job keeps its devices for its quantum, except from a higher band or a trial."""
+        """Whether a resumed job has had its quantum; jobs of a higher band and trials need not wait for that."""
         if (
             -job.priority > wanting.band
             or wanting.phase == TRIAL
@@ -246,7 +246,7 @@ class RankedPass(PoolPass):
         self.quotas.add(job, len(spot.device_ids))
 
     def _fill(self, jobs: Sequence[QueuedJob]) -> None:
-        """Give what is left over to the next in line, without stopping anyone."""
+        """Give the remaining devices to the next jobs in line without stopping any."""
         failed: dict[Shape, WaitCode] = {}
         codes = self._plan.codes
         closed_to_all = frozenset(self._leaving)
@@ -261,7 +261,7 @@ class RankedPass(PoolPass):
                 continue
             closed = closed_to_all if self._may_use_held(job) else closed_to_all | self.held
             parts = self._board.parts(job, span=self._policy.span_nodes)
-            # What is free is left to those who were moved.
+            # Free devices are left to the jobs that were moved.
             spot = None if self._displaced else self._board.free_spot(job, parts, closed)
             if spot is not None and self._all_free(job, spot):
                 self._settle(job, spot)
@@ -269,7 +269,7 @@ class RankedPass(PoolPass):
             codes[job.id] = failed[shape] = self._shortage(job)
 
     def _may_use_held(self, job: QueuedJob) -> bool:
-        """On the devices kept for the head: who is gone before it starts, or can be stopped for it."""
+        """Whether a job may use the head's reserved devices: it leaves before the head starts, or can be stopped."""
         if self.slot is None or self._ends_before_head(job):
             return True
         return job.preemptible and self._policy.quantum_restarts == 0
@@ -282,13 +282,13 @@ class RankedPass(PoolPass):
             and self._plan.codes[job.id] not in {WaitCode.UNAVAILABLE, WaitCode.RESERVED}
         ):
             self.ends.update((one.id, end_of(one, self.now, self._policy)) for one in self.running.values())
-            kept = self._kept.get(job.id, frozenset())
-            self.slot = soonest(self.room, job, self.ends, self.now, kept)
+            reserved = self._reserved.get(job.id, frozenset())
+            self.slot = soonest(self.room, job, self.ends, self.now, reserved)
             if self.slot is not None:
                 self.head, self.held = job, frozenset(self.slot.device_ids)
 
     def _some_stay(self, job: QueuedJob) -> bool:
-        """Whether stopping others cannot serve it: they may not be stopped, or not yet."""
+        """Whether stopping others cannot serve the job, because they may not be stopped or not yet."""
         if self._policy.quantum_restarts > 0 or not job.preemptible:
             return True
         everyone = (*self.running.values(), *self._plan.order)
@@ -311,7 +311,7 @@ class RankedPass(PoolPass):
         return len(self._board.parts(job, span=self._policy.span_nodes)) > 1
 
     def leaving_for(self, job_id: str) -> tuple[RunningJob, ...]:
-        """Who has to leave the devices that are kept for a job."""
+        """The jobs that must leave the devices reserved for a job."""
         ids = set(self._plan.reserved.get(job_id, ()))
         return tuple(
             job

@@ -1,4 +1,4 @@
-"""What is there and what is free in one pool while a pass places jobs."""
+"""The devices and the free memory of one pool while a pass places jobs."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.scheduler.core.types import Constraints, Device, Job, Policy, RunningJob, Share
 
-NOWHERE = -1  # fewer devices on every node than asked for
+NOWHERE = -1  # no node has enough devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ def allows(where: Constraints, device: Device) -> bool:
 
 
 def at_another_time(where: Constraints) -> Constraints:
-    """The same without what the calendar keeps for others now."""
+    """The same constraints without the devices that bookings keep for others now."""
     return replace(where, booked_devices=()) if where.booked_devices else where
 
 
 class Room:
-    """The devices of a pool and their tenants; only ``take`` changes it, and only downwards."""
+    """The devices of a pool and their tenants; only ``take`` changes it, and free memory only shrinks."""
 
     def __init__(self, devices: Iterable[Device], running: Iterable[RunningJob], policy: Policy) -> None:
         self.devices = sorted(devices, key=lambda device: (device.node, device.index, device.id))
@@ -51,7 +51,7 @@ class Room:
         self._whole: set[str] = set()
         for job in sorted(running, key=lambda job: job.id):
             self._settle(job, job.shares)
-        self._known: dict[tuple[object, ...], int] = {}
+        self._static: dict[tuple[object, ...], int] = {}
         self._free: dict[tuple[object, ...], int] = {}
         self._sizes: dict[tuple[object, ...], list[int]] = {}
 
@@ -69,54 +69,54 @@ class Room:
                 self._claimed[share.device_id] += share.memory_bytes
 
     def calm(self, device: Device) -> bool:
-        """Whether processes of no running job of Berth's leave it usable as a whole."""
+        """Whether the memory held outside running jobs is small enough to use the device as a whole."""
         return device.others_bytes <= self._policy.foreign_allowed_bytes
 
     def capacity_bytes(self, device: Device, *, whole: bool) -> int:
-        """What jobs could have on it if no job of ours were there; NOWHERE if not even one could."""
+        """The memory that jobs could have on a device without tenants; NOWHERE if none could run there."""
         if device.id not in self.usable or (whole and not self.calm(device)):
             return NOWHERE
         return device.total_bytes if whole else max(0, device.total_bytes - device.others_bytes)
 
     def free_bytes(self, device: Device, *, whole: bool) -> int:
-        """What a job may claim on it now; NOWHERE if nothing."""
+        """The memory that a job can claim on a device now; NOWHERE if none."""
         capacity = self.capacity_bytes(device, whole=whole)
         tenants = self.tenants.get(device.id, ())
         if whole:
             return NOWHERE if tenants else capacity
         if capacity == NOWHERE or device.id in self._whole:
             return NOWHERE
-        if not tenants:  # nobody of ours: all that is used is somebody else's, named or not
+        if not tenants:  # no job of Berth: all used memory belongs to external processes, listed or not
             return max(0, min(capacity, device.total_bytes - device.used_bytes))
         return max(0, capacity - self._claimed[device.id])
 
     def most_possible_bytes(self, gpus: int, where: Constraints) -> int:
-        """The memory that ``gpus`` devices of one node have each, used or broken ones included."""
+        """The memory that each of ``gpus`` devices of one node has, used or broken ones included."""
         where = at_another_time(where)
         key = ("possible", gpus, where)
-        if key not in self._known:
+        if key not in self._static:
             sizes = {d.id: d.total_bytes for d in self.devices if d.id not in self._parents}
-            self._known[key] = self._most(sizes, gpus, where)
-        return self._known[key]
+            self._static[key] = self._most(sizes, gpus, where)
+        return self._static[key]
 
     def whole_nodes_for(self, gpus: int, where: Constraints) -> bool:
-        """Whether there are devices enough on all nodes together, used or broken ones included."""
+        """Whether all nodes together have enough devices, used or broken ones included."""
         where = at_another_time(where)
         there = sum(d.id not in self._parents and allows(where, d) for d in self.devices)
         return there >= gpus
 
     def most_capacity_bytes(self, gpus: int, where: Constraints, *, whole: bool) -> int:
-        """The memory that ``gpus`` devices of one node could give each if no job of ours ran."""
+        """The memory that each of ``gpus`` devices of one node could offer if no job of Berth ran."""
         key = ("capacity", gpus, where, whole)
-        if key not in self._known:
+        if key not in self._static:
             sizes = {id_: self.capacity_bytes(d, whole=whole) for id_, d in self.usable.items()}
-            self._known[key] = self._most(sizes, gpus, where)
-        return self._known[key]
+            self._static[key] = self._most(sizes, gpus, where)
+        return self._static[key]
 
     def most_free_bytes(
         self, gpus: int, where: Constraints, *, whole: bool, held: frozenset[str] = frozenset()
     ) -> int:
-        """The memory that ``gpus`` devices of one node give each now, ``held`` ones left out."""
+        """The memory that each of ``gpus`` devices of one node offers now, ``held`` ones excluded."""
         key = (gpus, where, whole, held)
         if key not in self._free:
             sizes = {
@@ -128,7 +128,7 @@ class Room:
         return self._free[key]
 
     def count_free(self, where: Constraints, memory_bytes: int | None, held: frozenset[str]) -> int:
-        """How many devices would do for one rank now."""
+        """How many devices could take one rank now."""
         key = (where, memory_bytes is None, held)
         if key not in self._sizes:
             self._sizes[key] = sorted(

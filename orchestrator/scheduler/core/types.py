@@ -1,12 +1,15 @@
-"""What ``decide`` is given and what it answers.
+"""What ``decide`` takes and returns.
 
 All times are seconds on one clock of the caller's choice (``now`` included), all memory is bytes.
 Every class is frozen, so a state may be shared between a pass, an explanation and a simulation.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+Facts = Mapping[str, Any]  # what a sentence is made of, by name; JSON can keep it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +24,9 @@ class Device:
     pool: str
     total_bytes: int
     kind: str = "gpu"  # gpu, cpu or sim
-    index: int = 0  # number shown to people: "GPU 3"
+    index: int = 0  # the number that people see: "GPU 3"
     used_bytes: int = 0  # measured, all processes
-    foreign_bytes: int = 0  # measured, held by processes that are not Berth's
+    foreign_bytes: int = 0  # measured, held by external processes
     residue_bytes: int = 0  # measured, held by processes of attempts that have ended
     admin_state: str = "enabled"  # enabled, draining, disabled
     health: str = "ok"  # ok, fenced, faulty, missing
@@ -38,7 +41,7 @@ class Device:
 
     @property
     def others_bytes(self) -> int:
-        """What no running job of Berth's holds, and none can have."""
+        """Memory held outside running jobs, which no job can have."""
         return self.foreign_bytes + self.residue_bytes
 
 
@@ -58,8 +61,8 @@ class Constraints:
     avoid_devices: tuple[str, ...] = ()  # for example where an earlier attempt met a fault
     only_nodes: tuple[str, ...] = ()
     mig_profile: str | None = None
-    slices: bool = True  # False: whole GPUs only, because ranks on MIG slices cannot talk to each other
-    booked_devices: tuple[str, ...] = ()  # kept for others by the calendar; free again at another time
+    slices: bool = True  # False: whole GPUs only, because ranks on MIG slices cannot communicate
+    booked_devices: tuple[str, ...] = ()  # booked for others now; available at other times
 
 
 ANYWHERE = Constraints()
@@ -68,46 +71,44 @@ WHOLE_GPUS = Constraints(slices=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is known about a job, queued or running."""
+    """A queued or running job as the scheduler sees it."""
 
     id: str
     owner: str
     pool: str
     gpus: int = 1
-    name: str = ""  # for sentences; the end of the id where empty
-    memory_bytes: int | None = None  # on each of the devices; None: whole devices
+    name: str = ""  # for sentences; if empty, the end of the id is used
+    memory_bytes: int | None = None  # on each device; None: whole devices
     priority: int = 50
     submitted: float = 0.0
-    wish: int | None = None  # its place among those of its owner's jobs that they gave an order
-    time_limit_s: float | None = None  # of running time over all attempts
+    owner_place: int | None = None  # its place in the order that its owner gave their jobs
+    time_limit_s: float | None = None  # running time over all attempts
     grace_s: float = 30.0  # between SIGTERM and the end of the sandbox
-    ran_s: float = 0.0  # over all attempts, the present one included
+    ran_s: float = 0.0  # over all attempts, the current one included
     attained_gpu_s: float = 0.0
-    progress_done: float | None = None  # in steps, as the job itself reports them
+    progress_done: float | None = None  # in steps, as the job reports them
     progress_total: float | None = None
     step_s: float | None = None
     checkpoint_age_s: float | None = None  # None: there is no checkpoint
     restart_cost_s: float | None = None
     preemptible: bool = True
     constraints: Constraints = ANYWHERE
-    peak_bytes: int | None = None  # learned from earlier runs, for each device
-    peak_spread_bytes: int | None = None
     array: str | None = None  # the array it belongs to
     array_at_most: int | None = None  # members of the array that hold devices at once; None: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Booking:
-    """One time of a standing reservation or a maintenance window: the one that is on, or the next."""
+    """The current or next occurrence of a reservation for people or of a maintenance window."""
 
     id: str
     name: str
     pool: str
     start: float
-    until: float | None = None  # None: until somebody takes it away
-    count: int | None = None  # so many devices, whichever are free; None: ``device_ids``
+    until: float | None = None  # None: until it is deleted
+    count: int | None = None  # any devices of this number; None: ``device_ids``
     device_ids: tuple[str, ...] = ()
-    owners: tuple[str, ...] = ()  # for whom; nobody: maintenance
+    owners: tuple[str, ...] = ()  # the people it is for; empty: maintenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +116,9 @@ class QueuedJob(Job):
     """A job that waits for devices."""
 
     not_before: float | None = None
-    waits_for: tuple[str, ...] = ()  # jobs it depends on that have not ended as it needs
-    waits_for_end: tuple[str, ...] = ()  # those of them that may end in any way
-    kept_away_by: tuple[Booking, ...] = ()  # set by ``decide``: why ``constraints`` has booked devices
+    waits_for: tuple[str, ...] = ()  # jobs it depends on that have not ended as required
+    waits_for_end: tuple[str, ...] = ()  # the ones among them that may end in any way
+    kept_away_by: tuple[Booking, ...] = ()  # set by ``decide``: the causes of ``constraints.booked_devices``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +132,9 @@ class RunningJob(Job):
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long finished jobs ran, as quantiles in ascending order; ``learn_lengths`` makes it.
+    """How long finished jobs ran, as quantiles in ascending order; made by ``learn_lengths``.
 
-    In parts of their time limit where the limits say more than the plain seconds do.
+    As fractions of their time limits if those predict run times better than plain seconds do.
     """
 
     of_limit: bool = False
@@ -145,7 +146,7 @@ NOTHING_LEARNED = Lengths()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerUsage:
-    """What an owner used and may use."""
+    """What an owner has used and may use."""
 
     owner: str
     decayed_gpu_s: float = 0.0  # memory-weighted: half of a GPU counts half
@@ -158,7 +159,7 @@ class OwnerUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimit:
-    """What an owner may use of one pool, beside the limits that hold everywhere."""
+    """What an owner may use of one pool, in addition to the limits that hold everywhere."""
 
     owner: str
     pool: str
@@ -168,8 +169,8 @@ class PoolLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
-    """Devices that an earlier pass decided to keep for a job."""
+class BackfillReservation:
+    """Devices that an earlier pass reserved for a waiting job."""
 
     job_id: str
     device_ids: tuple[str, ...]
@@ -177,8 +178,8 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
-    """Devices of a job's last attempt that are kept for its next one, for a short time."""
+class RetryHold:
+    """Devices of a job's last attempt that are kept for its next attempt for a short time."""
 
     job_id: str
     owner: str
@@ -191,7 +192,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class ShapeCount:
-    """How often a request of this shape was seen lately."""
+    """How often a request of this shape was seen recently."""
 
     gpus: int
     memory_bytes: int | None
@@ -200,10 +201,10 @@ class ShapeCount:
 
 @dataclass(frozen=True, slots=True)
 class PoolProblem:
-    """Why nothing can start in a pool now; the sentence is shown to people as it is."""
+    """Why nothing can start in a pool now."""
 
     pool: str
-    sentence: str
+    driver: str = ""  # what its driver says; empty: nobody reads the devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,44 +217,44 @@ class State:
     running: tuple[RunningJob, ...] = ()
     usage: tuple[OwnerUsage, ...] = ()
     pool_limits: tuple[PoolLimit, ...] = ()
-    reservations: tuple[Reservation, ...] = ()
+    reservations: tuple[BackfillReservation, ...] = ()
     bookings: tuple[Booking, ...] = ()
-    keeps: tuple[Keep, ...] = ()
+    retry_holds: tuple[RetryHold, ...] = ()
     recent_shapes: tuple[ShapeCount, ...] = ()
     problems: tuple[PoolProblem, ...] = ()
     lengths: Lengths = NOTHING_LEARNED
-    start_errors: tuple[float, float] | None = None  # real wait / predicted wait: low and high quantile
+    start_errors: tuple[float, float] | None = None  # actual wait / expected wait: low and high quantile
 
     def openings(self) -> list[float]:
-        """When jobs that were asked to start later become ready."""
+        """When jobs with a future start time become ready."""
         return [job.not_before for job in self.queued if job.not_before and job.not_before > self.now]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What an operator may set.  As it stands: priority, first come, EASY reservation, no preemption."""
+    """What an operator may set.  Default: priority, first come, backfill reservation, no preemption."""
 
     foreign_allowed_bytes: int = 64 * 2**20  # a display server does not make a GPU unusable
-    estimate_error: float = 0.15  # half width of a range predicted from progress
-    booking_notice_s: float = 24 * 3600.0  # so long before a booking jobs without a known end keep away
-    predicted_jobs: int = 16  # waiting jobs of each pool that get a predicted start
+    estimate_error: float = 0.15  # half the width of a range predicted from progress
+    booking_notice_s: float = 24 * 3600.0  # jobs of unknown end keep away this long before a booking
+    predicted_jobs: int = 16  # waiting jobs per pool that get an estimated start
     by_remaining: bool = False  # rank by remaining work and preempt; the fields below count only then
     span_nodes: bool = False  # a job larger than a node gets whole nodes
-    trial_s: float = 180.0  # what a job that never ran gets ahead of the rest; 0: none
-    trial_restarts: float = 3.0  # a trial need not be longer than so many restarts of its job
-    longest_trial_restart_s: float = 60.0  # jobs that cost more to stop and resume have no trial
-    restart_cost_s: float = 60.0  # of jobs that do not say
+    trial_s: float = 180.0  # the time a job that never ran gets ahead of the rest; 0: none
+    trial_restarts: float = 3.0  # a trial need not last longer than this many restarts of its job
+    longest_trial_restart_s: float = 60.0  # jobs that take longer to stop and resume have no trial
+    restart_cost_s: float = 60.0  # of jobs without a measured one
     gpu_time_weight: float | None = None  # 0: least time first, 1: least GPU-time; None: by pool
     stay_factor: float = 1.5  # a running job must be worse by this before it is stopped
-    quantum_restarts: float = 0.0  # a resumed job runs so many restart costs before it is stopped
-    feedback_gpu_s: float = 900.0  # first level of jobs that report nothing
+    quantum_restarts: float = 0.0  # a resumed job runs this many restart costs before it is stopped
+    feedback_gpu_s: float = 900.0  # first level of silent jobs
     feedback_factor: float = 4.0
-    ageing_ratio: float | None = 30.0  # wait / (run + left) that lifts a job one level
-    silent_lifts: int = 2  # of a job that reports nothing, within that ratio
-    swaps: int = 5  # sizes for which a large job may replace several small ones
-    fair_share_ratio: float | None = None  # who used more than so many times the mean begins later: ...
-    late_factor: float = 2.0  # ... as if jobs that never ran had so many times as much left ...
-    late_trial_s: float = 600.0  # ... and as if their trials had come so much later
+    ageing_ratio: float | None = 30.0  # wait / (run + remaining) that lifts a job one level
+    silent_lifts: int = 2  # levels that a silent job is lifted within that ratio
+    swaps: int = 5  # sizes of large jobs that may replace several small ones
+    fair_share_ratio: float | None = None  # owners who used more than this multiple of the mean start later
+    late_factor: float = 2.0  # their jobs that never ran rank as if this many times the work remained
+    late_trial_s: float = 600.0  # their trials rank as if submitted this much later
 
     @classmethod
     def progress_aware(cls) -> "Policy":
@@ -264,20 +265,18 @@ class Policy:
 class WaitCode(StrEnum):
     """Why a job waits, for machines."""
 
-    DEVICES = "devices"  # too few are free
-    MEMORY = "memory"  # none has so much memory free
-    HELD = "held"  # enough are free, but held for a job ahead
-    RESERVED = "reserved"  # the calendar keeps for others what it could use
-    UNAVAILABLE = "unavailable"  # too few are enabled, healthy and free of foreign processes
+    DEVICES = "devices"  # too few devices are free
+    MEMORY = "memory"  # no device has enough free memory
+    HELD = "held"  # enough devices are free, but held for a job ahead
+    RESERVED = "reserved"  # the devices it could use are booked for others
+    UNAVAILABLE = "unavailable"  # too few devices are enabled, healthy and free of external processes
     NO_DEVICES = "no_devices"  # the pool is empty
     POOL = "pool"  # the pool has a problem
     DEPENDS = "depends"
     NOT_BEFORE = "not_before"
     QUOTA = "quota"
-    ARRAY = "array"  # as many of its array hold devices as may at once
+    ARRAY = "array"  # its array's limit of members that hold devices is reached
     IMPOSSIBLE = "impossible"  # the pool can never fit it
-
-    __hash__ = str.__hash__  # an enumeration's own is slow, and a pass asks ten thousand times
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,25 +305,36 @@ class Vacate:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Keep these devices for a job until it starts; give it back as a ``Reservation``."""
+    """Reserve these devices for a job until it starts; the next pass gets it as a ``BackfillReservation``."""
 
     job_id: str
     device_ids: tuple[str, ...]
-    open_until: float | None = None  # a job that surely ends by then may start there; None: no job may
+    open_until: float | None = None  # jobs that surely end by then may start there; None: no job may
+
+
+class WaitReason(NamedTuple):
+    """Why a job waits: a code for programs, and the facts that its sentence is made of."""
+
+    code: str
+    facts: Facts
 
 
 class Wait(NamedTuple):
-    """Why a job does not start now.  A tuple, because a pass may make ten thousand of them."""
+    """Why a job does not start now; a tuple because a pass may build 10,000 of them."""
 
     job_id: str
     code: WaitCode
-    sentence: str
+    facts: Facts  # equal jobs share them; look, and do not change them
     position: int  # among the waiting jobs of its pool; 1 is the next
-    blocked_by: tuple[str, ...] = ()  # jobs that hold what it needs
+    blocked_by: tuple[str, ...] = ()  # jobs that hold the devices it needs
     ahead: tuple[str, ...] = ()  # the first few waiting jobs that come before it
-    start_earliest: float | None = None  # None: not known
+    start_earliest: float | None = None  # None: unknown
     start_latest: float | None = None
-    foreseen_s: float | None = None  # the wait that the range was made of, for ``State.start_errors``
+    foreseen_s: float | None = None  # the expected wait behind the range, for ``State.start_errors``
+
+    @property
+    def reason(self) -> WaitReason:
+        return WaitReason(self.code, self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,5 +345,5 @@ class Decisions:
     preempt: tuple[Preempt, ...] = ()
     vacate: tuple[Vacate, ...] = ()
     reserve: tuple[Reserve, ...] = ()
-    wait: tuple[Wait, ...] = ()  # in the order in which the jobs are served
+    wait: tuple[Wait, ...] = ()  # in the order of serving
     next_wake: float | None = None  # call again then even if nothing changed

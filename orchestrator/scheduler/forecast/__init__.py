@@ -1,1 +1,1 @@
-"""What would happen: a job before it is submitted, a change of one thing, other weeks under another policy."""
+"""Forecasts: a job before its submit, one change to a waiting job, recorded weeks under another policy."""

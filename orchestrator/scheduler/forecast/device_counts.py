@@ -1,4 +1,4 @@
-"""What a job would gain or lose with another number of devices: when it starts, and when it is done."""
+"""When a job would start and finish with other numbers of devices."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -7,21 +7,21 @@ from datetime import UTC, datetime, timedelta
 
 from orchestrator.models import Job
 from orchestrator.scheduler import core
-from orchestrator.scheduler.forecast.durations import Lasting, foretell
+from orchestrator.scheduler.forecast.durations import ExpectedDuration, expected_durations
 
-LONGEST_S = 0.03  # of computing; numbers that are left then are not asked about; reached where some thousand jobs wait
+LONGEST_S = 0.03  # of CPU time; remaining numbers are skipped; reached when some thousand jobs wait
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A job on so many devices; its ends are None where its start or how long it runs is not known."""
+class DeviceCountOption:
+    """A job on this number of devices; without an end if its start or duration is unknown."""
 
     gpus: int
     starts_now: bool
     start_earliest: datetime | None
     start_latest: datetime | None
-    lasts: Lasting | None
-    is_soonest: bool = False  # of several whose ends are known
+    lasts: ExpectedDuration | None
+    is_soonest: bool = False  # ends first among several options with known ends
 
     @property
     def end_earliest(self) -> datetime | None:
@@ -38,19 +38,19 @@ class Outcome:
 
 def outcomes(
     job: Job, state: core.State, decisions: core.Decisions, policy: core.Policy
-) -> tuple[Outcome, ...]:
-    """The number that was asked for, first, and powers of two up to what a node of its pool has.
+) -> tuple[DeviceCountOption, ...]:
+    """Options: the requested number of devices first, then powers of two up to the size of a node of the pool.
 
     Args:
         job: unsaved, waits in ``state``, which holds the waiting jobs of its pool only.
-        decisions: the answer for the job as it is.
+        decisions: the scheduler's answer for the job as requested.
     """
     starts = dict(_starts(job, state, decisions, policy))
-    lasts = foretell(job, starts)
-    found = [Outcome(count, *start, lasts.get(count)) for count, start in starts.items()]
-    known = [(one.end_latest, one.gpus) for one in found if one.end_latest is not None]
-    soonest = min(known)[1] if len(known) > 1 else None
-    return tuple(replace(one, is_soonest=one.gpus == soonest) for one in found)
+    lasts = expected_durations(job, starts)
+    options = [DeviceCountOption(count, *start, lasts.get(count)) for count, start in starts.items()]
+    ends = [(one.end_latest, one.gpus) for one in options if one.end_latest is not None]
+    soonest = min(ends)[1] if len(ends) > 1 else None
+    return tuple(replace(one, is_soonest=one.gpus == soonest) for one in options)
 
 
 _Start = tuple[bool, datetime | None, datetime | None]
@@ -79,20 +79,20 @@ def _counts(job: Job, state: core.State) -> Sequence[int]:
 
 def _with(state: core.State, job_id: str, count: int) -> core.State:
     queued = tuple(
-        replace(each, gpus=count, constraints=core.ANYWHERE if count == 1 else core.WHOLE_GPUS)
-        if each.id == job_id
-        else each
-        for each in state.queued
+        replace(job, gpus=count, constraints=core.ANYWHERE if count == 1 else core.WHOLE_GPUS)
+        if job.id == job_id
+        else job
+        for job in state.queued
     )
     return replace(state, queued=queued)
 
 
 def _start(job_id: str, decisions: core.Decisions, now_s: float) -> _Start | None:
-    """None where the pool can never give so many."""
+    """When the job would start; None if the pool can never fit it."""
     now = datetime.fromtimestamp(now_s, UTC)
-    if any(each.job_id == job_id for each in decisions.start):
+    if any(start.job_id == job_id for start in decisions.start):
         return True, now, now
-    wait = next((each for each in decisions.wait if each.job_id == job_id), None)
+    wait = next((wait for wait in decisions.wait if wait.job_id == job_id), None)
     if wait is None or wait.code == core.WaitCode.IMPOSSIBLE:
         return None
     moments = [

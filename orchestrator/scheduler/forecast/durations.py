@@ -1,4 +1,4 @@
-"""How long a job would run, as far as earlier runs tell."""
+"""How long a job would run, judged by earlier runs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,30 +9,30 @@ from django.db.models import Q
 
 from orchestrator.models import Job, JobState
 
-RECENT = 1_000  # jobs of the server that succeeded last; older ones are not looked through
-MOST_READ = 200  # of those that are like the job
-RUNS_REMEMBERED = 10  # of a number of devices
-FEW_RUNS = 3  # with fewer, their spread says nothing yet ...
-MARGIN_OF_FEW = 0.20  # ... so that the range is at least this much wider at either end
+RECENT = 1_000  # the jobs of the server that succeeded last; older ones are not searched
+MOST_READ = 200  # similar jobs
+RUNS_REMEMBERED = 10  # per number of devices
+FEW_RUNS = 3  # with fewer runs, their spread says nothing yet
+MARGIN_OF_FEW = 0.20  # so the range is this much wider at either end
 LEAST_MARGIN = 0.05
 
 
 class Like(StrEnum):
-    """What earlier runs have in common with a job; what comes first says most."""
+    """What earlier runs have in common with a job, the most telling first."""
 
     CODE_AND_ARGUMENTS = "code and arguments"
-    SCRIPT_AND_ARGUMENTS = "script and arguments"  # the owner's runs of a script of that name
-    CODE = "code"  # anybody's runs of it
+    SCRIPT_AND_ARGUMENTS = "script and arguments"  # the owner's runs of a script of this name
+    CODE = "code"  # any owner's runs of the code
     SCRIPT = "script"
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
-    """Seconds that a job would run, over all of its attempts."""
+class ExpectedDuration:
+    """The range of seconds that a job would run, over all of its attempts."""
 
     low_s: float
     high_s: float
-    runs: int  # that it is known from
+    runs: int  # the number of earlier runs behind the range
     like: Like
 
 
@@ -43,10 +43,10 @@ class _Run:
     like: Like
 
 
-def foretell(job: Job, counts: Collection[int]) -> dict[int, Lasting]:
-    """By number of devices how long an unsaved job would run; numbers with no earlier run are missing.
+def expected_durations(job: Job, counts: Collection[int]) -> dict[int, ExpectedDuration]:
+    """How long an unsaved job would run, by number of devices; numbers without an earlier run are missing.
 
-    Only runs that succeeded count.  Where both name their steps, a run of fewer steps counts for that much longer.
+    Only successful runs count.  If both name their steps, a run's time is scaled to the job's number of steps.
     """
     runs = [
         _Run(row["gpus"], row["seconds_run"] * _scale(job, row), _like(job, row))
@@ -60,7 +60,7 @@ def foretell(job: Job, counts: Collection[int]) -> dict[int, Lasting]:
 
 
 def _earlier(job: Job, counts: Collection[int]) -> Sequence[Mapping[str, Any]]:
-    """Newest first."""
+    """Earlier similar runs, newest first."""
     recent = Job.objects.filter(state=JobState.SUCCEEDED).order_by("-pk").values("pk")[:RECENT]
     own = Q(owner=job.owner, spec_fields__entrypoint=job.spec_fields["entrypoint"])
     rows = Job.objects.filter(own | Q(bundle=job.bundle) if job.bundle else own)
@@ -83,16 +83,16 @@ def _like(job: Job, row: Mapping[str, Any]) -> Like:
 
 
 def _closest(runs: Sequence[_Run]) -> list[_Run]:
-    """The newest of those that are most like the job."""
+    """The newest of the runs that are most like the job."""
     for like in Like:
-        if found := [run for run in runs if run.like == like]:
-            return found[:RUNS_REMEMBERED]
+        if similar := [run for run in runs if run.like == like]:
+            return similar[:RUNS_REMEMBERED]
     return []
 
 
-def _range(job: Job, runs: Sequence[_Run]) -> Lasting:
+def _range(job: Job, runs: Sequence[_Run]) -> ExpectedDuration:
     margin = LEAST_MARGIN if len(runs) >= FEW_RUNS else MARGIN_OF_FEW
     limit_s = job.time_limit_s or float("inf")
     low_s = min(run.seconds for run in runs) * (1 - margin)
     high_s = max(run.seconds for run in runs) * (1 + margin)
-    return Lasting(min(low_s, limit_s), min(high_s, limit_s), len(runs), runs[0].like)
+    return ExpectedDuration(min(low_s, limit_s), min(high_s, limit_s), len(runs), runs[0].like)

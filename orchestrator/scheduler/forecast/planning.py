@@ -1,4 +1,4 @@
-"""When and where a job would run if it were submitted now; nothing is kept."""
+"""When and where a job would run if it were submitted now; saves nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -8,90 +8,93 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
+from berth import words
 from orchestrator.jobs import memory_claims
 from orchestrator.jobs.submission import intake
 from orchestrator.models import Device, Job, JobState
 from orchestrator.scheduler import core, passes
 from orchestrator.scheduler.forecast import device_counts, whatif
+from orchestrator.sentences.waits import say_wait
 from orchestrator.spec.job_spec import JobSpec
 
-FORESEEN = 5000  # waiting jobs of a pool that a range is worked out for, when somebody asks
-_FORESEEING = replace(passes.POLICY, predicted_jobs=FORESEEN)
+ESTIMATED = 5000  # waiting jobs of a pool that get a start estimate on request
+_ESTIMATING = replace(passes.POLICY, predicted_jobs=ESTIMATED)
 TrainingPlanner = Callable[[AbstractBaseUser, JobSpec, Job], dict[str, Any] | None]
 _training_planners: list[TrainingPlanner] = []
 
 
 def register_training_planner(planner: TrainingPlanner) -> None:
-    """Have a plan say how the job would train: strategies, memory, step time; None where it has no opinion.
+    """Add a planner that says how a job would train: strategies, memory, step time; None if it does not know.
 
-    Called with who asks, what they ask for, and the unsaved job; the first answer that is not None is shown.
+    It is called with the user, the spec and the unsaved job; the first answer that is not None is used.
     """
     if planner not in _training_planners:
         _training_planners.append(planner)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a submit would lead to."""
+class SubmitPreview:
+    """What submitting a job would lead to."""
 
     job: Job  # unsaved
-    made_at: datetime  # what the sentence counts from, and every other range has to
+    made_at: datetime  # the time that the sentence and all ranges count from
     starts_now: bool
-    code: str  # why it waits; empty where it starts
+    code: str  # why it waits; empty if it starts
+    facts: core.Facts  # what the sentence is made of, while it waits
     sentence: str
-    devices: tuple[tuple[Device, int | None], ...]  # by rank, with the bytes claimed; empty: not known yet
+    devices: tuple[tuple[Device, int | None], ...]  # by rank, with the claimed bytes; empty: unknown
     stops: tuple[str, ...]  # ids of jobs that would be stopped for it
     blocked_by: tuple[str, ...]
     ahead: int
     start_earliest: datetime | None
     start_latest: datetime | None
     memory: memory_claims.MemoryClaim
-    search: whatif.Search  # for what would start it now
+    search: whatif.Search  # for changes that would start it now
     training: dict[str, Any] | None
-    outcomes: tuple[device_counts.Outcome, ...]  # with so many devices as asked for, first, and with others
+    outcomes: tuple[device_counts.DeviceCountOption, ...]  # first with the requested number of devices
 
     @property
-    def as_asked(self) -> device_counts.Outcome | None:
-        return next((each for each in self.outcomes if each.gpus == self.job.gpus), None)
+    def as_asked(self) -> device_counts.DeviceCountOption | None:
+        return next((option for option in self.outcomes if option.gpus == self.job.gpus), None)
 
 
-def plan(user: AbstractBaseUser, spec: JobSpec) -> Plan:
+def plan(user: AbstractBaseUser, spec: JobSpec) -> SubmitPreview:
     """Ask the scheduler as if the job were there.
 
     Raises:
-        Impossible, Forbidden, TooMany: a submit of it would be refused.
+        Impossible, Forbidden, TooMany: submitting this would be refused.
     """
     job = intake.draft(user, spec)
     passes.fit_to_pools([job])
     now = timezone.now()
     state = passes.look(now, drafts=[job])
-    rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
+    rivals = tuple(one for one in state.queued if one.pool == job.pool_id)
     among = replace(state, queued=rivals)
-    decisions = core.decide(among, _FORESEEING)
-    starts_now = any(each.job_id == str(job.pk) for each in decisions.start)
+    decisions = core.decide(among, _ESTIMATING)
+    starts_now = any(start.job_id == str(job.pk) for start in decisions.start)
     return _plan(
         job,
         decisions,
         now,
         search=whatif.Search() if starts_now else whatif.search(state, job, user),
-        training=next((said for ask in _training_planners if (said := ask(user, spec, job))), None),
-        outcomes=device_counts.outcomes(job, among, decisions, _FORESEEING),
+        training=next((answer for ask in _training_planners if (answer := ask(user, spec, job))), None),
+        outcomes=device_counts.outcomes(job, among, decisions, _ESTIMATING),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What lies ahead of a job that waits; of one that does not, nothing."""
+    """The expected start of a waiting job; empty for other jobs."""
 
     start_earliest: datetime | None = None
     start_latest: datetime | None = None
-    search: whatif.Search = field(default_factory=whatif.Search)  # for what would start it now
+    search: whatif.Search = field(default_factory=whatif.Search)  # for changes that would start it now
 
 
 def look_ahead(job: Job, viewer: AbstractBaseUser) -> Outlook:
-    """The start range of a queued job however far back it is, where its row has none, and what would start it now.
+    """The start estimate of a queued job and the changes that would start it now.
 
-    Passes work ranges out for the first few only.
+    Passes estimate the starts of the first few jobs only; for others the estimate is made here.
     """
     if job.state != JobState.QUEUED:
         return Outlook()
@@ -99,12 +102,12 @@ def look_ahead(job: Job, viewer: AbstractBaseUser) -> Outlook:
     search = whatif.search(state, job, viewer)
     if job.start_latest is not None:
         return Outlook(search=search)
-    rivals = tuple(each for each in state.queued if each.pool == job.pool_id)
-    decisions = core.decide(replace(state, queued=rivals), _FORESEEING)
-    found = next((each for each in decisions.wait if each.job_id == str(job.pk)), None)
-    if found is None:
+    rivals = tuple(one for one in state.queued if one.pool == job.pool_id)
+    decisions = core.decide(replace(state, queued=rivals), _ESTIMATING)
+    wait = next((wait for wait in decisions.wait if wait.job_id == str(job.pk)), None)
+    if wait is None:
         return Outlook(search=search)
-    return Outlook(_moment(found.start_earliest), _moment(found.start_latest), search)
+    return Outlook(_moment(wait.start_earliest), _moment(wait.start_latest), search)
 
 
 def _plan(
@@ -114,19 +117,20 @@ def _plan(
     *,
     search: whatif.Search,
     training: dict[str, Any] | None,
-    outcomes: tuple[device_counts.Outcome, ...],
-) -> Plan:
+    outcomes: tuple[device_counts.DeviceCountOption, ...],  # first with the requested number of devices
+) -> SubmitPreview:
     job_id = str(job.pk)
-    start = next((each for each in decisions.start if each.job_id == job_id), None)
-    wait = next((each for each in decisions.wait if each.job_id == job_id), None)
-    return Plan(
+    start = next((start for start in decisions.start if start.job_id == job_id), None)
+    wait = next((wait for wait in decisions.wait if wait.job_id == job_id), None)
+    return SubmitPreview(
         job=job,
         made_at=now,
         starts_now=start is not None,
         code="" if wait is None else wait.code,
-        sentence=_starts_sentence(job) if wait is None else wait.sentence,
+        facts={} if wait is None else wait.facts,
+        sentence=_starts_sentence(job) if wait is None else _say(wait, now),
         devices=_devices(job, decisions),
-        stops=tuple(each.job_id for each in decisions.preempt if each.for_job_id == job_id),
+        stops=tuple(one.job_id for one in decisions.preempt if one.for_job_id == job_id),
         blocked_by=() if wait is None else wait.blocked_by,
         ahead=0 if wait is None else wait.position - 1,
         start_earliest=now if wait is None else _moment(wait.start_earliest),
@@ -139,17 +143,22 @@ def _plan(
 
 
 def _devices(job: Job, decisions: core.Decisions) -> tuple[tuple[Device, int | None], ...]:
-    """Where it would start, or what would be kept for it."""
+    """The devices where the job would start, or that would be reserved for it."""
     job_id = str(job.pk)
-    starts = [share for each in decisions.start if each.job_id == job_id for share in each.devices]
-    kept = [id_ for each in decisions.reserve if each.job_id == job_id for id_ in each.device_ids]
-    ids = [share.device_id for share in starts] or kept
+    starts = [share for start in decisions.start if start.job_id == job_id for share in start.devices]
+    reserved = [id_ for one in decisions.reserve if one.job_id == job_id for id_ in one.device_ids]
+    ids = [share.device_id for share in starts] or reserved
     rows = Device.objects.in_bulk(ids)
     return tuple((rows[id_], job.claimed_bytes) for id_ in ids if id_ in rows)
 
 
 def _starts_sentence(job: Job) -> str:
     return f"It would start at once in pool {job.pool_id}."
+
+
+def _say(wait: core.Wait, now: datetime) -> str:
+    when = words.start_range(_moment(wait.start_earliest), _moment(wait.start_latest), now)
+    return say_wait(wait.code, wait.facts, now_s=now.timestamp(), ahead=wait.position - 1, when=when)
 
 
 def _moment(at_s: float | None) -> datetime | None:

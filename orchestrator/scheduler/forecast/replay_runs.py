@@ -1,6 +1,6 @@
-"""Replays in processes of their own: thousands of jobs take a minute, and no page may wait for that.
+"""Replays in their own processes: thousands of jobs take a minute, too long for a page.
 
-A question and its answer are files named by the question's key, so that equal questions are answered once.
+A question and its answer are files named by the question's key, so equal questions are answered once.
 """
 
 import fcntl
@@ -11,19 +11,26 @@ import time
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from django.conf import settings
 
 from orchestrator.exceptions import Impossible, Malformed
-from orchestrator.scheduler.forecast.replays import Question, answer
-from orchestrator.store.durable import write_durably
+from orchestrator.scheduler.forecast.replays import Question, ReplayAnswer, answer
+from orchestrator.store.files.durable import write_durably
 
 STARTS_WITHIN_S = 30.0
-_children: list[subprocess.Popen[bytes]] = []  # kept until they have ended, so that none stays a zombie
+_children: list[subprocess.Popen[bytes]] = []  # until they end, so that none stays a zombie
 
 
-class State(StrEnum):
+class StoredAnswer(TypedDict, total=False):
+    """The answer to a question, or the sentence that says why it is missing."""
+
+    answer: ReplayAnswer
+    problem: str
+
+
+class ReplayState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
@@ -34,12 +41,12 @@ def folder() -> Path:
 
 
 def ask(question: Question) -> str:
-    """Begin a replay unless its answer is there or on its way; returns the key of the answer."""
+    """Start a replay unless its answer exists or is being made; return the key of the answer."""
     folder().mkdir(exist_ok=True)
     key = question.key
-    if state_of(key) in {State.RUNNING, State.DONE}:
+    if state_of(key) in {ReplayState.RUNNING, ReplayState.DONE}:
         return key
-    _lock_file(key).unlink(missing_ok=True)  # of one that died: its age says nothing of the new one
+    _lock_file(key).unlink(missing_ok=True)  # left by a replay that died; its age would be misleading
     write_durably(_question_file(key), json.dumps(asdict(question)).encode())
     _children[:] = [child for child in _children if child.poll() is None]
     with (folder() / "whatif.log").open("ab") as log:
@@ -57,22 +64,22 @@ def ask(question: Question) -> str:
 
 
 def work_on(key: str) -> None:
-    """Answer a question that was asked; only the process made for it calls this, one at a time works."""
+    """Answer a question; called only by the process started for it.  Replays run one at a time."""
     with _lock_file(key).open("w") as own, (folder() / "turn.lock").open("w") as turn:
         fcntl.flock(own, fcntl.LOCK_EX)
         fcntl.flock(turn, fcntl.LOCK_EX)
         question = Question.read(json.loads(_question_file(key).read_bytes()))
         try:
-            found: dict[str, Any] = {"answer": answer(question)}
+            result: StoredAnswer = {"answer": answer(question)}
         except (Impossible, Malformed) as error:
-            found = {"problem": str(error)}
-        write_durably(_answer_file(key), json.dumps(found).encode())
+            result = {"problem": str(error)}
+        write_durably(_answer_file(key), json.dumps(result).encode())
 
 
-def state_of(key: str) -> State | None:
-    """How far a replay is; None: nobody asked."""
+def state_of(key: str) -> ReplayState | None:
+    """The state of a replay; None if it was never asked for."""
     if _answer_file(key).exists():
-        return State.DONE
+        return ReplayState.DONE
     if not _question_file(key).exists():
         return None
     try:
@@ -80,20 +87,19 @@ def state_of(key: str) -> State | None:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         starts = time.time() - _question_file(key).stat().st_mtime < STARTS_WITHIN_S
-        return State.RUNNING if starts else State.FAILED
+        return ReplayState.RUNNING if starts else ReplayState.FAILED
     except BlockingIOError:
-        return State.RUNNING
-    return State.DONE if _answer_file(key).exists() else State.FAILED
+        return ReplayState.RUNNING
+    return ReplayState.DONE if _answer_file(key).exists() else ReplayState.FAILED
 
 
 def read_question(key: str) -> Question:
     return Question.read(json.loads(_question_file(key).read_bytes()))
 
 
-def read_answer(key: str) -> dict[str, Any]:
-    """``answer`` as the function of that name gives it, or ``problem``, a sentence."""
-    found: dict[str, Any] = json.loads(_answer_file(key).read_bytes())
-    return found
+def read_answer(key: str) -> StoredAnswer:
+    stored: StoredAnswer = json.loads(_answer_file(key).read_bytes())
+    return stored
 
 
 def _question_file(key: str) -> Path:

@@ -1,21 +1,21 @@
-"""What if: the recorded weeks of this server, replayed under another policy or pool, beside what happened."""
+"""What if: recorded weeks of this server replayed under another policy or pool, compared with what happened."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db.models import Max, Min
 
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.models import FINAL_STATES, Attempt, Device, Job, Lease
 from orchestrator.scheduler.core import Device as PoolDevice
-from orchestrator.scheduler.passes.device_facts import device_facts
-from orchestrator.scheduler.simulator.summary import Course, Summary, summarise
-from orchestrator.scheduler.simulator.trace import GIB, TraceJob
-from orchestrator.scheduler.simulator.variants import LARGEST_CHANGE, MOST_SLICES, RecordedJob, Variant, run
+from orchestrator.scheduler.passes.facts import device_facts
+from orchestrator.scheduler.simulator.summary import Summary, summarise
+from orchestrator.scheduler.simulator.trace import GIB, Course, RecordedJob, TraceJob
+from orchestrator.scheduler.simulator.variants import LARGEST_CHANGE, MOST_SLICES, Variant, run
 
 MOST_JOBS = 5_000
 MOST_DAYS = 366
@@ -24,7 +24,7 @@ AS_IS = Variant(name="as it is now")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which weeks of which pool are replayed, under which variants besides the pool as it is."""
+    """Which days of which pool to replay, and under which variants in addition to the pool as it is."""
 
     pool: str
     days: int
@@ -40,22 +40,22 @@ class Question:
 
     @property
     def key(self) -> str:
-        """Equal questions have one answer."""
+        """The same for equal questions."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> "Question":
-        variants = [Variant(**each) for each in fields["variants"]]
+        variants = [Variant(**variant) for variant in fields["variants"]]
         return cls(fields["pool"], fields["days"], fields["until_s"], variants)
 
 
 def _check(variant: Variant, devices: int) -> None:
-    left = devices + variant.more_devices
+    total = devices + variant.more_devices
     if not -devices < variant.more_devices <= LARGEST_CHANGE:
         text = f"give a number from {1 - devices} to {LARGEST_CHANGE}; the pool has {devices}"
         raise Malformed(f"The pool cannot change by {variant.more_devices} devices.", fields={"more": [text]})
-    if not 0 <= variant.split_devices <= left:
-        text = f"give a number from 0 to {left}"
+    if not 0 <= variant.split_devices <= total:
+        text = f"give a number from 0 to {total}"
         raise Malformed(f"{variant.split_devices} devices cannot be cut.", fields={"split": [text]})
     if not 2 <= variant.slices <= MOST_SLICES:
         text = f"give a number from 2 to {MOST_SLICES}"
@@ -64,18 +64,34 @@ def _check(variant: Variant, devices: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a pool did in a time: its jobs, and how it was for them."""
+    """The jobs of a pool in a period, and how long they waited and ran."""
 
     jobs: list[RecordedJob]
     courses: list[Course]
     restarts: int
 
 
-def answer(question: Question) -> dict[str, Any]:
+class ReplayRow(TypedDict):
+    """The figures of one variant; ``summary``: None if no job fits its pool."""
+
+    name: str
+    left_out: int  # jobs that its pool could never hold
+    summary: dict[str, float] | None
+
+
+class ReplayAnswer(TypedDict):
+    """What a question is answered with: what happened first, then every variant."""
+
+    jobs: int
+    devices: int
+    rows: list[ReplayRow]
+
+
+def answer(question: Question) -> ReplayAnswer:
     """Replay all variants; may take minutes.
 
     Raises:
-        Impossible: nothing was recorded, or the pool has no device.
+        Impossible: no jobs were recorded, or the pool has no devices.
     """
     devices = pool_devices(question.pool)
     recorded = record(question.pool, question.days, question.until_s)
@@ -86,37 +102,37 @@ def answer(question: Question) -> dict[str, Any]:
     happened = summarise(recorded.courses, needs_s, len(devices), restarts=recorded.restarts)
     rows = [_row("what happened", happened, 0)]
     for variant in [AS_IS, *question.variants]:
-        found = run(recorded.jobs, devices, variant)
-        rows.append(_row(variant.name, found.summary, found.left_out))
+        replayed = run(recorded.jobs, devices, variant)
+        rows.append(_row(variant.name, replayed.summary, replayed.left_out))
     return {"jobs": len(recorded.jobs), "devices": len(devices), "rows": rows}
 
 
-def _row(name: str, summary: Summary | None, left_out: int) -> dict[str, Any]:
+def _row(name: str, summary: Summary | None, left_out: int) -> ReplayRow:
     return {"name": name, "left_out": left_out, "summary": summary.as_json() if summary else None}
 
 
 def pool_devices(pool: str) -> tuple[PoolDevice, ...]:
-    """The devices of a pool, all of them in order and unused."""
+    """The devices of a pool as if all of them worked and were unused."""
     rows = [row for row in Device.objects.filter(pool=pool) if row.memory_bytes]
     facts = (device_facts(row, None) for row in rows)
     return tuple(
         PoolDevice(
-            id=each.id,
-            node=each.node,
+            id=device.id,
+            node=device.node,
             pool="pool",
-            index=each.index,
-            total_bytes=each.total_bytes,
-            numa_node=each.numa_node,
-            nvlink=each.nvlink,
-            mig_parent=each.mig_parent,
-            mig_profile=each.mig_profile,
+            index=device.index,
+            total_bytes=device.total_bytes,
+            numa_node=device.numa_node,
+            nvlink=device.nvlink,
+            mig_parent=device.mig_parent,
+            mig_profile=device.mig_profile,
         )
-        for each in facts
+        for device in facts
     )
 
 
 def record(pool: str, days: int, until_s: float) -> Recorded:
-    """The jobs of a pool that ended in the days before a moment, the newest first if there are too many."""
+    """The jobs of a pool that ended in the days before a moment; if there are too many, only the newest."""
     until = datetime.fromtimestamp(until_s).astimezone()
     jobs = (
         Job.objects.filter(pool=pool, state__in=FINAL_STATES, seconds_run__gt=0)
@@ -126,12 +142,12 @@ def record(pool: str, days: int, until_s: float) -> Recorded:
         .filter(started__isnull=False)
         .order_by("-submitted_at")[:MOST_JOBS]
     )
-    found = list(jobs)
-    parts = _parts(found)
-    origin = min((job.submitted_at.timestamp() for job in found), default=0.0)
+    rows = list(jobs)
+    parts = _parts(rows)
+    origin = min((job.submitted_at.timestamp() for job in rows), default=0.0)
     recorded, courses = [], []
-    for job in reversed(found):
-        facts = vars(job)  # what the query has added
+    for job in reversed(rows):
+        facts = vars(job)  # with the columns that the query added
         milli = parts.get(job.pk, 1000)
         arrival = max(job.submitted_at, job.not_before or job.submitted_at).timestamp() - origin
         trace = TraceJob(
@@ -150,7 +166,7 @@ def record(pool: str, days: int, until_s: float) -> Recorded:
         ended = (job.ended_at or facts["started"]).timestamp() - origin
         gpu_s = job.seconds_run * job.gpus * milli / 1000
         courses.append(Course(trace.user, arrival, max(arrival, ended), job.seconds_run, gpu_s))
-    return Recorded(recorded, courses, sum(max(0, job.attempt_count - 1) for job in found))
+    return Recorded(recorded, courses, sum(max(0, job.attempt_count - 1) for job in rows))
 
 
 def _parts(jobs: Sequence[Job]) -> dict[Any, int]:

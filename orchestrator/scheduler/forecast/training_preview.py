@@ -1,7 +1,7 @@
-"""How a model would train, asked before it is submitted: a short-lived planner process in the sandbox of a job.
+"""How a model would train, before its submit: a short-lived planner process in a job's sandbox.
 
-The web processes load no torch, and the user's code runs there as little as anywhere else.  Answers are
-kept by what they depend on: code, arguments, devices and memory.
+Web processes never load torch or run users' code.  Answers are cached by what they depend on: code, arguments,
+devices and memory.
 """
 
 import hashlib
@@ -11,8 +11,9 @@ import secrets
 import shutil
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -22,10 +23,10 @@ from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.training_plans import read_candidates
 from orchestrator.models import Device, Job, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
-from orchestrator.store import bundles
-from orchestrator.supervisor.folder import AttemptFolder
-from orchestrator.supervisor.orders import order_stop
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.store.bundles import bundles
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.orders import order_stop
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from orchestrator.supervisor.spawn import SpawnFailed, spawn
 
 logger = logging.getLogger(__name__)
@@ -37,31 +38,42 @@ _POLL_S = 0.02
 _MEMORY_BYTES = 8 << 30
 _LOG_BYTES = 1 << 20
 _ANSWER_BYTES = 1 << 20
-_KEPT = 500  # answers
+_MOST_ANSWERS = 500
+
+
+class DeviceCountPreview(TypedDict):
+    """How a model would train on a number of devices."""
+
+    gpus: int
+    fits: bool
+    chosen: Mapping[str, Any] | None  # of the candidates
+    why: str
+    usable_bytes: int | None
+    candidates: Sequence[Mapping[str, Any]]  # as ``training_plans.read_candidates`` returns them
 
 
 def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] | None:
-    """The candidates for each number of devices up to the job's; None for scripts and code not yet known."""
+    """The candidates for each number of devices up to the job's; None for scripts and for code not uploaded yet."""
     if spec.kind != "model" or not job.bundle:
         return None
     counts = _counts(spec.gpus)
     memory_bytes = _device_memory(job)
-    data = {each.name: datasets.checked_path(each) for each in map(datasets.resolve, spec.datasets)}
+    data = {dataset.name: datasets.checked_path(dataset) for dataset in map(datasets.resolve, spec.datasets)}
     asked = [job.bundle, spec.entrypoint, spec.args, counts, memory_bytes, sorted(map(str, data.values()))]
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
     folder = settings.HOME.root / "plans"
-    kept = folder / f"{key}.json"
-    answer = read_record(kept)
+    cached = folder / f"{key}.json"
+    answer: Mapping[str, Any] | None = read_record(cached)
     if answer is None:
         answer = _run(folder / f"{key}.{secrets.token_hex(4)}", spec, job, counts, memory_bytes, data)
         if "tables" in answer:
-            write_record(kept, answer)
+            write_record(cached, dict(answer))
             _forget_old(folder)
     return _show(answer, counts)
 
 
 def _counts(gpus: int) -> list[int]:
-    """The number asked for, and powers of two below it."""
+    """The requested number of devices, and the powers of two below it."""
     counts, count = [], 1
     while count < gpus:
         counts.append(count)
@@ -70,7 +82,7 @@ def _counts(gpus: int) -> list[int]:
 
 
 def _device_memory(job: Job) -> int | None:
-    """What the job claims of each device, else the least that a device of the pool has."""
+    """The memory that the job claims on each device, otherwise the memory of the pool's smallest device."""
     if job.claimed_bytes is not None:
         return job.claimed_bytes
     sizes = Device.objects.filter(pool=job.pool_id).exclude(kind="cpu").values_list("memory_bytes", flat=True)
@@ -79,8 +91,8 @@ def _device_memory(job: Job) -> int | None:
 
 def _run(
     root: Path, spec: JobSpec, job: Job, counts: list[int], memory_bytes: int | None, data: dict[str, Path]
-) -> dict[str, Any]:
-    """The planner's answer, or ``{"error": sentence}``; nothing is left of it."""
+) -> Mapping[str, Any]:
+    """The planner's answer, or ``{"error": sentence}``; removes the planner's folder."""
     folder = AttemptFolder(root)
     try:
         _prepare(folder, spec, job, counts, memory_bytes, data)
@@ -153,7 +165,7 @@ def _prepare(
 
 
 def _place_code(work: Path, spec: JobSpec, job: Job) -> None:
-    """A script that came with the question is written as it is; other code is on the server already."""
+    """Write the script that came with the question; other code is on the server already."""
     if spec.source is not None and spec.source.text is not None:
         path = work / spec.entrypoint
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +178,7 @@ def _answer(folder: AttemptFolder) -> Path:
     return folder.root / "output" / "plan.json"
 
 
-def _wait(folder: AttemptFolder) -> dict[str, Any]:
+def _wait(folder: AttemptFolder) -> Mapping[str, Any]:
     deadline_s = time.monotonic() + LONGEST_S
     while read_record(folder.exit) is None:
         if time.monotonic() > deadline_s:
@@ -174,13 +186,13 @@ def _wait(folder: AttemptFolder) -> dict[str, Any]:
         time.sleep(_POLL_S)
     path = _answer(folder)
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _ANSWER_BYTES:
-        said = (read_record(folder.exit) or {}).get("detail")
-        return {"error": f"The planner gave no answer. {said or ''}".strip()}
+        detail = (read_record(folder.exit) or {}).get("detail")
+        return {"error": f"The planner gave no answer. {detail or ''}".strip()}
     return read_record(path) or {"error": "The planner's answer cannot be read."}
 
 
 def _end(folder: AttemptFolder) -> None:
-    """Stop what may still run, then remove the folder."""
+    """Stop the planner if it still runs, then remove its folder."""
     if folder.supervisor.exists() and read_record(folder.exit) is None:
         order_stop(folder, "timeout", 0)
         deadline_s = time.monotonic() + 5
@@ -189,8 +201,8 @@ def _end(folder: AttemptFolder) -> None:
     shutil.rmtree(folder.root, ignore_errors=True)
 
 
-def _show(answer: dict[str, Any], counts: list[int]) -> dict[str, Any]:
-    """By number of devices what was chosen and considered; a run's code wrote it, so all of it is checked."""
+def _show(answer: Mapping[str, Any], counts: list[int]) -> dict[str, Any]:
+    """The chosen and considered plans by number of devices; user code wrote them, so every value is checked."""
     tables = answer.get("tables")
     if not isinstance(tables, dict):
         return {"error": str(answer.get("error", ""))[:1000], "devices": []}
@@ -200,7 +212,7 @@ def _show(answer: dict[str, Any], counts: list[int]) -> dict[str, Any]:
     }
 
 
-def _show_table(count: int, table: object) -> dict[str, Any]:
+def _show_table(count: int, table: object) -> DeviceCountPreview:
     table = table if isinstance(table, dict) else {}
     candidates = read_candidates(table.get("candidates"))
     chosen = candidates[0] if candidates and isinstance(table.get("chosen"), dict) else None
@@ -216,6 +228,6 @@ def _show_table(count: int, table: object) -> dict[str, Any]:
 
 
 def _forget_old(folder: Path) -> None:
-    kept = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    for path in kept[:-_KEPT]:
+    answers = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for path in answers[:-_MOST_ANSWERS]:
         path.unlink(missing_ok=True)

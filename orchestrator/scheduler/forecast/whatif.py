@@ -1,9 +1,9 @@
-"""What would start a waiting job now: the scheduler's own ``decide`` on a state with one thing changed."""
+"""Changes that would start a waiting job now: the scheduler's own ``decide`` on a state with one change."""
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from django.contrib.auth.models import AbstractBaseUser
 
@@ -13,64 +13,73 @@ from orchestrator.people import rights
 from orchestrator.scheduler import core, passes
 from orchestrator.spec.job_spec import GIB
 
-LONGEST_SEARCH_S = 1.0  # reached where more than ten thousand jobs wait
+LONGEST_SEARCH_S = 1.0  # reached when more than 10,000 jobs wait
 _SHORTER_S = (4 * 3600.0, 3600.0, 600.0)
 _PRIORITIES = 3  # values to try, the next higher ones in use
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field of the job, and the value with which it would start at once."""
+    """One field of a job, and the value with which the job would start at once."""
 
     change: str
     value: float | int | str
-    stops: int = 0  # jobs that would be stopped for it first
+    stops: int = 0  # jobs that would first be stopped for it
+
+
+class JobChange(TypedDict, total=False):
+    """The fields of ``core.QueuedJob`` that a change sets."""
+
+    gpus: int
+    memory_bytes: int
+    time_limit_s: float
+    pool: str
+    priority: int
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The smallest changes, one a field, that would start a waiting job now."""
+    """The smallest changes, one per field, that would start a waiting job now."""
 
     changes: Sequence[Change] = ()
     complete: bool = True  # False: there was no time to try them all
 
 
 def search(state: core.State, job: Job, viewer: AbstractBaseUser) -> Search:
-    """What would start a job that waits in this state; nothing where its devices are being cleared.
+    """Search for changes that would start a waiting job; empty if its devices are already being cleared.
 
-    Tried are fewer devices, less memory on each, a time limit that fits before a reservation, another pool, and a
-    higher priority where the viewer may give one.
+    Tries fewer devices, less memory on each, a time limit that fits before a reservation, another pool, and a higher
+    priority if the viewer may set one.
     """
     if _is_being_cleared(state, str(job.pk)):
         return Search()
-    # What is kept for the job as it is must not stand in the way of the job as it could be.
-    others = tuple(held for held in state.reservations if held.job_id != str(job.pk))
+    # The job's own backfill reservation must not block its changed self.
+    others = tuple(one for one in state.reservations if one.job_id != str(job.pk))
     state = replace(state, reservations=others)
     deadline = time.monotonic() + LONGEST_SEARCH_S
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     for candidate, changed in _candidates(state, job, viewer):
         if time.monotonic() > deadline:
-            return Search(list(found.values()), complete=False)
-        if candidate.change in found:
+            return Search(list(changes.values()), complete=False)
+        if candidate.change in changes:
             continue
         stops = _stops_needed(state, str(job.pk), changed)
         if stops is not None:
-            found[candidate.change] = replace(candidate, stops=stops)
-    return Search(list(found.values()))
+            changes[candidate.change] = replace(candidate, stops=stops)
+    return Search(list(changes.values()))
 
 
 def _is_being_cleared(state: core.State, job_id: str) -> bool:
-    """Whether jobs are being stopped on devices that are kept for this one."""
-    kept = {device for held in state.reservations if held.job_id == job_id for device in held.device_ids}
+    """Whether jobs are being stopped on devices that are reserved for this one."""
+    reserved = {device for one in state.reservations if one.job_id == job_id for device in one.device_ids}
     return any(
-        other.stopping and any(share.device_id in kept for share in other.shares) for other in state.running
+        other.stopping and any(share.device_id in reserved for share in other.shares)
+        for other in state.running
     )
 
 
-def _candidates(
-    state: core.State, job: Job, viewer: AbstractBaseUser
-) -> Iterator[tuple[Change, dict[str, Any]]]:
-    """Changes to try, for each field the smallest first, with the fields of the scheduler's job."""
+def _candidates(state: core.State, job: Job, viewer: AbstractBaseUser) -> Iterator[tuple[Change, JobChange]]:
+    """Changes to try, the smallest of each field first, each with the fields of ``core.Job`` that it sets."""
     for gpus in _fewer(job.gpus):
         yield Change("gpus", gpus), {"gpus": gpus}
     claimed = job.claimed_bytes
@@ -108,19 +117,19 @@ def _other_pools(job: Job, viewer: AbstractBaseUser) -> Iterator[str]:
 
 
 def _higher(state: core.State, job: Job, viewer: AbstractBaseUser) -> list[int]:
-    """Priorities just above those of other jobs of the pool, as far as the viewer may go."""
+    """Priorities just above the ones of other jobs in the pool, up to the viewer's highest."""
     highest = rights.HIGHEST_PRIORITY[rights.right_in(viewer, job.pool_id)]
     others = {other.priority for other in (*state.queued, *state.running) if other.pool == job.pool_id}
     above = {priority + 1 for priority in others if job.priority <= priority < highest}
     return sorted(above)[:_PRIORITIES]
 
 
-def _stops_needed(state: core.State, job_id: str, changed: dict[str, Any]) -> int | None:
-    """How many jobs would be stopped so that the changed one starts; None where it would go on waiting."""
-    queued = [replace(each, **changed) if each.id == job_id else each for each in state.queued]
-    pool = next(each.pool for each in queued if each.id == job_id)
-    rivals = tuple(each for each in queued if each.pool == pool)
+def _stops_needed(state: core.State, job_id: str, changed: JobChange) -> int | None:
+    """How many jobs would be stopped so that the changed job starts; None if it would still wait."""
+    queued = [replace(job, **changed) if job.id == job_id else job for job in state.queued]
+    pool = next(job.pool for job in queued if job.id == job_id)
+    rivals = tuple(job for job in queued if job.pool == pool)
     decisions = core.decide(replace(state, queued=rivals), passes.POLICY, tell=False)
-    if any(each.job_id == job_id for each in decisions.start):
+    if any(start.job_id == job_id for start in decisions.start):
         return 0
-    return sum(each.for_job_id == job_id for each in decisions.preempt) or None
+    return sum(preemption.for_job_id == job_id for preemption in decisions.preempt) or None

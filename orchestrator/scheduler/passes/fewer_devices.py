@@ -1,19 +1,21 @@
-"""Jobs that go on with fewer devices while their pool has not all of those that they ask for."""
+"""Jobs that continue with fewer devices while their pool has fewer working ones than they ask for."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import AdminState, Device, Health, Job, JobState
 
 Nodes = Mapping[str, Sequence[int]]
-"""Bytes of each working device, by node."""
+"""The memory of each working device, by node."""
 
 
 def fit_to_pools(jobs: Iterable[Job]) -> None:
     """Have queued jobs that name ``min_gpus`` ask for what their pool can give, ``gpus`` at most.
 
-    Devices that others hold count: for those a job waits.  Its history tells each change.
+    Devices held by other jobs count, because the job can wait for them.  Each change is recorded in the job's history.
     """
     flexible = [job for job in jobs if job.state == JobState.QUEUED and job.spec_fields.get("min_gpus")]
     if not flexible:
@@ -30,21 +32,21 @@ def _ask_for(job: Job, count: int) -> None:
     wanted, job.gpus = job.spec_fields["gpus"], count
     if not Job.objects.filter(pk=job.pk, state=JobState.QUEUED).update(gpus=count):
         return  # a draft, or it moved on
-    text = f"All {wanted} devices that it asks for work again in pool {job.pool_id}."
+    what = fact(Happened.ALL_DEVICES, asked=wanted, pool=job.pool_id)
     if count < wanted:
-        text = f"Takes {count} of the {wanted} devices that it asks for: pool {job.pool_id} has no more that work."
-    lifecycle.remark(job, text, actor="scheduler")
+        what = fact(Happened.FEWER_DEVICES, devices=count, asked=wanted, pool=job.pool_id)
+    lifecycle.remark(job, what, actor="scheduler")
 
 
 def _working_devices(pools: set[str]) -> dict[str, Nodes]:
-    """What is fenced comes back soon, and counts."""
-    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    """The working devices of some pools; fenced ones count, because they return soon."""
+    sizes: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     rows = Device.objects.filter(
         pool__in=pools, admin_state=AdminState.ENABLED, health__in=[Health.OK, Health.FENCED]
     )
     for pool, node, size in rows.values_list("pool_id", "node", "memory_bytes"):
-        found[pool][node].append(size)
-    return dict(found)
+        sizes[pool][node].append(size)
+    return dict(sizes)
 
 
 def _most_on_a_node(nodes: Nodes, least_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""What passes learn from the jobs of the last weeks, kept in one row so that no pass reads them all."""
+"""What passes learn from recent jobs, stored in one row so that no pass reads all of them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ from orchestrator.scheduler import core
 from orchestrator.scheduler.core.types import NOTHING_LEARNED
 
 LEARN_EVERY = timedelta(seconds=30)
-REMEMBERED = 400  # jobs, and start ranges
-COUNTED = FINAL_STATES - {JobState.CANCELLED}  # how long a job takes does not show where a person ended it
+REMEMBERED = 400  # jobs, and start estimates
+COUNTED = FINAL_STATES - {JobState.CANCELLED}  # a cancelled job does not show how long it would have taken
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The parts of a scheduler's state that come from the past."""
+    """The parts of a scheduling state that come from past jobs."""
 
     lengths: core.Lengths = NOTHING_LEARNED
     shapes: tuple[core.ShapeCount, ...] = ()
@@ -24,7 +24,7 @@ class Learned:
 
 
 def recall() -> Learned:
-    """What was learned last; changes nothing."""
+    """Read what was learned last; changes nothing."""
     notes = SchedulerNotes.objects.filter(pk=1).first()
     if notes is None:
         return Learned()
@@ -38,7 +38,7 @@ def recall() -> Learned:
 
 
 def learn(now: datetime) -> None:
-    """Learn anew where that was not done lately; a clock that jumped counts as long ago."""
+    """Learn again unless that was done recently; a clock that jumped counts as long ago."""
     notes, _ = SchedulerNotes.objects.get_or_create(pk=1)
     if notes.learned_at is not None and abs(now - notes.learned_at) < LEARN_EVERY:
         return

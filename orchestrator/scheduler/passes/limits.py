@@ -1,29 +1,32 @@
-"""What the owners of waiting jobs may use, for the scheduler."""
+"""What the owners of jobs used lately and may use, for the scheduler."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from orchestrator.models import Job, JobState
+from django.conf import settings
+
+from orchestrator.models import Job, JobState, OwnerUse
 from orchestrator.people.quotas import HOUR_S, Limits, Rulebook, week_gpu_s
+from orchestrator.people.usage import decayed
 from orchestrator.scheduler import core
 
 
 def with_limits(
     usage: Iterable[core.OwnerUsage], jobs: Iterable[Job], now: datetime
 ) -> tuple[tuple[core.OwnerUsage, ...], tuple[core.PoolLimit, ...]]:
-    """The usage of every owner with their weights and limits, and the limits in single pools.
+    """Every owner's usage with their weight and limits, and their limits in single pools.
 
-    Hours are counted only for those who have such a limit and jobs that wait.
+    Hours are counted only for owners with a limit on hours and with waiting jobs.
     """
     rules = Rulebook.read()
-    found = {each.owner: each for each in usage}
+    owners_usage = {owner.owner: owner for owner in usage}
     waiting = {job.owner_id: job for job in jobs if job.state == JobState.QUEUED}
     owners = {user_id: job.owner.get_username() for user_id, job in waiting.items()}
-    for name in owners.values():  # who used nothing yet lowers the mean that the fair share is measured by
-        found.setdefault(name, core.OwnerUsage(owner=name))
+    for name in owners.values():  # an owner who used nothing yet lowers the mean of the fair share
+        owners_usage.setdefault(name, core.OwnerUsage(owner=name))
     if not rules.rows:
-        return tuple(found.values()), ()
+        return tuple(owners_usage.values()), ()
     places = {
         (user_id, pool): limits
         for user_id in owners
@@ -49,11 +52,23 @@ def with_limits(
                 )
             )
             continue
-        found[name] = replace(
-            found[name],
+        owners_usage[name] = replace(
+            owners_usage[name],
             weight=1.0 if limits.weight is None else limits.weight,
             max_devices=limits.max_devices,
             week_gpu_s=gpu_s,
             max_week_gpu_s=most,
         )
-    return tuple(found.values()), tuple(pool_limits)
+    return tuple(owners_usage.values()), tuple(pool_limits)
+
+
+def usage(now: datetime) -> tuple[core.OwnerUsage, ...]:
+    """The decayed usage of every owner with any usage."""
+    half_life_s = settings.ENVIRONMENT.half_life_s
+    return tuple(
+        core.OwnerUsage(
+            owner=use.owner.get_username(),
+            decayed_gpu_s=decayed(use.decayed_gpu_s, (now - use.decayed_at).total_seconds(), half_life_s),
+        )
+        for use in OwnerUse.objects.select_related("owner")
+    )

@@ -1,4 +1,4 @@
-"""What ``decide`` is given: one reading of the database and of the newest measurements."""
+"""The state for ``decide``: one reading of the database and of the newest measurements."""
 
 import time
 from collections import defaultdict
@@ -10,26 +10,23 @@ from django.db.models import Max
 from orchestrator.live import readings as live
 from orchestrator.models import LEASED_STATES, Checkpoint, Device, Job, JobState, Lease, SchedulerTerm
 from orchestrator.scheduler import core
-from orchestrator.scheduler.passes.calendar import bookings
 from orchestrator.scheduler.passes.dependencies import unmet_dependencies
-from orchestrator.scheduler.passes.device_facts import device_facts
-from orchestrator.scheduler.passes.fair_share import usage
-from orchestrator.scheduler.passes.job_facts import job_facts, running_facts
+from orchestrator.scheduler.passes.facts import bookings, device_facts, job_facts, running_facts
+from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import recall
-from orchestrator.scheduler.passes.limits import with_limits
-from orchestrator.scheduler.passes.relevant import relevant_jobs
-from orchestrator.scheduler.passes.retry_keeps import kept_devices
+from orchestrator.scheduler.passes.limits import usage, with_limits
+from orchestrator.scheduler.passes.retry_holds import retry_holds
 
 
 def look(now: datetime, drafts: Iterable[Job] = ()) -> core.State:
-    """The state as a pass would see it now, with jobs in the queue that nobody submitted yet."""
+    """The state as a pass would see it now, plus drafts: jobs that are not submitted yet."""
     return snapshot(now, {str(job.pk): job for job in (*relevant_jobs(), *drafts)})
 
 
 def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
-    """The state that ``decide`` sees: database and newest readings."""
+    """Build the state for ``decide`` from the database and the newest readings."""
     readings = live.read_now()
-    fresh = abs(time.time() - readings.taken_at) < live.STALE_AFTER_S  # the clock on the wall may go back
+    fresh = abs(time.time() - readings.taken_at) < live.STALE_AFTER_S  # the wall clock may go back
     measured = {device["id"]: device for device in readings.devices} if fresh else {}
     leases = defaultdict(list)
     holders: dict[str, set[tuple[str, int]]] = defaultdict(set)
@@ -62,11 +59,11 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
             if leases.get(job_id)
         ),
         reservations=tuple(
-            core.Reservation(each["job"], tuple(each["devices"]), each["since"])
-            for each in (term.reservations if term else [])
+            core.BackfillReservation(stored["job"], tuple(stored["devices"]), stored["since"])
+            for stored in (term.reservations if term else [])
         ),
         bookings=bookings(now),
-        keeps=kept_devices(jobs.values(), now),
+        retry_holds=retry_holds(jobs.values(), now),
         problems=_problems(readings, fresh=fresh),
         usage=owners,
         pool_limits=pool_limits,
@@ -77,7 +74,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
 
 
 def _newest_checkpoints() -> dict[str, datetime]:
-    """When each job that holds devices saved last."""
+    """When each job that holds devices last saved a checkpoint."""
     kept = Checkpoint.objects.filter(job__state__in=LEASED_STATES).order_by()
     return {str(row["job"]): row["at"] for row in kept.values("job").annotate(at=Max("created_at"))}
 
@@ -87,12 +84,12 @@ def _seconds(moment: datetime | None) -> float | None:
 
 
 def _problems(readings: live.NowReadings, *, fresh: bool) -> tuple[core.PoolProblem, ...]:
-    """Nothing starts on GPUs that nobody reads: who else uses them is not known; jobs say why they wait (F79)."""
+    """Pools without current readings: nothing starts there, because external processes on the GPUs are unknown."""
     if not fresh:
-        sentence = "Waits for readings of the GPUs; there are none now (does the agent run?)."
+        driver = ""
     elif readings.problem is not None and not readings.devices:
-        sentence = f"Waits for the driver: {readings.problem}"
+        driver = readings.problem
     else:
         return ()
     pools = Device.objects.filter(kind="gpu").order_by("pool").values_list("pool_id", flat=True).distinct()
-    return tuple(core.PoolProblem(pool, sentence) for pool in pools)
+    return tuple(core.PoolProblem(pool, driver) for pool in pools)

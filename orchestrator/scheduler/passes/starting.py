@@ -1,4 +1,4 @@
-"""Starts and stops that a pass decided, applied to a world that may have moved on since."""
+"""Apply the starts and stops that a pass decided, if nothing relevant changed since its snapshot."""
 
 import logging
 import secrets
@@ -6,20 +6,22 @@ from datetime import datetime
 
 from django.db import IntegrityError, transaction
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.models import Device, Job, Lease
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.scheduler import core
-from orchestrator.scheduler.passes.promises import check_promise
-from orchestrator.scheduler.passes.turns import OldTerm, check_term
+from orchestrator.scheduler.passes.start_estimates import check_estimate
+from orchestrator.scheduler.passes.terms import OldTerm, check_term
 
 logger = logging.getLogger(__name__)
 
 
 @again_when_undone
 def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
-    """Apply one start; False when the world moved on since the snapshot."""
+    """Apply one start; False if something relevant changed since the snapshot."""
     ids = [share.device_id for share in decision.devices]
     try:
         with transaction.atomic():
@@ -31,9 +33,9 @@ def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
             shares = [(rows[share.device_id], share.memory_bytes) for share in decision.devices]
             if not all(_fits(device, share) for device, share in shares):
                 return False
-            where = ", ".join(device.label for device, _ in shares)
-            lifecycle.start(job, shares, nonce=secrets.token_hex(16), reason=f"Starts on {where}.", now=now)
-            check_promise(job, now)
+            why = fact(Happened.STARTS, devices=[device.label for device, _ in shares])
+            lifecycle.start(job, shares, nonce=secrets.token_hex(16), why=why, now=now)
+            check_estimate(job, now)
     except (StaleJob, IllegalTransition, IntegrityError, OldTerm, KeyError):
         logger.info("Job %s was not started: something changed since the pass began.", job.pk)
         return False
@@ -41,7 +43,7 @@ def start(term: int, job: Job, decision: core.Start, now: datetime) -> bool:
 
 
 def _fits(device: Device, share: int | None) -> bool:
-    """Whether a device can take this claim beside the leases it has now (I3)."""
+    """Whether a device can take this claim in addition to its current leases."""
     if not device.usable:
         return False
     claims = list(Lease.objects.active().filter(device=device).values_list("memory_bytes", flat=True))
@@ -53,13 +55,14 @@ def _fits(device: Device, share: int | None) -> bool:
 
 @again_when_undone
 def preempt(term: int, job: Job, other: Job) -> bool:
-    """Stop a job so that another gets its devices; both histories say so.  False when it cannot be stopped now."""
+    """Stop a job so that another gets its devices, and record it in both histories; False if it cannot be stopped now."""
     try:
         with transaction.atomic():
             check_term(term)
-            text = f"Makes room for {other} of {other.owner}."
-            lifecycle.preempt(job, by="scheduler", reason=text, for_job=other)
-            lifecycle.remark(other, f"{job} of {job.owner} is stopped to make room.", actor="scheduler")
+            why = fact(Happened.MAKES_ROOM, job=str(other), owner=str(other.owner))
+            lifecycle.preempt(job, by="scheduler", why=why, for_job=other)
+            room = fact(Happened.GETS_ROOM, job=str(job), owner=str(job.owner))
+            lifecycle.remark(other, room, actor="scheduler")
     except (IllegalTransition, OldTerm):
         logger.info("Job %s was not preempted: it is %s.", job.pk, job.state)
         return False
@@ -68,11 +71,12 @@ def preempt(term: int, job: Job, other: Job) -> bool:
 
 @again_when_undone
 def vacate(term: int, job: Job, booking: str) -> bool:
-    """Stop a job whose devices are booked for others.  False when it cannot be stopped now."""
+    """Stop a job whose devices are booked for others; False if it cannot be stopped now."""
     try:
         with transaction.atomic():
             check_term(term)
-            lifecycle.preempt(job, by="scheduler", reason=f"Makes room for {booking}, as the calendar says.")
+            why = fact(Happened.MAKES_ROOM_FOR_BOOKING, booking=booking)
+            lifecycle.preempt(job, by="scheduler", why=why)
     except (IllegalTransition, OldTerm):
         return False
     return True

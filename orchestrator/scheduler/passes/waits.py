@@ -8,31 +8,35 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Field
 
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.live import wakeups
 from orchestrator.models import Job, JobState, StartPromise
 from orchestrator.scheduler import core
-from orchestrator.scheduler.passes.promises import promise
+from orchestrator.scheduler.passes.start_estimates import new_estimate
 
 ROWS_A_TRANSACTION = 200  # a long queue must not keep others from writing for seconds
 MINUTE = timedelta(minutes=1)
-_WRITTEN = ("wait_code", "wait_sentence", "wait_blocked_by", "wait_ahead", "start_earliest", "start_latest")
+_WRITTEN = ("wait_code", "wait_facts", "wait_blocked_by", "wait_ahead", "start_earliest", "start_latest")
 
 
 def write_waits(decisions: core.Decisions, jobs: dict[str, Job], now: datetime) -> None:
-    """Keep each waiting job's sentence and the first range it is told; only what changed is written."""
+    """Store why each job waits and its first start estimate; write only what changed."""
     changed = []
     made_room = _made_room(jobs)
     promised = set(StartPromise.objects.open().values_list("job_id", flat=True))
     promises = []
     for wait in decisions.wait:
         job = jobs[wait.job_id]
-        if wait.code == core.WaitCode.IMPOSSIBLE and fail(job, wait.sentence):
+        if wait.code == core.WaitCode.IMPOSSIBLE and fail(job, _never_fits(wait)):
             continue
         columns: dict[str, Any] = {
             "wait_code": wait.code,
-            "wait_sentence": f"{made_room.get(wait.job_id, '')}{wait.sentence}"[:500],
+            "wait_facts": wait.facts
+            if wait.job_id not in made_room
+            else {**wait.facts, **made_room[wait.job_id]},
             "wait_blocked_by": list(wait.blocked_by),
             "wait_ahead": wait.position - 1,
             "start_earliest": _moment(wait.start_earliest),
@@ -40,7 +44,7 @@ def write_waits(decisions: core.Decisions, jobs: dict[str, Job], now: datetime) 
         }
         if job.pk not in promised:
             told = columns["start_earliest"], columns["start_latest"]
-            promises.append(promise(job, *told, foreseen_s=wait.foreseen_s, now=now))
+            promises.append(new_estimate(job, *told, foreseen_s=wait.foreseen_s, now=now))
         if any(getattr(job, name) != value for name, value in columns.items()):
             changed.append((job.pk, columns))
     for begin in range(0, len(changed), ROWS_A_TRANSACTION):
@@ -58,9 +62,10 @@ def _write(changed: Sequence[tuple[UUID, Mapping[str, Any]]]) -> None:
     set_ = ", ".join(f"{_quoted(field)} = %s" for field in fields)
     table = connection.ops.quote_name(Job._meta.db_table)
     queued = state.get_db_prep_save(JobState.QUEUED, connection)
+    prepared = _Prepared()
     rows = [
         (
-            *(field.get_db_prep_save(columns[field.name], connection) for field in fields),
+            *(prepared.value(field, columns[field.name]) for field in fields),
             key.get_db_prep_save(pk, connection),
             queued,
         )
@@ -75,6 +80,20 @@ def _write(changed: Sequence[tuple[UUID, Mapping[str, Any]]]) -> None:
         wakeups.publish(f"job:{pk}")
 
 
+class _Prepared:
+    """Values as the database takes them; facts that jobs share are written out once."""
+
+    def __init__(self) -> None:
+        self._facts: dict[int, Any] = {}  # by identity: the rows keep them alive
+
+    def value(self, field: "Field[Any, Any]", value: Any) -> Any:
+        if field.name != "wait_facts":
+            return field.get_db_prep_save(value, connection)
+        if id(value) not in self._facts:
+            self._facts[id(value)] = field.get_db_prep_save(dict(value), connection)
+        return self._facts[id(value)]
+
+
 def _field(name: str) -> "Field[Any, Any]":
     return cast("Field[Any, Any]", Job._meta.get_field(name))
 
@@ -83,26 +102,28 @@ def _quoted(field: "Field[Any, Any]") -> str:
     return connection.ops.quote_name(str(field.column))
 
 
-def _made_room(jobs: Mapping[str, Job]) -> dict[str, str]:
-    """What the sentence of a job begins with that was stopped for another."""
+def _made_room(jobs: Mapping[str, Job]) -> dict[str, dict[str, Any]]:
+    """The further facts of a job that was stopped for another: for which, and how far it was."""
     stopped = {job_id: job.preempted_for_id for job_id, job in jobs.items() if job.preempted_for_id}
     others = Job.objects.in_bulk(set(stopped.values())) if stopped else {}
     return {
-        job_id: f"Made room for {others[pk]}{_progress(jobs[job_id])}. "
+        job_id: {"made_room": {"job": str(others[pk]), **_progress(jobs[job_id])}}
         for job_id, pk in stopped.items()
         if pk in others
     }
 
 
-def _progress(job: Job) -> str:
-    if not job.step:
-        return ""
-    return f" at step {job.step:,}" + (f" of {job.total_steps:,}" if job.total_steps else "")
+def _progress(job: Job) -> dict[str, int | None]:
+    return {"step": job.step, "total_steps": job.total_steps} if job.step else {}
 
 
-def fail(job: Job, sentence: str) -> bool:
+def _never_fits(wait: core.Wait) -> Fact:
+    return fact(Happened.NEVER_FITS, wait=dict(wait.facts))
+
+
+def fail(job: Job, why: Fact) -> bool:
     try:
-        lifecycle.fail_waiting(job, reason=sentence)
+        lifecycle.fail_waiting(job, why=why)
     except (StaleJob, IllegalTransition):
         return False
     return True

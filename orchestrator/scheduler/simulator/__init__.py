@@ -1,1 +1,1 @@
-"""The scheduler replayed: jobs of a trace, devices of a pool, and the very same decide in between."""
+"""Replays of the scheduler: jobs of a trace, devices of a pool, and production's own ``decide`` in between."""

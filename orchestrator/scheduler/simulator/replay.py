@@ -1,22 +1,23 @@
-"""The event loop: jobs of a trace, the devices of a pool, and ``decide`` in between."""
+"""The event loop of a replay: it ends, queues and starts jobs as ``decide`` says."""
 
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from orchestrator.scheduler.core import (
     ANYWHERE,
     WHOLE_GPUS,
+    BackfillReservation,
+    Constraints,
     Decisions,
     Device,
     Lengths,
     OwnerUsage,
     Policy,
     QueuedJob,
-    Reservation,
     RunningJob,
     ShapeCount,
     Share,
@@ -30,8 +31,8 @@ from orchestrator.scheduler.simulator.trace import POOL, TraceJob, claim_bytes
 
 Who = Literal["all", "half", "none"]
 Limits = Literal["given", "equal", "shuffled"]
-REPORTS_AFTER_S = 120.0  # from then on a job's own steps say how long it takes
-_REMEMBERED = 400  # finished jobs that lengths and errors are learned from
+REPORTS_AFTER_S = 120.0  # from then on a job's own steps tell how long it takes
+_REMEMBERED = 400  # finished jobs that run times and errors are learned from
 _EPS = 1e-6
 _MOST_PASSES = 50  # at one moment; two are usual: stop, then start
 _HALF_LIFE_S = 7 * 86400.0
@@ -39,15 +40,15 @@ _HALF_LIFE_S = 7 * 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """What the scheduler is told, and what stopping costs."""
+    """What the scheduler knows about the jobs, and what stopping costs."""
 
     progress: Who = "all"
     limits: Limits = "given"
-    eta_sigma: float = 0.0  # of the logarithm of what jobs report as left
+    eta_sigma: float = 0.0  # of the logarithm of the remaining time that jobs report
     restart_s: float = 60.0
-    priorities: bool = False  # those of the trace
+    priorities: bool = False  # use the trace's
     preemptible: bool = True
-    predict: bool = False  # ask for start ranges and check them
+    predict: bool = False  # ask for start estimates and check them
     seed: int = 1
 
 
@@ -62,8 +63,8 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """A start range that a waiting job was told, and when it really started."""
+class CheckedEstimate:
+    """A start estimate given to a waiting job, and when the job really started."""
 
     job_id: str
     made_s: float
@@ -77,34 +78,61 @@ class Promise:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     segments: list[Segment] = field(default_factory=list)
     restarts: int = 0
     lost_gpu_s: float = 0.0
     passes: int = 0
-    promises: list[Promise] = field(default_factory=list)
+    estimates: list[CheckedEstimate] = field(default_factory=list)
+
+
+class TraceFacts(TypedDict):
+    """The fields of a scheduler's job that come from the trace."""
+
+    id: str
+    owner: str
+    pool: str
+    gpus: int
+    constraints: Constraints
+    memory_bytes: int | None
+    priority: int
+    submitted: float
+    time_limit_s: float | None
+    restart_cost_s: float
+    preemptible: bool
+
+
+class VisibleFacts(TypedDict, total=False):
+    """The fields of a scheduler's job that change while it runs."""
+
+    ran_s: float
+    attained_gpu_s: float
+    checkpoint_age_s: float
+    progress_done: float
+    progress_total: float
+    step_s: float
 
 
 @dataclass(slots=True)
 class _Life:
-    """The truth about a job; ``facts`` is what the scheduler always knows."""
+    """The truth about a job; ``facts`` are what the scheduler always knows."""
 
     job: TraceJob
-    facts: dict[str, Any]
+    facts: TraceFacts
     reports: bool
     noise: float
     left_s: float
     ran_s: float = 0.0
-    started: float = 0.0  # of the present segment, while there is one
-    segments: int = 0  # begun so far
+    started: float = 0.0  # of the current segment, while there is one
+    segments: int = 0  # started so far
     shares: tuple[Share, ...] = ()
-    promise: tuple[float, Wait] | None = None  # when it was made, and what was told
+    estimate: tuple[float, Wait] | None = None  # when it was made, and the answer with the range
 
 
 def replay(
     jobs: Sequence[TraceJob], devices: tuple[Device, ...], policy: Policy, knowledge: Knowledge
-) -> Outcome:
-    """Run a trace to its end.  ``duration_s`` ends jobs and yields their reports, and nothing else."""
+) -> ReplayOutcome:
+    """Run a trace to its end.  ``duration_s`` only ends jobs and makes their reports."""
     return _Replay(jobs, devices, policy, knowledge).run()
 
 
@@ -117,13 +145,13 @@ class _Replay:
         self.asking = replace(self.policy, predicted_jobs=policy.predicted_jobs)
         self.knowledge = knowledge
         self.now = 0.0
-        self.outcome = Outcome()
+        self.outcome = ReplayOutcome()
         self.lives = _lives(jobs, max(device.total_bytes for device in devices), knowledge)
         self.arrivals = deque(self.lives.values())
         self.queued: dict[str, QueuedJob] = {}
         self.running: dict[str, _Life] = {}
-        self.ends: list[tuple[float, str, int]] = []  # when, who, and which of its segments
-        self.reservations: tuple[Reservation, ...] = ()
+        self.ends: list[tuple[float, str, int]] = []  # time, job and number of the segment
+        self.reservations: tuple[BackfillReservation, ...] = ()
         self.finished: deque[tuple[float, float | None]] = deque(maxlen=_REMEMBERED)
         self.new_finished = 0
         self.lengths = Lengths()
@@ -131,11 +159,11 @@ class _Replay:
         self.start_errors: tuple[float, float] | None = None
         self.usage: dict[str, float] = {}
         self.usage_at = 0.0
-        self.unpromised: set[str] = set()
+        self.unestimated: set[str] = set()
         self.shapes: Counter[tuple[int, int | None]] = Counter()
         self.wake: float | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> ReplayOutcome:
         while self.arrivals or self.running:
             self.now = self._next_moment()
             self._end_jobs()
@@ -197,12 +225,12 @@ class _Replay:
             self.usage.setdefault(life.job.user, 0.0)
         self.queued[life.job.id] = QueuedJob(**life.facts, **_seen(life, life.ran_s, life.left_s))
         if self.knowledge.predict:
-            self.unpromised.add(life.job.id)
+            self.unestimated.add(life.job.id)
 
     def _pass(self) -> None:
         for _ in range(_MOST_PASSES):
-            policy = self.asking if self.unpromised else self.policy
-            decisions = decide(self._state(), policy, tell=bool(self.unpromised))
+            policy = self.asking if self.unestimated else self.policy
+            decisions = decide(self._state(), policy, tell=bool(self.unestimated))
             self.outcome.passes += 1
             self._apply(decisions)
             if not decisions.preempt:
@@ -224,8 +252,8 @@ class _Replay:
 
     def _as_seen(self, life: _Life) -> RunningJob:
         ran_s = self.now - life.started
-        seen = _seen(life, life.ran_s + ran_s, life.left_s - ran_s)
-        return RunningJob(**life.facts, **seen, shares=life.shares, started=life.started)
+        visible = _seen(life, life.ran_s + ran_s, life.left_s - ran_s)
+        return RunningJob(**life.facts, **visible, shares=life.shares, started=life.started)
 
     def _apply(self, decisions: Decisions) -> None:
         for start in decisions.start:
@@ -238,40 +266,40 @@ class _Replay:
             self.outcome.lost_gpu_s += self.knowledge.restart_s * _units(life)
             self._enqueue(life)
         self.reservations = tuple(
-            Reservation(each.job_id, each.device_ids, self.now) for each in decisions.reserve
+            BackfillReservation(reserve.job_id, reserve.device_ids, self.now) for reserve in decisions.reserve
         )
-        if self.unpromised:
-            self._note_promises(decisions)
+        if self.unestimated:
+            self._note_estimates(decisions)
 
     def _start(self, life: _Life, shares: tuple[Share, ...]) -> None:
         life.started, life.shares = self.now, shares
         self.running[life.job.id] = life
         life.segments += 1
         heappush(self.ends, (self.now + life.left_s, life.job.id, life.segments))
-        if life.promise is not None:
-            self._check_promise(life, *life.promise)
-        self.unpromised.discard(life.job.id)
+        if life.estimate is not None:
+            self._check_estimate(life, *life.estimate)
+        self.unestimated.discard(life.job.id)
 
-    def _note_promises(self, decisions: Decisions) -> None:
+    def _note_estimates(self, decisions: Decisions) -> None:
         for wait in decisions.wait:
             if (
-                wait.job_id in self.unpromised
+                wait.job_id in self.unestimated
                 and wait.start_earliest is not None
                 and wait.start_latest is not None
             ):
-                self.unpromised.discard(wait.job_id)
-                self.lives[wait.job_id].promise = (self.now, wait)
+                self.unestimated.discard(wait.job_id)
+                self.lives[wait.job_id].estimate = (self.now, wait)
 
-    def _check_promise(self, life: _Life, made: float, told: Wait) -> None:
-        life.promise = None
-        if self.now <= made + _EPS or told.start_earliest is None or told.start_latest is None:
-            return  # its devices were cleared at once: that was no wait
-        self.outcome.promises.append(
-            Promise(life.job.id, made, told.start_earliest, told.start_latest, self.now)
+    def _check_estimate(self, life: _Life, made: float, wait: Wait) -> None:
+        life.estimate = None
+        if self.now <= made + _EPS or wait.start_earliest is None or wait.start_latest is None:
+            return  # its devices were cleared at once, so there was no wait
+        self.outcome.estimates.append(
+            CheckedEstimate(life.job.id, made, wait.start_earliest, wait.start_latest, self.now)
         )
-        if told.foreseen_s is not None:
-            self.errors.append((self.now - made) / told.foreseen_s)
-        if len(self.outcome.promises) % 5 == 0:
+        if wait.foreseen_s is not None:
+            self.errors.append((self.now - made) / wait.foreseen_s)
+        if len(self.outcome.estimates) % 5 == 0:
             self.start_errors = learn_start_errors(self.errors)
 
 
@@ -281,7 +309,7 @@ def _lives(jobs: Sequence[TraceJob], device_bytes: int, knowledge: Knowledge) ->
     part = {"all": 1.0, "half": 0.5, "none": 0.0}[knowledge.progress]
     lives = {}
     for job, limit_s in zip(jobs, limits, strict=True):
-        facts = {
+        facts: TraceFacts = {
             "id": job.id,
             "owner": job.user,
             "pool": POOL,
@@ -313,12 +341,12 @@ def _units(life: _Life) -> float:
     return life.job.gpus * life.job.gpu_milli / 1000
 
 
-def _seen(life: _Life, ran_s: float, left_s: float) -> dict[str, Any]:
-    """What a job shows after having run for a while: time, and its own steps if it reports them."""
-    seen: dict[str, Any] = {"ran_s": ran_s, "attained_gpu_s": ran_s * _units(life)}
+def _seen(life: _Life, ran_s: float, left_s: float) -> VisibleFacts:
+    """What the scheduler sees of a job that has run for a while: time, and steps if the job reports them."""
+    visible: VisibleFacts = {"ran_s": ran_s, "attained_gpu_s": ran_s * _units(life)}
     if ran_s > 0:
-        seen["checkpoint_age_s"] = 0.0  # stopping writes one
+        visible["checkpoint_age_s"] = 0.0  # stopping writes one
     if life.reports and ran_s >= REPORTS_AFTER_S - _EPS:
         done = max(0.0, life.job.duration_s - left_s)
-        seen |= {"progress_done": done, "progress_total": done + left_s * life.noise, "step_s": 1.0}
-    return seen
+        visible |= {"progress_done": done, "progress_total": done + left_s * life.noise, "step_s": 1.0}
+    return visible

@@ -5,29 +5,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-SHORTEST_S = 10.0  # a job shorter than this counts as so long: else one second of waiting would weigh ten
+from orchestrator.scheduler.simulator.trace import Course
 
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """One job from its submit to its end."""
-
-    user: str
-    submitted_s: float
-    ended_s: float
-    ran_s: float  # on its devices, over all attempts
-    gpu_s: float  # on its devices, of a shared one only the part
-
-    @property
-    def wait_s(self) -> float:
-        """In all: before its first start, and after it was stopped for others."""
-        return max(0.0, self.turnaround_s - self.ran_s)
-
-    @property
-    def turnaround_s(self) -> float:
-        return max(0.0, self.ended_s - self.submitted_s)
+SHORTEST_S = 10.0  # shorter jobs count as this long; otherwise one second of waiting would weigh too much
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +25,18 @@ class Summary:
     restarts: int
     makespan_s: float
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, float]:
+        """The figures by name."""
         return asdict(self)
 
 
 def summarise(
     courses: Sequence[Course], needs_s: Sequence[float], device_count: int, *, restarts: int
 ) -> Summary | None:
-    """The figures of a schedule; None of an empty one.
+    """The figures of a schedule; None for an empty one.
 
     Args:
-        needs_s: for each job, how long it runs where it is never stopped.
+        needs_s: for each job, how long it runs if it is never stopped.
     """
     if not courses:
         return None
@@ -82,11 +64,11 @@ def _mean_by_user(courses: Sequence[Course], slowdowns: Sequence[float]) -> Mapp
     by_user: dict[str, list[float]] = defaultdict(list)
     for course, slowdown in zip(courses, slowdowns, strict=True):
         by_user[course.user].append(slowdown)
-    return {user: statistics.fmean(found) for user, found in by_user.items()}
+    return {user: statistics.fmean(values) for user, values in by_user.items()}
 
 
 def _jain(slowdowns: Mapping[str, float]) -> float:
-    """Jain, Chiu and Hawe, "A Quantitative Measure of Fairness", 1984; of the speeds, 1 / slowdown."""
+    """Fairness of the speeds, 1 / slowdown (Jain, Chiu and Hawe, "A Quantitative Measure of Fairness", 1984)."""
     speeds = [1 / slowdown for slowdown in slowdowns.values()]
     return math.fsum(speeds) ** 2 / (len(speeds) * math.fsum(speed**2 for speed in speeds))
 

@@ -1,4 +1,4 @@
-"""Other policies and other pools to replay recorded jobs under."""
+"""Variants of the policy and the pool under which recorded jobs are replayed."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Literal
 
 from orchestrator.scheduler.core import Device, Policy
 from orchestrator.scheduler.simulator.replay import Knowledge, Segment, replay
-from orchestrator.scheduler.simulator.summary import Course, Summary, summarise
-from orchestrator.scheduler.simulator.trace import GIB, TraceJob, claim_bytes
+from orchestrator.scheduler.simulator.summary import Summary, summarise
+from orchestrator.scheduler.simulator.trace import GIB, Course, RecordedJob, TraceJob, claim_bytes
 
 Order = Literal["progress", "fifo"]
 LARGEST_CHANGE = 64  # devices
@@ -17,23 +17,15 @@ MOST_SLICES = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What differs from the pool and the policy as they are."""
+    """Differences from the pool and the policy as they are."""
 
     name: str
     order: Order = "progress"  # by progress, with preemption; or first come, first served
     preemption: bool = True
     more_devices: int = 0  # below 0: fewer
-    split_devices: int = 0  # so many of them are cut ...
-    slices: int = MOST_SLICES  # ... into so many slices each
-    measured_memory: bool = False  # jobs claim what they were seen to use, and share devices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedJob:
-    """A job that ran, with what was measured of it."""
-
-    trace: TraceJob
-    peak_gib: float | None  # of its largest rank; None: not seen
+    split_devices: int = 0  # devices that are cut into slices
+    slices: int = MOST_SLICES  # slices per cut device
+    measured_memory: bool = False  # jobs claim their measured peak and share devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ def run(
 
 
 def devices_of(devices: tuple[Device, ...], variant: Variant) -> tuple[Device, ...]:
-    """The pool of a variant: new devices are like the last one, and the last ones are cut."""
+    """The pool of a variant: new devices equal the last one, and the last devices are cut."""
     last = devices[-1]
     kept = devices[: len(devices) + min(0, variant.more_devices)]
     added = tuple(
@@ -92,7 +84,7 @@ def devices_of(devices: tuple[Device, ...], variant: Variant) -> tuple[Device, .
 
 
 def _trace(job: RecordedJob, variant: Variant, device_bytes: int) -> TraceJob:
-    """The job as the variant lets it claim."""
+    """The job with the claim that the variant gives it."""
     trace = job.trace
     if not (variant.measured_memory or variant.split_devices) or job.peak_gib is None:
         return trace

@@ -1,4 +1,4 @@
-"""A copy of everything that Berth keeps in one file, made while it runs, and the way back."""
+"""Backups: everything that Berth stores in one file, written while it runs, and the restore."""
 
 from orchestrator.server.backup.restoring import CannotRestore, restore
 from orchestrator.server.backup.writing import CannotBackUp, Contents, write

@@ -1,4 +1,4 @@
-"""The database as a file, and back: SQLite by its backup API, PostgreSQL by its own tools."""
+"""Dump and load the database: SQLite by its backup API, PostgreSQL by its own tools."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ def dump_name() -> str:
 
 
 def dump(path: Path) -> None:
-    """Write the database as it is at one moment, whoever writes into it meanwhile.
+    """Dump a consistent snapshot of the database while it is in use.
 
     Raises:
         DatabaseToolFailed
@@ -34,13 +34,13 @@ def dump(path: Path) -> None:
         source = connection.settings_dict["NAME"]
         with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(path)) as copy:
             database.backup(copy)
-            copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+            copy.execute("PRAGMA journal_mode=DELETE")  # a single file, without a write-ahead log
         return
     _run_tool("pg_dump", "--format=custom", "--no-owner", f"--file={path}", *_address())
 
 
 def keep_aside(path: Path) -> None:
-    """Keep the database as it is, before another takes its place; a damaged file is copied as it stands.
+    """Save the present database before it is replaced; a damaged file is copied as it is.
 
     Raises:
         DatabaseToolFailed
@@ -55,7 +55,7 @@ def keep_aside(path: Path) -> None:
 
 
 def load(path: Path) -> None:
-    """Put a dump in the place of the database.
+    """Replace the database with a dump.
 
     Raises:
         DatabaseToolFailed
@@ -66,7 +66,7 @@ def load(path: Path) -> None:
         for name in (f"{target.name}-wal", f"{target.name}-shm"):
             target.with_name(name).unlink(
                 missing_ok=True
-            )  # of the old one: they would be replayed into the new
+            )  # the old database's: they would be replayed into the new one
         shutil.move(path, target)
         return
     _run_tool("pg_restore", "--clean", "--if-exists", "--no-owner", "--exit-on-error", *_address(), str(path))
@@ -83,7 +83,7 @@ def _run_tool(name: str, *arguments: str) -> None:
     program = shutil.which(name)
     if program is None:
         raise DatabaseToolFailed(f"{name} is not installed; it comes with PostgreSQL's client package.")
-    # The password goes by the environment: arguments are everybody's to read.
+    # Pass the password in the environment: everybody can read a process's arguments.
     password = str(connection.settings_dict["PASSWORD"])
     environment = {**os.environ, **({"PGPASSWORD": password} if password else {})}
     done = subprocess.run(  # noqa: S603  # a program found on PATH, arguments as a list

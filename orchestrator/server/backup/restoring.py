@@ -1,4 +1,4 @@
-"""Puts a backup back; what was there before is kept aside."""
+"""Restore a backup; the previous state is kept aside."""
 
 import fcntl
 import json
@@ -18,26 +18,26 @@ from orchestrator.server.backup.unpacking import unpack
 from orchestrator.server.backup.writing import ABOUT, LEFT_OUT, VERSION
 
 LOCKS = ("up.lock", "agent.lock")
-# Of a backup that somebody compressed, the last two.
+# The last two come from compressed backups.
 UNREADABLE = (tarfile.TarError, OSError, KeyError, ValueError, TypeError, OverflowError, EOFError, zlib.error)
 UNCHECKED = (
-    "An older version wrote this backup, without checksums: it can be restored, but nobody can tell whether "
-    "each byte is still the one that was written."
+    "An older version wrote this backup without checksums. It can be restored, but damage in it cannot be "
+    "detected."
 )
 
 
 class CannotRestore(Conflict):
-    """The state folder is in use, or the file is no backup of this kind of database."""
+    """The state folder is in use, or the file is not a backup of this kind of database."""
 
 
 def restore(source: Path, tell: Callable[[str], object] = lambda text: None) -> None:
-    """Put a backup in the place of the present state.
+    """Replace the present state with a backup.
 
-    Trainings that run on are not known to the restored database: ``doctor`` ends them and keeps their folders.
+    The restored database does not know trainings that still run: ``doctor`` ends them and keeps their folders.
 
     Raises:
-        CannotRestore: Berth runs.
-        Malformed: the file is no backup, or not as it was written; nothing is replaced.
+        CannotRestore: Berth is running.
+        Malformed: the file is not a backup, or is damaged; nothing is replaced.
         DatabaseToolFailed
     """
     home = settings.HOME.root
@@ -56,7 +56,7 @@ def restore(source: Path, tell: Callable[[str], object] = lambda text: None) -> 
             load(Path(folder, dump_name()))
     except UNREADABLE as error:
         raise Malformed(f"{source} could not be restored: {error}.") from error
-    tell(f"What was there before is in {aside}; remove it when all is well.")
+    tell(f"The previous state is in {aside}. Remove it when everything works.")
 
 
 def _refuse_in_use(home: Path) -> None:
@@ -68,29 +68,29 @@ def _refuse_in_use(home: Path) -> None:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise CannotRestore(f"Berth runs for {home}; stop it with `make down` first.") from None
+                raise CannotRestore(f"Berth is running for {home}. Stop it with `make down` first.") from None
 
 
 def _check(archive: tarfile.TarFile) -> bool:
     """Whether the backup has checksums.
 
     Raises:
-        KeyError, ValueError, TypeError: it is no backup of ours.
+        KeyError, ValueError, TypeError: not a backup of Berth.
     """
     first = archive.next()
     if first is None or first.name != ABOUT:
-        raise ValueError("it is no backup")
+        raise ValueError("it is not a backup")
     file = archive.extractfile(first)
     about = json.load(file) if file else {}
     if about.get("v") != VERSION:
-        raise ValueError("it is no backup of this version")
+        raise ValueError("it is not a backup of this version")
     if about["database"] != dump_name():
-        raise ValueError(f"it holds {about['database']}, but DATABASE_URL asks for another kind of database")
+        raise ValueError(f"it holds {about['database']}, but DATABASE_URL names another kind of database")
     return SEALED in about
 
 
 def _put_aside(home: Path, new: Path) -> Path:
-    """Move what the backup replaces out of its way, with a copy of the database as it is."""
+    """Move what the backup replaces aside, with a copy of the present database."""
     aside = home / "before-restore" / time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     aside.mkdir(parents=True, mode=0o700)
     keep_aside(aside / dump_name())

@@ -1,4 +1,4 @@
-"""What each member of a backup is, so that a restore can tell a changed byte from a sound one."""
+"""Checksums of a backup's members, with which a restore detects damage."""
 
 import io
 import json
@@ -12,12 +12,12 @@ SEALED = "sealed"  # in backup.json: the last member is the seal
 
 
 class Damaged(ValueError):
-    """A backup does not hold what was written into it; the sentence names the member."""
+    """A backup differs from what was written; the sentence names the member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Everything about a member that a restore puts back."""
+    """Everything that a restore reproduces of a member."""
 
     kind: str
     mode: int
@@ -32,7 +32,7 @@ class Fingerprint:
 
 
 class Seal:
-    """The fingerprints of all members by name; the last member of a backup."""
+    """The fingerprints of all members by name; stored as a backup's last member."""
 
     def __init__(self, members: Mapping[str, Fingerprint] | None = None) -> None:
         self._members = dict(members or {})
@@ -51,7 +51,7 @@ class Seal:
 
     @classmethod
     def read(cls, file: IO[bytes]) -> "Seal":
-        """The seal as it was written.
+        """Read a seal.
 
         Raises:
             Damaged
@@ -63,7 +63,7 @@ class Seal:
             raise Damaged(f"its list of checksums cannot be read ({type(error).__name__})") from error
 
     def compare(self, written: "Seal") -> None:
-        """Whether these members are those that were ``written``.
+        """Compare the members read with those ``written``.
 
         Raises:
             Damaged: names the first member that differs.

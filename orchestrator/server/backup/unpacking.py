@@ -1,6 +1,6 @@
-"""Writes the members of a backup into an empty folder, and nothing outside of it.
+"""Unpack a backup into an empty folder, and nothing outside of it.
 
-``TarFile.extractall(filter="data")`` came with Python 3.11.4, and refuses the absolute links that jobs make.
+``TarFile.extractall(filter="data")`` needs Python 3.11.4 and refuses the absolute links that jobs create.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from orchestrator.server.backup.sealing import SEAL, Damaged, Seal
 
 CHUNK_BYTES = 1 << 20
-JOB_DEPTH = 3  # home/jobs/<id>: what links in there lead to is the job's own affair, as while it ran
+JOB_DEPTH = 3  # home/jobs/<id>: links below may lead anywhere, as while the job ran
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -19,11 +19,11 @@ FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def unpack(archive: tarfile.TarFile, folder: Path, *, sealed: bool) -> bool:
     """Write all members into ``folder`` and compare them with the seal; False for a backup without one.
 
-    No link is followed on the way to a member, owners and special bits are not put back, and nobody but the
-    owner may write.
+    No link on the way to a member is followed, owners and special bits are not restored, and only the owner may
+    write.
 
     Args:
-        sealed: the backup says that it has a seal, so that a missing one is damage.
+        sealed: the backup announces a seal, so a missing one means damage.
 
     Raises:
         Damaged: a member is not what was written, or leads out of the folder.
@@ -45,7 +45,7 @@ def unpack(archive: tarfile.TarFile, folder: Path, *, sealed: bool) -> bool:
 
 
 def _check_end(archive: tarfile.TarFile) -> None:
-    """Whether the archive ends where its last member does: ``tarfile`` takes a damaged header for the end."""
+    """Check that the archive ends after its last member: ``tarfile`` takes a damaged header for the end."""
     if archive.fileobj is None:
         return
     archive.fileobj.seek(archive.offset)
@@ -78,18 +78,18 @@ class _Unpacker:
         self.seen.add(entry, sha256)
 
     def finish(self) -> None:
-        """Modes and times of folders come last: writing into one changes its time."""
+        """Restore modes and times of folders last, because writing into a folder changes its time."""
         for entry in reversed(self._folders):
             fd = self._open(_parts(entry.name))
             try:
-                _put_back_mode(fd, entry, least=0o700)
+                _restore_mode(fd, entry, least=0o700)
             finally:
                 os.close(fd)
 
     def _write(
         self, archive: tarfile.TarFile, entry: tarfile.TarInfo, parent: int, parts: tuple[str, ...]
     ) -> str:
-        """Write one member; the SHA-256 of a file."""
+        """Write one member; returns the SHA-256 of a file, otherwise an empty text."""
         if entry.isdir():
             os.close(_open_or_make(parts[-1], parent))
             self._folders.append(entry)
@@ -117,7 +117,7 @@ class _Unpacker:
             os.close(folder)
 
     def _open(self, parts: tuple[str, ...]) -> int:
-        """A folder beneath the root, made where it is missing; a link on the way ends in an OSError."""
+        """Open a folder below the root and create it if missing; a link on the way raises OSError."""
         fd = os.dup(self._root)
         for part in parts:
             try:
@@ -163,10 +163,10 @@ def _write_file(archive: tarfile.TarFile, entry: tarfile.TarInfo, parent: int, n
         file.flush()
         if size != entry.size:
             raise Damaged(f"{entry.name!r} is cut off")
-        _put_back_mode(file.fileno(), entry, least=0o600)
+        _restore_mode(file.fileno(), entry, least=0o600)
     return digest.hexdigest()
 
 
-def _put_back_mode(fd: int, entry: tarfile.TarInfo, *, least: int) -> None:
+def _restore_mode(fd: int, entry: tarfile.TarInfo, *, least: int) -> None:
     os.fchmod(fd, entry.mode & 0o755 | least)
     os.utime(fd, (entry.mtime, entry.mtime))

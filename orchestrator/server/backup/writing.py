@@ -1,4 +1,4 @@
-"""Writes a backup: the database first, so that the files in it are never older than what refers to them."""
+"""Write a backup: the database first, so that files are never older than the rows that refer to them."""
 
 import errno
 import hashlib
@@ -18,14 +18,14 @@ from django.conf import settings
 from orchestrator.exceptions import Unavailable
 from orchestrator.server.backup.dumping import dump, dump_name
 from orchestrator.server.backup.sealing import SEAL, SEALED, Seal
-from orchestrator.store.durable import sync_folder
-from orchestrator.store.trees import walk
+from orchestrator.store.files.durable import sync_folder
+from orchestrator.store.files.untrusted import walk_tree
 
 VERSION = 1
 ABOUT = "backup.json"
-# What is made anew at each start, belongs to the present processes, or was put aside.
+# Recreated at each start, tied to the present processes, or put aside.
 LEFT_OUT = frozenset({"redis", "services", "static", "logs", "uploads", "quarantine", "before-restore"})
-LONGEST_PATH = 1_500  # of a folder in it: deeper ones, which jobs make for fun, might fit into no other home
+LONGEST_PATH = 1_500  # of a folder: deeper ones might not fit into another BERTH_HOME
 MOST_HOLES_BYTES = 4 << 30
 LEFT_OUT_FILES = (".lock", ".sqlite3", ".sqlite3-wal", ".sqlite3-shm", ".part", ".tmp")
 CHECKPOINT_FOLDERS = frozenset({"generations", "checkpoints"})
@@ -37,28 +37,28 @@ class CannotBackUp(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a backup holds."""
+    """The contents of a backup."""
 
     files: int
     size_bytes: int
-    hollow: int = 0  # files that were left out because they are gigabytes of nothing
+    hollow: int = 0  # sparse files that were skipped
 
 
 def write(target: Path, *, checkpoints: bool = True) -> Contents:
-    """Write a backup that is whole or absent; jobs may run meanwhile.
+    """Write a backup that is complete or absent, while jobs may run.
 
     Args:
-        target: a file that does not exist yet, outside of the state folder.
-        checkpoints: leave them out to save room; jobs then resume from the beginning after a restore.
+        target: a new file outside of the state folder.
+        checkpoints: False saves space; jobs then start from the beginning after a restore.
 
     Raises:
         CannotBackUp, DatabaseToolFailed
     """
     target = target.resolve()
     if target.exists():
-        raise CannotBackUp(f"{target} exists; give another name.")
+        raise CannotBackUp(f"{target} already exists. Give another name.")
     if target.is_relative_to(settings.HOME.root):
-        raise CannotBackUp(f"{target} is inside of {settings.HOME.root}; a backup belongs on another disk.")
+        raise CannotBackUp(f"{target} is inside {settings.HOME.root}. Write the backup to another disk.")
     part = target.with_name(f"{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,17 +95,17 @@ def _write_archive(file: io.BufferedWriter, *, checkpoints: bool) -> Contents:
 
 
 def _is_hollow(path: Path) -> bool:
-    """A job may make a file of a terabyte that takes no room; an archive would hold each of its zeros."""
+    """Whether a file is mostly holes: an archive would store each zero of a job's sparse terabyte."""
     try:
         status = path.lstat()
     except OSError:
-        return False  # gone: nobody will find it to add either
+        return False  # deleted since, so it is not added either
     return status.st_size - status.st_blocks * 512 > MOST_HOLES_BYTES
 
 
 def _files(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
-    """Folders before what is in them; sockets, pipes and what is being written are left out."""
-    for folder, names, files in walk(root):
+    """Paths to back up, folders before their content; without sockets, pipes and temporary files."""
+    for folder, names, files in walk_tree(root):
         here = Path(folder)
         inside = here.relative_to(root)
         if here == root:
@@ -131,7 +131,7 @@ def _add_about(archive: tarfile.TarFile, seal: Seal) -> None:
 
 
 def _add(archive: tarfile.TarFile, seal: Seal, path: Path, name: str) -> int:
-    """One member with as many bytes as it has now: logs grow meanwhile, and files may vanish."""
+    """Add one member with its present size: logs may grow and files may vanish during the backup."""
     try:
         if stat.S_ISREG(path.lstat().st_mode):
             return _add_file(archive, seal, path, name)
@@ -147,16 +147,16 @@ def _add(archive: tarfile.TarFile, seal: Seal, path: Path, name: str) -> int:
 
 
 def _add_file(archive: tarfile.TarFile, seal: Seal, path: Path, name: str) -> int:
-    """A file, or one more name of a file that is in the archive.
+    """Add a file, or a hard link to a file in the archive.
 
-    It is opened first: a later name of a file that vanished before it was read would lead nowhere.
+    The file is opened first: if it vanished before being read, later links to it would lead nowhere.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return 0
     with os.fdopen(fd, "rb") as file:
-        entry = archive.gettarinfo(arcname=name, fileobj=file)  # also finds hard links
+        entry = archive.gettarinfo(arcname=name, fileobj=file)  # also detects hard links
         if entry is None or not (entry.isreg() or entry.islnk()):
             return 0
         content = _Exactly(file, entry.size)
@@ -166,18 +166,18 @@ def _add_file(archive: tarfile.TarFile, seal: Seal, path: Path, name: str) -> in
 
 
 class _Exactly(io.RawIOBase):
-    """A file read to the length it was announced with; one that was cut meanwhile ends in zeros."""
+    """A file read to its announced length; a truncated file is padded with zeros."""
 
     def __init__(self, file: io.BufferedReader, size_bytes: int) -> None:
-        self._file, self._left = file, size_bytes
+        self._file, self._remaining = file, size_bytes
         self.sha256 = hashlib.sha256()
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        wanted = self._left if size < 0 else min(size, self._left)
+        wanted = self._remaining if size < 0 else min(size, self._remaining)
         data = self._file.read(wanted).ljust(wanted, b"\0")
-        self._left -= wanted
+        self._remaining -= wanted
         self.sha256.update(data)
         return data

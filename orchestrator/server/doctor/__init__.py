@@ -1,13 +1,12 @@
-"""Checks what must hold (docs/reliability.md, 4.3) in database, folders and processes, and offers the repair."""
+"""Check what must hold (docs/reliability.md, 4.3) in database, folders and processes, and offer repairs."""
 
 import time
 from collections.abc import Callable, Iterator
 
 from django.db import DatabaseError
 
-from orchestrator.server.doctor import attempts, database, disk, history, kept, processes, reaping, services
-from orchestrator.server.doctor.finding import Finding
-from orchestrator.server.doctor.repairing import advice, repair, said
+from orchestrator.server.doctor import attempts, database, disk, history, outputs, processes
+from orchestrator.server.doctor.findings import Finding, advice, repair, summary
 
 __all__ = ["Finding", "examine", "repair"]
 
@@ -31,44 +30,44 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     disk.check_missing_checkpoints,
     disk.check_metrics,
     disk.check_room,
-    kept.check_shares,
-    kept.check_resumes,
-    kept.check_logs,
+    outputs.check_shares,
+    outputs.check_resumes,
+    outputs.check_logs,
     processes.check_processes,
-    reaping.check_reaping,
-    services.check_agent,
+    processes.check_reaping,
+    processes.check_agent,
 )
 
 
 def examine(*, hashes: bool = False) -> list[Finding]:
     """Everything that is wrong, in the order of the checks.
 
-    A server at work changes under the eyes of whoever looks, so what was found must still be so a moment later.
+    A running server changes during the checks, so a finding counts only if it is still there a moment later.
 
     Args:
-        hashes: read every checkpoint and compare it with its manifest; takes 1.3 s a GiB.
+        hashes: also compare every checkpoint with its manifest; takes 1.3 s per GiB.
     """
     first = _look()
     if first:
         time.sleep(LOOK_AGAIN_AFTER_S)
-        again = set(_look())
-        first = [each for each in first if each in again]
+        second = set(_look())
+        first = [finding for finding in first if finding in second]
     return [*first, *(_guarded(disk.check_hashes) if hashes else ())]
 
 
 def _look() -> list[Finding]:
     first = list(_guarded(database.check_schema))
-    if first:  # the other checks would ask for columns that are not there, or cannot be read
+    if first:  # the other checks need columns that are missing or unreadable
         return first
-    found = [each for check in CHECKS[1:] for each in _guarded(check)]
-    return list(dict.fromkeys(found))  # a damaged database says the same to every check
+    findings = [finding for check in CHECKS[1:] for finding in _guarded(check)]
+    return list(dict.fromkeys(findings))  # a damaged database fails every check in the same way
 
 
 def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """What a check finds; where it cannot look, that is what is found, and the other checks go on."""
+    """A check's findings; if it fails, that is its finding, and the other checks still run."""
     try:
         yield from check()
     except DatabaseError as error:
         yield database.unreadable(error)
     except OSError as error:
-        yield Finding("F58", f"A part of the state cannot be looked at: {said(error)}. {advice(error)}")
+        yield Finding("F58", f"A part of the state cannot be read: {summary(error)}. {advice(error)}")

@@ -1,4 +1,4 @@
-"""Attempts, their leases and their budgets: I2, I3, I5, I7, I9."""
+"""Attempts, their leases and their retries."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,17 +10,20 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import LEASED_STATES, Attempt, AttemptState, ExitKind, Job, JobState, Lease
-from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.findings import Finding
 from orchestrator.supervisor.liveness import Liveness, liveness
 
 DEAD = frozenset({Liveness.ENDED, Liveness.LOST, Liveness.NEVER_STARTED})
 
 
 def check_numbers() -> Iterator[Finding]:
-    """Numbers run from 1 without gap, and only the last attempt may live (I2, I7)."""
+    """Attempts are numbered from 1 without a gap, and only the last one may be unfinished."""
     numbers: dict[object, list[int]] = defaultdict(list)
     live: dict[object, list[Attempt]] = defaultdict(list)
     for job_id, number in Attempt.objects.order_by("number").values_list("job_id", "number"):
@@ -31,7 +34,9 @@ def check_numbers() -> Iterator[Finding]:
     for job in Job.objects.filter(counted).only("name", "attempt_count", "state"):
         if numbers[job.pk] != list(range(1, job.attempt_count + 1)):
             shown = ", ".join(map(str, numbers[job.pk][:10])) or "none"
-            yield Finding("I7", f"{job} counts {job.attempt_count} attempts, but these are known: {shown}.")
+            yield Finding(
+                "I7", f"{job} counts {job.attempt_count} attempts, but the database has these: {shown}."
+            )
         if len(live[job.pk]) > 1:
             yield Finding("I2", f"{job} has {len(live[job.pk])} attempts that have not ended.")
         for attempt in live[job.pk]:
@@ -40,7 +45,7 @@ def check_numbers() -> Iterator[Finding]:
         if job.state in LEASED_STATES and not live[job.pk]:
             yield Finding(
                 "I15",
-                f"{job} is {job.state}, but has no attempt that could end.",
+                f"{job} is {job.state}, but has no unfinished attempt.",
                 "queue it again",
                 partial(_queue_again, job.pk),
             )
@@ -55,7 +60,7 @@ def _ended_but_open(job: Job, attempt: Attempt) -> Finding:
 
 
 def _close(attempt: Attempt) -> None:
-    ending = Ending(kind=ExitKind.LOST, detail="Closed by doctor: nothing of it runs.", at=timezone.now())
+    ending = Ending(kind=ExitKind.LOST, how=fact(Ended.CLOSED_BY_DOCTOR), at=timezone.now())
     lifecycle.end(attempt, ending)
 
 
@@ -63,14 +68,14 @@ def _queue_again(job_id: UUID) -> None:
     job = Job.objects.get(pk=job_id)
     if job.state in LEASED_STATES and not Attempt.objects.live().filter(job=job).exists():
         now = timezone.now()
-        reason = "Its last attempt is gone; doctor queued it again."
+        why = fact(Happened.QUEUED_BY_DOCTOR)
         with transaction.atomic():
-            lifecycle.move(job, JobState.BACKOFF, actor="doctor", reason=reason, now=now, next_try_at=now)
+            lifecycle.move(job, JobState.BACKOFF, actor="doctor", why=why, now=now, next_try_at=now)
             lifecycle.back_to_queue(job, now=now)
 
 
 def check_leases() -> Iterator[Finding]:
-    """Leases exist exactly for attempts that live (I5)."""
+    """Leases are active only for unfinished attempts."""
     stray = Lease.objects.active().filter(attempt__state=AttemptState.ENDED)
     for lease in stray.select_related("attempt__job", "device"):
         yield Finding(
@@ -96,7 +101,7 @@ def _free(lease_id: int) -> None:
 
 
 def check_devices() -> Iterator[Finding]:
-    """The sum of leases fits each device, and a whole lease is alone (I3)."""
+    """The leases of a device fit its memory, and a whole lease is its only one."""
     held: dict[str, list[Lease]] = defaultdict(list)
     for lease in Lease.objects.active().select_related("device"):
         held[lease.device_id].append(lease)
@@ -105,11 +110,11 @@ def check_devices() -> Iterator[Finding]:
         if len(leases) > 1 and any(lease.memory_bytes is None for lease in leases):
             yield Finding("I3", f"{device} is held whole by one job and also by {len(leases) - 1} others.")
         elif sum(lease.memory_bytes or 0 for lease in leases) > device.memory_bytes:
-            yield Finding("I3", f"{device} has promised more memory than it has.")
+            yield Finding("I3", f"The leases of {device} add up to more memory than it has.")
 
 
 def check_budgets() -> Iterator[Finding]:
-    """No job was retried more often than it may be (I9)."""
+    """No job was retried more often than allowed."""
     for job in Job.objects.filter(failures__gt=0).annotate(allowed=F("spec_fields__max_retries")):
         if job.failures > job.spec_fields.get("max_retries", 0) + 1:
-            yield Finding("I9", f"{job} has failed {job.failures} times, more often than it may be retried.")
+            yield Finding("I9", f"{job} has failed {job.failures} times, more than its retries allow.")

@@ -6,12 +6,11 @@ from django.core.management import call_command
 from django.db import DatabaseError, OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from orchestrator.server.doctor.finding import Finding
-from orchestrator.server.doctor.repairing import said
+from orchestrator.server.doctor.findings import Finding, summary
 
 
 def check_schema() -> Iterator[Finding]:
-    """Migrations that this version has and the database has not (F47)."""
+    """Migrations of this version that the database lacks."""
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if plan:
@@ -29,21 +28,21 @@ def check_file() -> Iterator[Finding]:
         return
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA quick_check(5)")
-        said = [str(row[0]) for row in cursor.fetchall()]
+        problems = [str(row[0]) for row in cursor.fetchall()]
         cursor.execute("PRAGMA foreign_key_check")
         dangling = len(cursor.fetchall())
-    if said != ["ok"]:
-        yield Finding("F52", f"The database file is damaged: {'; '.join(said)}. Restore the newest backup.")
+    if problems != ["ok"]:
+        yield Finding(
+            "F52", f"The database file is damaged: {'; '.join(problems)}. Restore the newest backup."
+        )
     if dangling:
-        yield Finding("F52", f"{dangling} rows of the database refer to rows that are not there.")
+        yield Finding("F52", f"{dangling} rows of the database refer to missing rows.")
 
 
 def unreadable(error: DatabaseError) -> Finding:
-    """A database that answers no query: damaged, or not reached."""
+    """A finding for a database that answers no query: damaged or unreachable."""
     if isinstance(error, OperationalError):
-        sentence = "Check that it is there, that it runs and that this user may read it"
+        sentence = "Check that it exists and runs, and that this user may read it"
     else:
-        sentence = (
-            "Stop Berth and restore the newest backup (`manage.py restore FILE`); what is there is kept aside"
-        )
-    return Finding("F52", f"The database cannot be read: {said(error)}. {sentence}.")
+        sentence = "Stop Berth and restore the newest backup (`manage.py restore FILE`); the present state is kept aside"
+    return Finding("F52", f"The database cannot be read: {summary(error)}. {sentence}.")

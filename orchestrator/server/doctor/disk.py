@@ -1,8 +1,9 @@
-"""Folders against the database: F48, F49, I10, I16, I18; nothing is deleted, at most put aside."""
+"""Compare folders with the database; nothing is deleted, only moved to quarantine/."""
 
 import os
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -11,30 +12,32 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.events import Happened
+from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, AttemptState, Checkpoint, ExitKind, Job
-from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.findings import Finding
 from orchestrator.server.doctor.processes import end_attempt
-from orchestrator.server.doctor.quarantine import put_aside
-from orchestrator.store.checkpoints import GenerationStore
-from orchestrator.store.journal import COLUMN, column_path, lengths_after, read_state
+from orchestrator.store.checkpoints.generations import GenerationStore
+from orchestrator.store.checkpoints.manifest import Generation, NotVerified
+from orchestrator.store.files.durable import sync_folder
 from orchestrator.store.layout import JobFolder
-from orchestrator.store.manifest import Generation, NotVerified
-from orchestrator.supervisor.records import read_record
+from orchestrator.store.metrics.journal import COLUMN, column_path, lengths_after, read_state
+from orchestrator.supervisor.protocol.records import read_record
 
 LEAST_FREE_PERCENT = 5.0
-NOT_IN_BACKUP = "It ran after the backup that the database was restored from."
 
 
 def check_shut_folders() -> Iterator[Finding]:
-    """Folders that cannot be listed, which the other checks leave out (F58)."""
+    """Folders that cannot be listed; the other checks skip them."""
     for folder in _all_job_folders():
         if shut := _shut(folder):
             yield Finding(
                 "F58",
                 f"The folder {shut.relative_to(settings.HOME.root)} cannot be read.",
-                "open it for its owner",
+                "make it readable for its owner",
                 partial(_open, folder),
             )
 
@@ -56,14 +59,14 @@ def _may_list(folder: Path) -> bool:
 
 
 def check_unknown_folders() -> Iterator[Finding]:
-    """Folders of jobs that the database does not know (F49): made after a backup, or by hand."""
+    """Job folders without a job in the database: made after a backup, or by hand."""
     for folder in _all_job_folders():
         job_id = _job_id(folder)
         if job_id is None or not Job.objects.filter(pk=job_id).exists():
             yield Finding(
                 "F49",
-                f"The database knows no job for the folder jobs/{folder.name}.",
-                "end what runs in it and move it to quarantine/",
+                f"The database has no job for the folder jobs/{folder.name}.",
+                "end its processes and move it to quarantine/",
                 partial(_put_aside, folder),
             )
 
@@ -76,7 +79,7 @@ def _put_aside(folder: Path) -> None:
 
 
 def check_unknown_attempts() -> Iterator[Finding]:
-    """Attempts on disk beyond those that the database counts (F48): their numbers must not be used again."""
+    """Attempts on disk that the database does not count; their numbers must not be reused."""
     counts = dict(Job.objects.values_list("pk", "attempt_count"))
     for folder in _job_folders():
         job_id = _job_id(folder)
@@ -87,7 +90,7 @@ def check_unknown_attempts() -> Iterator[Finding]:
             yield Finding(
                 "F48",
                 f"Job {job_id} has folders up to attempt {max(beyond)}, the database counts {counts[job_id]}.",
-                "end what runs of them and count them as lost, so that their numbers stay theirs",
+                "end their processes and record them as lost, so that their numbers are not reused",
                 partial(_count_as_lost, job_id, max(beyond)),
             )
 
@@ -98,8 +101,8 @@ def _count_as_lost(job_id: UUID, last: int) -> None:
     for number in range(job.attempt_count, last + 1):
         if number:
             end_attempt(job_id, number)
-    for attempt in Attempt.objects.live().filter(job=job):  # a later one began, so this one is over
-        lifecycle.end(attempt, Ending(kind=ExitKind.LOST, detail=NOT_IN_BACKUP, at=now))
+    for attempt in Attempt.objects.live().filter(job=job):  # a later attempt exists, so this one is over
+        lifecycle.end(attempt, Ending(kind=ExitKind.LOST, how=fact(Ended.NOT_IN_BACKUP), at=now))
     with transaction.atomic():
         job.refresh_from_db()
         for number in range(job.attempt_count + 1, last + 1):
@@ -111,16 +114,16 @@ def _count_as_lost(job_id: UUID, last: int) -> None:
                 nonce=str(nonce or "")[:32],
                 state=AttemptState.ENDED,
                 kind=ExitKind.LOST,
-                exit_detail=NOT_IN_BACKUP,
+                ending=fact(Ended.NOT_IN_BACKUP).as_json(),
                 created_at=now,
                 ended_at=now,
             )
         Job.objects.filter(pk=job_id).update(attempt_count=last)
-        lifecycle.remark(job, f"Attempts up to {last} were found on disk and counted.", actor="doctor")
+        lifecycle.remark(job, fact(Happened.ATTEMPTS_COUNTED, last=last), actor="doctor")
 
 
 def check_missing_bundles() -> Iterator[Finding]:
-    """Code that a waiting or running job needs (F49)."""
+    """Missing code of a waiting or running job."""
     for job in Job.objects.unfinished().only("name", "bundle"):
         if not (settings.HOME.bundles / job.bundle).is_dir():
             yield Finding(
@@ -149,7 +152,7 @@ def _strike_checkpoint(checkpoint_id: int) -> None:
 
 
 def check_hashes() -> Iterator[Finding]:
-    """Checkpoints whose bytes are not those of their manifest (F54, F55); a resume passes them over."""
+    """Checkpoints that differ from their manifest; a resume skips them."""
     for folder in _job_folders():
         store = GenerationStore(JobFolder(folder))
         damaged: list[tuple[Generation, NotVerified]] = []
@@ -167,9 +170,9 @@ def check_hashes() -> Iterator[Finding]:
 def _damaged(job_name: str, generation: Generation, reason: NotVerified, *, last: bool) -> Finding:
     sentence = f"{generation.name.capitalize()} of job {job_name}: {reason}."
     if last and _would_rather_fail(job_name):
-        # Without any checkpoint it would start at step 0, which its owner has ruled out.
-        kept = "It stays, because the job asked not to begin again without a checkpoint; cancel the job, or"
-        return Finding("F55", f"{sentence} {kept} restore a backup.")
+        # Without any checkpoint it would start at step 0, which its owner forbids.
+        advice = "It stays, because the job must not restart without a checkpoint; cancel the job, or restore a backup."
+        return Finding("F55", f"{sentence} {advice}")
     return Finding(
         "F55", sentence, "move it to quarantine/", partial(_put_generation_aside, job_name, generation)
     )
@@ -185,12 +188,12 @@ def _put_generation_aside(job_name: str, generation: Generation) -> None:
     job = Job.objects.filter(pk=job_id).first() if (job_id := _uuid(job_name)) else None
     if job is not None:
         Checkpoint.objects.filter(job=job, name=generation.name).delete()
-        text = f"{generation.name.capitalize()} was damaged; doctor moved it to quarantine/."
-        lifecycle.remark(job, text, actor="doctor")
+        what = fact(Happened.CHECKPOINT_QUARANTINED, name=generation.name)
+        lifecycle.remark(job, what, actor="doctor")
 
 
 def check_metrics() -> Iterator[Finding]:
-    """Columns hold what their journal says (I16)."""
+    """Metric columns hold all points of their journal."""
     for folder in _job_folders():
         metrics = JobFolder(folder).metrics
         if not metrics.is_dir():
@@ -204,18 +207,18 @@ def check_metrics() -> Iterator[Finding]:
                 yield Finding(
                     "I16",
                     f"Job {folder.name}, attempt {attempt}: {count - stored} points of "
-                    f"{names.series[series]!r} are not in their column.",
+                    f"{names.series[series]!r} are missing from their column.",
                 )
 
 
 def check_room() -> Iterator[Finding]:
-    """A disk that is nearly full (F50-F52)."""
+    """A disk that is nearly full."""
     usage = shutil.disk_usage(settings.HOME.root)
     if usage.free < usage.total * LEAST_FREE_PERCENT / 100:
         yield Finding(
             "F52",
-            f"The disk of {settings.HOME.root} is more than {100 - LEAST_FREE_PERCENT:.0f} % full; "
-            "remove old jobs (`manage.py clean_up`) or add room.",
+            f"The disk of {settings.HOME.root} is more than {100 - LEAST_FREE_PERCENT:.0f} % full. "
+            "Remove old jobs (`manage.py clean_up`) or add space.",
         )
 
 
@@ -244,3 +247,20 @@ def _attempt_numbers(folder: Path) -> list[int]:
     if not attempts.is_dir():
         return []
     return sorted(int(path.name) for path in attempts.iterdir() if path.name.isdecimal())
+
+
+def put_aside(folder: Path, name: str) -> Path:
+    """Move a folder to ``quarantine/`` under a name with the time.
+
+    Raises:
+        OSError: the folder belongs to another user, or something is mounted in it.
+    """
+    quarantine: Path = settings.HOME.root / "quarantine"
+    quarantine.mkdir(mode=0o700, exist_ok=True)
+    at = datetime.now(tz=UTC).strftime("%Y%m%dT%H%M%S")
+    if not folder.is_symlink() and not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        folder.chmod(0o700)  # moving a folder writes into it, and its job may have made it read-only
+    target = quarantine / f"{name}-{at}"
+    folder.rename(target)
+    sync_folder(quarantine)
+    return target

@@ -1,4 +1,4 @@
-"""Processes of jobs: I2, I4, I11, I20."""
+"""Processes of jobs, and the agent."""
 
 import os
 import time
@@ -12,28 +12,30 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.utils import timezone
 
+from orchestrator.agent import lock
 from orchestrator.models import Attempt
-from orchestrator.server.doctor.finding import Finding
+from orchestrator.server.doctor.findings import Finding
+from orchestrator.supervisor.linux.processes import environ
 from orchestrator.supervisor.liveness import Liveness, end_leftovers, liveness
-from orchestrator.supervisor.orders import order_stop
-from orchestrator.supervisor.processes import environ
+from orchestrator.supervisor.protocol.orders import order_stop
+from orchestrator.supervisor.watch.stalls import find_stopped
 
-PATIENCE = timedelta(seconds=10)  # beyond the grace, I11
+PATIENCE = timedelta(seconds=10)  # beyond the grace period
 STOP_WITHIN_S = 15.0
 POLICY = "policy"
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt that has processes."""
+    """An attempt with processes."""
 
     job_id: str
     number: int
 
 
 def find_running() -> dict[Running, list[int]]:
-    """The pids of every attempt of this installation, by what their environment says."""
-    found: dict[Running, list[int]] = defaultdict(list)
+    """The pids of all attempts of this installation, found by their environment."""
+    running: dict[Running, list[int]] = defaultdict(list)
     mark = b"BERTH_ATTEMPT_FOLDER=" + os.fsencode(settings.HOME.jobs) + b"/"
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -42,26 +44,26 @@ def find_running() -> dict[Running, list[int]]:
             if line.startswith(mark):
                 job_id, _, number = line[len(mark) :].decode(errors="replace").partition("/attempts/")
                 if number.isdigit():
-                    found[Running(job_id, int(number))].append(int(entry.name))
-    return dict(found)
+                    running[Running(job_id, int(number))].append(int(entry.name))
+    return dict(running)
 
 
 def check_processes() -> Iterator[Finding]:
-    """Every process belongs to an attempt that lives, and knows no secret of ours."""
+    """Every process belongs to an unfinished attempt, and has none of Berth's secrets in its environment."""
     running = find_running()
     jobs: dict[str, set[int]] = defaultdict(set)
     for each in running:
         jobs[each.job_id].add(each.number)
     for job_id, numbers in jobs.items():
         if len(numbers) > 1:
-            shown = ", ".join(map(str, sorted(numbers)))
-            yield Finding("I2", f"Attempts {shown} of job {job_id} run at the same time.")
+            numbers_text = ", ".join(map(str, sorted(numbers)))
+            yield Finding("I2", f"Attempts {numbers_text} of job {job_id} run at the same time.")
     entitled = _entitled({each.job_id for each in running})
     for each, pids in running.items():
         if each not in entitled:
             yield Finding(
                 "I11",
-                f"Attempt {each.number} of job {each.job_id} has ended, but its processes run.",
+                f"Attempt {each.number} of job {each.job_id} has ended, but its processes still run.",
                 "end them",
                 partial(end_attempt, each.job_id, each.number),
             )
@@ -70,7 +72,7 @@ def check_processes() -> Iterator[Finding]:
 
 
 def _entitled(job_ids: set[str]) -> set[Running]:
-    """Attempts that may have processes: they live, or ended a moment ago."""
+    """Attempts that may have processes: unfinished, or ended a moment ago."""
     attempts = Attempt.objects.filter(job_id__in=[each for each in job_ids if _is_uuid(each)])
     now = timezone.now()
     return {
@@ -96,7 +98,7 @@ def _knows_secrets(pids: list[int]) -> bool:
 
 
 def end_attempt(job_id: object, number: int, *, grace_s: float = 5.0) -> None:
-    """End what runs of an attempt that must not: by its supervisor, or what a dead one left."""
+    """End an attempt's processes, through its supervisor or directly if that is dead."""
     folder = settings.HOME.job(job_id).attempt(number)
     deadline_s = time.monotonic() + grace_s + STOP_WITHIN_S
     ordered = False
@@ -110,3 +112,35 @@ def end_attempt(job_id: object, number: int, *, grace_s: float = 5.0) -> None:
             case Liveness.ENDED | Liveness.LOST | Liveness.NEVER_STARTED:
                 return
         time.sleep(0.1)
+
+
+def check_reaping() -> Iterator[Finding]:
+    """No unfinished attempt has a stopped supervisor or sandbox, which would hide its end."""
+    for attempt in Attempt.objects.live().select_related("job"):
+        stopped = find_stopped(settings.HOME.job(attempt.job_id).attempt(attempt.number))
+        if not stopped:
+            continue
+        sentence = (
+            f"Attempt {attempt.number} of {attempt.job}: {' and '.join(stopped)} was stopped (SIGSTOP or "
+            "a debugger), so the end of the attempt would not be noticed."
+        )
+        if stopped[0] == "its supervisor":
+            yield Finding("I11", f"{sentence} Send it SIGCONT, or kill it: the job then resumes.")
+        else:
+            yield Finding(
+                "I11", sentence, "end the attempt", partial(end_attempt, attempt.job_id, attempt.number)
+            )
+
+
+def check_agent() -> Iterator[Finding]:
+    """An agent that holds its lock also works; otherwise nobody reacts to jobs."""
+    holder = lock.silent_holder(settings.HOME)
+    if holder is None or holder.process is None:
+        return
+    yield Finding(
+        "I15",
+        f"The agent (pid {holder.process.pid}) holds its lock, but has not worked for more than "
+        f"{lock.SILENT_AFTER_S:.0f} s; jobs neither start nor end.",
+        "end it; `make up` starts another",
+        holder.end,
+    )

@@ -1,1 +1,1 @@
-"""Berth's own processes and files: started, watched, kept small."""
+"""Start and watch Berth's own processes."""

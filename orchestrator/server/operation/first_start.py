@@ -1,31 +1,26 @@
-"""What a new state folder, or one of an older version, needs before the processes start."""
+"""Prepare a new state folder, or one of an older version, before the processes start."""
 
 import secrets
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import django
-from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 from django.db import DatabaseError, connections
 
 from orchestrator.exceptions import Unavailable
-
-UNUSED = ["ext"]  # htmx's extensions, which import it by a name that hashing cannot follow
+from orchestrator.server.static import collect_static
 
 
 class NotBroughtUpToDate(Unavailable):
-    """A migration failed; the database is as it was before that one."""
+    """A migration failed; the database is in the state before it."""
 
 
 def prepare(tell: Callable[[str], object]) -> None:
-    """Bring database and static files up to date, and make the first admin; harmless to repeat.
+    """Update database and static files and create the first admin; repeating is harmless.
 
     Raises:
-        NotBroughtUpToDate: with the sentence for the terminal (F47).
+        NotBroughtUpToDate: with a sentence for the terminal.
     """
     began = time.monotonic()
     try:
@@ -43,30 +38,10 @@ def prepare(tell: Callable[[str], object]) -> None:
 
 
 def create_admin() -> str | None:
-    """Create the first admin with a random password; None when there are people already."""
+    """Create the first admin and return the random password; None if there are already accounts."""
     people = get_user_model().objects
     if people.exists():
         return None
     password = secrets.token_urlsafe(12)
     people.create_superuser("admin", password=password)
     return password
-
-
-def collect_static() -> None:
-    """Hash and compress the static files, unless nothing changed since the last time."""
-    stamp = settings.STATIC_ROOT / ".stamp"
-    state = _static_state()
-    if stamp.exists() and stamp.read_text() == state:
-        return
-    call_command("collectstatic", interactive=False, clear=True, verbosity=0, ignore_patterns=UNUSED)
-    stamp.write_text(state)
-
-
-def _static_state() -> str:
-    """Changes with any static file, ours or a library's."""
-    newest, count = 0.0, 0
-    for finder in get_finders():
-        for path, storage in finder.list([]):
-            newest = max(newest, Path(storage.path(path)).stat().st_mtime)
-            count += 1
-    return f"{django.__version__} {count} {newest}"

@@ -1,8 +1,7 @@
-"""Processes of ours that an earlier start of this home left behind, and their end.
+"""Find and end services that an earlier start of this BERTH_HOME left running.
 
-Each service writes who it is before it becomes its program, so none is missed and none is mistaken: a process
-is ended only if boot, pid and start time are those of the record in this home. Trainings are not among them:
-each supervisor has a session of its own.
+Each service records its identity before it starts its program. A process is ended only if boot id, pid and start
+time match a record in this BERTH_HOME. Trainings are not affected: each supervisor has its own session.
 """
 
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.agent import lock
 from orchestrator.store.layout import Home
-from orchestrator.supervisor.processes import (
+from orchestrator.supervisor.linux.processes import (
     ProcessId,
     environ,
     from_record,
@@ -22,7 +21,7 @@ from orchestrator.supervisor.processes import (
     is_alive,
     send_signal,
 )
-from orchestrator.supervisor.records import read_record, write_record
+from orchestrator.supervisor.protocol.records import read_record, write_record
 
 TERMINATE_WITHIN_S = 8.0
 KILL_WITHIN_S = 5.0
@@ -30,53 +29,51 @@ KILL_WITHIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One service that runs although nobody watches it."""
+    """A service that runs unwatched."""
 
     name: str
     process: ProcessId
 
 
 def record_self(home: Home, name: str) -> None:
-    """Write that this process is (or is about to become) the service of this name.
+    """Record that this process is, or is about to become, the service of this name.
 
     Raises:
         OSError: the folder is full or read-only.
     """
     process = identify(os.getpid())
-    assert process is not None  # noqa: S101  # we run
+    assert process is not None  # noqa: S101  # this process exists
     write_record(_record(home, name), process.to_record())
 
 
 def find(home: Home) -> list[Leftover]:
-    """The recorded services that run, and what a dead one left of its session (a worker's children).
+    """Recorded services that run, and the rest of a dead service's session (a worker's children).
 
-    Only for whoever holds the lock of ``up``, or knows that nobody does: else they are somebody's services.
+    The caller must hold the lock of ``up``, or know that nobody does: otherwise these services are in use.
     """
-    found = []
+    leftovers = []
     for path in sorted(home.services.glob("*.json")):
         recorded = from_record(read_record(path))
         if recorded is None:
             continue
         members = [recorded] if is_alive(recorded) else []
         members += _session(recorded, home)
-        found += [Leftover(path.stem, each) for each in members]
-    return found
+        leftovers += [Leftover(path.stem, process) for process in members]
+    return leftovers
 
 
 def end(home: Home, tell: Callable[[str], object]) -> bool:
-    """End what an earlier start left, and an agent that holds its lock without working.
-
-    SIGTERM first. A stopped process is ended like any other.
+    """End leftover services, and an agent that holds its lock without working; SIGTERM first.
 
     Returns:
-        False where something could not be proven dead (it hangs in the kernel).
+        False if a process could not be proven dead, because it hangs in the kernel.
     """
     left = find(home)
     for name in dict.fromkeys(each.name for each in left):
         pids = ", ".join(str(each.process.pid) for each in left if each.name == name)
-        tell(f"Ending {name} (pid {pids}), which an earlier start of {home.root} left.")
+        tell(f"Ending {name} (pid {pids}), left running by an earlier start of {home.root}.")
     _signal(left, signal.SIGTERM)
-    _signal(left, signal.SIGCONT)  # a stopped one hears SIGTERM only then
+    _signal(left, signal.SIGCONT)  # a stopped process handles SIGTERM only then
     if not _wait(left, TERMINATE_WITHIN_S):
         _signal(left, signal.SIGKILL)
     ended = _wait(left, KILL_WITHIN_S)
@@ -84,7 +81,7 @@ def end(home: Home, tell: Callable[[str], object]) -> bool:
 
 
 def end_silent_agent(home: Home, tell: Callable[[str], object]) -> bool:
-    """End the holder of the agent's lock where it does not work, whoever started it."""
+    """End an agent that holds its lock without working, no matter who started it."""
     holder = lock.silent_holder(home)
     if holder is None:
         return True
@@ -93,12 +90,12 @@ def end_silent_agent(home: Home, tell: Callable[[str], object]) -> bool:
 
 
 def _session(leader: ProcessId, home: Home) -> list[ProcessId]:
-    """What lives of the session of a service, without the service itself."""
+    """Running processes of a service's session, without the service itself."""
     now = identify(leader.pid)
-    if now is not None and now != leader:  # the pid is somebody else's by now, and so is the session
+    if now is not None and now != leader:  # the pid was reused, so the session is another one
         return []
     mark = b"BERTH_HOME=" + os.fsencode(home.root)
-    found = []
+    members = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == leader.pid:
             continue
@@ -107,8 +104,8 @@ def _session(leader: ProcessId, home: Home) -> list[ProcessId]:
         if process is None or process.start_ticks < leader.start_ticks:
             continue
         if _session_of(pid) == leader.pid and mark in environ(pid) and leader.boot_id == process.boot_id:
-            found.append(process)
-    return found
+            members.append(process)
+    return members
 
 
 def _session_of(pid: int) -> int | None:

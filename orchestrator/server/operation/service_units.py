@@ -1,4 +1,4 @@
-"""The systemd user units that run Berth: one a process, a target for all, and what is done before each start."""
+"""The systemd user units that run Berth: one per process, one that prepares, and a target for all."""
 
 import sys
 from collections.abc import Mapping
@@ -6,30 +6,50 @@ from pathlib import Path
 
 from orchestrator.server.environment import Environment
 
-# What an operator chose in the environment is kept in the units; secrets belong into the environment file.
+# Settings that are written into the units; secrets belong into the environment file.
 KEPT = (
-    *("BERTH_HOME", "BERTH_PORT", "BERTH_BIND", "BERTH_DEVICES", "BERTH_ALLOWED_HOSTS", "BERTH_REDIS_URL"),
-    *("BERTH_TLS", "BERTH_PROXIES", "BERTH_LOG", "BERTH_KEEP_DAYS", "BERTH_USER_DISK_GIB"),
+    "BERTH_HOME",
+    "BERTH_PORT",
+    "BERTH_BIND",
+    "BERTH_DEVICES",
+    "BERTH_ALLOWED_HOSTS",
+    "BERTH_REDIS_URL",
+    "BERTH_TLS",
+    "BERTH_PROXIES",
+    "BERTH_LOG",
+    "BERTH_KEEP_DAYS",
+    "BERTH_USER_DISK_GIB",
     "BERTH_SOCKETS_A_PERSON",
-    *("BERTH_TRUST_ALL_USERS", "BERTH_JOB_DISK_GIB", "BERTH_FAIR_SHARE_DAYS", "BERTH_NOTIFY_ALLOW"),
-    *("BERTH_MAIL_FILE", "BERTH_OIDC_ISSUER", "BERTH_OIDC_CLIENT_ID", "BERTH_OIDC_SECRET_FILE"),
-    *("BERTH_OIDC_NAME", "BERTH_LDAP_URL", "BERTH_LDAP_SEARCH_BASE", "BERTH_LDAP_USER_ATTRIBUTE"),
-    *("BERTH_LDAP_DOMAIN", "BERTH_LDAP_CA_FILE", "BERTH_LDAP_ROLES"),
+    "BERTH_TRUST_ALL_USERS",
+    "BERTH_JOB_DISK_GIB",
+    "BERTH_FAIR_SHARE_DAYS",
+    "BERTH_NOTIFY_ALLOW",
+    "BERTH_MAIL_FILE",
+    "BERTH_OIDC_ISSUER",
+    "BERTH_OIDC_CLIENT_ID",
+    "BERTH_OIDC_SECRET_FILE",
+    "BERTH_OIDC_NAME",
+    "BERTH_LDAP_URL",
+    "BERTH_LDAP_SEARCH_BASE",
+    "BERTH_LDAP_USER_ATTRIBUTE",
+    "BERTH_LDAP_DOMAIN",
+    "BERTH_LDAP_CA_FILE",
+    "BERTH_LDAP_ROLES",
 )
 ENVIRONMENT_FILE = "%h/.config/berth/environment"
 TARGET = "berth.target"
 
 
 def user_folder() -> Path:
-    """Where the user's own units lie."""
+    """The folder of the user's own units."""
     return Path.home() / ".config" / "systemd" / "user"
 
 
 def units(environment: Environment, folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The text of every unit by its file name.
+    """The text of every unit by file name.
 
-    Supervisors are children of the worker, or of the agent where no worker came.  These two therefore end with
-    their main process alone (``KillMode=process``): a restart of theirs must not end a training.
+    Supervisors are children of the worker or the agent. Stopping these two units therefore ends only their main
+    process (``KillMode=process``): restarting them must not end a training.
     """
     chosen = {name: variables[name] for name in KEPT if variables.get(name)}
     processes = {
@@ -69,6 +89,6 @@ def _service(
 
 
 def _quoted(text: str) -> str:
-    """As systemd reads it: in quotes, with its own signs escaped."""
+    """Quote a value for systemd, with its special characters escaped."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if any(sign in escaped for sign in " ;'\"\\") else escaped

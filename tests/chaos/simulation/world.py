@@ -53,7 +53,7 @@ class World:
     # What launcher and agent see of processes
 
     def spawn(self, folder: Any, *, python: str, secrets: Any) -> int:
-        from orchestrator.supervisor.records import read_record, write_record
+        from orchestrator.supervisor.protocol.records import read_record, write_record
         from orchestrator.supervisor.spawn import SpawnFailed
 
         if self.chance.random() < 0.05:
@@ -87,7 +87,7 @@ class World:
         return True
 
     def identify(self, pid: int) -> Any:
-        from orchestrator.supervisor.processes import ProcessId
+        from orchestrator.supervisor.linux.processes import ProcessId
 
         return ProcessId(self.boot, pid, 1) if self.supervised[pid - 1].ranks else None
 
@@ -97,7 +97,7 @@ class World:
                 one.folder.heartbeat.write_bytes(b"%020d\n" % int(self.elapsed_s * 1e9))
 
     def end(self, one: Supervised, kind: str) -> None:
-        from orchestrator.supervisor.records import write_record
+        from orchestrator.supervisor.protocol.records import write_record
 
         record = {"number": one.number, "nonce": one.nonce, "kind": kind, "detail": "Ended.", "run_s": 3.0}
         write_record(one.folder.exit, {**record, "ranks": [{"rank": 0, "finished": kind == "ok"}]})

@@ -6,17 +6,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from berth import words
 from orchestrator.scheduler.core import (
+    BackfillReservation,
     Constraints,
     Device,
     OwnerUsage,
     PoolProblem,
     QueuedJob,
-    Reservation,
     RunningJob,
     Share,
     State,
+    Wait,
 )
+from orchestrator.sentences.waits import say_wait
 
 GIB = 2**30
 NOW = 1_000_000.0
@@ -47,6 +50,13 @@ def state(devices: tuple[Device, ...], *jobs: QueuedJob | RunningJob, **facts: A
     waiting = tuple(job for job in jobs if isinstance(job, QueuedJob))
     active = tuple(job for job in jobs if isinstance(job, RunningJob))
     return State(**{"now": NOW, "devices": devices, "queued": waiting, "running": active, **facts})
+
+
+def sentence_of(wait: Wait, now_s: float = NOW) -> str:
+    """Why a job waits, as people read it."""
+    first, last = wait.start_earliest, wait.start_latest
+    when = "" if first is None or last is None else words.span(first - now_s, last - now_s)
+    return say_wait(wait.code, wait.facts, now_s=now_s, ahead=wait.position - 1, when=when)
 
 
 _POOLS = ("default", "other")
@@ -139,7 +149,7 @@ def states(draw: st.DrawFn) -> State:
             for owner in draw(st.sets(st.sampled_from(_OWNERS)))
         ),
         reservations=tuple(
-            Reservation(job.id, tuple(device.id for device in devices[: job.gpus]), NOW - 10)
+            BackfillReservation(job.id, tuple(device.id for device in devices[: job.gpus]), NOW - 10)
             for job in waiting[:1]
             if draw(st.booleans())
         ),

@@ -19,8 +19,18 @@ from orchestrator.scheduler.core import (
     decide,
 )
 from orchestrator.scheduler.core.bookings import booked_devices
-from orchestrator.scheduler.core.estimate import SETTLE_S
-from tests.scheduler.core.states import GIB, NOW, gpus, listed_otherwise, queued, running, state, states
+from orchestrator.scheduler.core.ends import SETTLE_S
+from tests.scheduler.core.states import (
+    GIB,
+    NOW,
+    gpus,
+    listed_otherwise,
+    queued,
+    running,
+    sentence_of,
+    state,
+    states,
+)
 
 HOUR = 3600.0
 POLICIES = pytest.mark.parametrize("policy", [Policy(), Policy.progress_aware()], ids=["in turn", "ranked"])
@@ -55,15 +65,15 @@ def test_a_job_that_may_still_run_when_the_booking_begins_is_kept_away(policy):
     assert started(decisions) == {"id-short": ("gpu-0",)}
     wait = wait_of(decisions, "long")
     assert wait.code == WaitCode.RESERVED
-    assert wait.sentence == (
+    assert sentence_of(wait) == (
         "Waits for 1 GPU; GPU 0 is reserved for course in 2 h; a shorter time limit would let it start."
-        " Expected in 5 h."
+        " Expected in 5 h to 5 h 1 min."
     )
     assert (wait.start_earliest, wait.start_latest) == (NOW + 5 * HOUR, NOW + 5 * HOUR + SETTLE_S)
 
 
 @POLICIES
-def test_who_waits_for_the_calendar_is_told_nothing_where_it_does_not_say(policy):
+def test_job_kept_away_by_an_endless_booking_gets_no_start_estimate(policy):
     facts = {"time_limit_s": 4 * HOUR, "preemptible": False}
     first, second = (queued(name, submitted=number, **facts) for number, name in enumerate("ab"))
     theirs = running("theirs", "gpu-0", owner="eve")
@@ -84,7 +94,7 @@ def test_while_it_is_on_only_its_people_get_the_devices(policy):
     decisions = decide(state(gpus(1), other, theirs, bookings=(now_on,)), policy)
 
     assert started(decisions) == {"id-theirs": ("gpu-0",)}
-    assert wait_of(decisions, "other").sentence == (
+    assert sentence_of(wait_of(decisions, "other")) == (
         "Waits for 1 GPU; GPU 0 is reserved for course for another 60 min."
     )
 
@@ -97,7 +107,7 @@ def test_a_job_that_can_be_stopped_uses_the_devices_until_the_booking_begins(pol
 
 
 @POLICIES
-def test_nobody_is_started_only_to_be_stopped_at_once(policy):
+def test_no_job_starts_only_to_be_stopped_at_once(policy):
     job = queued("any", preemptible=True, grace_s=30.0)
     soon = booking(start=NOW + 150)
 
@@ -118,7 +128,7 @@ def test_a_job_without_a_known_end_is_kept_away_for_the_last_day_only(policy):
 
 
 @POLICIES
-def test_who_can_be_stopped_leaves_in_time_and_who_cannot_stays(policy):
+def test_preemptible_job_leaves_in_time_and_others_stay(policy):
     polite = running("polite", "gpu-0", grace_s=30.0)
     stubborn = running("stubborn", "gpu-1", preemptible=False)
     theirs = running("theirs", "gpu-2", owner="eve")
@@ -148,7 +158,21 @@ def test_a_number_of_devices_takes_the_free_ones_and_those_of_its_people(policy)
     # gpu-2 is theirs already and gpu-1 is free; gpu-3 is left to the others.
     assert started(decisions) == {"id-a": ("gpu-3",)}
     assert decisions.vacate == ()
-    assert "1 more is reserved for course" in wait_of(decisions, "b").sentence
+    assert "1 more is reserved for course" in sentence_of(wait_of(decisions, "b"))
+
+
+def test_booking_by_number_prefers_device_whose_tenants_can_all_be_stopped():
+    """One tenant that stays makes a device useless for a booking, however many others leave."""
+    by_count = booking(start=NOW, device_ids=(), count=1)
+    tenants = (
+        running("stays", "gpu-0", memory_bytes=GIB, preemptible=False),
+        running("leaves", "gpu-0", memory_bytes=GIB),
+        running("leaves too", "gpu-1", memory_bytes=GIB),
+    )
+
+    booked = booked_devices(state(gpus(2), *tenants, bookings=(by_count,)), Policy())
+
+    assert booked == {"1": {"gpu-1"}}
 
 
 @POLICIES
@@ -157,7 +181,7 @@ def test_maintenance_is_for_nobody_and_may_be_without_an_end(policy):
 
     wait = wait_of(decide(state(gpus(1), queued("a", owner="eve"), bookings=(out,)), policy), "a")
 
-    assert wait.sentence == "Waits for 1 GPU; GPU 0 is out for new fans."
+    assert sentence_of(wait) == "Waits for 1 GPU; GPU 0 is out for new fans."
 
 
 @POLICIES
@@ -188,7 +212,7 @@ def test_two_bookings_by_number_do_not_share_a_device(policy):
     decisions = decide(state(gpus(2), job, bookings=(one, two)), policy)
 
     assert not started(decisions)
-    assert "kept for course and exam" in wait_of(decisions, "a").sentence
+    assert "kept for course and exam" in sentence_of(wait_of(decisions, "a"))
 
 
 @st.composite
@@ -227,7 +251,7 @@ def booked_states(draw: st.DrawFn) -> State:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(booked_states())
-def test_nobody_starts_on_what_is_booked_for_others_now(policy, given_):
+def test_no_job_starts_on_devices_booked_for_others_now(policy, given_):
     decisions = decide(given_, policy)
 
     owners = {job.id: job.owner for job in given_.queued}
@@ -302,12 +326,13 @@ def test_the_order_of_the_calendar_means_nothing(policy, given_, seed):
 
 
 @POLICIES
-def test_who_waits_for_several_bookings_is_told_all_of_them(policy):
+def test_job_kept_away_by_several_bookings_is_told_all_of_them(policy):
     cooling = booking(id="2", name="cooling", start=NOW - HOUR, until=NOW + HOUR, owners=())
     course = booking(start=NOW - HOUR / 2, until=NOW + 2 * HOUR, device_ids=("gpu-1", "gpu-2"))
 
     wait = decide(state(gpus(3), queued("any", gpus=2), bookings=(cooling, course)), policy).wait[0]
 
-    assert wait.sentence == (
-        "Waits for 2 GPUs; GPUs 0, 1, 2 are kept for cooling and course for another 2 h. Expected in 1 h to 2 h."
+    assert sentence_of(wait) == (
+        "Waits for 2 GPUs; GPUs 0, 1, 2 are kept for cooling and course for another 2 h. "
+        "Expected in 1 h to 2 h 1 min."
     )

@@ -3,17 +3,17 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.scheduler.core import (
+    BackfillReservation,
     Constraints,
     Decisions,
     Device,
     OwnerUsage,
     PoolProblem,
-    Reservation,
     Wait,
     WaitCode,
     decide,
 )
-from tests.scheduler.core.states import GIB, NOW, gpu, gpus, queued, running, state
+from tests.scheduler.core.states import GIB, NOW, gpu, gpus, queued, running, sentence_of, state
 
 
 def _placed(decisions: Decisions) -> dict[str, list[str]]:
@@ -38,7 +38,7 @@ def test_higher_priority_starts_first_then_who_came_first():
     assert [wait.job_id for wait in decisions.wait] == ["id-late"]
 
 
-def test_a_job_that_cannot_start_yet_holds_nobody_up():
+def test_job_that_cannot_start_yet_delays_no_other():
     decisions = decide(
         state(
             gpus(1),
@@ -49,7 +49,7 @@ def test_a_job_that_cannot_start_yet_holds_nobody_up():
     )
 
     assert list(_placed(decisions)) == ["id-now"]
-    assert _wait(decisions, "night").sentence == "Starts in 10 min at the earliest, as asked."
+    assert sentence_of(_wait(decisions, "night")) == "Starts in 10 min at the earliest, as asked."
     assert decisions.next_wake == NOW + 600
 
 
@@ -117,19 +117,21 @@ def test_a_gpu_that_is_cut_is_used_through_its_slices_only():
 # Foreign processes and devices that are out of use
 
 
-def test_f83_a_foreign_process_keeps_whole_jobs_off_a_gpu():
+@pytest.mark.code("F83")
+def test_external_process_keeps_whole_jobs_off_a_gpu():
     devices = (gpu(0, foreign_bytes=9 * GIB), gpu(1))
 
     decisions = decide(state(devices, queued("a"), queued("both", gpus=2)))
 
     assert _placed(decisions) == {"id-a": ["gpu-1"]}
     assert _wait(decisions, "both").code is WaitCode.UNAVAILABLE
-    assert _wait(decisions, "both").sentence == (
+    assert sentence_of(_wait(decisions, "both")) == (
         "Waits for 2 GPUs; 1 of 2 can be used now (GPU 0 is in use outside Berth, 9 GiB)."
     )
 
 
-def test_f83_a_foreign_process_only_shrinks_what_can_be_shared():
+@pytest.mark.code("F83")
+def test_external_process_only_shrinks_the_memory_for_shares():
     devices = (gpu(0, foreign_bytes=50 * GIB),)
 
     decisions = decide(
@@ -155,16 +157,25 @@ def test_devices_out_of_use_are_named(facts: dict[str, str], words: str):
     wait = _wait(decide(state((gpu(0, **facts),), queued("a"))), "a")
 
     assert wait.code is WaitCode.UNAVAILABLE
-    assert wait.sentence == f"Waits for 1 GPU; 0 of 1 can be used now ({words})."
+    assert sentence_of(wait) == f"Waits for 1 GPU; 0 of 1 can be used now ({words})."
 
 
-def test_f79_a_pool_with_a_problem_pauses_with_its_sentence():
+def test_device_that_holds_exactly_the_claim_counts_as_usable():
+    devices = (gpu(0), gpu(1, health="faulty"))
+
+    wait = _wait(decide(state(devices, queued("a", gpus=2, memory_bytes=80 * GIB))), "a")
+
+    assert sentence_of(wait) == "Waits for 2 GPUs; 1 of 2 can be used now (GPU 1 is faulty)."
+
+
+@pytest.mark.code("F79")
+def test_pool_with_a_problem_pauses_and_says_why():
     problem = PoolProblem("default", "No NVIDIA driver found on this host (library not found).")
 
     decisions = decide(state(gpus(1), queued("a"), problems=(problem,)))
 
     assert _wait(decisions, "a").code is WaitCode.POOL
-    assert _wait(decisions, "a").sentence == problem.sentence
+    assert sentence_of(_wait(decisions, "a")) == f"Waits for the driver: {problem.driver}"
 
 
 # The head and its reservation
@@ -212,7 +223,7 @@ def test_a_small_job_starts_beside_the_devices_that_are_kept():
 def test_an_earlier_reservation_stays_although_another_node_looks_better_now():
     devices = tuple(gpu(index, node=f"node-{index // 2}") for index in range(4))
     busy = [running("a", "gpu-0", time_limit_s=900.0), running("b", "gpu-2", time_limit_s=60.0)]
-    kept = Reservation("id-big", ("gpu-0", "gpu-1"), NOW - 5)
+    kept = BackfillReservation("id-big", ("gpu-0", "gpu-1"), NOW - 5)
 
     fresh = decide(state(devices, *busy, queued("big", gpus=2)))
     standing = decide(state(devices, *busy, queued("big", gpus=2), reservations=(kept,)))
@@ -250,7 +261,7 @@ def test_the_head_is_told_what_is_free_and_when_it_may_start():
 
     wait = _wait(decide(state(gpus(2), tiny, queued("big", gpus=2))), "big")
 
-    assert wait.sentence == "Waits for 2 GPUs; 1 is free. Expected in 42 to 58 min."
+    assert sentence_of(wait) == "Waits for 2 GPUs; 1 is free. Expected in 42 to 58 min."
     assert wait.blocked_by == ("id-tiny-gpt",)
     assert wait.start_earliest == pytest.approx(NOW + 2550)
     assert wait.start_latest == pytest.approx(NOW + 3460)
@@ -259,7 +270,7 @@ def test_the_head_is_told_what_is_free_and_when_it_may_start():
 def test_an_unknown_start_says_why_it_is_not_known():
     wait = _wait(decide(state(gpus(1), running("tiny-gpt", "gpu-0"), queued("a"))), "a")
 
-    assert wait.sentence == (
+    assert sentence_of(wait) == (
         "Waits for 1 GPU; none is free. "
         "When is not known: tiny-gpt has no time limit and reports no progress."
     )
@@ -278,7 +289,7 @@ def test_an_unknown_start_does_not_deny_the_progress_there_is(progress, missing)
 
     wait = _wait(decide(state(gpus(1), first, queued("a"))), "a")
 
-    assert wait.sentence.endswith(f"When is not known: tiny-gpt has no time limit and {missing}.")
+    assert sentence_of(wait).endswith(f"When is not known: tiny-gpt has no time limit and {missing}.")
 
 
 def test_who_is_ahead_is_named_and_counted():
@@ -286,7 +297,7 @@ def test_who_is_ahead_is_named_and_counted():
 
     wait = _wait(decide(state(gpus(1), running("r", "gpu-0", time_limit_s=60.0), *jobs)), "j4")
 
-    assert "j0 and 3 more are ahead." in wait.sentence
+    assert "j0 and 3 more are ahead." in sentence_of(wait)
     assert (wait.position, wait.ahead) == (5, ("id-j0", "id-j1", "id-j2"))
 
 
@@ -299,7 +310,7 @@ def test_jobs_behind_the_head_get_a_range_from_the_ends_before_them():
     wait = _wait(decide(state(gpus(1), busy, *jobs)), "j1")
 
     assert (wait.start_earliest, wait.start_latest) == (NOW, NOW + 660)
-    assert wait.sentence.endswith("Expected within 11 min.")
+    assert sentence_of(wait).endswith("Expected within 11 min.")
 
 
 @pytest.mark.parametrize(
@@ -309,7 +320,7 @@ def test_jobs_behind_the_head_get_a_range_from_the_ends_before_them():
 def test_devices_are_called_what_they_are(kind: str, words: str):
     decisions = decide(state(gpus(3, kind=kind), running("r", "gpu-0"), queued("a", gpus=3)))
 
-    assert _wait(decisions, "a").sentence.startswith(f"Waits for {words}; 2 are free.")
+    assert sentence_of(_wait(decisions, "a")).startswith(f"Waits for {words}; 2 are free.")
 
 
 @pytest.mark.parametrize(
@@ -327,7 +338,7 @@ def test_what_the_pool_can_never_fit_is_impossible(facts: dict[str, int], senten
     wait = _wait(decide(state(gpus(2, health="faulty"), queued("a", **facts))), "a")
 
     assert wait.code is WaitCode.IMPOSSIBLE
-    assert wait.sentence == sentence
+    assert sentence_of(wait) == sentence
 
 
 def test_an_empty_pool_waits_for_devices_instead_of_failing_its_jobs():
@@ -345,7 +356,7 @@ def test_a_limit_of_an_owner_holds_back_only_that_owner():
     )
 
     assert list(_placed(decisions)) == ["id-b"]
-    assert _wait(decisions, "a").sentence == "Limit of ada: 1 of 1 jobs run."
+    assert sentence_of(_wait(decisions, "a")) == "Limit of ada: 1 of 1 jobs run."
 
 
 def test_what_a_job_depends_on_is_named():
@@ -354,7 +365,7 @@ def test_what_a_job_depends_on_is_named():
     wait = _wait(decide(state(gpus(2), parent, queued("eval", waits_for=("id-tiny-gpt",)))), "eval")
 
     assert (wait.code, wait.blocked_by) == (WaitCode.DEPENDS, ("id-tiny-gpt",))
-    assert wait.sentence == "Waits for tiny-gpt to succeed."
+    assert sentence_of(wait) == "Waits for tiny-gpt to succeed."
 
 
 def test_gpus_that_are_free_on_different_servers_do_not_make_a_gang():
@@ -364,9 +375,8 @@ def test_gpus_that_are_free_on_different_servers_do_not_make_a_gang():
     decisions = decide(state(devices, *busy, queued("pair", gpus=2)))
 
     assert decisions.start == ()
-    assert (
-        "Waits for 2 GPUs on one server; 2 are free, on different servers."
-        in _wait(decisions, "pair").sentence
+    assert "Waits for 2 GPUs on one server; 2 are free, on different servers." in sentence_of(
+        _wait(decisions, "pair")
     )
 
 
@@ -414,3 +424,14 @@ def test_ranks_that_must_talk_are_not_put_on_slices():
     decisions = decide(state(_cut(), job))
 
     assert decisions.start == ()
+
+
+def test_busy_device_of_earlier_reservation_stays_although_another_is_free_sooner():
+    busy = [running("long", "gpu-0", time_limit_s=900.0), running("short", "gpu-1", time_limit_s=60.0)]
+    earlier = BackfillReservation("id-head", ("gpu-0",), NOW - 5)
+
+    fresh = decide(state(gpus(2), *busy, queued("head")))
+    later = decide(state(gpus(2), *busy, queued("head"), reservations=(earlier,)))
+
+    assert fresh.reserve[0].device_ids == ("gpu-1",)
+    assert later.reserve[0].device_ids == ("gpu-0",)

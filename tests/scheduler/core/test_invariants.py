@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.scheduler.core import Policy, State, WaitCode, decide
 from orchestrator.scheduler.core.order import serve_order
-from tests.scheduler.core.states import GIB, NOW, gpu, listed_otherwise, states
+from tests.scheduler.core.states import GIB, NOW, gpu, listed_otherwise, sentence_of, states
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def test_every_queued_job_is_answered_exactly_once(state: State):
 
     answered = [start.job_id for start in decisions.start] + [wait.job_id for wait in decisions.wait]
     assert sorted(answered) == sorted(job.id for job in state.queued)
-    assert all(wait.sentence.endswith(".") for wait in decisions.wait)
+    assert all(sentence_of(wait).endswith(".") for wait in decisions.wait)
 
 
 @examples

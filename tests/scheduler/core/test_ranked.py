@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from orchestrator.scheduler.core import (
+    BackfillReservation,
     Decisions,
     Lengths,
     OwnerUsage,
     Policy,
     Preempt,
     QueuedJob,
-    Reservation,
     Reserve,
     RunningJob,
     ShapeCount,
@@ -22,9 +22,9 @@ from orchestrator.scheduler.core import (
     learn_lengths,
 )
 from orchestrator.scheduler.core.fragmentation import Ask, lost_milli
-from orchestrator.scheduler.core.lengths import expected_left
+from orchestrator.scheduler.core.learning import expected_left
 from tests.scheduler.core import states
-from tests.scheduler.core.states import GIB, NOW, gpu, gpus, state
+from tests.scheduler.core.states import GIB, NOW, gpu, gpus, sentence_of, state
 
 POLICY = Policy.progress_aware()
 LONG = {"ran_s": 5000.0, "attained_gpu_s": 5000.0, "step_s": 1.0, "progress_done": 5000.0}
@@ -65,7 +65,7 @@ def test_trials_are_served_in_the_order_of_arrival():
 
 
 @pytest.mark.parametrize("facts", [{"restart_cost_s": 300.0}, {"preemptible": False}])
-def test_who_is_costly_to_stop_has_no_trial(facts):
+def test_job_that_is_costly_to_stop_has_no_trial(facts):
     costly, seen = queued("costly", **facts), queued("seen", **left(100))
 
     assert started(ranked(state(gpus(1), costly, seen))) == ["id-seen"]
@@ -82,20 +82,20 @@ def test_making_room_takes_two_decisions():
 
     first = ranked(state(gpus(1), long, new))
     stopping = replace(long, stopping=True)
-    kept = tuple(Reservation(each.job_id, each.device_ids, NOW) for each in first.reserve)
+    kept = tuple(BackfillReservation(each.job_id, each.device_ids, NOW) for each in first.reserve)
     meanwhile = ranked(state(gpus(1), stopping, new, reservations=kept))
     gone = ranked(state(gpus(1), new, queued("long", **left(9000)), reservations=kept))
 
     assert first.preempt == (Preempt("id-long", "id-new"),)
     assert first.reserve == (Reserve("id-new", ("gpu-0",)),)
-    assert "Waits for long to save a checkpoint and make room." in first.wait[0].sentence
+    assert "Waits for long to save a checkpoint and make room." in sentence_of(first.wait[0])
     assert (meanwhile.start, meanwhile.preempt, meanwhile.reserve) == ((), (), first.reserve)
     assert started(gone) == ["id-new"]
 
 
 def test_devices_being_cleared_are_not_given_to_another():
     leaving = running("leaving", "gpu-0", stopping=True, **left(9000))
-    kept = (Reservation("id-first", ("gpu-0",), NOW),)
+    kept = (BackfillReservation("id-first", ("gpu-0",), NOW),)
     first, second = queued("first", submitted=NOW - 7), queued("second", submitted=NOW - 8)
 
     decisions = ranked(state(gpus(1), leaving, first, second, reservations=kept))
@@ -125,7 +125,7 @@ def test_what_is_kept_tells_until_when_others_may_use_it():
     assert kept.open_until > NOW
 
 
-def test_nobody_is_stopped_who_would_end_before_he_is_back():
+def test_job_that_ends_before_it_could_be_back_is_not_stopped():
     nearly = running("nearly", "gpu-0", **left(20))
 
     assert ranked(state(gpus(1), nearly, queued("seen", **left(50)))).preempt == ()
@@ -160,7 +160,7 @@ def test_a_long_wait_brings_a_job_to_the_front():
 USAGE = tuple(OwnerUsage(owner=name, decayed_gpu_s=used) for name, used in (("ada", 9e6), ("bob", 1e3)))
 
 
-def test_who_used_far_more_than_the_others_begins_later():
+def test_jobs_of_a_heavy_user_begin_later():
     heavy = queued("heavy", owner="ada", preemptible=False, submitted=NOW - 60)
     light = queued("light", owner="bob", preemptible=False)
 
@@ -174,14 +174,14 @@ def test_what_has_begun_is_ranked_by_its_work_whatever_its_owner_used():
 
 
 @pytest.mark.parametrize(("later_s", "first"), [(500, "id-light"), (700, "id-heavy")])
-def test_who_used_far_more_has_trials_ten_minutes_after_those_of_the_others(later_s, first):
+def test_trials_of_a_heavy_user_come_ten_minutes_later(later_s, first):
     heavy = queued("heavy", owner="ada", submitted=NOW - 900)
     light = queued("light", owner="bob", submitted=NOW - 900 + later_s)
 
     assert started(ranked(state(gpus(1), heavy, light, usage=USAGE))) == [first]
 
 
-def test_nobody_is_stopped_for_having_used_much():
+def test_no_job_is_stopped_because_its_owner_used_much():
     heavy = running("heavy", "gpu-0", owner="ada", **left(900))
 
     decisions = ranked(state(gpus(1), heavy, queued("light", owner="bob", **left(900)), usage=USAGE))
@@ -286,8 +286,86 @@ def test_a_wide_job_is_held_a_slot_where_those_who_run_may_not_be_stopped():
     assert [(each.job_id, len(each.device_ids)) for each in decisions.reserve] == [("id-wide", 8)]
 
 
-def test_who_starts_now_is_in_the_way_of_who_waits():
+def test_job_that_starts_now_blocks_waiting_jobs():
     decisions = ranked(state(gpus(1), queued("first", priority=60), queued("second")))
 
     assert started(decisions) == ["id-first"]
     assert decisions.wait[0].blocked_by == ("id-first",)
+
+
+def test_job_kept_from_held_devices_waits_for_them_even_once_its_owner_has_no_quota_left():
+    """Jobs of one shape get one reason: what is held is told before a quota that a shorter job has just used up."""
+    stays = running("stays", "gpu-0", preemptible=False, time_limit_s=3600.0)
+    head = queued("head", gpus=2, priority=90)
+    others = [
+        queued("first", owner="eve", preemptible=False, submitted=NOW - 3),
+        queued("short", preemptible=False, submitted=NOW - 2, time_limit_s=60.0),
+        queued("last", preemptible=False, submitted=NOW - 1),
+    ]
+
+    usage = (OwnerUsage(owner="ada", max_devices=1), OwnerUsage(owner="eve"))
+    decisions = ranked(state(gpus(2), stays, replace(head, owner="bob"), *others, usage=usage))
+
+    assert started(decisions) == ["id-short"]
+    codes = {wait.job_id: wait.code for wait in decisions.wait}
+    assert (codes["id-first"], codes["id-last"]) == (WaitCode.HELD, WaitCode.HELD)
+
+
+def test_memory_of_external_processes_is_not_offered_to_shares_beside_a_tenant():
+    device = gpu(0, foreign_bytes=10 * GIB, used_bytes=50 * GIB)
+    tenant = running("tenant", "gpu-0", memory_bytes=40 * GIB, preemptible=False, time_limit_s=600.0)
+
+    decisions = ranked(state((device,), tenant, queued("wants", memory_bytes=35 * GIB)))
+
+    assert decisions.start == ()
+    # It waits for the tenant's end as the head; a place that is being cleared would be open to no other job.
+    assert decisions.reserve[0].open_until is not None
+
+
+def test_share_that_does_not_fit_keeps_no_smaller_share_from_the_same_device():
+    tenant = running("tenant", "gpu-0", memory_bytes=40 * GIB, preemptible=False, time_limit_s=600.0)
+    large = queued("large", memory_bytes=60 * GIB, submitted=NOW - 5)
+    small = queued("small", memory_bytes=10 * GIB, submitted=NOW - 4)
+
+    assert started(ranked(state(gpus(1), tenant, large, small))) == ["id-small"]
+
+
+def test_silent_jobs_of_equal_gpu_time_go_by_their_arrival_whatever_their_width():
+    used = {"ran_s": 5000.0, "attained_gpu_s": 5000.0}
+    wide = queued("wide", gpus=4, submitted=NOW - 5002, **used)
+    narrow = queued("narrow", submitted=NOW - 5001, **used)
+
+    assert started(ranked(state(gpus(4), narrow, wide), gpu_time_weight=0.0)) == ["id-wide"]
+
+
+def test_silent_job_ranks_by_the_time_that_learned_run_times_leave_it():
+    lengths = learn_lengths(
+        [
+            (limit_s * part, limit_s)
+            for limit_s in (600.0, 3600.0, 14400.0, 86400.0)
+            for part in (0.45, 0.5, 0.55)
+        ]
+    )
+    silent = queued("silent", ran_s=5000.0, attained_gpu_s=5000.0, time_limit_s=10_000.0)
+
+    assert started(ranked(state(gpus(1), queued("reports", **left(4000)), silent, lengths=lengths))) == [
+        "id-silent"
+    ]
+
+
+def test_latest_start_waits_for_the_longest_grace_of_the_running_jobs():
+    """Any of them may have to be stopped for the job that waits."""
+
+    def latest(*graces_s: float) -> float | None:
+        busy = [
+            running(f"busy-{number}", f"gpu-{number}", grace_s=grace_s, **left(9000))
+            for number, grace_s in enumerate(graces_s)
+        ]
+        decisions = ranked(state(gpus(2), *busy, queued("next", **left(9000))))
+        return decisions.wait[0].start_latest
+
+    short, long = latest(30.0, 30.0), latest(30.0, 300.0)
+
+    assert short is not None
+    assert long is not None
+    assert long - short == pytest.approx(270.0)

@@ -47,12 +47,14 @@ def test_the_big_job_starts_within_its_promised_ranges_and_ends(knowledge: Knowl
     outcome = replay(stream(4, load, seed=7), devices, Policy.progress_aware(), knowledge)
 
     mine = [segment for segment in outcome.segments if segment.job_id == BIG]
-    promises = [promise for promise in outcome.promises if promise.job_id == BIG]
+    estimates = [estimate for estimate in outcome.estimates if estimate.job_id == BIG]
     assert mine[0].start_s - 6 * HOUR_S <= HOUR_S
-    assert all(promise.held for promise in promises[:1])
+    assert all(estimate.held for estimate in estimates[:1])
     if load < 1:  # else it is too far back in the line to be told at once
-        assert any(promise.made_s > mine[0].end_s - 1 for promise in promises), "it was told when it goes on"
-        assert all(promise.held for promise in promises)
+        assert any(estimate.made_s > mine[0].end_s - 1 for estimate in estimates), (
+            "it was told when it goes on"
+        )
+        assert all(estimate.held for estimate in estimates)
     if knowledge.progress == "all":  # twice overdue it goes first, whoever comes
         ratio = Policy.progress_aware().ageing_ratio
         assert ratio is not None
@@ -62,7 +64,7 @@ def test_the_big_job_starts_within_its_promised_ranges_and_ends(knowledge: Knowl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("knowledge", KNOWN.values(), ids=KNOWN.keys())
-def test_where_nobody_may_be_stopped_the_big_job_is_held_a_slot(knowledge: Knowledge):
+def test_big_job_gets_a_slot_where_no_job_may_be_stopped(knowledge: Knowledge):
     stubborn = Knowledge(
         progress=knowledge.progress, limits=knowledge.limits, predict=True, preemptible=False
     )

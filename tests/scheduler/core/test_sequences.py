@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.scheduler.core import (
+    BackfillReservation,
     Decisions,
     Device,
     OwnerUsage,
     Policy,
     QueuedJob,
-    Reservation,
     RunningJob,
     State,
     decide,
@@ -54,7 +54,7 @@ class Life:
         ]
         self.queued: dict[str, QueuedJob] = {}
         self.running: dict[str, RunningJob] = {}
-        self.reservations: tuple[Reservation, ...] = ()
+        self.reservations: tuple[BackfillReservation, ...] = ()
         self.submitted = 0
 
     def step(self) -> None:
@@ -177,7 +177,7 @@ class Life:
         for each in decisions.preempt:
             self.running[each.job_id] = replace(self.running[each.job_id], stopping=True)
         self.reservations = tuple(
-            Reservation(each.job_id, each.device_ids, self.now) for each in decisions.reserve
+            BackfillReservation(each.job_id, each.device_ids, self.now) for each in decisions.reserve
         )
 
 

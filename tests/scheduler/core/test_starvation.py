@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from orchestrator.scheduler.core import QueuedJob, Reservation, RunningJob, Start, State, decide
+from orchestrator.scheduler.core import BackfillReservation, QueuedJob, RunningJob, Start, State, decide
 from tests.scheduler.core.states import gpus, queued
 
 HOUR_S = 3600.0
@@ -31,7 +31,7 @@ class Server:
         self.active: dict[str, RunningJob] = {}
         self.length_s: dict[str, float] = {}
         self.ends: list[tuple[float, str]] = []
-        self.reservations: tuple[Reservation, ...] = ()
+        self.reservations: tuple[BackfillReservation, ...] = ()
         self.random = Random(seed)  # noqa: S311 - a simulation, not a secret
         self.started: dict[str, float] = {}
 
@@ -55,7 +55,7 @@ class Server:
         for start in decisions.start:
             self._start(start)
         self.reservations = tuple(
-            Reservation(reserve.job_id, reserve.device_ids, self.now) for reserve in decisions.reserve
+            BackfillReservation(reserve.job_id, reserve.device_ids, self.now) for reserve in decisions.reserve
         )
         self.now, ended = heappop(self.ends)
         del self.active[ended]

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.models import Gpt, Residual, make_mlp, word_loss
-from training.state import LossFn
+from training.model.objective import LossFn
 
 
 def make_case(name: str) -> tuple[nn.Module, tuple[Any, Any], LossFn]:

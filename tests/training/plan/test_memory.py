@@ -9,10 +9,11 @@ from tests.training.plan.models import make_case
 from tests.training.plan.test_search import hardware
 from training.checkpoint.host_copy import HostCopy
 from training.config import TrainConfig
+from training.config.plan import Plan
 from training.plan.memory import peak_bytes, saved_copy_bytes
-from training.plan.search import Workload, search
+from training.plan.search import search
 from training.plan.tracing import CannotEstimate, measure_optimizer, trace_step
-from training.plan.types import Plan
+from training.plan.workload import Workload
 
 ADAM = measure_optimizer(lambda model: torch.optim.AdamW(model.parameters()), on_gpu=False)
 
@@ -48,7 +49,7 @@ def test_tracing_changes_neither_model_nor_generators():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_sharding_and_checkpointing_need_less_in_the_order_known():
+def test_sharding_and_checkpointing_need_less_memory_in_the_expected_order():
     model, sample, loss_fn = make_case("gpt")
     footprint = trace_step(model, sample, loss_fn)
     plans = [Plan(strategy=strategy, dp=4, batch_size=1) for strategy in ("ddp", "zero1", "zero2", "fsdp")]
@@ -60,7 +61,7 @@ def test_sharding_and_checkpointing_need_less_in_the_order_known():
     assert full.activations_bytes(64) < 0.6 * footprint.activations_bytes(64)
 
 
-def test_offload_and_stages_need_less_on_the_device():
+def test_offload_and_stages_need_less_device_memory():
     model, sample, loss_fn = make_case("gpt")
     footprint = trace_step(model, sample, loss_fn)
     alone = Plan(batch_size=8)
@@ -106,7 +107,7 @@ def test_on_the_host_the_copy_of_a_checkpoint_counts_as_memory_of_the_device():
     assert on_gpu.memory_bytes == pytest.approx(step_bytes)
 
 
-def test_ranks_that_save_their_own_part_keep_a_copy_of_no_more():
+def test_ranks_that_save_shards_copy_only_their_shard():
     model, sample, loss_fn = make_case("mlp")
     footprint = trace_step(model, sample, loss_fn)
     whole, zero1, fsdp = (
@@ -127,7 +128,7 @@ def test_ranks_that_save_their_own_part_keep_a_copy_of_no_more():
         (lambda model: torch.optim.AdamW(model.missing.parameters()), 2),
     ],
 )
-def test_an_optimizers_states_are_seen_by_making_a_small_one(make, copies):
+def test_optimizer_state_is_measured_on_a_small_parameter(make, copies):
     assert measure_optimizer(make, on_gpu=False).states == copies
 
 
@@ -141,6 +142,6 @@ class LooksAtValues(nn.Module):
         return turned
 
 
-def test_a_model_that_looks_at_values_cannot_be_estimated_and_says_so():
-    with pytest.raises(CannotEstimate, match="could not be followed without data"):
+def test_model_that_reads_values_cannot_be_estimated():
+    with pytest.raises(CannotEstimate, match="could not be traced without data"):
         trace_step(LooksAtValues(), (torch.zeros(8), 1), nn.functional.cross_entropy)

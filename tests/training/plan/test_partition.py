@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.layer_graphs import random_graph
-from training.plan.cuts import Cut, find_cuts
-from training.plan.layers import LayerGraph, ProfileError, read_profile
-from training.plan.partition import (
+from training.research.cuts import Cut, find_cuts
+from training.research.layer_graph import LayerGraph, ProfileError, read_profile
+from training.research.partition import (
     NoPartition,
     describe_partitions,
     main,
     partition_asynchronous,
     partition_synchronous,
 )
-from training.plan.stage_search import Asynchronous, OneForwardOneBackward, TimeModel, split
+from training.research.stage_search import Asynchronous, OneForwardOneBackward, TimeModel, split
 
 PROFILES = Path(__file__).parents[3] / "benchmarks" / "data" / "profiles"
 LINKS = 16e9
@@ -37,7 +37,7 @@ def test_four_devices_reach_the_throughput_published_with_the_profiles(profile, 
 
 @pytest.mark.parametrize("profile", ["vgg16", "gnmt", "resnet50", "inception_v3"])
 @pytest.mark.parametrize("devices", [2, 3, 8])
-def test_stages_hold_every_layer_once_and_no_stage_needs_a_later_one(profile, devices):
+def test_stages_contain_every_layer_once_and_need_no_later_stage(profile, devices):
     graph = read_profile(PROFILES / f"{profile}.txt")
 
     found = partition_asynchronous(graph, devices, Asynchronous(LINKS, MEMORY))
@@ -74,7 +74,7 @@ def best_by_trying_all(graph: LayerGraph, model: TimeModel, devices: int, stages
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_search_finds_what_trying_every_split_finds(seed):
+def test_search_equals_brute_force_over_all_splits(seed):
     graph = random_graph(seed, 6)
     free = Asynchronous(bandwidth=8, memory_bytes=90)
     together = OneForwardOneBackward(bandwidth=8, memory_bytes=120, micro_batches=4)
@@ -85,7 +85,7 @@ def test_the_search_finds_what_trying_every_split_finds(seed):
         assert (found.slowest_s if found else inf) == pytest.approx(expected)
 
 
-def test_with_few_micro_batches_the_bubble_makes_fewer_stages_quicker():
+def test_few_micro_batches_make_fewer_stages_faster():
     graph = read_profile(PROFILES / "gnmt.txt")
 
     few, few_s = partition_synchronous(graph, 4, OneForwardOneBackward(LINKS, MEMORY, 2))
@@ -95,7 +95,7 @@ def test_with_few_micro_batches_the_bubble_makes_fewer_stages_quicker():
     assert few_s / 2 > many_s / 64
 
 
-def test_a_synchronous_stage_keeps_a_micro_batch_for_each_stage_from_it_on():
+def test_synchronous_stage_keeps_one_micro_batch_per_later_stage():
     start, end = Cut(0, 0, 0, 0, 0), Cut(1, 1, activation_bytes=10, parameter_bytes=1, crossing_bytes=0)
     model = OneForwardOneBackward(bandwidth=1, memory_bytes=24, micro_batches=8)
 
@@ -114,16 +114,16 @@ def test_a_model_too_large_for_all_devices_is_refused_with_its_size():
         ("", "has no layers"),
         ("hello world\n", "line 1: 'hello world' is neither a layer"),
         (LAYER.format("a") + "\ta -- b\n", "line 2: the edge names 'b'"),
-        (LAYER.format("a") + LAYER.format("a"), "line 2: a is there twice"),
+        (LAYER.format("a") + LAYER.format("a"), "line 2: a occurs twice"),
         (LAYER.format("a").replace("1.0", "soon"), "forward_compute_time is 'soon'"),
         (LAYER.format("a").replace("2.0", "nan"), "backward_compute_time is 'nan'"),
         (LAYER.format("a").replace("8.0", "-8"), "parameter_size is '-8"),
         (LAYER.format("a").replace("activation_size=4.0, ", ""), "a has no activation_size"),
-        (LAYER.format("a") + LAYER.format("b") + "\ta -- b\n\tb -- a\n", "form a circle through a"),
-        (LAYER.format("a").replace("Linear", "Input0"), "has only inputs"),
+        (LAYER.format("a") + LAYER.format("b") + "\ta -- b\n\tb -- a\n", "form a cycle through a"),
+        (LAYER.format("a").replace("Linear", "Input0"), "contains only inputs"),
     ],
 )
-def test_a_wrong_profile_is_refused_with_its_line(text, message, tmp_path):
+def test_invalid_profile_is_refused_with_its_line(text, message, tmp_path):
     path = tmp_path / "profile.txt"
     path.write_text(text)
 
@@ -131,7 +131,7 @@ def test_a_wrong_profile_is_refused_with_its_line(text, message, tmp_path):
         read_profile(path)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path):
+def test_binary_profile_is_refused(tmp_path):
     path = tmp_path / "profile.txt"
     path.write_bytes(b"\xff\xfe\x00")
 
@@ -139,7 +139,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
         read_profile(path)
 
 
-def test_the_command_says_what_is_wrong_with_a_missing_file(tmp_path, capsys):
+def test_partition_command_explains_a_missing_file(tmp_path, capsys):
     gone = tmp_path / "gone.txt"
 
     assert main([str(gone), "--devices", "2", "--bandwidth", "1e9", "--memory", "1e9"]) == 2
@@ -148,7 +148,7 @@ def test_the_command_says_what_is_wrong_with_a_missing_file(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("wrong", [("--devices", "0"), ("--memory", "nan"), ("--bandwidth", "-1")])
-def test_the_command_refuses_values_that_make_no_sense(wrong, capsys):
+def test_partition_command_refuses_invalid_values(wrong, capsys):
     options = {"--devices": "2", "--bandwidth": "1e9", "--memory": "1e9"} | dict([wrong])
 
     with pytest.raises(SystemExit):
@@ -157,7 +157,7 @@ def test_the_command_refuses_values_that_make_no_sense(wrong, capsys):
     assert wrong[0] in capsys.readouterr().err
 
 
-def test_the_command_prints_json_without_loading_torch():
+def test_partition_command_prints_json_without_loading_torch():
     command = [
         sys.executable,
         "-X",

@@ -7,8 +7,8 @@ from hypothesis import strategies as some
 
 from benchmarks.exact_placement import least_makespan_s
 from benchmarks.layer_graphs import long_graph, random_graph
-from training.plan.layers import Layer, order_layers
-from training.plan.placement import METHODS, Links, NoPlacement, Placement, layer_bytes, place, place_by
+from training.research.layer_graph import Layer, order_layers
+from training.research.placement import METHODS, Links, NoPlacement, Placement, layer_bytes, place, place_by
 
 
 def check(placement: Placement, graph, memory_bytes, links) -> None:
@@ -39,7 +39,7 @@ def check(placement: Placement, graph, memory_bytes, links) -> None:
     slack=some.floats(0.7, 3),
     latency_s=some.sampled_from((0.0, 0.3)),
 )
-def test_a_placement_keeps_within_memory_and_order_or_is_refused(seed, count, devices, slack, latency_s):
+def test_placement_respects_memory_and_order_or_is_refused(seed, count, devices, slack, latency_s):
     graph = random_graph(seed, count)
     memory_bytes = [sum(map(layer_bytes, graph.layers)) * slack / devices] * devices
     links = Links(5.0, latency_s)
@@ -53,7 +53,7 @@ def test_a_placement_keeps_within_memory_and_order_or_is_refused(seed, count, de
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seed", range(5))
-def test_each_method_alone_keeps_within_memory_and_order(method, seed):
+def test_each_method_alone_respects_memory_and_order(method, seed):
     graph = random_graph(seed, 40, edge_chance=0.1)
     memory_bytes = [sum(map(layer_bytes, graph.layers)) * 0.5] * 3
     links = Links(5.0)
@@ -65,7 +65,7 @@ def test_each_method_alone_keeps_within_memory_and_order(method, seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_small_graph_is_within_five_percent_of_the_best_there_is(seed):
+def test_small_graph_is_within_five_percent_of_the_optimum(seed):
     graph = random_graph(seed, 7)
     memory_bytes = [0.7 * sum(map(layer_bytes, graph.layers))] * 2
 
@@ -74,7 +74,7 @@ def test_a_small_graph_is_within_five_percent_of_the_best_there_is(seed):
     assert found_s <= 1.05 * least_makespan_s(graph, memory_bytes, Links(8.0), known_s=found_s)
 
 
-def test_memory_that_only_one_packing_meets_is_met():
+def test_placement_finds_the_only_packing_that_fits():
     sizes = (6, 5, 4, 3, 2)  # 10 each: 6+4 and 5+3+2
     layers = {f"n{size}": Layer(f"n{size}", "layer", 1, 1, size, 0) for size in sizes}
     graph = order_layers(layers, [])
@@ -88,7 +88,7 @@ def test_memory_that_only_one_packing_meets_is_met():
     ("memory_bytes", "sentence"),
     [([5, 5], "one layer needs 6"), ([6, 6], "need 20 bytes, and all 2"), ([9, 11.5], "no way was found")],
 )
-def test_what_does_not_fit_is_said(memory_bytes, sentence):
+def test_layers_that_do_not_fit_are_refused_with_the_reason(memory_bytes, sentence):
     sizes = (6, 6, 6) if memory_bytes[1] > 6 else (6, 5, 4, 3, 2)
     layers = {str(n): Layer(str(n), "layer", 1, 1, size, 0) for n, size in enumerate(sizes)}
 
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_said(memory_bytes, sentence):
         place(order_layers(layers, []), memory_bytes, Links(1.0))
 
 
-def test_sct_keeps_a_device_for_the_child_whose_input_is_dear():
+def test_sct_reserves_a_device_for_the_child_with_a_costly_input():
     """A long transfer to c, and a short task d that would take c's device in its turn."""
     times = {"a": 2.0, "b": 3.0, "c": 4.0, "d": 4.0, "e": 1.0}
     layers = {

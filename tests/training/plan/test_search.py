@@ -7,12 +7,12 @@ from torch.utils.data import Dataset
 from tests.training.plan.models import make_case
 from training import TrainConfig
 from training.config import ConfigError
+from training.config.plan import PLAN_VARIABLE, Plan, given_plan, with_less_memory
 from training.plan import cost
-from training.plan.given import PLAN_VARIABLE, given_plan, with_less_memory
 from training.plan.hardware import Hardware
 from training.plan.rates import CACHE_VARIABLE, Rates, rates_of
-from training.plan.search import DoesNotFit, Workload, search
-from training.plan.types import Plan
+from training.plan.search import DoesNotFit, search
+from training.plan.workload import Workload
 from training.trainer import Trainer
 
 MIB = 2**20
@@ -48,7 +48,7 @@ def workload(name: str = "residual") -> Workload:
     return Workload.of(model, sample, loss_fn, None, 4096, on_gpu=False)
 
 
-def test_with_room_the_plainest_plan_is_taken():
+def test_simplest_plan_is_chosen_if_memory_suffices():
     table = search(workload(), TrainConfig(batch_size=32), hardware(1000))
 
     assert table.chosen is not None
@@ -69,7 +69,7 @@ class LeavesOut(torch.nn.Module):
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1"])
-def test_parameters_that_get_no_gradient_in_the_traced_step_are_expected_and_named(strategy):
+def test_parameters_without_gradient_in_the_traced_step_are_expected_and_named(strategy):
     sample = (torch.zeros(8), torch.zeros(8))
     found = Workload.of(LeavesOut(), sample, torch.nn.functional.mse_loss, None, 4096, on_gpu=False)
 
@@ -77,13 +77,11 @@ def test_parameters_that_get_no_gradient_in_the_traced_step_are_expected_and_nam
 
     assert table.chosen is not None
     assert table.chosen.plan.find_unused_parameters
-    assert table.why.endswith(
-        "No gradient comes for never.weight, never.bias, so find_unused_parameters is on."
-    )
+    assert table.why.endswith("never.weight, never.bias get no gradient, so find_unused_parameters is on.")
     assert Plan.from_json(table.chosen.plan.to_json()) == table.chosen.plan
 
 
-def test_where_all_parameters_are_used_nothing_looks_for_others():
+def test_unused_parameters_are_not_searched_if_all_are_used():
     table = search(workload(), TrainConfig(strategy="ddp", batch_size="auto"), hardware(1000, 2))
 
     assert table.chosen is not None
@@ -91,7 +89,7 @@ def test_where_all_parameters_are_used_nothing_looks_for_others():
     assert "No gradient" not in table.why
 
 
-def test_with_little_room_the_effective_batch_stays_and_memory_is_kept():
+def test_scarce_memory_changes_the_micro_batch_but_not_the_effective_batch():
     table = search(workload(), TrainConfig(batch_size=64), hardware(4))
 
     assert table.chosen is not None
@@ -103,7 +101,7 @@ def test_with_little_room_the_effective_batch_stays_and_memory_is_kept():
     assert all(each.reason for each in table.candidates if each is not table.chosen)
 
 
-def test_state_that_one_device_cannot_hold_is_sharded():
+def test_state_too_large_for_one_device_is_sharded():
     work = workload("gpt")
     alone = search(work, TrainConfig(batch_size=1), hardware(1000)).chosen
     assert alone is not None
@@ -118,14 +116,14 @@ def test_state_that_one_device_cannot_hold_is_sharded():
     assert "needs" in ddp.reason
 
 
-def test_a_lost_device_has_its_plan_already():
+def test_plan_for_a_lost_device_exists_in_advance():
     table = search(workload(), TrainConfig(batch_size=8), hardware(500, count=4))
 
     assert {count: plan.world_size for count, plan in table.fewer.items()} == {3: 3, 2: 2}
 
 
-def test_what_fits_under_no_plan_is_a_table_with_the_nearest_miss():
-    with pytest.raises(DoesNotFit, match=r"fits into 2 x 1\.0 MiB under no plan: the nearest") as caught:
+def test_error_without_a_fitting_plan_has_a_table_with_the_smallest_plan():
+    with pytest.raises(DoesNotFit, match=r"No plan fits the model into 2 x 1\.0 MiB: the smallest") as caught:
         search(workload("gpt"), TrainConfig(batch_size=4), hardware(1, count=2))
 
     table = caught.value.table
@@ -135,7 +133,7 @@ def test_what_fits_under_no_plan_is_a_table_with_the_nearest_miss():
     assert isinstance(caught.value, ConfigError)
 
 
-def test_a_batch_size_left_open_is_the_smallest_that_is_nearly_as_quick_as_any():
+def test_automatic_batch_size_is_the_smallest_that_is_nearly_fastest():
     table = search(workload(), TrainConfig(batch_size="auto"), hardware(2000))
 
     assert table.chosen is not None
@@ -179,10 +177,12 @@ def test_the_trainer_shows_the_table_of_its_model():
 
     assert table.devices == 2
     assert "DDP, fp32, ckpt off, batch 16x1" in str(table)
-    assert table.to_json()["chosen"]["plan"]["dp"] == 2
+    chosen = table.to_json()["chosen"]
+    assert chosen is not None
+    assert chosen["plan"]["dp"] == 2
 
 
-def test_less_memory_halves_the_micro_batch_then_recomputes_then_has_no_more():
+def test_less_memory_halves_the_micro_batch_then_recomputes_then_gives_up():
     plan = Plan(batch_size=2, gradient_accumulation_steps=3)
 
     first = with_less_memory(plan)
@@ -211,14 +211,14 @@ def test_rates_are_measured_once_for_a_device(monkeypatch, tmp_path):
     assert rates_of(torch.device("cpu")).memory_bandwidth > 0
 
 
-def test_every_strategy_trains_on_as_many_samples_in_a_step():
+def test_every_strategy_trains_on_the_same_number_of_samples_per_step():
     table = search(workload("mlp"), TrainConfig(batch_size=8), hardware(500, count=2))
 
     assert {"pipeline", "ddp", "tensor"} <= {each.plan.strategy for each in table.candidates}
     assert {each.plan.samples_per_step for each in table.candidates} == {16}
 
 
-def test_each_part_of_a_pipelines_batch_waits_for_its_way_between_ranks():
+def test_pipeline_cost_includes_transfers_of_each_part():
     work, two = workload("mlp"), hardware(1000, count=2)
     footprint = work.footprint("fp32", "none")
 

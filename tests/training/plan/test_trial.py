@@ -12,11 +12,12 @@ from tests.training.plan.test_search import Same
 from tests.training.started import PATIENCE_S
 from training import TrainConfig, Trainer
 from training.config import ConfigError
+from training.config.plan import Plan
 from training.launch import WarmLauncher
-from training.plan.choose import Training, choose_plan
+from training.plan.choose import choose_plan
 from training.plan.rates import CACHE_VARIABLE
+from training.plan.training import Training
 from training.plan.trial import measure_steps_s
-from training.plan.types import Plan
 from training.report import Reporter
 
 REPOSITORY = Path(__file__).parents[3]
@@ -35,7 +36,7 @@ def test_trial_steps_leave_the_model_and_the_generators_alone():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_a_batch_size_left_open_is_chosen_and_trained_with(tmp_path):
+def test_automatic_batch_size_is_chosen_and_trained_with(tmp_path):
     model = make_mlp(16, 2)
     data = TensorDataset(torch.randn(64, 16), torch.zeros(64, dtype=torch.long))
     config = TrainConfig(batch_size="auto", checkpoint_dir=str(tmp_path), max_steps=2)
@@ -52,7 +53,7 @@ class LooksAtValues(torch.nn.Linear):
         return super().forward(inputs if inputs.sum().item() > 0 else -inputs)
 
 
-def test_a_model_that_cannot_be_followed_trains_as_its_settings_say():
+def test_model_that_cannot_be_traced_trains_with_its_settings():
     data = TensorDataset(torch.randn(64, 8), torch.zeros(64, dtype=torch.long))
     training = Training(
         TrainConfig(batch_size="auto"),
@@ -65,7 +66,7 @@ def test_a_model_that_cannot_be_followed_trains_as_its_settings_say():
     assert choose_plan(training) == Plan(batch_size=32)
 
 
-def test_its_open_batch_is_found_by_trial_where_memory_has_a_limit(tmp_path, monkeypatch):
+def test_model_that_cannot_be_traced_gets_its_batch_size_by_trial(tmp_path, monkeypatch):
     monkeypatch.setenv("BERTH_DEVICE_MEMORY_BYTES", "2000000")
     monkeypatch.setenv("BERTH_PRETEND_MEMORY_BYTES", "2000000")
     monkeypatch.setenv("BERTH_METRICS_FILE", str(tmp_path / "metrics.jsonl"))
@@ -101,7 +102,7 @@ sys.stdout.write(f"evaluated {trainer.evaluate(again, data) > 0} {tuple(trainer.
 
 
 @pytest.mark.slow
-def test_ranks_try_the_best_plans_where_they_may_and_meet_again_for_each_call(tmp_path, monkeypatch):
+def test_ranks_time_the_best_plans_and_reconnect_for_each_call(tmp_path, monkeypatch):
     script, output = tmp_path / "learn.py", tmp_path / "output"
     script.write_text(ON_TRIAL)
     launcher = WarmLauncher(socket_path=tmp_path / "s")
@@ -121,12 +122,12 @@ def test_ranks_try_the_best_plans_where_they_may_and_meet_again_for_each_call(tm
 
     said = output.read_text()
     assert codes == [0, 0], said
-    assert "measured" in said.split("the quickest of")[0]  # the table says it before the training starts
+    assert "measured" in said.split("the fastest of")[0]  # the table says it before the training starts
     assert said.count("reached 4") == 2
     assert said.count("evaluated True (64, 2)") == 2  # the ranks meet again for each call
 
 
-def test_parameters_on_the_host_need_a_strategy_that_splits_them():
+def test_parameter_offload_needs_a_strategy_that_shards_parameters():
     data = TensorDataset(torch.randn(64, 8), torch.zeros(64, dtype=torch.long))
     spelt_out = TrainConfig(cpu_offload="parameters")
     searched = TrainConfig(cpu_offload="parameters", activation_checkpointing="auto")

@@ -1,0 +1,334 @@
+"""The one table of a job's fields: what each is called, what it means, and where people set it.
+
+The server's ``JobSpec`` has the rules (types, limits, defaults) under the same names. REST's schema, the options of
+``berth run``, the submit form, the job page, Compare and the reference are made from this table or tested against it.
+It lives in the client's package because the command line may import nothing of the server's.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from berth.field import JobField, Json, option_words
+
+FIELDS: tuple[JobField, ...] = (
+    JobField(
+        "name",
+        "Name",
+        "Name of the job",
+        "tiny-gpt",
+        empty="the script's name",
+        option="--name -n",
+        form="main",
+        changeable=True,
+    ),
+    JobField(
+        "kind",
+        "Kind",
+        "Training script, or a model that Berth trains",
+        "script",
+        "choice",
+        choices=("script", "model"),
+        option="--model",
+        option_help="File that only defines a model; Berth trains it",
+        commands="run plan",
+        setting=True,
+    ),
+    JobField(
+        "entrypoint",
+        "Script to run",
+        "Script inside an archive or folder",
+        "fit.py",
+        empty="the only script, else train.py",
+        option="--entrypoint -e",
+        commands="run",
+        setting=True,
+    ),
+    JobField(
+        "args",
+        "Arguments",
+        "Arguments of the script, as on a command line",
+        ["--lr", "3e-4"],
+        "arguments",
+        form="main",
+        setting=True,
+    ),
+    JobField(
+        "resume_args",
+        "Arguments to resume",
+        "Arguments added from the second attempt on",
+        ["--resume", "{checkpoint}"],
+        "arguments",
+        option="--resume-args",
+        metavar="WORDS",
+    ),
+    JobField(
+        "datasets",
+        "Datasets",
+        "Registered datasets",
+        ["shakespeare@1"],
+        "names",
+        option="--data -d",
+        metavar="NAME[@VERSION]",
+        form="own",
+        setting=True,
+    ),
+    JobField(
+        "pool",
+        "Pool",
+        "Pool of devices",
+        "a100",
+        empty="default",
+        option="--pool",
+        form="own",
+        setting=True,
+    ),
+    JobField(
+        "gpus",
+        "Devices",
+        "Number of devices",
+        2,
+        "count",
+        empty="1",
+        option="-g --gpus",
+        commands="run plan again resume",
+        form="own",
+        setting=True,
+    ),
+    JobField(
+        "min_gpus",
+        "Fewest devices",
+        "Fewest devices to continue with if some fail",
+        1,
+        "count",
+        empty="all of them",
+        option="--min-gpus",
+        setting=True,
+    ),
+    JobField(
+        "gpu_memory_gib",
+        "Memory on each device",
+        "Memory on each device, to share it",
+        20,
+        "number",
+        unit="GiB",
+        empty="the whole device",
+        option="--memory -m",
+        metavar="GIB",
+        setting=True,
+    ),
+    JobField(
+        "cpus",
+        "CPU cores",
+        "Number of CPU cores",
+        4,
+        "count",
+        empty="a fair share",
+        option="--cpus",
+        setting=True,
+    ),
+    JobField(
+        "memory_gib",
+        "RAM",
+        "Main memory",
+        16,
+        "number",
+        unit="GiB",
+        empty="no limit",
+        option="--ram",
+        metavar="GIB",
+        setting=True,
+    ),
+    JobField(
+        "priority",
+        "Priority",
+        "Priority from 0 to 100; above 60 for operators",
+        50,
+        "count",
+        empty="50",
+        option="--priority -p",
+        changeable=True,
+    ),
+    JobField(
+        "time_limit_s",
+        "Time limit",
+        "Running time over all attempts",
+        86_400,
+        "duration",
+        unit="hours",
+        empty="no limit",
+        option="--time-limit -t",
+        metavar="2h",
+        commands="run plan again resume",
+        changeable=True,
+        setting=True,
+    ),
+    JobField(
+        "max_retries",
+        "Retries",
+        "Retries after failures that are not the script's",
+        3,
+        "count",
+        empty="3",
+        option="--retries",
+        setting=True,
+    ),
+    JobField(
+        "env",
+        "Environment",
+        "Environment variables of the job",
+        {"SEED": "1"},
+        "assignments",
+        option="--env",
+        metavar="NAME=VALUE",
+        setting=True,
+    ),
+    JobField(
+        "secrets",
+        "Secrets",
+        "Stored secrets to put into the environment",
+        ["WANDB_API_KEY"],
+        "names",
+        option="--secret",
+        metavar="NAME",
+        setting=True,
+    ),
+    JobField(
+        "tags", "Tags", "Tags to find the job by", ["paper-x"], "names", option="--tag", changeable=True
+    ),
+    JobField(
+        "depends_on",
+        "Start after",
+        "Jobs that must succeed first",
+        ["8c2f01d4", {"job": "77b0e3aa", "when": "any"}],
+        "jobs",
+        option="--after",
+        metavar="JOB",
+    ),
+    JobField(
+        "not_before",
+        "Start not before",
+        "Earliest start",
+        "2026-11-22T07:00:00Z",
+        "time",
+        unit="UTC",
+        empty="at once",
+        option="--at",
+        metavar="TIME",
+        option_help="Earliest start: 2h, 22:30 or '2026-11-22 07:00'",
+    ),
+    JobField(
+        "array",
+        "Array",
+        "Indices of many jobs; %2 runs two at once",
+        "0-9%2",
+        "array",
+        empty="one job",
+        option="--array",
+        metavar="0-9%2",
+        commands="run plan",
+    ),
+    JobField(
+        "total_steps",
+        "Steps in all",
+        "Total steps, for the progress bar",
+        100_000,
+        "count",
+        empty="what the script reports",
+        option="--steps",
+        setting=True,
+    ),
+    JobField(
+        "grace_period_s",
+        "Time to save",
+        "Time to save between SIGTERM and SIGKILL",
+        30,
+        "duration",
+        unit="seconds",
+        empty="30",
+        option="--grace-period",
+        metavar="30s",
+    ),
+    JobField(
+        "preemptible",
+        "May be paused",
+        "Pause for a more urgent job, with a checkpoint",
+        True,
+        "switch",
+        option="--preemptible",
+    ),
+    JobField(
+        "checkpoint_glob",
+        "Checkpoint files",
+        "Checkpoints that the script writes elsewhere",
+        "out/*.pt",
+        empty="the checkpoint folder",
+        option="--checkpoint-glob",
+        metavar="'out/*.pt'",
+        changeable=True,
+    ),
+    JobField(
+        "begin_anew",
+        "Restart from step 0",
+        "Restart from step 0 if all checkpoints are damaged",
+        True,
+        "switch",
+        option="--restart/--no-restart",
+    ),
+    JobField(
+        "python",
+        "Interpreter",
+        "Interpreter registered with the pool",
+        "torch-2.8",
+        empty="Berth's own",
+        option="--python",
+        metavar="NAME",
+        setting=True,
+    ),
+    JobField(
+        "hang_timeout_s",
+        "Longest silence",
+        "Restart after this long without output",
+        1800,
+        "duration",
+        unit="minutes",
+        empty="a warning only",
+        option="--hang-timeout",
+        metavar="30m",
+    ),
+    JobField(
+        "launcher",
+        "Launcher",
+        "Program that starts the ranks",
+        "torchrun",
+        "choice",
+        choices=("torchrun", "direct"),
+        option="--launcher",
+        metavar="torchrun|direct",
+        setting=True,
+    ),
+    JobField(
+        "source", "Code", "Script's text, or hash of an earlier upload", {"text": "print(1)"}, "code", form=""
+    ),
+)
+BY_NAME: Mapping[str, JobField] = {field.name: field for field in FIELDS}
+CHANGEABLE = frozenset(field.name for field in FIELDS if field.changeable)
+SETTINGS: tuple[JobField, ...] = tuple(field for field in FIELDS if field.setting)
+
+
+def command_line(spec: Mapping[str, Json], defaults: Mapping[str, Json], code: str) -> str:
+    """``berth run`` for a job; fields that have their default are left out.
+
+    Args:
+        code: the script, archive or folder.
+    """
+    options = [
+        word
+        for field in FIELDS
+        if field.option
+        and spec.get(field.name) not in (None, [], {}, defaults.get(field.name))
+        and (field.name, spec[field.name]) != ("entrypoint", code)
+        for word in option_words(field, spec[field.name])
+    ]
+    args = spec.get("args")
+    behind = ["--", *map(str, args)] if args and isinstance(args, Sequence) else []
+    return shlex.join(["berth", "run", *options, code, *behind])

@@ -1,0 +1,72 @@
+"""What the names of metrics tell: which of them is the loss, and which charts they make.
+
+One rule for lists, charts, comparisons, reports and the watch for divergence.
+"""
+
+import re
+from collections.abc import Iterable
+
+_PARTS = re.compile(r"[^A-Za-z0-9]+")
+_NO_LOSS = frozenset(
+    {"scale", "scaler", "weight", "weights", "coef", "coeff", "lambda", "threshold", "smoothing"}
+)
+_EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
+# Training losses first; Hugging Face's "train_loss" is the mean over the whole run, logged at its end.
+_MAIN = ("train/loss", "loss", "train_loss", "loss_train", "training_loss", "total_loss", "lm_loss")
+_OTHER, _EVALUATED = len(_MAIN), len(_MAIN) + 1
+_OF_ANOTHER_SET = re.compile(r"(?:val|valid|eval)([/_])(.+)")
+_RANKS = [re.compile(each) for each in (r"(?:_per_s|/s)$", r"(?:^|[/_])lr$", r"grad_norm$")]
+
+
+def is_loss(name: str) -> bool:
+    """Whether a metric is a loss: ``Loss``, ``train/loss``, ``Loss_D``, ``box_loss``, ``CrossEntropyLoss``."""
+    parts = _parts(name)
+    return any(part.endswith(("loss", "losses")) for part in parts) and _NO_LOSS.isdisjoint(parts)
+
+
+def in_loss_order(names: Iterable[str]) -> list[str]:
+    """Return the losses among the names; the first represents the job wherever one number does."""
+    return sorted(filter(is_loss, names), key=lambda name: (loss_rank(name), name))
+
+
+def loss_rank(name: str) -> int:
+    """Rank a loss: the main training loss, then other training losses, then evaluation losses."""
+    lower = name.lower()
+    if lower in _MAIN:
+        return _MAIN.index(lower)
+    parts = _parts(name)
+    joined = "_".join(parts)
+    if joined in _MAIN:
+        return _MAIN.index(joined)
+    return _OTHER if _EVALUATION.isdisjoint(parts) else _EVALUATED
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in _PARTS.split(name.lower()) if part]
+
+
+def chart_groups(names: Iterable[str]) -> list[list[str]]:
+    """Group names that share a chart: ``val/x`` with ``train/x`` or ``x``, else each alone.
+
+    Losses come first, then throughput, learning rates and gradient norms, then the rest by name.
+    """
+    known = set(names)
+    twins: dict[str, str] = {}
+    for name in sorted(known):
+        if hit := _OF_ANOTHER_SET.fullmatch(name):
+            twin = next((each for each in (f"train{hit[1]}{hit[2]}", hit[2]) if each in known), None)
+            if twin and twin not in twins:
+                twins[twin] = name
+    alone = sorted(known - set(twins.values()), key=_rank)
+    return [[name, twins[name]] if name in twins else [name] for name in alone]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the names in the order of their charts."""
+    return [name for group in chart_groups(names) for name in group]
+
+
+def _rank(name: str) -> tuple[int, int, str]:
+    if is_loss(name):
+        return -1, loss_rank(name), name
+    return next((at for at, each in enumerate(_RANKS) if each.search(name)), len(_RANKS)), 0, name

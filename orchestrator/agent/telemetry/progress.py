@@ -1,0 +1,148 @@
+"""A training's progress: one step over all epochs, from counters that restart in each epoch."""
+
+import math
+from dataclasses import dataclass
+
+from orchestrator.agent.telemetry.metric_lines import INT64_LAST
+
+STEP, SAMPLE, EPOCH = "step", "sample", "epoch"
+
+
+@dataclass(slots=True)
+class Progress:
+    """The counters of one attempt as its lines reported them; every field is plain JSON."""
+
+    step: int | None = None
+    unit: str = STEP  # what ``step`` counts
+    epoch: float | None = None
+    total_epochs: int | None = None
+    first_epoch: int = 1  # 0 once an epoch 0 was seen
+    announced: bool = False  # a line named only the epoch: the next lines belong to it
+    lines: int = 0
+    # A counter that restarts in each epoch.
+    length: int | None = None  # counts in an epoch
+    position: int | None = None
+    position_epoch: float | None = None
+    stride: int = 1
+    restarts: bool | None = None  # whether it restarts; None: unknown so far
+    # The training's bar, if no epoch is next to it.
+    bar_total: int | None = None
+    bar_at: int = 0
+    bar_rounds: int = 0
+    bar_has_values: bool = False
+
+    def note_epoch(self, epoch: float, total: int | None, *, last: bool = False) -> None:
+        """Take the epoch of a line.
+
+        Args:
+            last: ``total`` is the number of the last epoch: "0/99" of 100, "1/100" of 100.
+        """
+        if not math.isfinite(epoch):
+            return
+        self.epoch = epoch
+        if epoch == 0:
+            self.first_epoch = 0
+        if total is not None:
+            self.total_epochs = total + 1 - self.first_epoch if last else total
+
+    def count_epoch(self) -> int | None:
+        """The step for scripts that print once per epoch and name no step; a fractional epoch does not count."""
+        if self.epoch is None or not self.epoch.is_integer() or abs(self.epoch) > INT64_LAST:
+            return self.step
+        if self.step is None or self.unit == EPOCH:
+            self.step, self.unit = int(self.epoch), EPOCH
+        return self.step
+
+    def count_line(self) -> int:
+        """The step for values without any step so far: the number of the line."""
+        self.lines += 1
+        return self.lines
+
+    def move(self, count: int, total: int | None, unit: str = STEP) -> tuple[int, int | None]:
+        """Take a step that counts over the whole training."""
+        self.step, self.unit = max(-INT64_LAST, min(INT64_LAST, count)), unit
+        return self.step, total
+
+    def move_within(
+        self, count: int, total: int | None, *, sure: bool, unit: str = STEP
+    ) -> tuple[int, int | None]:
+        """Take a step of a line or bar within an epoch; returns the step over all epochs, and their total.
+
+        Args:
+            sure: by its format, the step counts within the epoch; otherwise that is assumed until the counter
+                continues into a new epoch.
+        """
+        epoch = self.epoch
+        if epoch is None or not epoch.is_integer() or (total is not None and not 0 <= count <= total):
+            return self.move(count, total, unit)
+        self._compare(count, epoch, sure=sure)
+        self._learn_length(count, epoch, total)
+        self.position, self.position_epoch = count, epoch
+        before = max(0, int(epoch) - self.first_epoch)
+        if self.restarts is False or self.length is None or (self.restarts is None and not sure):
+            return self.move(count, total, unit)
+        whole = None
+        if total is not None and self.total_epochs is not None:
+            whole = self.total_epochs * self.length
+        elif total is not None and before == 0 and self.total_epochs == 1:
+            whole = total
+        return self.move(before * self.length + count, whole, unit)
+
+    def _compare(self, count: int, epoch: float, *, sure: bool) -> None:
+        """At a new epoch, learn whether the counter restarts."""
+        if self.position is None or self.position_epoch is None or epoch <= self.position_epoch:
+            return
+        if count <= self.position:
+            self.restarts = True
+        elif not sure and self.restarts is None:
+            self.restarts = False
+
+    def _learn_length(self, count: int, epoch: float, total: int | None) -> None:
+        if total is not None:
+            self.length = total
+            return
+        if self.position is not None and epoch == self.position_epoch and count > self.position:
+            self.stride = count - self.position
+        elif self.position is not None and epoch != self.position_epoch and self.restarts:
+            self.length = max(self.length or 0, self.position + self.stride)
+
+    def move_bar(self, at: int, total: int, *, has_values: bool) -> tuple[int, int | None] | None:
+        """Take a bar without an epoch; None if it is not the training's bar."""
+        if self.bar_total is None or self._is_better(total, has_values):
+            self.bar_total, self.bar_at, self.bar_rounds, self.bar_has_values = total, 0, 0, has_values
+        elif total != self.bar_total:
+            return None
+        if at < self.bar_at and self.bar_at * 10 >= total * 9:
+            self.bar_rounds += 1
+        self.bar_at = at
+        self.bar_has_values = self.bar_has_values or has_values
+        rounds = self.bar_rounds
+        if self.announced and self.epoch is not None and self.epoch.is_integer():
+            rounds = max(rounds, int(self.epoch) - self.first_epoch)
+        whole = max(rounds + 1, self.total_epochs or 1 if self.announced else 1) * total
+        return self.move(rounds * total + at, whole)
+
+    def _is_better(self, total: int, has_values: bool) -> bool:
+        """Whether a new bar is the training's: it has values, or it is longer and came after the previous one ended."""
+        if total == self.bar_total or self.bar_has_values or self.bar_total is None:
+            return False
+        return has_values or (self.bar_at >= self.bar_total and total > self.bar_total)
+
+    def move_bar_of_epoch(
+        self, at: int, total: int, epoch: float, epochs: int | None, *, last: bool
+    ) -> tuple[int, int | None] | None:
+        """Take a bar with an epoch; None if it is shorter than the training's bar: an evaluation."""
+        if (
+            epoch == self.epoch
+            and self.length is not None
+            and total < self.length
+            and self.position is not None
+        ):
+            return None
+        self.note_epoch(epoch, epochs, last=last)
+        self.bar_total, self.bar_at, self.bar_has_values = total, at, True
+        return self.move_within(at, total, sure=True)
+
+    def note_values(self) -> None:
+        """Values came while a bar was shown: it is the training's bar."""
+        self.bar_has_values = self.bar_total is not None

@@ -1,0 +1,203 @@
+"""How to call each operation: with curl, the command line and the Python client.
+
+Shown in the API docs (``/api/v1/docs``) with the reader's own server address and without a token.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+
+from orchestrator.api.http.authentication import SIGNED_IN
+from orchestrator.api.http.errors import Unauthenticated
+
+ADDRESS = "http://berth.invalid"  # replaced by the server's address when the page is sent
+IN_PATHS = {
+    "job_id": "4f2a91c3",
+    "step": "latest",
+    "path": "model.pt",
+    "device_id": "GPU-5c1f2a90",
+    "pool_id": "default",
+    "username": "ana",
+    "name": "digits",
+    **dict.fromkeys(("quota_id", "reservation_id", "token_id", "target_id"), "7"),
+}
+QUERIES = {
+    "list_jobs": "?state=running,queued",
+    "read_job_log": "?rank=0&offset=-4096",
+    "read_job_log_lines": "?from=0&count=200",
+    "search_job_log": "?q=error",
+    "search_merged_log": "?q=error",
+    "poll_frames": "?topic=devices&after=",
+    "search": "?q=digits",
+    "get_usage": "?by=owner",
+}
+_OF_THE_CLIENT = "/api/v1"
+_CODE = 'print("step", 1)'
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The body to send, and the shorter ways where they exist."""
+
+    body: dict[str, Any] | None = None
+    command: str | None = None
+    client: str | None = None
+
+
+SAMPLES = {
+    "submit_job": Sample(
+        {"name": "digits", "gpus": 2, "source": {"text": _CODE}},
+        "berth run -g2 train.py -- --lr 3e-4",
+        'berth.run("train.py", gpus=2, args=["--lr", "3e-4"])',
+    ),
+    "list_jobs": Sample(None, "berth ps", 'list(berth.jobs(state=["running", "queued"]))'),
+    "get_job": Sample(None, None, 'berth.job("4f2a91c3")'),
+    "change_job": Sample(
+        {"name": "digits-2", "tags": ["paper"]}, None, 'berth.job("4f2a91c3").change(tags=["paper"])'
+    ),
+    "cancel_job": Sample(None, "berth cancel 4f2a91c3", 'berth.job("4f2a91c3").cancel()'),
+    "hold_job": Sample(None, "berth hold 4f2a91c3", 'berth.job("4f2a91c3").hold()'),
+    "release_job": Sample(None, "berth release 4f2a91c3", 'berth.job("4f2a91c3").release()'),
+    "preempt_job": Sample(None, None, 'berth.job("4f2a91c3").preempt()'),
+    "checkpoint_job": Sample(None, None, 'berth.job("4f2a91c3").save()'),
+    "move_job": Sample(
+        {"before": "9c1e44d0"},
+        "berth move 4f2a91c3 --before 9c1e44d0",
+        'berth.job("4f2a91c3").move(before="9c1e44d0")',
+    ),
+    "retry_job": Sample(
+        {"resume": True}, "berth resume 4f2a91c3", 'berth.job("4f2a91c3").again(resume=True)'
+    ),
+    "explain_job": Sample(None, "berth why 4f2a91c3", 'berth.job("4f2a91c3").explain()'),
+    "list_events": Sample(None, None, 'berth.job("4f2a91c3").events()'),
+    "list_attempts": Sample(None, None, 'berth.job("4f2a91c3").attempts()'),
+    "read_job_log": Sample(None, "berth logs 4f2a91c3", 'berth.job("4f2a91c3").log(rank=0)'),
+    "read_job_metrics": Sample(None, "berth watch 4f2a91c3", 'berth.job("4f2a91c3").metrics()'),
+    "list_checkpoints": Sample(None, "berth checkpoints 4f2a91c3", 'berth.job("4f2a91c3").checkpoints()'),
+    "download_checkpoint": Sample(
+        None,
+        "berth pull 4f2a91c3 --checkpoint latest",
+        'berth.job("4f2a91c3").fetch_checkpoint("latest", Path("latest.tar"))',
+    ),
+    "download_checkpoint_file": Sample(
+        None,
+        "berth pull 4f2a91c3 step_5000.pt --checkpoint 5000",
+        'berth.job("4f2a91c3").fetch_checkpoint_file(5000, "checkpoints/step_5000.pt", Path("step_5000.pt"))',
+    ),
+    "list_job_files": Sample(None, None, 'berth.job("4f2a91c3").files()'),
+    "download_job_file": Sample(
+        None,
+        "berth pull 4f2a91c3 model.pt",
+        'berth.job("4f2a91c3").fetch_file("model.pt", Path("model.pt"))',
+    ),
+    "list_devices": Sample(None, "berth top", "berth.devices()"),
+    "get_device": Sample(None, "berth gpu 0", None),
+    "change_device": Sample(
+        {"state": "draining"}, "berth drain 0", 'berth.set_device("GPU-5c1f2a90", "draining")'
+    ),
+    "list_pools": Sample(None, None, "berth.pools()"),
+    "make_pool": Sample({"name": "teaching"}),
+    "change_pool": Sample({"description": "for the course"}),
+    "give_right": Sample({"right": "submit"}),
+    "change_person": Sample({"role": "submitter"}),
+    "make_quota": Sample({"user": "ana", "max_devices": 4}),
+    "change_quota": Sample({"max_devices": 6}),
+    "list_reservations": Sample(None, "berth calendar list", "berth.calendar()"),
+    "make_reservation": Sample(
+        {"name": "course", "devices": 2, "from": "2027-01-11T09:00:00Z", "until": "2027-01-11T12:00:00Z"},
+        "berth calendar add course --devices 2 --from '2027-01-11 09:00' --until '2027-01-11 12:00'",
+        'berth.book({"name": "course", "devices": 2, "from": "2027-01-11T09:00:00Z"})',
+    ),
+    "delete_reservation": Sample(None, "berth calendar remove 7", "berth.unbook(7)"),
+    "list_datasets": Sample(None, "berth data list", "berth.datasets()"),
+    "register_dataset": Sample(
+        {"name": "digits", "path": "/data/digits.csv.gz"},
+        "berth data add digits /data/digits.csv.gz",
+        'berth.add_dataset("digits", path="/data/digits.csv.gz")',
+    ),
+    "make_token": Sample({"name": "laptop"}),
+    "list_secrets": Sample(None, "berth secret list", "berth.secrets()"),
+    "keep_secret": Sample(
+        {"value": "..."}, "berth secret set HF_TOKEN", 'berth.keep_secret("HF_TOKEN", "...")'
+    ),
+    "forget_secret": Sample(None, "berth secret forget HF_TOKEN", 'berth.forget_secret("HF_TOKEN")'),
+    "add_notification_target": Sample({"url": "mailto://user:password@example.org"}),
+    "get_me": Sample(None, None, "berth.me()"),
+    "plan_job": Sample(
+        {"name": "digits", "gpus": 2, "source": {"text": _CODE}},
+        "berth plan -g2 train.py",
+        "berth.plan(gpus=2)",
+    ),
+    "get_usage": Sample(None, "berth usage --by owner", 'berth.usage("owner")'),
+}
+
+
+def add_samples(address: str, method: str, operation: dict[str, Any]) -> None:
+    """Append samples to the description of an operation.
+
+    Args:
+        address: its path, with parameters as ``{name}``.
+    """
+    name = operation["operationId"]
+    sample = SAMPLES.get(name, Sample())
+    path = _filled(address, name)
+    ways = [("curl", "sh", _curl(path, method, sample.body))]
+    if sample.command is not None:
+        ways.append(("Command line", "sh", sample.command))
+    if path.startswith(_OF_THE_CLIENT):
+        ways.append(("Python", "python", _python(path.removeprefix(_OF_THE_CLIENT), method, sample)))
+    parts = [operation.get("description", "")]
+    parts += [f"**{label}**\n```{language}\n{text}\n```" for label, language, text in ways]
+    operation["description"] = "\n\n".join(part for part in parts if part)
+
+
+def show_schema(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Serve the schema and its page to people who are signed in, with the reader's own server address in samples."""
+
+    @wraps(view, assigned=())  # ninja passes a partial, which has no name
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            SIGNED_IN(request)
+        except Unauthenticated:
+            if "text/html" in request.headers.get("Accept", "") and "Authorization" not in request.headers:
+                return redirect_to_login(request.get_full_path())
+            raise
+        response = view(request, *args, **kwargs)
+        own = request.build_absolute_uri("/").rstrip("/")
+        response.content = response.content.replace(ADDRESS.encode(), own.encode())
+        return response
+
+    return answer
+
+
+def _filled(address: str, operation: str) -> str:
+    for name, value in IN_PATHS.items():
+        secret = name == "name" and "/secrets/" in address
+        address = address.replace(f"{{{name}}}", "HF_TOKEN" if secret else value)
+    return address + QUERIES.get(operation, "")
+
+
+def _curl(path: str, method: str, body: dict[str, Any] | None) -> str:
+    parts = ["curl", '-H "Authorization: Token $BERTH_TOKEN"']
+    if method != "get":
+        parts.append(f"-X {method.upper()}")
+    if body is not None:
+        parts.append(f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'")
+    return " ".join([*parts, f"'{ADDRESS}{path}'"])
+
+
+def _python(path: str, method: str, sample: Sample) -> str:
+    call = sample.client
+    if call is None and method == "get":
+        call = f'berth.send("GET", {json.dumps(path)})'
+    elif call is None:
+        given = "" if sample.body is None else f", json={sample.body!r}"
+        call = f'berth.send("{method.upper()}", {json.dumps(path)}{given})'
+    paths = "from pathlib import Path\n\n" if "Path(" in call else ""
+    opened = f'berth = Berth("{ADDRESS}")  # the token: BERTH_TOKEN, or `berth login`'
+    return f"{paths}from berth.client import Berth\n\n{opened}\n{call}"

@@ -1,0 +1,1 @@
+"""One module for each noun of the REST API, with its routes and the schemas of its answers."""

@@ -1,0 +1,190 @@
+"""Pools of devices."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from ninja import Query, Router
+from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictInt, StrictStr
+
+from orchestrator.api.http.authentication import ADMINS, OPERATORS, ApiRequest
+from orchestrator.api.http.paging import Page, Paging, page
+from orchestrator.api.http.reading import Body
+from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.live import wakeups
+from orchestrator.live.readings import read_now
+from orchestrator.models import AdminState, Device, Health, Lease, Network, Pool, Sharing
+from orchestrator.people import audit, rights
+from orchestrator.scheduler.availability import read_availability
+from orchestrator.spec.job_spec import clean_text
+
+router = Router()
+
+
+Description = Annotated[StrictStr, AfterValidator(clean_text), Field(max_length=200)]
+
+
+POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+IdleSeconds = Annotated[StrictInt, Field(ge=0, le=30 * 24 * 3600)]
+
+
+def _pool_name(text: str) -> str:
+    if not POOL_NAME.fullmatch(text):
+        raise ValueError(
+            "give 1 to 64 lowercase letters, digits, '_' and '-', starting with a letter or digit, such as a100-big"
+        )
+    return text
+
+
+PoolName = Annotated[
+    StrictStr, AfterValidator(_pool_name), Field(json_schema_extra={"pattern": f"^{POOL_NAME.pattern}$"})
+]
+
+
+class PoolOut(BaseModel):
+    id: str
+    name: str
+    description: str
+    network: str
+    sharing: str = Field(
+        description="learned: jobs without gpu_memory_gib claim what earlier runs used; or off"
+    )
+    idle_after_s: int | None = Field(description="warn a job whose devices are unused for this long")
+    idle_stop_after_s: int | None = Field(
+        description="stop a job whose devices are unused for this long; null: never"
+    )
+    pythons: dict[str, str]
+    open: bool = Field(description="false: only people with a right in it may submit")
+    created_at: datetime
+    device_count: int
+    usable_count: int
+    free_count: int = Field(description="usable and not held; some may be kept for others")
+    available_count: int = Field(description="devices on which a job of the caller could start now")
+
+
+class PoolIn(Body):
+    name: PoolName
+    description: Description = ""
+    network: Network = Network.HOST
+    sharing: Sharing = Sharing.OFF
+    idle_after_s: IdleSeconds | None = 1800
+    idle_stop_after_s: IdleSeconds | None = None
+    pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)
+    open: StrictBool = True
+
+
+class PoolChanges(Body):
+    description: Description | None = None
+    network: Network | None = None
+    sharing: Sharing | None = None
+    idle_after_s: IdleSeconds | None = Field(None, description="0: never warn")
+    idle_stop_after_s: IdleSeconds | None = Field(None, description="0: never stop")
+    pythons: Annotated[dict[StrictStr, StrictStr], Field(max_length=50)] | None = None
+    open: StrictBool | None = None
+
+
+@router.get("", response=Page[PoolOut])
+def list_pools(request: ApiRequest, paging: Query[Paging]) -> Page[PoolOut]:
+    free = _free_by_pool(request)
+    return page(
+        Page[PoolOut], request, _rows(), paging, show=lambda pool: show_pool(pool, free), ordering="pk"
+    )
+
+
+@router.post("", response={201: PoolOut}, auth=ADMINS)
+def make_pool(request: ApiRequest, body: PoolIn) -> PoolOut:
+    """Create an empty pool; PATCH /devices/{id} moves devices into it."""
+    _check_pythons(body.pythons)
+    try:
+        with transaction.atomic():
+            pool = Pool.objects.create(**body.model_dump())
+            _note(request, pool, "made", body.model_dump())
+    except IntegrityError as error:
+        raise Conflict(f"There is already a pool {body.name}. Choose another name.") from error
+    return show_pool(_rows().get(pk=body.name), _free_by_pool(request))
+
+
+@router.get("/{pool_id}", response=PoolOut)
+def get_pool(request: ApiRequest, pool_id: str) -> PoolOut:
+    return show_pool(get_object_or_404(_rows(), pk=pool_id), _free_by_pool(request))
+
+
+@router.patch("/{pool_id}", response=PoolOut, auth=OPERATORS)
+def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> PoolOut:
+    """Change the given fields; running attempts keep what they started with."""
+    pool = get_object_or_404(Pool, pk=pool_id)
+    rights.check_operate(request.user, pool.pk)
+    changes = {
+        name: value for name, value in body.model_dump(exclude_unset=True).items() if value is not None
+    }
+    if not changes:
+        raise Malformed(f"Nothing to change: give one of {', '.join(PoolChanges.model_fields)}.")
+    _check_pythons(changes.get("pythons", {}))
+    for name, value in changes.items():
+        setattr(pool, name, value)
+    with transaction.atomic():
+        pool.save(update_fields=list(changes))
+        _note(request, pool, "changed", changes)
+    wakeups.schedule()
+    return show_pool(_rows().get(pk=pool.pk), _free_by_pool(request))
+
+
+def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
+    counts = vars(pool)  # annotated by _rows
+    return PoolOut(
+        id=pool.name,
+        name=pool.name,
+        description=pool.description,
+        network=pool.network,
+        sharing=pool.sharing,
+        idle_after_s=pool.idle_after_s,
+        idle_stop_after_s=pool.idle_stop_after_s,
+        pythons=pool.pythons,
+        open=pool.open,
+        created_at=pool.created_at,
+        device_count=counts["device_count"],
+        usable_count=counts["usable_count"],
+        free_count=counts["free_count"],
+        available_count=free.get(pool.pk, 0),
+    )
+
+
+def _free_by_pool(request: ApiRequest) -> Counter[str]:
+    """Count the devices of each pool on which a job of the caller could start now."""
+    devices = list(Device.objects.select_related("pool"))
+    availability = read_availability(request.user, devices, read_now(), timezone.now())
+    return Counter(device.pool_id for device in devices if availability[device.pk].is_free)
+
+
+def _rows() -> QuerySet[Pool]:
+    usable = Q(devices__admin_state=AdminState.ENABLED, devices__health=Health.OK)
+    held = Device.objects.filter(Exists(Lease.objects.active().filter(device=OuterRef("pk"))))
+    return Pool.objects.annotate(
+        device_count=Count("devices"),
+        usable_count=Count("devices", filter=usable),
+        free_count=Count("devices", filter=usable & ~Q(devices__in=held)),
+    )
+
+
+def _note(request: ApiRequest, pool: Pool, what: str, values: Mapping[str, object]) -> None:
+    text = ", ".join(f"{name} {value!r}" for name, value in values.items() if name != "name") or "unchanged"
+    address = audit.address_of(request)
+    audit.record(request.user, f"pool.{what}", f"pool {pool.pk}", f"{text}.", address=address)
+
+
+def _check_pythons(pythons: dict[str, str]) -> None:
+    for name, path in pythons.items():
+        if not PurePosixPath(path).is_absolute() or "\0" in path or not 1 <= len(name) <= 64:
+            raise Malformed(
+                f"The interpreter {name[:64]!r} needs an absolute path, such as /opt/venv/bin/python.",
+                fields={"pythons": [f"{name[:64]}: give an absolute path"]},
+            )

@@ -1,0 +1,218 @@
+"""Search for the command palette: jobs, devices, people, datasets, pages and actions."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from berth import words
+from orchestrator.api.http.authentication import ApiRequest
+from orchestrator.api.resources.job_filters import JobFilters, find_jobs
+from orchestrator.models import FINAL_STATES, WAITING_STATES, AdminState, Dataset, Device, Job, JobState
+from orchestrator.people import rights
+
+router = Router()
+
+MOST_OF_A_KIND = 6
+SHORTEST_VERB = 3  # letters
+PLACES = (
+    ("Overview", "/"),
+    ("Queue", "/queue"),
+    ("Jobs", "/jobs"),
+    ("Compare", "/compare"),
+    ("Datasets", "/datasets"),
+    ("Pools", "/pools"),
+    ("Account and tokens", "/account"),
+    ("API docs", "/api/v1/docs"),
+    ("Submit a job", "/submit"),
+)
+
+
+class SearchFor(BaseModel):
+    q: Annotated[str, Field(max_length=200)] = ""
+
+
+class ActOut(BaseModel):
+    method: Literal["POST", "PATCH"]
+    path: str
+    body: dict[str, Any]
+    confirm: str | None = Field(description="ask this before: it names what is lost")
+
+
+class HitOut(BaseModel):
+    """A result: an address to open, or an action to call on this API."""
+
+    kind: Literal["job", "device", "user", "dataset", "page", "action"]
+    title: str
+    detail: str
+    url: str | None = None
+    action: ActOut | None = None
+
+
+class SearchOut(BaseModel):
+    results: list[HitOut]
+
+
+@router.get("", response=SearchOut)
+def search(request: ApiRequest, wanted: Query[SearchFor]) -> SearchOut:
+    """Everything whose name has all words of ``q``; without ``q`` the caller's newest jobs and the pages."""
+    text = wanted.q.strip()
+    hits = [
+        *_actions(request.user, text),
+        *_jobs(request.user, text),
+        *_places(text),
+        *_devices(text),
+        *_people(request.user, text),
+        *_datasets(text),
+    ]
+    return SearchOut(results=hits)
+
+
+def _has_all(text: str, *names: str) -> bool:
+    whole = " ".join(names).lower()
+    return all(word in whole for word in text.lower().split())
+
+
+def _jobs(user: User, text: str) -> Iterator[HitOut]:
+    visible = Job.objects.visible_to(user).select_related("owner")
+    matches = find_jobs(visible, JobFilters(q=text or None))[0].order_by("-id")
+    for job in matches[:MOST_OF_A_KIND]:
+        yield HitOut(
+            kind="job",
+            title=job.name,
+            detail=f"#{job.short_id} {job.state.replace('_', ' ')}, {job.owner.get_username()}",
+            url=f"/jobs/{job.pk}",
+        )
+
+
+def _devices(text: str) -> list[HitOut]:
+    if not text:
+        return []
+    return [
+        HitOut(
+            kind="device",
+            title=device.label,
+            detail=f"{device.name}, pool {device.pool_id}, {device.admin_state}",
+            url=f"/devices/{device.pk}",
+        )
+        for device in Device.objects.all()
+        if _has_all(text, device.label, device.name, device.pk)
+    ][:MOST_OF_A_KIND]
+
+
+def _people(user: User, text: str) -> list[HitOut]:
+    """People by name, with their jobs; people who operate no pool find only themselves."""
+    if not text:
+        return []
+    people = User.objects.filter(is_active=True, username__icontains=text)
+    if not rights.administers(user):
+        people = people.filter(pk=user.pk)
+    return [
+        HitOut(
+            kind="user",
+            title=person.get_username(),
+            detail=words.plural(Job.objects.filter(owner=person).unfinished().count(), "unfinished job"),
+            url=f"/jobs?owner={person.get_username()}",
+        )
+        for person in people.order_by("username")[:MOST_OF_A_KIND]
+    ]
+
+
+def _datasets(text: str) -> list[HitOut]:
+    if not text:
+        return []
+    matches = Dataset.objects.filter(Q(name__icontains=text) | Q(description__icontains=text))
+    return [
+        HitOut(
+            kind="dataset",
+            title=dataset.reference,
+            detail=dataset.description or dataset.path,
+            url=f"/datasets?q={dataset.name}",
+        )
+        for dataset in matches[:MOST_OF_A_KIND]
+    ]
+
+
+def _places(text: str) -> list[HitOut]:
+    return [
+        HitOut(kind="page", title=name, detail="go there", url=url)
+        for name, url in PLACES
+        if _has_all(text, name)
+    ]
+
+
+def _actions(user: User, text: str) -> list[HitOut]:
+    """Actions for a query that starts with a verb, such as cancel, resume or drain."""
+    typed, _, name = text.partition(" ")
+    if len(typed) < SHORTEST_VERB:
+        return []
+    hits = []
+    for verb in (*JOB_VERBS, *DEVICE_VERBS):
+        if verb.startswith(typed.lower()):
+            act = _job_actions if verb in JOB_VERBS else _device_actions
+            hits += act(user, verb, name.strip())
+    return hits
+
+
+JOB_VERBS: dict[str, tuple[frozenset[JobState], dict[str, Any]]] = {
+    "cancel": (frozenset(JobState) - FINAL_STATES, {}),
+    "hold": (WAITING_STATES - {JobState.HELD}, {}),
+    "release": (frozenset({JobState.HELD}), {}),
+    "resume": (FINAL_STATES, {"resume": True}),
+}
+DEVICE_VERBS = {"drain": AdminState.DRAINING, "enable": AdminState.ENABLED}
+
+
+def _job_actions(user: User, verb: str, name: str) -> list[HitOut]:
+    states, body = JOB_VERBS[verb]
+    path = "retry" if verb == "resume" else verb
+    own = Job.objects.filter(owner=user, state__in=states)
+    matches = find_jobs(own, JobFilters(q=name or None))[0].order_by("-id")[:MOST_OF_A_KIND]
+    return [
+        HitOut(
+            kind="action",
+            title=f"{verb.capitalize()} {job.name}",
+            detail=f"#{job.short_id} {job.state}",
+            action=ActOut(
+                method="POST",
+                path=f"/api/v1/jobs/{job.pk}/{path}",
+                body=body,
+                confirm=f"{job.name} will be stopped for good." if verb == "cancel" else None,
+            ),
+        )
+        for job in matches
+    ]
+
+
+def _device_actions(user: User, verb: str, name: str) -> list[HitOut]:
+    if not rights.administers(user):
+        return []
+    devices = [
+        device
+        for device in Device.objects.exclude(admin_state=DEVICE_VERBS[verb])
+        if _has_all(name, device.label, str(device.index), device.pk)
+    ]
+    return [
+        HitOut(
+            kind="action",
+            title=f"{verb.capitalize()} {device.label}",
+            detail=f"pool {device.pool_id}, {device.admin_state}",
+            action=ActOut(
+                method="PATCH",
+                path=f"/api/v1/devices/{device.pk}",
+                body={"state": DEVICE_VERBS[verb]},
+                confirm=_drain_question(device) if verb == "drain" else None,
+            ),
+        )
+        for device in devices[:MOST_OF_A_KIND]
+    ]
+
+
+def _drain_question(device: Device) -> str | None:
+    held = device.leases.filter(ended_at=None).count()
+    if not held:
+        return None
+    return f"{device.label} holds {words.plural(held, 'job')}; running jobs continue, and nothing new starts there."

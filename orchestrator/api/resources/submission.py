@@ -1,0 +1,111 @@
+"""Read a submit: JSON, or a form with the job and its files."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from orchestrator.api.http.reading import read_json
+from orchestrator.exceptions import Malformed, TooLarge
+from orchestrator.jobs.submission.code import Upload
+
+JOB_PART_BYTES = 16 * 1024**2
+LONGEST_KEY = 255
+FILE_PARTS = ("script", "bundle")
+
+REQUEST_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": {"$ref": "#/components/schemas/JobSpec"}},
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["job"],
+                "properties": {
+                    "job": {"$ref": "#/components/schemas/JobSpec"},
+                    "script": {"type": "string", "contentMediaType": "text/x-python"},
+                    "bundle": {"type": "string", "contentMediaType": "application/zip"},
+                },
+            },
+            "encoding": {"job": {"contentType": "application/json"}},
+        },
+    },
+}
+KEY_PARAMETER: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "maxLength": LONGEST_KEY},
+    "description": "A repeated key with the same body returns the same answer for 24 hours.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """The contents of a submit."""
+
+    job: Any
+    script: Upload | None = None
+    bundle: Upload | None = None
+
+
+def read_submit(request: HttpRequest) -> Submit:
+    """Read the job and its files.
+
+    Raises:
+        Malformed: neither JSON nor a form with a part ``job``, or a form with an unknown part.
+        TooLarge: the part ``job`` is too large; files have their own limits.
+    """
+    if not (request.content_type or "").startswith("multipart/"):
+        return Submit(read_json(request.body))
+    _check_parts(request)
+    return Submit(
+        read_json(_job_part(request)), script=request.FILES.get("script"), bundle=request.FILES.get("bundle")
+    )
+
+
+def read_idempotency_key(request: HttpRequest) -> str | None:
+    """Read the caller's idempotency key; None if there is none.
+
+    Raises:
+        Malformed: the key is empty, too long or not printable ASCII.
+    """
+    key = request.headers.get("Idempotency-Key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or not key.strip():
+        sentence = f"An Idempotency-Key has 1 to {LONGEST_KEY} printable ASCII characters, such as a UUID."
+        raise Malformed(sentence, fields={"Idempotency-Key": [sentence]})
+    return key
+
+
+def _check_parts(request: HttpRequest) -> None:
+    names = [*request.POST, *request.FILES]
+    accepted = ("job", *FILE_PARTS)
+    if unknown := [name for name in names if name not in accepted]:
+        raise Malformed(
+            f"The form has an unknown part {unknown[0][:60]!r}. Accepted are {', '.join(accepted)}.",
+            fields={name[:60]: [f"unknown part; accepted are {', '.join(accepted)}"] for name in unknown},
+        )
+    for name in accepted:
+        if len(request.POST.getlist(name)) + len(request.FILES.getlist(name)) > 1:
+            raise Malformed(f"The form has the part {name} twice.", fields={name: ["is there twice"]})
+    if text := [name for name in FILE_PARTS if name in request.POST]:
+        raise Malformed(
+            f"The part {text[0]} has no file name. Send it as a file.",
+            fields={text[0]: ["send it as a file"]},
+        )
+
+
+def _job_part(request: HttpRequest) -> bytes:
+    file = request.FILES.get("job")
+    if file is not None:
+        if (file.size or 0) > JOB_PART_BYTES:
+            raise TooLarge(f"The part job is larger than {JOB_PART_BYTES:,} bytes.")
+        return bytes(file.read())
+    text = request.POST.get("job")
+    if text is None:
+        raise Malformed(
+            "The form has no part named job. Put the job's JSON there.", fields={"job": ["is missing"]}
+        )
+    return text.encode()

@@ -1,0 +1,84 @@
+"""The caller's own tokens."""
+
+from datetime import datetime
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from ninja import Query, Router
+from pydantic import BaseModel, Field, StrictStr
+
+from orchestrator.api.http.authentication import ApiRequest
+from orchestrator.api.http.paging import Page, Paging, page
+from orchestrator.api.http.reading import Body
+from orchestrator.models import Scope, Token
+from orchestrator.people import audit, tokens
+from orchestrator.spec.job_spec import Seconds
+
+router = Router()
+
+
+class TokenOut(BaseModel):
+    id: int
+    name: str
+    prefix: str
+    scope: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    usable: bool
+
+
+class NewTokenOut(TokenOut):
+    token: str = Field(description="shown only now")
+
+
+class TokenIn(Body):
+    name: StrictStr
+    scope: Scope = Scope.WRITE
+    expires_in_s: Seconds | None = 90 * 24 * 3600
+
+
+@router.get("", response=Page[TokenOut])
+def list_tokens(request: ApiRequest, paging: Query[Paging]) -> Page[TokenOut]:
+    """The caller's tokens, including revoked ones, newest first."""
+    return page(Page[TokenOut], request, Token.objects.filter(user=request.user), paging, show=show_token)
+
+
+@router.post("", response={201: NewTokenOut})
+def make_token(request: ApiRequest, body: TokenIn) -> NewTokenOut:
+    """Create a token; its text is shown only in this answer. It cannot outlive the token that created it."""
+    token, text = tokens.issue(
+        request.user,
+        name=body.name,
+        scope=body.scope,
+        life_s=body.expires_in_s,
+        at_most=request.token_scope,
+        ends_by=request.token_ends_at,
+        address=audit.address_of(request),
+    )
+    return NewTokenOut(**dict(show_token(token)), token=text)
+
+
+@router.delete("/{int:token_id}", response={204: None})
+def revoke_token(request: ApiRequest, token_id: int) -> HttpResponse:
+    """Revoke a token for good; repeating this is harmless."""
+    token = get_object_or_404(Token, pk=token_id, user=request.user)
+    tokens.revoke(token, address=audit.address_of(request))
+    return HttpResponse(status=204)
+
+
+def show_token(token: Token) -> TokenOut:
+    now = timezone.now()
+    return TokenOut(
+        id=token.pk,
+        name=token.name,
+        prefix=token.prefix,
+        scope=token.scope,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+        revoked_at=token.revoked_at,
+        usable=token.revoked_at is None and (token.expires_at is None or token.expires_at > now),
+    )

@@ -1,0 +1,79 @@
+"""The codes of what happens to jobs; stored and answered by REST, so a code never changes its meaning."""
+
+from enum import StrEnum
+
+
+class Happened(StrEnum):
+    """What a job's history tells, and why the job is in its state; an end of an attempt has a code of ``Ended``."""
+
+    # Asked for by people
+    SUBMITTED = "submitted"
+    CANCELLED = "cancelled_by"
+    HELD = "held_by"
+    RELEASED = "released_by"
+    PREEMPTED = "preempted_by"
+    CHANGED = "changed"
+    MOVED = "moved"
+    CHECKPOINT_ASKED = "checkpoint_asked"
+    CHECKPOINT_DELETED = "checkpoint_deleted"
+
+    # The scheduler
+    STARTS = "starts"
+    MAKES_ROOM = "makes_room"
+    MAKES_ROOM_FOR_BOOKING = "makes_room_for_booking"
+    GETS_ROOM = "gets_room"
+    NEVER_FITS = "never_fits"
+    NEEDED_JOB_ENDED = "needed_job_ended"
+    FEWER_DEVICES = "fewer_devices"
+    ALL_DEVICES = "all_devices"
+
+    # An attempt
+    RUNS = "runs"
+    SEEN_AGAIN = "seen_again"
+    SUPERVISOR_SILENT = "supervisor_silent"
+    PROCESS_UNDYING = "process_undying"
+    SERVER_STOPPED = "server_stopped"
+    TIME_LIMIT_REACHED = "time_limit_reached"
+    CLAIM_OUTGROWN = "claim_outgrown"
+    IDLE_STOPPED = "idle_stopped"
+    DEVICE_FAULTY = "device_faulty"
+    DEVICE_ERROR = "device_error"
+
+    # Where a job goes after an attempt
+    RETRIED = "retried"
+    LAUNCHED_AGAIN = "launched_again"
+    WAITS_FOR_DISK = "waits_for_disk"
+    GIVEN_UP = "given_up"
+    GOES_ON_LATER = "goes_on_later"
+    QUEUED_BY_DOCTOR = "queued_by_doctor"
+
+    # Checkpoints
+    FELL_BACK = "fell_back"
+    UNFINISHED_FOLDER = "unfinished_folder"
+    CUT_SHORT_FILE = "cut_short_file"
+    FILE_LEFT_OUT = "file_left_out"
+    CHECKPOINT_PASSED_OVER = "checkpoint_passed_over"
+    OUTSIDE_KEPT = "outside_kept"
+    OUTSIDE_NOT_KEPT = "outside_not_kept"
+    CHECKPOINT_QUARANTINED = "checkpoint_quarantined"
+
+    # Noticed while it runs
+    DIVERGED = "diverged"
+    SILENT = "silent"
+    IDLE = "idle"
+    SLOWED_DOWN = "slowed_down"
+    LINES_PASSED_OVER = "lines_passed_over"
+
+    # Told by the run itself
+    RUN_FELL_BACK = "run_fell_back"
+    RUN_RESUMED = "run_resumed"
+    RUN_CHECKPOINT_FAILED = "run_checkpoint_failed"
+    RUN_PAUSED = "run_paused"
+    RUN_WENT_ON = "run_went_on"
+    RUN_UNUSED_PARAMETERS = "run_unused_parameters"
+    RUN_LESS_MEMORY = "run_less_memory"
+
+    # Upkeep
+    FILES_REMOVED_AFTER_DAYS = "files_removed_after_days"
+    FILES_REMOVED_OVER_SHARE = "files_removed_over_share"
+    ATTEMPTS_COUNTED = "attempts_counted"

@@ -1,0 +1,18 @@
+"""Engines: what starts an attempt's supervisor on a node and carries orders to it.
+
+Queue, placement, launch record and checkpoints are Berth's own on every engine. ``local`` is the only engine; another
+one is added beside it and chosen in ``engine_of``. What the agent reads of an attempt are still local files.
+"""
+
+from orchestrator.jobs.launch.engines.local import LocalEngine
+from orchestrator.jobs.launch.engines.port import Engine, NotStarted, Order, order_of
+from orchestrator.models import Attempt
+
+__all__ = ["Engine", "NotStarted", "Order", "engine_of", "order_of"]
+
+_LOCAL = LocalEngine()
+
+
+def engine_of(attempt: Attempt) -> Engine:
+    """The engine that has the devices of an attempt."""
+    return _LOCAL

@@ -1,0 +1,72 @@
+"""API tokens, the secrets of jobs, and the answers kept for repeated requests."""
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+
+
+class Scope(models.TextChoices):
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+class Token(models.Model):
+    """A person's API token: shown once, stored as a hash."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=12)  # distinguishes tokens; not secret
+    digest = models.CharField(max_length=64, unique=True)
+    scope = models.CharField(max_length=8, choices=Scope, default=Scope.WRITE)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True)
+    last_used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}… of {self.user}"
+
+
+class IdempotencyKey(models.Model):
+    """The answer to a request, so that repeating the request gets the same answer; stored for 24 h."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    endpoint = models.CharField(max_length=64)
+    key = models.CharField(max_length=255)
+    fingerprint = models.CharField(max_length=64)  # of the body, files included
+    status = models.PositiveSmallIntegerField()
+    answer = models.JSONField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["user", "endpoint", "key"], name="idempotency_key_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class JobSecret(models.Model):
+    """A value that a person's jobs get as an environment variable; stored encrypted, never shown again."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="job_secrets")
+    name = models.CharField(max_length=128)
+    sealed = models.BinaryField()  # by orchestrator.people.secrets; the key is in a separate file
+    created_at = models.DateTimeField(auto_now_add=True)
+    changed_at = models.DateTimeField(auto_now=True)
+    last_used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["owner", "name"], name="job_secret_name_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.owner}"

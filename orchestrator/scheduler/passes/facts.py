@@ -1,0 +1,149 @@
+"""Rows as the scheduler sees them: devices, jobs and bookings."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import TypedDict
+
+from orchestrator.jobs.progress import supervised_s
+from orchestrator.live.readings import DeviceEntry
+from orchestrator.models import Booking, BookingKind, Device, Job, JobState, Lease
+from orchestrator.scheduler import core
+
+
+def device_facts(
+    row: Device, reading: DeviceEntry | None, holders: Collection[tuple[str, int]] = ()
+) -> core.Device:
+    """The scheduler's view of a device: its row and its newest reading.
+
+    Args:
+        holders: job and number of the attempts that hold the device now.
+    """
+    return core.Device(
+        id=row.id,
+        node=row.node,
+        pool=row.pool_id,
+        total_bytes=row.memory_bytes,
+        kind=row.kind,
+        index=row.index,
+        used_bytes=reading["used_bytes"] if reading else 0,
+        foreign_bytes=reading["foreign_bytes"] if reading else 0,
+        residue_bytes=_residue_bytes(reading, holders) if reading and row.kind == "gpu" else 0,
+        admin_state=row.admin_state,
+        health=row.health,
+        numa_node=row.numa_node,
+        nvlink=tuple(row.nvlink),
+        mig_parent=row.mig_parent or None,
+        mig_profile=row.mig_profile or None,
+    )
+
+
+def _residue_bytes(reading: DeviceEntry, holders: Collection[tuple[str, int]]) -> int:
+    """Memory that attempts which no longer hold the device had at its last reading; free once a reading shows 0."""
+    return sum(
+        process["used_bytes"]
+        for process in reading.get("processes", ())
+        if process.get("attempt") is not None and (process["job"], process["attempt"]) not in holders
+    )
+
+
+class JobFacts(TypedDict):
+    """The fields of ``core.Job`` that come from a job's row."""
+
+    id: str
+    owner: str
+    pool: str
+    gpus: int
+    constraints: core.Constraints
+    name: str
+    memory_bytes: int | None
+    priority: int
+    submitted: float
+    owner_place: int | None
+    time_limit_s: float | None
+    grace_s: float
+    ran_s: float
+    attained_gpu_s: float
+    progress_done: float | None
+    progress_total: float | None
+    step_s: float | None
+    restart_cost_s: float | None
+    preemptible: bool
+    array: str | None
+    array_at_most: int | None
+
+
+def job_facts(job: Job) -> JobFacts:
+    spec = job.spec_fields
+    return {
+        "id": str(job.pk),
+        "owner": job.owner.get_username(),
+        "pool": job.pool_id,
+        "gpus": job.gpus,
+        "constraints": core.ANYWHERE if job.gpus == 1 else core.WHOLE_GPUS,
+        "name": job.name,
+        "memory_bytes": job.claimed_bytes,
+        "priority": job.priority,
+        "submitted": job.submitted_at.timestamp(),
+        "owner_place": job.own_place,
+        "time_limit_s": job.time_limit_s,
+        "grace_s": spec.get("grace_period_s", 30.0),
+        "ran_s": job.seconds_run,
+        "attained_gpu_s": job.attained_gpu_s,
+        "progress_done": None if job.step is None else float(job.step),
+        "progress_total": None if job.total_steps is None else float(job.total_steps),
+        "step_s": 1 / job.steps_per_s if job.steps_per_s else None,
+        "restart_cost_s": job.restart_cost_s,
+        "preemptible": job.seen_to_resume or bool(spec.get("preemptible")),
+        "array": None if job.array_id is None else str(job.array_id),
+        "array_at_most": None if job.array is None else job.array.at_most,
+    }
+
+
+def running_facts(
+    job: Job, leases: Sequence[Lease], checkpoint_at: datetime | None, now: datetime
+) -> core.RunningJob:
+    """The scheduler's view of a job that holds devices; ``leases`` come with their attempt and devices."""
+    facts = job_facts(job)
+    started = leases[0].started_at
+    ran_s = _ran_s(leases[0], now)
+    facts["ran_s"] += ran_s
+    facts["attained_gpu_s"] += ran_s * sum(lease.part for lease in leases)
+    if job.state == JobState.UNKNOWN:
+        facts["preemptible"] = False  # a supervisor that does not answer cannot be asked to stop
+    saved_s = None if checkpoint_at is None else max(0.0, (now - checkpoint_at).total_seconds())
+    return core.RunningJob(
+        **facts,
+        # The work that stopping would lose: everything since the last checkpoint, or since the start.
+        checkpoint_age_s=ran_s if saved_s is None else min(ran_s, saved_s),
+        shares=tuple(core.Share(lease.device_id, lease.memory_bytes) for lease in leases),
+        started=started.timestamp(),
+        stopping=job.state == JobState.STOPPING,
+    )
+
+
+def _ran_s(lease: Lease, now: datetime) -> float:
+    """Seconds that the attempt has run; by the wall clock only until its supervisor is there."""
+    run_s = supervised_s(lease.attempt)
+    return max(0.0, (now - lease.started_at).total_seconds()) if run_s is None else run_s
+
+
+def bookings(now: datetime) -> tuple[core.Booking, ...]:
+    """The current or next occurrence of every booking that is not over."""
+    rows = Booking.objects.not_over(now).prefetch_related("devices", "people")
+    occurrences = [(row, row.occurrence(now)) for row in rows]
+    return tuple(
+        core.Booking(
+            id=str(row.pk),
+            name=row.name,
+            pool=row.pool_id,
+            start=when[0].timestamp(),
+            until=None if when[1] is None else when[1].timestamp(),
+            count=row.count,
+            device_ids=tuple(sorted(device.pk for device in row.devices.all())),
+            owners=tuple(sorted(person.get_username() for person in row.people.all()))
+            if row.kind == BookingKind.RESERVATION
+            else (),
+        )
+        for row, when in occurrences
+        if when is not None
+    )

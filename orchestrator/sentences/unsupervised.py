@@ -1,0 +1,58 @@
+"""How attempts ended that no supervisor saw to their end."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from berth import words
+from orchestrator.facts.endings import Ended
+from orchestrator.sentences.endings import ends
+from orchestrator.sentences.table import say_json
+
+
+@ends(Ended.LOST)
+def _lost() -> str:
+    return "Its processes ended without a word: the supervisor was killed, or the server went down."
+
+
+@ends(Ended.STOPPED_BEFORE_START)
+def _stopped_before_start() -> str:
+    return "Stopped before it began."
+
+
+@ends(Ended.NOT_STARTED_IN_TIME)
+def _not_started_in_time(deadline_s: float) -> str:
+    return f"The supervisor did not start within {deadline_s:.0f} s."
+
+
+@ends(Ended.LAUNCH_UNANSWERED)
+def _launch_unanswered(times: int) -> str:
+    return f"Launching failed {times} times without an answer."
+
+
+@ends(Ended.COULD_NOT_START)
+def _could_not_start(error: str) -> str:
+    return f"Could not start: {error}"
+
+
+@ends(Ended.COULD_NOT_PREPARE)
+def _could_not_prepare(error: str) -> str:
+    return f"Could not prepare the job's folder: {error}."
+
+
+@ends(Ended.CROWDED_OUT)
+def _crowded_out(ending: Mapping[str, Any], device: str, foreign_bytes: int, by: Sequence[str]) -> str:
+    said = (
+        f"{device} also held {words.size(foreign_bytes)} of {' and '.join(by)}, not of Berth's jobs; "
+        "without that the job would have had what it claimed."
+    )
+    return f"{say_json(ending)} {said}".strip()
+
+
+@ends(Ended.NOT_IN_BACKUP)
+def _not_in_backup() -> str:
+    return "It ran after the backup that the database was restored from."
+
+
+@ends(Ended.CLOSED_BY_DOCTOR)
+def _closed_by_doctor() -> str:
+    return "Closed by doctor: nothing of it runs."

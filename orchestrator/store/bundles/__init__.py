@@ -1,0 +1,1 @@
+"""Uploaded code: archives, scripts and the read-only folders made of them."""

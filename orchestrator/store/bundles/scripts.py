@@ -1,0 +1,135 @@
+"""Checks uploaded scripts: refuses what is not text, and warns about what cannot run."""
+
+import io
+import re
+import subprocess
+import sys
+import threading
+import tokenize
+import warnings
+from pathlib import PurePosixPath
+
+from orchestrator.exceptions import Malformed
+from orchestrator.store.bundles.names import printable, shadowing_warnings
+
+PLAIN_BYTES = 64 << 10
+PLAIN_NESTING = 40
+LONG_CHAIN = re.compile(rb"[-+~\s]{400}|(?:\bnot\s+){100}|(?:\blambda\b[^\n]{0,20}){40}")
+PARSE_S = 5.0
+# Other binary files are recognised by their NUL bytes or their encoding.
+BINARY_HEADS = {
+    b"\x7fELF": "a program",
+    b"%PDF": "a PDF",
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "a gzip file",
+}
+PARSER = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (3, 3))
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+import warnings
+warnings.simplefilter("ignore")
+try:
+    compile(sys.stdin.buffer.read(), "script", "exec", dont_inherit=True)
+except SyntaxError as error:
+    print(f"line {error.lineno}: {error.msg}"[:300].encode("ascii", "replace").decode())
+except (RecursionError, MemoryError, ValueError, OverflowError) as error:
+    print("it is nested too deeply to be checked")
+"""
+
+_filters = threading.Lock()  # catch_warnings replaces a list of the whole process
+
+
+def check_script(name: str, data: bytes, *, in_archive: bool = False) -> list[str]:
+    """Warnings about what will probably go wrong with a script; empty where nothing will.
+
+    Raises:
+        Malformed: empty, binary, or not UTF-8; the sentence has the offset.
+    """
+    refuse_unreadable(name, data, in_archive=in_archive)
+    problems = shadowing_warnings([PurePosixPath(name).name])
+    if problem := _syntax_problem(data):
+        problems.insert(0, f"'{printable(name)}' does not look like Python that runs: {problem}.")
+    return problems
+
+
+def refuse_unreadable(name: str, data: bytes, *, in_archive: bool = False) -> None:
+    """Refuse a script that is not UTF-8 text.
+
+    Args:
+        in_archive: a packed script may declare another encoding in a comment (PEP 263).
+
+    Raises:
+        Malformed: with the byte offset at which reading failed.
+    """
+    if not data:
+        raise Malformed(f"'{printable(name)}' is empty; choose the script again.")
+    for head, kind in BINARY_HEADS.items():
+        if data.startswith(head):
+            raise Malformed(f"'{printable(name)}' is {kind}, not a script; upload a Python file.")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Malformed(f"'{printable(name)}' is UTF-16 (seen at byte 0); save it as UTF-8 and try again.")
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if in_archive and _is_in_declared_encoding(data):
+            return
+        raise Malformed(
+            f"'{printable(name)}' is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}; "
+            "save it as UTF-8 and try again."
+        ) from error
+    if (at := data.find(b"\0")) >= 0:
+        raise Malformed(
+            f"'{printable(name)}' has a NUL byte at offset {at}; it is not a text file, or is UTF-16."
+        )
+
+
+def _is_in_declared_encoding(data: bytes) -> bool:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        data.decode(encoding)
+    except (SyntaxError, LookupError, ValueError):
+        return False
+    return b"\0" not in data
+
+
+def _syntax_problem(data: bytes) -> str | None:
+    text = data.removeprefix(b"\xef\xbb\xbf")
+    if len(text) > PLAIN_BYTES or _nesting(text) > PLAIN_NESTING or LONG_CHAIN.search(text):
+        return _parse_apart(text)
+    try:
+        with _filters, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(text, "script", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except (RecursionError, MemoryError, ValueError, OverflowError):
+        return "it is nested too deeply to be checked"
+    return None
+
+
+def _nesting(text: bytes) -> int:
+    """An upper bound of how deep brackets are nested; those in strings count too."""
+    depth = deepest = 0
+    for bracket in re.findall(rb"[(\[{]|[)\]}]", text):
+        depth += 1 if bracket in b"([{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _parse_apart(text: bytes) -> str | None:
+    """Parse in a short-lived process: deep nesting can exhaust the parser's stack and crash its process."""
+    try:
+        parser = subprocess.run(  # noqa: S603 - our own program; the script is its input
+            [sys.executable, "-I", "-S", "-c", PARSER],
+            input=text,
+            capture_output=True,
+            timeout=PARSE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "it takes too long to be checked"
+    if parser.returncode != 0:
+        return "it is nested too deeply to be checked"
+    return parser.stdout.decode("ascii", "replace").strip() or None

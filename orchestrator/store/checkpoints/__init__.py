@@ -1,0 +1,1 @@
+"""Checkpoints of unchanged scripts: found, copied, verified and put back."""

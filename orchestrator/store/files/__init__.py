@@ -1,0 +1,1 @@
+"""Writing files durably, and reading files that a job may have replaced."""

@@ -1,0 +1,1 @@
+"""What runs print: by byte, by line, searched, and merged over ranks."""

@@ -1,0 +1,1 @@
+"""Columns of numbers: metrics of jobs and readings of devices."""

@@ -1,0 +1,1 @@
+"""Processes and system calls of Linux."""

@@ -1,0 +1,1 @@
+"""The files through which server, supervisor and run talk (docs/protocol.md)."""

@@ -1,0 +1,103 @@
+"""The launch record: what to run, read and checked."""
+
+from pathlib import Path
+
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.records import read_record
+
+
+class BadLaunch(Exception):
+    """The launch record is missing or incomplete; the sentence names the field."""
+
+
+class Launch:
+    """The checked ``launch.json``; docs/protocol.md explains each field."""
+
+    def __init__(self, record: dict[str, object]) -> None:
+        self.job_id = _text(record, "job_id")
+        self.number = _whole(record, "number")
+        self.nonce = _text(record, "nonce")
+        self.python = Path(_text(record, "python"))
+        self.entry = Path(_text(record, "entry"))
+        self.script = _text(record, "script")
+        self.args = _texts(record, "args")
+        self.env = _environment(record.get("env", {}))
+        self.ranks = _whole(record, "ranks")
+        # torchrun's agent costs a second, and a single process gains nothing from it.
+        self.torchrun = self.ranks > 1 and record.get("launcher", "torchrun") != "direct"
+        self.home, self.work = Path(_text(record, "home")), Path(_text(record, "work"))
+        self.checkpoints, self.output = Path(_text(record, "checkpoints")), Path(_text(record, "output"))
+        self.python_roots = [Path(path) for path in _texts(record, "python_roots")]
+        self.read_only = [Path(path) for path in _texts(record, "read_only")]
+        self.device_nodes = [Path(path) for path in _texts(record, "device_nodes")]
+        sandbox = _table(record, "sandbox")
+        self.level = _whole(sandbox, "level")
+        self.own_network = _text(sandbox, "network") == "none"
+        self.grace_s = _seconds(record.get("grace_s")) or 0.0
+        limits = _table(record, "limits")
+        self.log_bytes = _bytes(limits.get("log_bytes"))  # of each rank
+        self.memory_bytes = _bytes(limits.get("memory_bytes"))  # of all processes together
+        self.open_files = _bytes(limits.get("open_files"))
+        self.pids = _bytes(limits.get("pids"))  # processes and threads
+        self.cpus = _bytes(limits.get("cpus"))  # a share, not a cap: free processors stay usable
+        self.disk_bytes = _bytes(limits.get("disk_bytes"))  # of all files that the run can write, together
+        self.hang_timeout_s = _seconds(record.get("hang_timeout_s"))
+        self.gpu_memory_fraction = _seconds(record.get("gpu_memory_fraction"))
+        if self.ranks < 1:
+            raise BadLaunch(f"launch.json asks for {self.ranks} ranks; at least one is needed")
+        if self.own_network and self.level == 0:
+            raise BadLaunch("a network of its own needs bubblewrap, but launch.json asks for sandbox level 0")
+
+
+def read_launch(folder: AttemptFolder) -> Launch:
+    """The checked launch record of this attempt.
+
+    Raises:
+        BadLaunch: the record is missing, garbled or incomplete.
+    """
+    record = read_record(folder.launch)
+    if record is None:
+        raise BadLaunch("launch.json is missing or cannot be read")
+    return Launch(record)
+
+
+def _text(record: dict[str, object], name: str) -> str:
+    value = record.get(name)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise BadLaunch(f"launch.json: {name} must be a text")
+    return value
+
+
+def _whole(record: dict[str, object], name: str) -> int:
+    value = record.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadLaunch(f"launch.json: {name} must be a whole number")
+    return value
+
+
+def _texts(record: dict[str, object], name: str) -> list[str]:
+    value = record.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
+        raise BadLaunch(f"launch.json: {name} must be a list of texts")
+    return value
+
+
+def _table(record: dict[str, object], name: str) -> dict[str, object]:
+    value = record.get(name, {})
+    if not isinstance(value, dict):
+        raise BadLaunch(f"launch.json: {name} must be a table")
+    return value
+
+
+def _environment(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise BadLaunch("launch.json: env must be a table of texts")
+    return value
+
+
+def _seconds(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
+
+
+def _bytes(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None

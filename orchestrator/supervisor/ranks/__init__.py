@@ -1,0 +1,1 @@
+"""Starts the ranks of an attempt, finds them, and stops them."""

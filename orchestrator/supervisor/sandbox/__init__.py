@@ -1,0 +1,1 @@
+"""The walls around a run: bubblewrap, control groups, seccomp, Landlock."""

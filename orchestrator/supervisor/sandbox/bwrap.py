@@ -1,0 +1,243 @@
+"""Builds the sandbox of a run with bubblewrap.
+
+Level 0: only a session of its own.  Level 1: bubblewrap, and a guard for its pid 1.  Level 2: also a control group, a
+system-call filter, and Landlock if the kernel has it.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from orchestrator.supervisor.protocol.folder import AttemptFolder
+from orchestrator.supervisor.protocol.launch import Launch
+from orchestrator.supervisor.sandbox import cgroup, interpreter, landlock, seccomp
+from orchestrator.supervisor.sandbox.interpreter import walk_links
+
+_OWN_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
+# A host name that cannot be resolved hangs torchrun's rendezvous for minutes.
+_IDENTITY = ("--hostname", "localhost", "--cap-drop", "ALL", "--die-with-parent", "--new-session")
+# Writable besides the job's folders: the sandbox's own memory and devices, and /proc.
+_WRITABLE = ("/tmp", "/dev", "/proc")  # noqa: S108 -- the sandbox's own
+# Settings of the kernel and its drivers: a job of root could write there, and bubblewrap's own check of /proc/sys
+# covers the folder, not its files.
+_KERNEL = ("/proc/sys", "/proc/driver", "/proc/fs", "/proc/acpi", "/proc/scsi")
+# Files that only root can read, for servers that run Berth as root.
+_PRIVATE = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh")
+_ROOT_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
+
+
+def detect() -> int:
+    """The highest sandbox level that works on this machine, tested by starting one; takes about 20 ms."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None or not _starts(bwrap, None):
+        return 0
+    filter_fd = seccomp.open_filter(2)
+    if filter_fd is None:
+        return 1
+    try:
+        return 2 if cgroup.works() and _starts(bwrap, filter_fd) else 1
+    finally:
+        os.close(filter_fd)
+
+
+def _starts(bwrap: str, filter_fd: int | None) -> bool:
+    import subprocess
+
+    command = [bwrap, *_OWN_NAMESPACES, *_IDENTITY, *_filter(filter_fd)]
+    command += [*_system(), "--", "/bin/true"]
+    fds = () if filter_fd is None else (filter_fd,)
+    try:
+        trial = subprocess.run(command, capture_output=True, timeout=10, check=False, pass_fds=fds)  # noqa: S603 -- a fixed command
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return trial.returncode == 0
+
+
+def open_filter(launch: Launch) -> int | None:
+    """A descriptor of the system-call filter for this attempt's level; the caller closes it.
+
+    Raises:
+        OSError: level 2 on a processor without a filter.
+    """
+    filter_fd = seccomp.open_filter(launch.level)
+    if filter_fd is None and launch.level > 1:
+        raise OSError(errno.ENOSYS, f"there is no system-call filter for {os.uname().machine}")
+    return filter_fd
+
+
+def _system() -> list[str]:
+    """Options that bind the machine read-only, with separate devices and processes."""
+    kernel = [word for path in _KERNEL if Path(path).is_dir() for word in ("--ro-bind", path, path)]
+    return ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", *kernel]
+
+
+def _filter(fd: int | None) -> list[str]:
+    return [] if fd is None else ["--seccomp", str(fd)]
+
+
+def command(
+    launch: Launch,
+    folder: AttemptFolder,
+    run: Sequence[str],
+    *,
+    info_fd: int,
+    wait_fd: int,
+    filter_fd: int | None = None,
+) -> list[str]:
+    """The command that runs ``run`` in bubblewrap; it writes its init's pid to ``info_fd`` and waits for ``wait_fd``.
+
+    Raises:
+        FileNotFoundError: bubblewrap is not installed.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise FileNotFoundError("bubblewrap (bwrap) is not installed, but the job asks for sandbox level 1")
+    network = ["--unshare-net"] if launch.own_network else []
+    return [
+        *(bwrap, *_OWN_NAMESPACES, *network, *_IDENTITY, "--info-fd", str(info_fd)),
+        *("--block-fd", str(wait_fd)),
+        *_filter(filter_fd),
+        *_system(),
+        *_in_memory(launch, Path("/dev/shm")),  # noqa: S108 -- the sandbox's own
+        *_view(launch),
+        *_writable(launch, folder),
+        *(word for node in launch.device_nodes for word in ("--dev-bind", str(node), str(node))),
+        *("--chdir", str(launch.work), "--", *run),
+    ]
+
+
+def confined(launch: Launch, folder: AttemptFolder, run: Sequence[str]) -> list[str]:
+    """``run``, restricted by Landlock first if level and kernel have it."""
+    if not uses_landlock(launch):
+        return list(run)
+    writable = [*(str(path) for path in _writable_paths(launch, folder)), *_WRITABLE]
+    confine = [str(launch.python), "-I", "-S", landlock.__file__, str(len(writable)), *writable]
+    return [*confine, *run]
+
+
+def uses_landlock(launch: Launch) -> bool:
+    return launch.level > 1 and landlock.version() > 0
+
+
+def _view(launch: Launch) -> list[str]:
+    """Hide Berth's state and files of others, then expose what the run needs.
+
+    Parents come before their contents: a dataset above the home must not expose it, and a virtual environment below
+    a hidden folder must stay visible.
+    """
+    hidden = _hidden(launch)
+    links, unhidden = _exposed(launch, hidden)
+    read_only = [path.resolve() for path in launch.read_only] + unhidden
+    steps = [(path, 1, _hide(launch, path)) for path in hidden]
+    steps += [(path, 0, ["--ro-bind", str(path), str(path)]) for path in read_only]
+    steps += [(path, 0, ["--symlink", target, str(path)]) for path, target in links.items()]
+    steps.sort(key=lambda step: (len(step[0].parts), step[1]))
+    return [word for _, _, words in steps for word in words]
+
+
+def _exposed(launch: Launch, hidden: Sequence[Path]) -> tuple[dict[Path, str], list[Path]]:
+    """The links, and the resolved files and folders, that the run needs below hidden folders."""
+    links: dict[Path, str] = {}
+    places: dict[Path, None] = {}
+    for path in [launch.python, *needed(launch)]:
+        *traversed, (place, _) = walk_links(path)
+        links |= dict(traversed)
+        if path != launch.python:  # the interpreter itself is in one of the folders
+            places[place] = None
+    exposed = [path for path in places if path.exists() and _is_below(path, hidden)]
+    links = {
+        path: target
+        for path, target in links.items()
+        if _is_below(path, hidden) and not _is_below(path, exposed)
+    }
+    return links, exposed
+
+
+def _is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _hide(launch: Launch, path: Path) -> list[str]:
+    return _in_memory(launch, path) if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+
+
+def memory_folders(launch: Launch) -> list[str]:
+    """The sandbox's folders in main memory."""
+    hidden = [str(path) for path in _hidden(launch) if path.is_dir()]
+    return ["/dev", "/dev/shm", *hidden]  # noqa: S108 -- the sandbox's own
+
+
+def files_bytes(folders: Sequence[str], init_pid: int) -> int:
+    """Memory of the files in these folders of a sandbox, with each page counted once.
+
+    Skips folders of the host, which are visible while bubblewrap sets up the sandbox.
+    """
+    total = 0
+    for folder in folders:
+        try:
+            inside = os.stat(f"/proc/{init_pid}/root{folder}")  # noqa: PTH116 -- four times a second
+            if inside.st_dev == os.stat(folder).st_dev:  # noqa: PTH116 -- as above
+                continue
+            disk = os.statvfs(f"/proc/{init_pid}/root{folder}")
+        except OSError:
+            continue
+        total += (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+    return total
+
+
+def _in_memory(launch: Launch, path: Path) -> list[str]:
+    """Options for an empty folder in main memory, limited to the memory that the run may use."""
+    size = [] if launch.memory_bytes is None else ["--size", str(launch.memory_bytes)]
+    return [*size, "--tmpfs", str(path)]
+
+
+def _hidden(launch: Launch) -> list[Path]:
+    """Paths to hide.  The user's home goes as a whole: nobody can list all names of keys and tokens."""
+    user = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 -- unlike Path.home it never fails
+    paths = [launch.home, Path("/tmp"), Path(f"/run/user/{os.getuid()}")]  # noqa: S108 -- hidden, not used
+    if not Path("/usr").is_relative_to(user):  # the home of system users may be /
+        paths.append(user)
+    paths += [Path(name) for name in (*_PRIVATE, *_ROOT_SOCKETS)]
+    return list(dict.fromkeys(path.resolve() for path in paths if path.exists()))
+
+
+def needed(launch: Launch) -> list[Path]:
+    """Folders of the interpreter, its packages and the rank entry; links may lead there."""
+    hidden = _hidden(launch)
+    pythons = [*interpreter.roots(launch.python), *launch.python_roots]
+    folders = [part for root in pythons for part in interpreter.narrow(root, hidden)]
+    return list(dict.fromkeys([*folders, launch.entry.parent.parent]))
+
+
+def try_interpreter(launch: Launch) -> str | None:
+    """Start the interpreter in a run's sandbox; returns the last line of its error output if it fails, else None.
+
+    Raises:
+        OSError: the interpreter or bubblewrap cannot be executed.
+        subprocess.TimeoutExpired: the interpreter did not end within a minute.
+    """
+    import subprocess
+
+    command = [str(launch.python), "-I", "-c", ""]
+    if launch.level:
+        bwrap = shutil.which("bwrap") or "bwrap"
+        command = [bwrap, *_OWN_NAMESPACES, *_IDENTITY, *_system(), *_view(launch), "--", *command]
+    trial = subprocess.run(  # noqa: S603 -- the command of a run
+        command, capture_output=True, timeout=60, check=False, cwd="/", env={"LANG": "C.UTF-8"}
+    )
+    if trial.returncode == 0:
+        return None
+    lines = trial.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {trial.returncode}"
+
+
+def _writable(launch: Launch, folder: AttemptFolder) -> list[str]:
+    return [word for path in _writable_paths(launch, folder) for word in ("--bind", str(path), str(path))]
+
+
+def _writable_paths(launch: Launch, folder: AttemptFolder) -> list[Path]:
+    paths = [launch.work, launch.checkpoints, launch.output]
+    paths += [folder.logs, folder.finished, folder.errors, folder.metrics]
+    return [path.resolve() for path in paths]

@@ -1,0 +1,1 @@
+"""What ended an attempt."""

@@ -1,0 +1,86 @@
+"""Interprets error messages of torch, CUDA and the system."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.supervisor.protocol.launch import Launch
+from orchestrator.supervisor.sandbox.bwrap import needed
+from orchestrator.supervisor.verdict.rank_reports import RankError
+
+_GPU_MEMORY = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|NVML_ERROR_MEMORY"
+)
+# The message of torch's allocator; leaves out its GPU number, which counts within the rank and would mislead.
+_GPU_MEMORY_SHORT = re.compile(
+    r"Tried to allocate ([\d.]+ \w+)\. GPU \d+ has a total capaci?ty of ([\d.]+ \w+) of which ([\d.]+ \w+) is free"
+)
+_CPU_MEMORY = re.compile(
+    r"can't allocate memory|Cannot allocate memory|std::bad_alloc|unable to mmap|unable to allocate"
+)
+_GPU_FAULT = re.compile(
+    r"uncorrectable (NVLink |ECC )?error|fallen off the bus|GPU is lost|device is (lost|no longer)|"
+    r"CUDA-capable device\(s\) is/are busy|unspecified launch failure.*ECC",
+    re.IGNORECASE,
+)
+# Errors of a rank whose peer is gone.
+_PEER_LOST = re.compile(
+    r"Connection (closed|reset) by (remote )?peer|Broken pipe|Connection was likely closed|remote process exited|"
+    r"socketPollConnect|ncclRemoteError|failed to recv|Socket Timeout|connection refused",
+    re.IGNORECASE,
+)
+_PEER_EXCEPTIONS = (
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+    "ConnectionResetError",
+    "BrokenPipeError",
+)
+_NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device")
+_QUOTED = re.compile(r"'(/[^']+)'")
+
+
+def lacked_room(message: str) -> bool:
+    """Whether a message reports a full disk."""
+    return _NO_ROOM.search(message) is not None
+
+
+def peer_lost(error: RankError) -> bool:
+    """Whether a rank failed only because a peer was gone."""
+    return error.exception.rpartition(".")[2] in _PEER_EXCEPTIONS or bool(_PEER_LOST.search(error.message))
+
+
+def kind_of_text(text: str) -> str | None:
+    """``oom_gpu``, ``gpu_fault`` or ``oom_cpu`` if the text reports one, else None."""
+    if _GPU_MEMORY.search(text):
+        return "oom_gpu"
+    if _GPU_FAULT.search(text):
+        return "gpu_fault"
+    return "oom_cpu" if _CPU_MEMORY.search(text) else None
+
+
+def amounts_of(message: str) -> dict[str, str]:
+    """What torch's allocator needed, the device's total and its free memory; empty if the message lacks them."""
+    amounts = _GPU_MEMORY_SHORT.search(message)
+    return dict(zip(("needed", "total", "free"), amounts.groups(), strict=True)) if amounts else {}
+
+
+def explain_hidden_path(launch: Launch, errors: Iterable[RankError]) -> dict[str, object] | None:
+    """The home of Berth's user, which the sandbox hides, if a script misses a file in it.
+
+    Does not check whether the file exists: that would reveal the contents of the home.
+    """
+    if launch.level == 0:
+        return None
+    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 -- unlike Path.home it never fails
+    visible = (launch.home, *launch.read_only, *needed(launch))  # a file missing here is simply missing
+    for error in errors:
+        if error.exception != "FileNotFoundError":
+            continue
+        for path in _QUOTED.findall(error.message):
+            if Path(path).is_relative_to(home) and not any(
+                Path(path).is_relative_to(folder) for folder in visible
+            ):
+                return {"hidden_home": str(home)}
+    return None

@@ -1,0 +1,1 @@
+"""What the supervisor watches while ranks run: hangs, memory, disk, logs."""

@@ -1,0 +1,76 @@
+"""The table of fields and everything that has to agree with it."""
+
+import re
+from typing import get_type_hints
+
+import pytest
+from pydantic import TypeAdapter
+
+from berth import client
+from berth.job_fields import BY_NAME, CHANGEABLE, FIELDS
+from orchestrator.api.resources.schemas import JobChanges, JobOut
+from orchestrator.spec.job_spec import JobSpec
+from orchestrator.spec.reference import job_fields_page
+from tests.spec.every_field import DEFAULTS, every_field
+from tests.system.server import REPOSITORY
+
+EACH = pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+
+
+def test_table_has_the_fields_of_a_job_in_their_order():
+    assert [field.name for field in FIELDS] == list(JobSpec.model_fields)
+
+
+def test_every_field_differs_from_its_default_in_the_job_that_tests_clone():
+    job = JobSpec.model_validate(every_field()).model_dump(mode="json")
+
+    assert [name for name in every_field() if job[name] == DEFAULTS[name]] == []
+
+
+@EACH
+def test_example_is_a_valid_value_for_server_and_client(field):
+    hints = get_type_hints(client.Spec)
+
+    assert JobSpec.model_validate(
+        {field.name: field.example, **({"gpus": 2} if field.name == "min_gpus" else {})}
+    )
+    TypeAdapter(hints[field.name]).validate_python(field.example, strict=True)
+
+
+@EACH
+def test_help_is_a_short_phrase_in_sentence_case(field):
+    for text in filter(None, (field.help, field.option_help, field.label)):
+        assert len(text.split()) <= 10
+        assert text[0].isupper()
+        assert not text.endswith(".")
+
+
+def test_client_and_answers_name_every_field():
+    assert set(client.Spec.__annotations__) == set(BY_NAME)
+    assert set(BY_NAME) - set(JobOut.model_fields) == {"source"}
+
+
+def test_fields_that_can_change_are_those_that_rest_takes():
+    assert set(JobChanges.model_fields) == CHANGEABLE
+
+
+@pytest.mark.parametrize("model", [JobSpec, JobOut, JobChanges])
+def test_schema_describes_every_field_with_an_example(model):
+    properties = model.model_json_schema()["properties"]
+
+    described = {name for name, one in properties.items() if {"title", "description", "examples"} <= set(one)}
+    assert described == set(properties) & set(BY_NAME)
+
+
+def test_options_are_spelt_once():
+    options = [word for field in FIELDS for word in re.split("[ /]", field.option) if word]
+
+    assert len(options) == len(set(options))
+
+
+def test_reference_is_the_one_made_from_the_table():
+    page = REPOSITORY / "docs/reference/job-fields.md"
+
+    assert page.read_text() == job_fields_page(), (
+        "write it again: python -m orchestrator.spec.reference > docs/reference/job-fields.md"
+    )

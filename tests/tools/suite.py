@@ -1,0 +1,63 @@
+"""All checks and tests, beside each other.
+
+python -m tests.tools.suite          what `make test` runs
+python -m tests.tools.suite --ci     on PostgreSQL and on the oldest Python, too
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.tools.parts import Lanes, Part
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+LOGS = ROOT / "build" / "tests"
+TYPED = ("berth", "orchestrator", "dashboard", "training", "tests", "benchmarks", "examples", "make.py")
+LINT = Part("lint", (BIN / "ruff", "check", "."))
+FORMAT = Part("format", (BIN / "ruff", "format", "--check", "."))
+IMPORTS = Part("imports", (BIN / "lint-imports",))
+MIGRATIONS = Part("migrations", (sys.executable, "manage.py", "makemigrations", "--check", "--dry-run"))
+TYPES = Part("types", (BIN / "mypy", *TYPED))
+# More than cores: half of the time a test waits for an event.
+WORKERS = min(8, 2 * (os.cpu_count() or 2))
+ALL_TESTS = Part(
+    "tests",
+    (sys.executable, "-m", "pytest", "-m", "not gpu", "-n", WORKERS, "--dist", "loadfile", "-q"),
+)
+POSTGRESQL = Part("postgresql", (sys.executable, "-m", "tests.postgresql"))
+
+
+def oldest_python(user: str | None) -> Part:
+    """What depends on the interpreter, on the oldest Python of this machine."""
+    options = ("--only", "oldest", "--parts", *(("--user", user) if user else ()))
+    return Part("pythons", ("/usr/bin/python3", "-m", "tests.pythons", *options))
+
+
+def lanes(*, ci: bool, user: str | None = None) -> list[list[Part]]:
+    """The tests, and beside them everything else in order of its answer."""
+    beside = [LINT, FORMAT, IMPORTS, MIGRATIONS, TYPES]
+    return [[ALL_TESTS], [*beside, oldest_python(user), POSTGRESQL] if ci else beside]
+
+
+def run(lanes: Sequence[Sequence[Part]]) -> int:
+    """Run the lanes; a request to stop ends every part."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    return Lanes(LOGS, ROOT).run(lanes)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ci", action="store_true", help="on PostgreSQL and on the oldest Python, too")
+    parser.add_argument("--user", help="ordinary user for root's run on the oldest Python")
+    chosen = parser.parse_args()
+    return run(lanes(ci=chosen.ci, user=chosen.user))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Loss, optimizer and learning rate of a training."""
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LinearLR, LRScheduler, SequentialLR
+
+from training.config import ConfigError, TrainConfig
+
+LossFn = Callable[[Any, Any], Tensor]
+MakeOptimizer = Callable[[nn.Module], Optimizer]
+_WARMUP_SHARE = 0.05  # of the run, if the rate was raised (Goyal et al., 2017, section 2.2)
+
+
+def default_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    if targets.is_floating_point():
+        return functional.mse_loss(outputs, targets)
+    return functional.cross_entropy(outputs, targets)
+
+
+def make_optimizer(
+    wanted: Optimizer | MakeOptimizer | None, model: nn.Module, config: TrainConfig, strategy: str
+) -> Optimizer:
+    """Return the optimizer of the prepared model's parameters.
+
+    Raises:
+        ConfigError: the optimizer was made before the strategy replaced the parameters.
+    """
+    if wanted is None:
+        return torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
+    if not isinstance(wanted, Optimizer):
+        return wanted(model)
+    current = {id(parameter) for parameter in model.parameters()}
+    stale = any(
+        id(parameter) not in current for group in wanted.param_groups for parameter in group["params"]
+    )
+    if stale:
+        raise ConfigError(
+            f"strategy {strategy!r} replaces the model's parameters, so the optimizer must be made "
+            "afterwards: pass fit() a function, as optimizer=lambda model: torch.optim.AdamW(model.parameters())."
+        )
+    return wanted
+
+
+def like(optimizer: Optimizer, model: nn.Module) -> Optimizer:
+    """Make an optimizer of the same class and settings for another model's parameters."""
+    return type(optimizer)(model.parameters(), **optimizer.defaults)
+
+
+def scale_rate(optimizer: Optimizer, config: TrainConfig, data_ranks: int) -> None:
+    """Scale the rate of every group with the effective batch; call this before a scheduler is made."""
+    factor = {"none": 1.0, "linear": float(data_ranks), "sqrt": sqrt(data_ranks)}[config.lr_scaling]
+    for group in optimizer.param_groups:
+        group["lr"] *= factor
+
+
+def warmup_steps(config: TrainConfig, total_steps: int, data_ranks: int) -> int:
+    if config.lr_warmup_steps is not None:
+        return config.lr_warmup_steps
+    raised = config.lr_scaling != "none" and data_ranks > 1
+    return round(total_steps * _WARMUP_SHARE) if raised else 0
+
+
+def add_warmup(optimizer: Optimizer, scheduler: LRScheduler | None, steps: int) -> LRScheduler | None:
+    """Add a linear warm-up of ``steps`` steps, after which ``scheduler`` starts."""
+    if steps == 0:
+        return scheduler
+    if scheduler is not None:  # its constructor set the rate of its own first step, which comes later
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+    warmup = LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=steps)
+    return warmup if scheduler is None else SequentialLR(optimizer, [warmup, scheduler], milestones=[steps])
