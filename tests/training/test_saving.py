@@ -62,8 +62,8 @@ def test_f50_training_pauses_after_three_failed_saves_until_one_succeeds(
 
     freeing.join()
     paused, went_on = events(lines, "paused", "went_on")
-    # The third failure may still be on its way when the fourth save begins.
-    assert (paused["step"], paused["failures"]) in ((4, 3), (5, 4))
+    # The newest failure may still be on its way when the next save begins.
+    assert (paused["step"], paused["failures"]) in ((4, 3), (5, 3), (5, 4))
     assert went_on["step"] == paused["step"]
     assert "File exists" in paused["reason"] or "Not a directory" in paused["reason"]
     assert [path.name for path in sorted(blocked.iterdir())] == ["1-10", "1-8", "1-9"]
