@@ -22,7 +22,7 @@ from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.progress import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
-from orchestrator.sentences.words import say
+from orchestrator.sentences import say
 from orchestrator.store.logs.chunks import read_tail
 from orchestrator.store.logs.text import display_text
 from orchestrator.supervisor.liveness import STALE_HEARTBEAT_S, Liveness, end_leftovers, liveness

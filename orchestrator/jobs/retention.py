@@ -20,7 +20,7 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
 from orchestrator.models import FINAL_STATES, Checkpoint, Job
-from orchestrator.sentences.words import say
+from orchestrator.sentences import say
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.files.untrusted import remove_tree, walk_tree
 

@@ -140,7 +140,7 @@ def to_facts(apps, schema_editor):
 
 def to_sentences(apps, schema_editor):
     from orchestrator.facts.record import Fact
-    from orchestrator.sentences.words import say, say_json
+    from orchestrator.sentences import say, say_json
 
     def event(row):
         row.reason = say(Fact(row.kind, row.data))[:1000]

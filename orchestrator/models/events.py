@@ -6,7 +6,7 @@ from django.db import models
 
 from orchestrator.facts.record import Fact
 from orchestrator.models.jobs import Job
-from orchestrator.sentences.words import say
+from orchestrator.sentences import say
 
 
 class JobEventQuerySet(models.QuerySet["JobEvent"]):

@@ -11,7 +11,7 @@ from django.db import models
 from orchestrator.facts.record import Fact
 from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
-from orchestrator.sentences.words import say
+from orchestrator.sentences import say
 from orchestrator.spec.job_spec import JobSpec
 
 SHORT_ID_LENGTH = 8

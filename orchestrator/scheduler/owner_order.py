@@ -13,7 +13,7 @@ from orchestrator.jobs.steering import note
 from orchestrator.models import Errand, Job, JobState
 from orchestrator.people import rights
 from orchestrator.scheduler.passes.terms import turn
-from orchestrator.sentences.words import say
+from orchestrator.sentences import say
 
 LINE = ("wait_ahead", "-priority", Coalesce("own_place", 0), "queued_at", "pk")  # as waiting jobs are served
 

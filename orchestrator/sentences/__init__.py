@@ -1,5 +1,10 @@
 """Every sentence about jobs that is made of facts: why they wait, what happened to them, how their attempts ended.
 
 Pages, REST, mail and commands ask here; nothing that is said here is ever stored to be read again, and nothing decides
-by it.
+by it. Importing the package registers the words of all codes.
 """
+
+from orchestrator.sentences import endings, events, remarks, unsupervised
+from orchestrator.sentences.table import TABLE, say, say_json
+
+__all__ = ["TABLE", "endings", "events", "remarks", "say", "say_json", "unsupervised"]

@@ -5,7 +5,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from orchestrator.sentences.words import say_json
+from orchestrator.sentences import say_json
 
 BEFORE = [("orchestrator", "0014_devices_kept_for_retries")]
 AFTER = [("orchestrator", "0015_facts_of_events_and_endings")]

@@ -18,8 +18,8 @@ from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, Checkpoint, ExitKind, Job, JobState
 from orchestrator.people.notices.events import occasion_of
 from orchestrator.scheduler import passes
+from orchestrator.sentences import TABLE
 from orchestrator.sentences.waits import WAITS
-from orchestrator.sentences.words import TABLE
 from orchestrator.server.doctor.outputs import check_resumes
 
 pytestmark = pytest.mark.django_db

@@ -9,8 +9,8 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import NOTHING, TOLD, Fact, fact, sentence_only
 from orchestrator.scheduler.core import WaitCode
+from orchestrator.sentences import TABLE, say
 from orchestrator.sentences.waits import WAITS, say_wait
-from orchestrator.sentences.words import TABLE, say
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 CODES = {"Happened": Happened, "Ended": Ended}

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import fact
-from orchestrator.sentences.words import say
+from orchestrator.sentences import say
 from orchestrator.supervisor.protocol.orders import STOP_REASONS
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.rank_reports import RankError

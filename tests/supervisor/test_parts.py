@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sentences.words import say
+from orchestrator.sentences import say
 from orchestrator.supervisor import liveness as liveness_of
 from orchestrator.supervisor.linux import processes
 from orchestrator.supervisor.liveness import Evidence, Liveness, judge, liveness

@@ -21,7 +21,7 @@ from orchestrator.jobs.launch.engines import NotStarted, engine_of, order_of
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.models import Attempt, ExitKind, Job
 from orchestrator.people import secrets as job_secrets
-from orchestrator.sentences.words import say
+from orchestrator.sentences import say
 from orchestrator.store.bundles import bundles
 from orchestrator.store.layout import JobFolder
 from orchestrator.supervisor.protocol.folder import AttemptFolder

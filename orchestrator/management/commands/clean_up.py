@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
 from orchestrator.jobs import retention
-from orchestrator.sentences.words import say
+from orchestrator.sentences import say
 
 
 class Command(BaseCommand):
