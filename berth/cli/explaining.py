@@ -79,7 +79,7 @@ def show_device(device: Device) -> None:
             str(process.pid),
             words.size(process.used_bytes),
             Text(safe(process.user or "")),
-            Text(whose or "not ours", "" if whose else "yellow"),
+            Text(whose or "external", "" if whose else "yellow"),
             Text(safe(process.command)),
         )
     console.print(table)

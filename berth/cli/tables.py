@@ -202,7 +202,7 @@ def holders_text(device: Device) -> Text:
             for each in reading.processes
             if each.job is None
         )
-        text.append(f"! not ours: {words.size(reading.foreign_bytes)} {strangers}  ", "yellow")
+        text.append(f"! external: {words.size(reading.foreign_bytes)} {strangers}  ", "yellow")
     elif is_free(device):
         text.append("free", "green")
         text.append("  ")

@@ -1,6 +1,6 @@
-"""The websocket's frames by long poll, for networks that let no websocket through.
+"""The websocket's frames by long polling, for networks that block websockets.
 
-An ASGI application of its own: a view of Django's would hold one of the few threads while it waits.
+A separate ASGI application: a Django view would occupy one of the few threads while it waits.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from orchestrator.api.http.errors import Unauthenticated, WrongMethod, problem
 from orchestrator.exceptions import Malformed, OrchestratorError
 
 LONGEST_WAIT_S = 20.0
-LINGER_S = 5.0  # after an answer its topics are watched on, since the next question comes at once
+LINGER_S = 5.0  # keep watching the topics after an answer, since the next poll follows at once
 LONGEST_QUERY = 8192
 
 
 class BadQuery(Exception):
-    """The address does not say what to read; the text says why."""
+    """The query does not name valid topics; the message says why."""
 
 
 class PollConsumer(AsyncHttpConsumer):
-    """Answers with what is new of some topics, as an array of frames; empty when nothing was for 20 s."""
+    """Answers with the new frames of the topics as an array, empty after 20 s without news."""
 
     pass_: passes.Pass
 
@@ -38,7 +38,7 @@ class PollConsumer(AsyncHttpConsumer):
         headers, cookies = read_headers(self.scope)
         domain, _ = split_domain_port(headers.get("host", ""))
         if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
-            await self._refuse(Malformed("This server does not answer to that name."))
+            await self._refuse(Malformed("This server does not answer to that host name."))
             return
         if self.scope["method"] not in {"GET", "HEAD"}:
             await self._refuse(WrongMethod("This address answers to GET."), (b"Allow", b"GET"))
@@ -55,7 +55,7 @@ class PollConsumer(AsyncHttpConsumer):
             return
         texts = await self._wait(wanted, same_stream=stream == feed.STREAM)
         if self._expelled:
-            gone = Unauthenticated("You are not signed in any more.")
+            gone = Unauthenticated("You are no longer signed in.")
             await self._refuse(gone, (b"WWW-Authenticate", b"Token"))
             return
         await self._answer(200, f"[{','.join(texts)}]".encode(), "application/json")
@@ -69,8 +69,8 @@ class PollConsumer(AsyncHttpConsumer):
         self._event.set()
 
     async def _wait(self, wanted: dict[str, int | None], *, same_stream: bool) -> list[str]:
-        """What is new; counters of another start of the server say nothing, offsets on disk still do."""
-        found = [frames.hello(feed.STREAM)]
+        """The new frames. Counters from before a server restart are ignored; offsets on disk stay valid."""
+        texts = [frames.hello(feed.STREAM)]
         following: dict[str, int | None] = {}
         current = feed.current()
         current.join(self)
@@ -78,16 +78,16 @@ class PollConsumer(AsyncHttpConsumer):
             for topic, after in wanted.items():
                 target = passes.parse_topic(topic) if len(topic) <= passes.LONGEST_TOPIC else None
                 if target is None or not await database_sync_to_async(passes.may_read)(self.pass_, target):
-                    found.append(frames.refused(topic[: passes.LONGEST_TOPIC], 404))
+                    texts.append(frames.refused(topic[: passes.LONGEST_TOPIC], 404))
                     continue
                 lasting = same_stream or target.kind in {"metrics", "log"}
                 following[topic] = after if lasting else None
                 current.subscribe(self, target)
-            if len(found) == 1:
-                found += await self._first_news(following)
+            if len(texts) == 1:
+                texts += await self._first_news(following)
         finally:
             current.loop.call_later(LINGER_S, self._leave, current)
-        return found
+        return texts
 
     def _leave(self, current: feed.Feed) -> None:
         self._leaving = asyncio.ensure_future(current.leave(self))
@@ -95,8 +95,8 @@ class PollConsumer(AsyncHttpConsumer):
     async def _first_news(self, following: dict[str, int | None]) -> list[str]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LONGEST_WAIT_S
-        found: list[str] = []
-        while not found and not self._expelled and (left_s := deadline - loop.time()) > 0:
+        texts: list[str] = []
+        while not texts and not self._expelled and (left_s := deadline - loop.time()) > 0:
             try:
                 await asyncio.wait_for(self._event.wait(), left_s)
             except TimeoutError:
@@ -108,8 +108,8 @@ class PollConsumer(AsyncHttpConsumer):
                     batch = await source.batch(following.get(source.topic))
                 except (OSError, OrchestratorError):
                     continue  # the file is missing for a moment; the next poll retries
-                found += batch.frames
-        return found
+                texts += batch.frames
+        return texts
 
     async def _refuse(self, error: OrchestratorError, *more: tuple[bytes, bytes]) -> None:
         await self._answer(error.status, problem(error).content, "application/problem+json", *more)
@@ -126,7 +126,7 @@ class PollConsumer(AsyncHttpConsumer):
 
 
 def read_query(query: bytes) -> tuple[dict[str, int | None], str]:
-    """Topics with the seq up to which each is known, and the stream that the counters belong to.
+    """The topics, each with the newest seq the client has, and the stream of these counters.
 
     ``after`` belongs to the ``topic`` before it.
 
@@ -134,7 +134,7 @@ def read_query(query: bytes) -> tuple[dict[str, int | None], str]:
         BadQuery: no topic, too many, or an invalid seq.
     """
     if len(query) > LONGEST_QUERY:
-        raise BadQuery("The address is too long.")
+        raise BadQuery(f"The query is longer than {LONGEST_QUERY} bytes; poll fewer topics at once.")
     topics: dict[str, int | None] = {}
     stream, last = "", ""
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
@@ -158,5 +158,5 @@ def _seq(text: str) -> int | None:
     if text in {"", "null"}:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < LARGEST_SEQ):
-        raise BadQuery("after is a seq of that topic: a whole number, or empty for its whole state.")
+        raise BadQuery("after must be a seq of its topic (a whole number), or empty for the whole state.")
     return int(text)

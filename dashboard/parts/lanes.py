@@ -33,7 +33,7 @@ ROW_PX = 26
 MEMORY = "memory"
 MOST_MEMORY = timedelta(days=1)  # a week of 64 devices is a gigabyte of readings
 SAID_PERCENT = 8.0  # a narrower idle time has no room for its label
-USES = {Use.FOREIGN: "not ours", Use.RESERVED: "kept", Use.DRAINED: "drained", Use.FAILED: "failed"}
+USES = {Use.FOREIGN: "external", Use.RESERVED: "kept", Use.DRAINED: "drained", Use.FAILED: "failed"}
 
 
 class Merged(TypedDict):

@@ -175,7 +175,7 @@ def test_the_wall_names_strangers_without_their_command_line(reader, ada, make_d
 
     html = html_of(reader(ada).get(reverse("overview")))
 
-    assert "NOT OURS" in html
+    assert "EXTERNAL" in html
     assert "carl (python)" in html
     assert "hunter2" not in html
 
