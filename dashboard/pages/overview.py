@@ -57,7 +57,7 @@ class Counts(TypedDict):
 
 
 def openable(user: AbstractBaseUser | AnonymousUser, timeline: lanes.TimelineView) -> set[UUID]:
-    """The jobs of the time line whose pages this reader may open."""
+    """The jobs of the timeline whose pages this reader may open."""
     shown = {part["job"].pk for lane in timeline["lanes"] for part in lane["parts"] if part["kind"] == "job"}
     return set(Job.objects.visible_to(user).filter(pk__in=shown).values_list("pk", flat=True))
 

@@ -1,4 +1,4 @@
-"""The time line as the pages draw it: a lane for each device, with places in percent of the window."""
+"""The timeline as the pages draw it: a lane for each device, with places in percent of the window."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class Lanes(TypedDict):
 
 
 class Choice(TypedDict):
-    """A button above the time line; ``line`` is what the address says."""
+    """A button above the timeline; ``line`` is what the address says."""
 
     name: str
     line: str
@@ -113,7 +113,7 @@ class Window:
 
 
 def show_lanes(chosen: str, now: datetime) -> TimelineView:
-    """The time line around ``now``; an unknown range falls back to the first.
+    """The timeline around ``now``; an unknown range falls back to the first.
 
     Args:
         chosen: the name of a range; the suffix ", memory" shows memory in use instead of jobs.

@@ -1,4 +1,4 @@
-"""The memory view of the time line: memory in use on each device, on one colour scale."""
+"""The memory view of the timeline: memory in use on each device, on one colour scale."""
 
 from datetime import datetime
 from typing import Literal, TypedDict

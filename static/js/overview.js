@@ -1,4 +1,4 @@
-// The Overview: wall, box line, my jobs and the time line, live.
+// The Overview: wall, box line, my jobs and the timeline, live.
 import { by, keepInAddress, write } from "./dom.js";
 import { onRefresh, refresh, watchRows } from "./rows.js";
 import { colour, onThemeChange, sawReading } from "./shell.js";

@@ -1,4 +1,4 @@
-"""The time line: who held which device, and who is expected to."""
+"""The timeline: who held which device, and who is expected to."""
 
 from datetime import datetime, timedelta
 

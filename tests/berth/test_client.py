@@ -211,7 +211,7 @@ def test_b43_text_that_is_no_address_is_refused(url):
 
 
 def test_a_text_that_is_no_utf_8_is_refused_in_words(berth, script):
-    with pytest.raises(BerthError, match=r"no UTF-8 .*dcff"):
+    with pytest.raises(BerthError, match=r"not UTF-8 .*dcff"):
         berth.plan(args=["\udcff"])
     with pytest.raises(Refused) as refused:
         berth.run(script, args=["\udcff"])

@@ -1,4 +1,4 @@
-"""The time line in a real browser."""
+"""The timeline in a real browser."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""The time line as the pages draw it."""
+"""The timeline as the pages draw it."""
 
 import re
 from datetime import timedelta

@@ -32,7 +32,7 @@ def _tell_other(other: DeviceCountOption, asked: DeviceCountOption | None, now: 
     """When the job would start with another number of devices and, if known, when it would be done."""
     text = f"{_devices(other)}: {_start(other, now)}"
     if other.lasts is None:
-        return f"{text}, how long it runs is not known" if asked and asked.lasts else text
+        return f"{text}, duration unknown" if asked and asked.lasts else text
     text = f"{text}, {_end(other, other.lasts, now)}"
     if asked is None or asked.lasts is None:
         return text
