@@ -28,7 +28,7 @@ USES = {
     "reserved": "kept for a job",
     "drained": "drained",
     "failed": "out of order",
-    "unknown": "not known",
+    "unknown": "unknown",
 }
 
 

@@ -141,8 +141,10 @@ def _gpu_memory(rank: int, error: str, needed: str = "", total: str = "", free: 
     """With amounts where torch's message has them."""
     if not needed:
         return f"Rank {rank} ran out of GPU memory ({error}). {_GPU_MEMORY_ADVICE}"
-    where = f"Rank {rank} ran out of GPU memory: it needed {needed} more"
-    return f"{where}, and {free} of the device's {total} were free. {_GPU_MEMORY_ADVICE}"
+    return (
+        f"Rank {rank} ran out of GPU memory: it needed {needed} more, and {free} of the device's {total} were free. "
+        f"{_GPU_MEMORY_ADVICE}"
+    )
 
 
 @ends(Ended.GPU_MEMORY_ABORTED)

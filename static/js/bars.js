@@ -7,7 +7,7 @@ const LOOK_AGAIN_MS = 5000;
 const FILLS = ["accent", "info", "warning", "bad", "quiet", "text"];
 const PARTS = [
   // name in the data, label, colour
-  ["good", "kept", "accent"],
+  ["good", "used", "accent"],
   ["failed", "lost", "bad"],
   ["idle", "held but idle", "warning"],
 ];

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.chaos.simulation.world import Died, World
-from tests.read_sentences import wait_sentence
 
 EVENTS = 45
 QUIET_TURNS = 600
@@ -189,6 +188,7 @@ class History:
     def settle(self) -> None:
         """No more faults: everything comes to its end, and nothing is left (I15)."""
         from orchestrator.models import Device, Health, Job, Lease, Outbox
+        from tests.read_sentences import wait_sentence
 
         self.world.fail_next = ""
         for one in self.world.supervised:
