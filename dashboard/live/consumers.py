@@ -234,7 +234,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _send_while_there(self) -> None:
         while True:
             try:
-                await asyncio.wait_for(self._wake.wait(), frames.PING_S)
+                async with asyncio.timeout(frames.PING_S):
+                    await self._wake.wait()
             except TimeoutError:
                 await self._deliver(frames.ping())
                 continue
@@ -281,7 +282,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             _Left: there is nobody to send to any more.
         """
         try:
-            await asyncio.wait_for(self.send(text_data=text), STALLED_S)
+            async with asyncio.timeout(STALLED_S):
+                await self.send(text_data=text)
         except TimeoutError:
             self._has_left = True
             await self.close(STALLED)

@@ -141,7 +141,8 @@ class Feed:
             now = self.loop.time()
             wait_s = min((watched.due_in(now) for watched in self._watched.values()), default=CHECK_EVERY_S)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
             self._wake.clear()
             now = self.loop.time()
             due = [watched for watched in self._watched.values() if watched.is_due(now)]
@@ -194,7 +195,8 @@ class Feed:
 
     async def _recheck(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._standing_changed.wait(), RECHECK_EVERY_S)
+            async with asyncio.timeout(RECHECK_EVERY_S):
+                await self._standing_changed.wait()
         self._standing_changed.clear()
         readers = list(self._readers)
         valid = await database_sync_to_async(passes.still_valid)([reader.pass_ for reader in readers])

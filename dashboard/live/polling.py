@@ -98,7 +98,8 @@ class PollConsumer(AsyncHttpConsumer):
         texts: list[str] = []
         while not texts and not self._expelled and (left_s := deadline - loop.time()) > 0:
             try:
-                await asyncio.wait_for(self._event.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await self._event.wait()
             except TimeoutError:
                 break
             self._event.clear()

@@ -498,6 +498,24 @@ async def test_the_feed_ends_with_its_last_reader(home, ada):
     assert running is feed.current()
 
 
+class Idle:
+    """A reader that subscribes to nothing."""
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_feed_ends_though_its_last_reader_leaves_while_it_wakes(home, turns):
+    """``asyncio.wait_for`` of Python 3.11 drops a cancellation that comes as its wait ends."""
+    waking, reader = feed.Feed(), Idle()
+    waking.join(reader)
+    await asyncio.sleep(0.1)  # until its tasks wait
+    waking._wake.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+    async with asyncio.timeout(PATIENCE_S):
+        await waking.leave(reader)
+
+
 async def test_a_sender_that_fails_closes_its_socket_and_says_so_in_the_log(home, ada, monkeypatch, caplog):
     async def fail(source: topics.StateSource, after: int | None) -> frames.Batch:
         raise RuntimeError("a rule that nobody thought of")

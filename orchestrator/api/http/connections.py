@@ -71,7 +71,8 @@ class _Body:
         if self.complete:
             return await self.inner()  # waits for the disconnect while the answer is made
         try:
-            event = await asyncio.wait_for(self.inner(), self.longest_silence_s)
+            async with asyncio.timeout(self.longest_silence_s):
+                event = await self.inner()
         except TimeoutError:
             self.error = TooSlow("The body stopped before its end. Send it without long pauses.")
             raise self.error from None
