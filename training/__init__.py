@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from training.callbacks import EarlyStopping as EarlyStopping
     from training.checkpoint import Checkpointer as Checkpointer
     from training.config import TrainConfig as TrainConfig
+    from training.config.deepspeed import from_deepspeed as from_deepspeed
     from training.config.plan import Plan as Plan
     from training.data import ResumableSampler as ResumableSampler
     from training.memory.autotune import find_batch_size as find_batch_size
@@ -31,6 +32,7 @@ __all__ = [
     "Trainer",
     "explain",
     "find_batch_size",
+    "from_deepspeed",
     "prepare",
     "prepare_optimizer",
     "report",
@@ -46,6 +48,7 @@ _HOMES = {
     "Trainer": "training.trainer",
     "explain": "training.watch.explanation",
     "find_batch_size": "training.memory.autotune",
+    "from_deepspeed": "training.config.deepspeed",
     "prepare": "training.strategies.choose",
     "prepare_optimizer": "training.strategies.choose",
 }
