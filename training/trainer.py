@@ -25,6 +25,7 @@ from training.model.objective import (
     LossFn,
     MakeOptimizer,
     add_warmup,
+    batch_growth,
     default_loss,
     make_optimizer,
     scale_rate,
@@ -259,9 +260,10 @@ class Trainer:
             shuffle=config.shuffle,
         )
         raw = make_optimizer(optimizer, model, config, strategy.plan.strategy)
-        scale_rate(raw, config, strategy.data_ranks)
+        growth = batch_growth(config, strategy.plan, strategy.data_ranks)
+        scale_rate(raw, config, growth)
         ready = prepare_optimizer(raw, strategy)
-        steps = warmup_steps(config, count_steps(config, strategy.plan, sampler, 0), strategy.data_ranks)
+        steps = warmup_steps(config, count_steps(config, strategy.plan, sampler, 0), growth)
         rate = add_warmup(ready, scheduler(ready) if scheduler else None, steps)
         return TrainState(
             model, ready, rate, sampler, strategy, Scaler(strategy.plan.precision, strategy.device)

@@ -28,6 +28,7 @@ from training.config.plan import Plan
         ({"checkpoint_every": "-1s"}, "checkpoint_every is '-1s'"),
         ({"checkpoint_every": 0}, "checkpoint_every is 0"),
         ({"resume": 1.5}, "resume is 1.5"),
+        ({"lr_batch_size": 256}, "lr_batch_size is 256, but lr_scaling is 'none'; set lr_scaling to"),
         (
             {"batchsize": 3},
             "unknown setting batchsize; there are strategy, tensor_parallel_size, pipeline_parallel_size",

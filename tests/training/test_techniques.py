@@ -182,6 +182,31 @@ def test_activation_checkpointing_keeps_names_and_types_and_can_be_undone(how: A
     assert not any("forward" in vars(block) for block in blocks)
 
 
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [
+        ({"lr_scaling": "linear"}, 0.05),  # one rank
+        ({"lr_scaling": "linear", "lr_batch_size": 2}, 0.2),
+        ({"lr_scaling": "sqrt", "lr_batch_size": 2}, 0.1),
+        ({"lr_scaling": "linear", "lr_batch_size": 32}, 0.0125),
+        ({"lr_scaling": "linear", "lr_batch_size": 2, "gradient_accumulation_steps": 2}, 0.4),
+    ],
+)
+def test_rate_grows_with_the_batch_it_was_chosen_for(
+    reporter: Reporter, lines: Lines, settings: dict[str, Any], rate: float
+) -> None:
+    fit(reporter, lr_warmup_steps=0, max_steps=2, **settings)
+
+    assert [line["lr"] for line in lines() if "lr" in line] == pytest.approx([rate, rate])
+
+
+def test_a_raised_rate_is_warmed_up_over_a_twentieth_of_the_run(reporter: Reporter, lines: Lines) -> None:
+    fit(reporter, lr_scaling="linear", lr_batch_size=2, epochs=5)  # 40 steps
+
+    rates = [line["lr"] for line in lines() if "lr" in line]
+    assert rates[0] < rates[1] == pytest.approx(0.2)
+
+
 def test_warm_up_raises_the_rate_to_the_schedules() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.8)
     after = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)

@@ -54,7 +54,10 @@ class TrainConfig:
     bucket_cap_mb: int = 25
     load_balance: bool = False  # after each epoch slower ranks get smaller batches, or fewer blocks
     learning_rate: float = 1e-3  # of the default optimizer, AdamW
-    lr_scaling: LrScaling = "none"  # with the number of data-parallel ranks
+    lr_scaling: LrScaling = "none"  # with the samples of a step
+    lr_batch_size: int | None = (
+        None  # samples of a step that the rate was chosen for; None: those of one rank
+    )
     lr_warmup_steps: int | None = None  # None: 5 % of the run where lr_scaling changes the rate, else 0
     epochs: int = 1
     max_steps: int | None = None  # an earlier end, counted over all attempts
@@ -163,6 +166,7 @@ _OPTIONAL: Final = {
     "max_steps",
     "local_sgd_steps",
     "lr_warmup_steps",
+    "lr_batch_size",
     "prefetch_factor",
     "tensor_parallel_size",
     "pipeline_parallel_size",
@@ -181,6 +185,7 @@ _LEAST: Final[dict[str, int]] = {
     "max_steps": 1,
     "local_sgd_steps": 1,
     "lr_warmup_steps": 0,
+    "lr_batch_size": 1,
     "prefetch_factor": 1,
     "bucket_cap_mb": 1,
     "tensor_parallel_size": 1,
@@ -221,6 +226,10 @@ def _refuse_contradictions(config: TrainConfig) -> None:
         raise ConfigError(
             "local_sgd_steps and comm_hook contradict each other: without an exchange of gradients there is "
             "nothing to compress; set only one of them."
+        )
+    if config.lr_batch_size is not None and config.lr_scaling == "none":
+        raise ConfigError(
+            f"lr_batch_size is {config.lr_batch_size}, but lr_scaling is 'none'; set lr_scaling to 'linear' or 'sqrt'."
         )
     for name in ("prefetch_factor", "persistent_workers"):
         if getattr(config, name) and config.num_workers == 0:

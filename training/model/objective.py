@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LinearLR, LRScheduler, SequentialLR
 
 from training.config import ConfigError, TrainConfig
+from training.config.plan import Plan
 
 LossFn = Callable[[Any, Any], Tensor]
 MakeOptimizer = Callable[[nn.Module], Optimizer]
@@ -52,17 +53,26 @@ def like(optimizer: Optimizer, model: nn.Module) -> Optimizer:
     return type(optimizer)(model.parameters(), **optimizer.defaults)
 
 
-def scale_rate(optimizer: Optimizer, config: TrainConfig, data_ranks: int) -> None:
-    """Scale the rate of every group with the effective batch; call this before a scheduler is made."""
-    factor = {"none": 1.0, "linear": float(data_ranks), "sqrt": sqrt(data_ranks)}[config.lr_scaling]
+def batch_growth(config: TrainConfig, plan: Plan, data_ranks: int) -> float:
+    """How many times more samples a step has than the one that the rate was chosen for."""
+    of_rank = plan.batch_size * plan.gradient_accumulation_steps
+    return data_ranks if config.lr_batch_size is None else of_rank * data_ranks / config.lr_batch_size
+
+
+def scale_rate(optimizer: Optimizer, config: TrainConfig, growth: float) -> None:
+    """Scale the rate of every group with the samples of a step; call this before a scheduler is made.
+
+    Linear: Goyal et al. 2017, section 2.1; by the square root: Krizhevsky 2014, section 5.
+    """
+    factor = {"none": 1.0, "linear": growth, "sqrt": sqrt(growth)}[config.lr_scaling]
     for group in optimizer.param_groups:
         group["lr"] *= factor
 
 
-def warmup_steps(config: TrainConfig, total_steps: int, data_ranks: int) -> int:
+def warmup_steps(config: TrainConfig, total_steps: int, growth: float) -> int:
     if config.lr_warmup_steps is not None:
         return config.lr_warmup_steps
-    raised = config.lr_scaling != "none" and data_ranks > 1
+    raised = config.lr_scaling != "none" and growth > 1
     return round(total_steps * _WARMUP_SHARE) if raised else 0
 
 
