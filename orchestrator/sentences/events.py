@@ -39,7 +39,8 @@ def _preempted(by: str) -> str:
 
 @says(Happened.CHANGED)
 def _changed(changes: Json) -> str:
-    sentence = ", ".join(_change(name, value) for name, value in changes.items())
+    # PostgreSQL's jsonb has an order of its own.
+    sentence = ", ".join(_change(name, value) for name, value in sorted(changes.items()))
     return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
