@@ -307,9 +307,18 @@ class Checkpoint(Record):
 
 
 class OutputFile(Record):
-    path: str
+    path: str  # in its folder
+    folder: str  # output, or work: beside the script
     size_bytes: int
     modified_at: datetime
+
+
+class FileList(Record):
+    """What a job wrote; ``truncated``: it wrote more files than the server lists."""
+
+    results: list[OutputFile]
+    truncated: bool
+    _parts = {"results": OutputFile}
 
 
 class Series(Record):
@@ -722,12 +731,21 @@ class Job(Record):
         return [Checkpoint(each) for each in self.berth.pages(self._path("checkpoints"))]
 
     def files(self) -> list[OutputFile]:
-        """List the files that the job wrote to its output folder."""
-        return [OutputFile(each) for each in self.berth.pages(self._path("files"))]
+        """List the files that the job wrote to its output folder and beside its script."""
+        return self.file_list().results
 
-    def fetch_file(self, path: str, to: Path) -> Path:
-        """Download a file of the output folder; ``to`` appears when it is complete."""
-        return self.berth.download(self._path(f"files/{quote(path)}"), to)
+    def file_list(self) -> FileList:
+        """List the files as ``files`` does, and tell whether the list is truncated."""
+        return FileList(self.berth.get(self._path("files")))
+
+    def fetch_file(self, path: str, to: Path, *, folder: str | None = None) -> Path:
+        """Download a file that the job wrote; ``to`` appears when it is complete.
+
+        Args:
+            folder: ``output`` or ``work`` (beside the script); by default, the output folder is searched first.
+        """
+        place = "" if folder is None else f"?folder={folder}"
+        return self.berth.download(self._path(f"files/{quote(path)}") + place, to)
 
     def fetch_checkpoint(self, step: int | str, to: Path) -> Path:
         """Download a checkpoint, by step or name, with its manifest as a tar archive."""

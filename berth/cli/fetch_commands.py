@@ -25,7 +25,7 @@ def pull(
     force: Annotated[bool, typer.Option("--force", help="Replacement of local files that differ")] = False,
     as_json: Json = False,
 ) -> None:
-    """Download what a job wrote to its output folder, or a checkpoint."""
+    """Download what a job wrote to its output folder and beside its script, or a checkpoint."""
     from berth.cli import pulling
     from berth.cli.choosing import connect, newest_running
 

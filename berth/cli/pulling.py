@@ -16,17 +16,18 @@ MOST_NAMED = 10  # of a checkpoint's files in a sentence
 
 
 def pull_files(job: Job, patterns: list[str], folder: Path | None, *, overwrite: bool) -> list[Path]:
-    """Download the files of the output folder, or those that match a pattern.
+    """Download the files of the output folder and beside the script, or those that match a pattern.
 
     Raises:
         BerthError: there is no such file, or a local file differs in size.
     """
-    files = [each for each in job.files() if not patterns or _is_meant(each.path, patterns)]
+    listed = job.file_list()
+    files = [each for each in listed.results if not patterns or _is_meant(each.path, patterns)]
     if not files:
         what = f"has no file that matches {' or '.join(patterns)}" if patterns else "has written no files"
-        raise NotFound(f"{job_line(job)} {what} in its output folder.")
+        raise NotFound(f"{job_line(job)} {what} in its output folder or beside its script.")
     folder = folder or Path(_folder_name(job))
-    targets = [(each, _target(folder, each.path)) for each in files]
+    targets = _targets(folder, files)
     if not overwrite:
         _refuse_overwriting(targets)
     fetched = []
@@ -34,8 +35,12 @@ def pull_files(job: Job, patterns: list[str], folder: Path | None, *, overwrite:
         if to.exists() and not overwrite:
             continue  # here already, with the same size
         remark(f"{safe(each.path)}  {words.size(each.size_bytes)}")
-        fetched.append(job.fetch_file(each.path, to))
+        fetched.append(job.fetch_file(each.path, to, folder=_place(each)))
     remark(f"{words.plural(len(fetched), 'file')} fetched into {folder}/")
+    if listed.truncated:
+        remark(
+            f"The job wrote more than the {len(listed.results):,} files that the server lists; fetched only these."
+        )
     return fetched
 
 
@@ -121,6 +126,22 @@ def _is_meant(path: str, patterns: list[str]) -> bool:
 def _folder_name(job: Job) -> str:
     kept = "".join(each if each.isalnum() or each in "-_." else "-" for each in job.name).strip(".-")
     return f"{kept[:60] or 'job'}-{job.short_id}"
+
+
+def _place(file: OutputFile) -> str | None:
+    place = file.json.get("folder")  # older servers list the output folder only
+    return place if place in {"output", "work"} else None
+
+
+def _targets(folder: Path, files: list[OutputFile]) -> list[tuple[OutputFile, Path]]:
+    """Where each file goes; one beside the script goes to ``work/`` if the output folder has the same path."""
+    targets: dict[str, OutputFile] = {}
+    for each in files:
+        path = each.path
+        while path in targets:
+            path = f"work/{path}"
+        targets[path] = each
+    return [(each, _target(folder, path)) for path, each in targets.items()]
 
 
 def _target(folder: Path, path: str) -> Path:

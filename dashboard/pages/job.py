@@ -1,6 +1,5 @@
 """A job's page and what can be done to the job from it."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +21,7 @@ from berth.metric_names import in_order
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, remedies, rows, wall
 from dashboard.parts.comparison import device_s_of
-from orchestrator.api.http.downloads import list_files
+from dashboard.parts.result_files import MOST_FILES, file_card
 from orchestrator.exceptions import Conflict, OrchestratorError
 from orchestrator.facts.record import Fact
 from orchestrator.jobs import checkpoints, steering, training_plans
@@ -45,7 +44,6 @@ from orchestrator.store.logs.text import COLOUR, display_text
 SHOWN_APART = frozenset({"name", "entrypoint", "args", "gpus", "min_gpus", "gpu_memory_gib", "tags"})
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
-MOST_FILES = 200
 MOST_EVENTS = 100
 
 EXIT_WORDS = {
@@ -89,7 +87,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "checkpoints": kept_checkpoints(found),
         "unkept": read_unkept(settings.HOME.job(found.pk), found.spec_fields.get("checkpoint_glob")),
         "may_steer": rights.may_steer(signed_in(request), found),
-        "files": output_files(found),
+        "files": file_card(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
         "command": " ".join([found.spec_fields.get("entrypoint", ""), *found.spec_fields.get("args", [])]),
         "request_rows": request_rows(found, request),
@@ -184,11 +182,6 @@ class LogPlace(TypedDict):
 
 
 LogTail = TypedDict("LogTail", {"text": str, "from": LogPlace, "ranks": list[int]})
-
-
-class OutputFile(TypedDict):
-    path: str
-    size: int
 
 
 def seams(attempts: list[Attempt]) -> list[Seam]:
@@ -303,15 +296,6 @@ def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | N
         "from": {"attempt": number, "rank": rank, "start": start, "next": chunk.next_offset},
         "ranks": list(ranks),
     }
-
-
-def output_files(job: Job) -> list[OutputFile]:
-    """Files in the job's output folder; links are left out, since they could point anywhere."""
-    found, _ = list_files(settings.HOME.job(job.pk).output)
-    return [
-        {"path": os.fsencode(path).decode(errors="replace"), "size": facts.st_size}
-        for path, facts in found[:MOST_FILES]
-    ]
 
 
 @require_POST

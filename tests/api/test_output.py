@@ -218,6 +218,41 @@ def test_files_are_listed_and_downloaded(output, ran, client_of, ada):
     assert answer["Content-Length"] == "13"
 
 
+def test_what_a_job_wrote_beside_its_script_is_listed_and_downloaded(output, ran, home, client_of, ada):
+    work = home.job(ran.pk).work
+    (work / "outputs").mkdir(parents=True)
+    (work / "outputs" / "scores.csv").write_text("epoch,loss\n")
+    (work / "result.json").write_text("beside")
+    client = client_of(ada)
+
+    listed = client.send("GET", f"/jobs/{ran.pk}/files").json()["results"]
+
+    assert [(file["folder"], file["path"]) for file in listed] == [
+        ("output", "plots/page.html"),
+        ("output", "result.json"),
+        ("work", "outputs/scores.csv"),
+        ("work", "result.json"),
+    ]
+    assert [content(client.get(file["download"])) for file in listed[1:]] == [
+        b'{"loss": 0.5}',
+        b"epoch,loss\n",
+        b"beside",
+    ]
+    # Clients that know one folder only ask without naming it.
+    assert content(client.send("GET", f"/jobs/{ran.pk}/files/outputs/scores.csv")) == b"epoch,loss\n"
+
+
+def test_a_picture_is_sent_as_one_and_still_as_an_attachment(output, ran, client_of, ada):
+    (output / "plot.png").write_text("<script>alert(1)</script>")
+
+    answer = client_of(ada).send("GET", f"/jobs/{ran.pk}/files/plot.png")
+
+    assert answer["Content-Type"] == "image/png"
+    assert answer["Content-Disposition"].startswith("attachment;")
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    answer.close()
+
+
 def test_t29_a_page_that_a_job_wrote_is_an_attachment(output, ran, client_of, ada):
     answer = client_of(ada).send("GET", f"/jobs/{ran.pk}/files/plots/page.html")
 
@@ -239,12 +274,16 @@ def test_t29_a_page_that_a_job_wrote_is_an_attachment(output, ran, client_of, ad
         "plots",
         "plots/",
         "nope",
+        "train.py",
         ".",
     ],
 )
 def test_t09_paths_that_leave_the_folder_or_name_no_file_are_404(path, output, ran, home, client_of, ada):
     home.job(ran.pk).work.mkdir()
     (home.job(ran.pk).work / "train.py").write_text("secret")
+    code = home.bundles / ran.bundle
+    code.mkdir(parents=True)
+    (code / "train.py").write_text("secret")
 
     assert client_of(ada).send("GET", f"/jobs/{ran.pk}/files/{path}").status_code == 404
 

@@ -120,6 +120,10 @@ def make_ended(owner: User, devices: list[Device]) -> Job:
     (output / "plots").mkdir(parents=True)
     (output / "result.json").write_text('{"accuracy": 0.97}\n')
     (output / "plots" / "a b.txt").write_text("a plot\n")
+    work = settings.HOME.job(job.pk).work
+    work.mkdir()
+    (work / "result.json").write_text("beside\n")
+    (work / "scores.csv").write_text("epoch,loss\n")
     return job
 
 

@@ -243,6 +243,8 @@ def test_pull_fetches_files_once_and_overwrites_nothing(cli, tmp_path, web):
 
     assert first.returncode == 0
     assert (folder / "plots" / "a b.txt").read_text() == "a plot\n"
+    assert (folder / "scores.csv").read_text() == "epoch,loss\n"
+    assert (folder / "work" / "result.json").read_text() == "beside\n"
     assert refused.returncode == 2
     assert "is here already and differs; use --force" in refused.stderr
     assert (folder / "result.json").read_text() == "mine"

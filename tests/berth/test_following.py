@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -164,14 +163,15 @@ def test_common_tasks_need_no_more_words_than_promised(start_in_lab, script, ber
 
 
 def test_what_a_job_wrote_is_pulled_and_its_error_shown(start_in_lab, script, tmp_path):
-    start_in_lab("run", "-w", script(STEPS)).communicate(timeout=PATIENCE_S)
+    beside = "open('scores.csv', 'w').write('epoch,loss')\n"
+    start_in_lab("run", "-w", script(beside + STEPS)).communicate(timeout=PATIENCE_S)
     pulled, _ = start_in_lab("pull", "--json").communicate(timeout=PATIENCE_S)
     start_in_lab("run", "-w", script("print('before')\nraise KeyError('lr')\n")).communicate(
         timeout=PATIENCE_S
     )
     error, _ = start_in_lab("logs", "--error").communicate(timeout=PATIENCE_S)
 
-    assert (tmp_path / Path(json.loads(pulled)[0])).read_text() == "done"
+    assert [(tmp_path / path).read_text() for path in json.loads(pulled)] == ["done", "epoch,loss"]
     assert "KeyError" in error.splitlines()[0]
     assert "before\nTraceback" in error
 

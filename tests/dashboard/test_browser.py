@@ -131,8 +131,11 @@ def test_on_a_phone_every_place_is_in_the_bar_or_behind_its_last_entry(open_page
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 1440])
-def test_no_page_scrolls_sideways(open_page, root, make_attempt, write_readings, width, scheme):
+def test_no_page_scrolls_sideways(open_page, root, make_attempt, write_readings, home, width, scheme):
     attempt = make_attempt(state=JobState.RUNNING, name="a-name-" * 25, tags=["tag-" * 16])
+    work = home.job(attempt.job_id).work
+    work.mkdir(parents=True)
+    (work / f"{'long' * 20}.csv").write_text("a-column," * 30)
     device = attempt.leases.get().device
     holder = {"job": str(attempt.job_id), "name": "a-name-" * 25, "owner": "ada", "rank": 0, "colour": 0}
     write_readings(device.pk, **{device.pk.replace("-", "_"): {"holders": [holder]}})
@@ -143,6 +146,7 @@ def test_no_page_scrolls_sideways(open_page, root, make_attempt, write_readings,
         "/queue",
         "/jobs",
         f"/jobs/{attempt.job_id}",
+        f"/jobs/{attempt.job_id}/file?path={'long' * 20}.csv",
         f"/compare?jobs={attempt.job_id}",
         "/submit",
         "/datasets",

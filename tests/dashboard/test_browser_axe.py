@@ -76,8 +76,12 @@ def fill(home, root, ada, make_attempt, make_job, make_pool, write_readings):
     Dataset.objects.create(name="words", root=folder, path="words.txt", owner=ada)
     PoolRight.objects.create(pool=make_pool("lab"), user=ada, right=Right.SUBMIT)
     Quota.objects.create(user=ada, max_devices=2)
+    work = home.job(job.pk).work
+    work.mkdir(parents=True)
+    (work / "scores.csv").write_text("epoch,loss\n1,0.5\n")
     return [
         f"/jobs/{job.pk}",
+        f"/jobs/{job.pk}/file?path=scores.csv",
         f"/jobs/{failed.pk}",
         f"/compare?jobs={job.pk},{failed.pk}",
         f"/devices/{device}",

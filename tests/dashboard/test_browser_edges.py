@@ -26,6 +26,10 @@ globalThis.Date = class extends Right {
   static now() { return Right.now() + 3 * 3600e3; }
 };
 """
+ONE_PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c63f80f00010101"
+    "00b138f6140000000049454e44ae426082"
+)
 SIDEWAYS = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
@@ -133,3 +137,17 @@ def test_a_page_too_many_says_why_it_is_not_live_and_is_when_another_closes(open
     expect(second.locator("#live")).to_contain_text(too_many, timeout=20_000)
     first.close()
     expect(second.locator("#live")).to_have_attribute("data-state", is_live, timeout=60_000)
+
+
+def test_a_picture_that_a_job_wrote_is_seen_although_it_is_sent_as_an_attachment(
+    open_page, ada, make_attempt, home
+):
+    job = make_attempt(state=JobState.RUNNING).job
+    work = home.job(job.pk).work
+    work.mkdir(parents=True)
+    (work / "plot.png").write_bytes(ONE_PIXEL)
+
+    page = open_page(ada, f"/jobs/{job.pk}")
+    page.get_by_role("link", name="plot.png", exact=True).click()
+
+    expect(page.locator(".file-preview img")).to_have_js_property("naturalWidth", 1)

@@ -12,13 +12,19 @@ from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, StreamingHttpResponse
 
-from orchestrator.exceptions import NotFound
-from orchestrator.store.files.untrusted import open_plain
+from orchestrator.store.files.listing import FoundFile, list_files
+from orchestrator.store.files.untrusted import open_named
 
 CHUNK_BYTES = 256 * 1024
-LISTED_FILES = 5_000
-DEEPEST = 32
 _TEXT = frozenset({".txt", ".log", ".csv", ".json", ".jsonl", ".md", ".py", ".yaml", ".yml", ".toml"})
+# Pages show these; an SVG is left out, because a browser would run the scripts in it.
+IMAGES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
 # A job's file must never act as a page of this server.
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -42,59 +48,11 @@ class Download(StreamingHttpResponse):
             self.opened.close()
 
 
-def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a regular file under ``root`` without following any link.
-
-    Raises:
-        NotFound: nothing is there, or it is a link or not a regular file.
-    """
-    parts = path.split("/")
-    missing = NotFound(f"There is no file {path[:200]!r}.")
-    if not all(parts) or any(part in {".", ".."} for part in parts) or "\0" in path or len(parts) > DEEPEST:
-        raise missing
-    try:
-        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise missing from error
-    try:
-        for part in parts[:-1]:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        file = open_plain(parts[-1], folder=folder)
-    except OSError as error:
-        raise missing from error
-    finally:
-        os.close(folder)
-    return os.fdopen(file, "rb")
-
-
-def list_files(root: Path) -> tuple[list[tuple[str, os.stat_result]], bool]:
-    """List regular files under ``root`` by path, without links; True when the list is truncated."""
-    files: list[tuple[str, os.stat_result]] = []
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        try:
-            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
-        except OSError:  # not written yet, or removed during the listing
-            continue
-        for entry in entries:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_dir(follow_symlinks=False) and path.count("/") < DEEPEST - 1:
-                folders.append(path)
-            elif entry.is_file(follow_symlinks=False):
-                if len(files) >= LISTED_FILES:
-                    return sorted(files), True
-                files.append((path, entry.stat(follow_symlinks=False)))
-    return sorted(files), False
-
-
 def send_file(request: HttpRequest, file: BinaryIO, name: str) -> Download:
     """Send an open file as an attachment and close it."""
     size = os.fstat(file.fileno()).st_size
-    is_text = Path(name).suffix.lower() in _TEXT
-    kind = "text/plain; charset=utf-8" if is_text else "application/octet-stream"
+    suffix = Path(name).suffix.lower()
+    kind = "text/plain; charset=utf-8" if suffix in _TEXT else IMAGES.get(suffix, "application/octet-stream")
     response = _attachment(request, _file_chunks(file, size), name.rsplit("/", 1)[-1], kind, size)
     response.opened = file
     return response
@@ -148,11 +106,9 @@ def _file_chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _tar_chunks(
-    root: Path, files: Sequence[tuple[str, os.stat_result]], names: Mapping[str, str]
-) -> Iterator[bytes]:
+def _tar_chunks(root: Path, files: Sequence[FoundFile], names: Mapping[str, str]) -> Iterator[bytes]:
     for path, _ in files:
-        file = open_beneath(root, path)
+        file = open_named(root, path)
         facts = os.fstat(file.fileno())
         entry = tarfile.TarInfo(names.get(path, path))
         entry.size, entry.mtime, entry.mode = facts.st_size, int(facts.st_mtime), 0o644

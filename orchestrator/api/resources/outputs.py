@@ -1,6 +1,5 @@
 """What a job wrote besides its logs: metrics, checkpoints and files."""
 
-import os
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -16,9 +15,7 @@ from berth.metric_names import chart_groups
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.downloads import (
     Download,
-    list_files,
     moment,
-    open_beneath,
     send_file,
     send_generated,
     send_tar,
@@ -29,10 +26,11 @@ from orchestrator.api.http.writing import write_points
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.api.resources.job_view import finite_values, show_checkpoint
 from orchestrator.api.resources.schemas import CheckpointOut, LastPointOut, SeriesOut
-from orchestrator.jobs import checkpoints, steering
+from orchestrator.jobs import checkpoints, results, steering
 from orchestrator.models import Job
 from orchestrator.people import audit, rights
 from orchestrator.store.checkpoints.outside import read_unkept
+from orchestrator.store.files.untrusted import open_named
 from orchestrator.store.layout import JobFolder
 from orchestrator.store.metrics import series
 
@@ -50,7 +48,8 @@ class CheckpointsOut(Page[CheckpointOut]):
 
 
 class FileOut(BaseModel):
-    path: str
+    path: str = Field(description="in its folder")
+    folder: results.Place = Field(description="output, or work: beside the script")
     size_bytes: int
     modified_at: datetime
     download: str
@@ -181,7 +180,7 @@ def download_checkpoint_file(request: ApiRequest, job_id: str, step: str, path: 
     """One file of a checkpoint, as an attachment."""
     job = find_job(Job.objects.all(), request.user, job_id)
     folder, stored_path = checkpoints.file_of(checkpoints.find(job, step), path)
-    return send_file(request, open_beneath(folder, stored_path), path)
+    return send_file(request, open_named(folder, stored_path), path)
 
 
 @router.delete("/{job_id}/checkpoints/{step}", response={204: None})
@@ -195,22 +194,28 @@ def delete_checkpoint(request: ApiRequest, job_id: str, step: str) -> HttpRespon
     return HttpResponse(status=204)
 
 
+class FilePlace(BaseModel):
+    folder: results.Place | None = Field(None, description="default: output first, then work")
+
+
 @router.get("/{job_id}/files", response=FilesOut)
 def list_job_files(request: ApiRequest, job_id: str) -> FilesOut:
-    """Files in the job's output folder, without links."""
+    """Files in the job's output folder, and those that the job wrote beside its script; without links and caches."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    files, truncated = list_files(_folder(job).output)
-    listed = [_show_file(path, status, request.path) for path, status in files]
+    files, truncated = results.list_results(job)
+    listed = [_show_file(file, request.path) for file in files]
     return FilesOut(next=None, previous=None, results=listed, truncated=truncated)
 
 
-def _show_file(path: str, status: os.stat_result, address: str) -> FileOut:
-    name = os.fsencode(path).decode(errors="replace")  # a name need not be UTF-8
+def _show_file(file: results.Result, address: str) -> FileOut:
+    name = results.printable(file.path)
+    place = "?folder=work" if file.place == "work" else ""
     return FileOut(
         path=name,
-        size_bytes=status.st_size,
-        modified_at=moment(status.st_mtime),
-        download=f"{address}/{quote(name)}",
+        folder=file.place,
+        size_bytes=file.size_bytes,
+        modified_at=moment(file.modified_s),
+        download=f"{address}/{quote(name)}{place}",
     )
 
 
@@ -218,10 +223,11 @@ def _show_file(path: str, status: os.stat_result, address: str) -> FileOut:
     "/{job_id}/files/{filepath:path}",
     openapi_extra={"responses": {200: {"content": {"application/octet-stream": {}}}}},
 )
-def download_job_file(request: ApiRequest, job_id: str, path: str) -> Download:
+def download_job_file(request: ApiRequest, job_id: str, path: str, place: Query[FilePlace]) -> Download:
     """One file, as an attachment."""
     job = find_job(Job.objects.all(), request.user, job_id)
-    return send_file(request, open_beneath(_folder(job).output, path), path)
+    _, file = results.open_result(job, path, place.folder)
+    return send_file(request, file, path)
 
 
 def _folder(job: Job) -> JobFolder:

@@ -121,6 +121,8 @@ def open_bundle(bundles: Path, sha256: str) -> Bundle:
 def materialise(bundles: Path, sha256: str, into: Path) -> None:
     """Make a writable copy of a bundle.  A folder that is not empty is complete, and left alone.
 
+    The copies have the times of the bundle's files.
+
     Raises:
         NotFound: no bundle has this hash.
     """
@@ -291,6 +293,9 @@ def _copy_file(source: Path, target: Path) -> None:
         target_fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         try:
             copy_bytes(source_fd, target_fd)
+            # The same time tells later which files the run changed.
+            written_ns = os.fstat(source_fd).st_mtime_ns
+            os.utime(target_fd, ns=(written_ns, written_ns))
         finally:
             os.close(target_fd)
     finally:

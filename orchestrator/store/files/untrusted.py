@@ -12,6 +12,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from orchestrator.exceptions import NotFound
+
+DEEPEST = 32  # of the paths that people may name
 
 
 def open_plain(path: str | Path, *, folder: int | None = None) -> int:
@@ -44,6 +49,22 @@ def open_beneath(root: Path, relative: str) -> int:
         return open_plain(parts[-1], folder=folder)
     finally:
         os.close(folder)
+
+
+def open_named(root: Path, path: str) -> BinaryIO:
+    """Open a regular file under ``root`` that a person named, without following any link.
+
+    Raises:
+        NotFound: nothing is there, or it is a link or not a regular file.
+    """
+    parts = path.split("/")
+    missing = NotFound(f"There is no file {path[:200]!r}.")
+    if not all(parts) or any(part in {".", ".."} for part in parts) or "\0" in path or len(parts) > DEEPEST:
+        raise missing
+    try:
+        return os.fdopen(open_beneath(root, path), "rb")
+    except OSError as error:
+        raise missing from error
 
 
 def open_folder_beneath(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:
