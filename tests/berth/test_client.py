@@ -150,11 +150,15 @@ def test_the_same_code_runs_again_with_changes(berth, web):
 def test_a_file_is_fetched_whole_with_any_name(berth, web, tmp_path):
     job = berth.job(web.jobs["ended"])
 
-    got = {each.path: job.fetch_file(each.path, tmp_path / each.path) for each in job.files()}
+    for each in job.files():
+        job.fetch_file(each.path, tmp_path / each.folder / each.path, folder=each.folder)
 
-    assert sorted(got) == ["plots/a b.txt", "result.json"]
-    assert got["plots/a b.txt"].read_text() == "a plot\n"
-    assert got["result.json"].stat().st_size == 19
+    assert {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")} == {
+        "output/plots/a b.txt": "a plot\n",
+        "output/result.json": '{"accuracy": 0.97}\n',
+        "work/result.json": "beside\n",
+        "work/scores.csv": "epoch,loss\n",
+    }
 
 
 def test_a_file_that_is_not_there_leaves_nothing_behind(berth, web, tmp_path):
