@@ -17,6 +17,7 @@ NAMES = (
     "recover",
     "fault_times",
     "telemetry",
+    "tee",
     "scheduling",
     "packing",
     "decide",

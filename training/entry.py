@@ -20,6 +20,21 @@ _FOLDER = os.environ.get("BERTH_ATTEMPT_FOLDER")
 _RANK = os.environ.get("RANK", "0")
 _PID = os.getpid()
 _FILES_WITHIN_S = 10.0
+# Packages with functions that the tee wraps.
+_TRACKERS = frozenset(
+    {
+        "wandb",
+        "trackio",
+        "mlflow",
+        "comet_ml",
+        "aim",
+        "clearml",
+        "tensorboardX",
+        "lightning",
+        "lightning_fabric",
+    }
+)
+_TORCH_TRACKER = "torch.utils.tensorboard"
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -138,6 +153,34 @@ def _prepare() -> None:
     fraction = os.environ.pop("BERTH_GPU_MEMORY_FRACTION", None)
     if fraction is not None:
         _limit_gpu_memory(float(fraction))
+    if _FOLDER is not None and os.environ.get("TRACKER_TEE") != "off":
+        sys.meta_path.insert(0, _TrackerFinder())
+
+
+class _TrackerFinder:
+    """Loads the tee when the script imports a tracker; most scripts import none."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname not in _TRACKERS and fullname != _TORCH_TRACKER:
+            return None
+        place = sys.meta_path.index(self)
+        # By its path: the script may have a module of its own that is called training.
+        sys.meta_path[place] = hook = _load_tee().start(_metrics_file())
+        return hook.find_spec(fullname, path, target)
+
+
+def _load_tee() -> Any:
+    folder = os.path.dirname(os.path.abspath(__file__))
+    package = ModuleType("_berth_tee")
+    package.__path__ = [f"{folder}/tee"]
+    sys.modules[package.__name__] = package
+    __import__("_berth_tee.hook")
+    return sys.modules["_berth_tee.hook"]
+
+
+def _metrics_file() -> str | None:
+    """Where the trackers' values go: of rank 0 only, as those that a script reports itself."""
+    return os.environ.get("BERTH_METRICS_FILE") if _RANK == "0" else None
 
 
 def _die_with_parent() -> None:

@@ -1,6 +1,6 @@
 """What a run reports to Berth: JSON lines appended to the file that ``BERTH_METRICS_FILE`` names.
 
-Each line is one JSON object of one of four kinds, distinguished by its key:
+Each line is one JSON object of one of five kinds, distinguished by its key:
 
 ``{"step": 10, "time": 1718000000.123, "loss": 0.5, "total_steps": 1000}``
     Values at a step.  ``step`` counts optimizer updates from 0 or 1 on; ``time`` is the wall
@@ -13,6 +13,10 @@ Each line is one JSON object of one of four kinds, distinguished by its key:
     The last step of the run, on a line of its own.
 ``{"event": "fallback", "time": 1718000000.1, ...}``
     Something happened; the other keys depend on the kind (the ``*_EVENT`` names below).
+
+``{"tracker": "wandb", "step": 10, "time": 1718000000.1, "loss": 0.5}``
+    Values that the script gave to its experiment tracker (``training/tee``).  They add what the run does not report or print
+    itself.  Without values: values of this tracker follow.
 
 Lines are ASCII and end in one newline.  Readers skip what they do not know.  This module imports no
 torch: the server reads it.
@@ -30,6 +34,7 @@ TIME: Final = "time"
 TOTAL_STEPS: Final = "total_steps"
 HEARTBEAT: Final = "heartbeat"
 EVENT: Final = "event"
+TRACKER: Final = "tracker"
 RESERVED: Final = frozenset({STEP, TIME, TOTAL_STEPS, HEARTBEAT, EVENT})
 """Keys that are not names of metrics."""
 

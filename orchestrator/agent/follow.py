@@ -22,6 +22,7 @@ from orchestrator.agent.run_values import StepRate, storable, storable_text
 from orchestrator.agent.telemetry.metric_lines import INT64_LAST, ParsedBatch, parse_lines
 from orchestrator.agent.telemetry.printed_lines import LineParser
 from orchestrator.agent.telemetry.progress import STEP
+from orchestrator.agent.telemetry.sources import PRINTED, Sources
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import NOTHING, Fact, fact
 from orchestrator.jobs import lifecycle, plan_changes, progress
@@ -52,6 +53,7 @@ MOST_AT_END_BYTES = 1 << 30  # unread when the run is over; above this only the 
 READ_AT_END_BYTES = 256 << 20
 MOST_LOG_BYTES, MOST_LOG_BYTES_AT_END = 256 << 10, 1 << 20  # of rank 0's log per poll
 MOST_LAST_VALUES = 200
+EVENT_FILES = "tensorboard"  # the tracker whose values are in event files as well
 
 
 class FollowState(TypedDict, total=False):
@@ -62,7 +64,10 @@ class FollowState(TypedDict, total=False):
     event_files: dict[str, int]
     file_speaks: bool
     events_speak: bool
+    events_come_as_lines: bool
     printed: bool
+    sources: dict[str, str]
+    tracked_step: int | None
     parser: Mapping[str, Any]
     columns: Committed | None
     last_step: int | None
@@ -105,6 +110,10 @@ class Follower:
         self.printed: bool = state.get("printed", False)  # some points come from printed lines
         self.events = EventFiles(job_folder, self.since_s, state.get("event_files"))
         self.events_speak: bool = state.get("events_speak", False)  # some points come from event files
+        # The script's TensorBoard writer is read as it is called, so its files, which are later, are not.
+        self.events_come_as_lines: bool = state.get("events_come_as_lines", False)
+        self.sources = Sources(state.get("sources", {}))
+        self.tracked_step: int | None = state.get("tracked_step")  # the newest of trackers
         self.last_step: int | None = state.get("last_step")
         self.stepped: bool = state.get("stepped", self.last_step is not None)
         self.log_sizes: dict[int, int] = {}
@@ -135,19 +144,34 @@ class Follower:
         self.metrics_offset += batch.consumed_bytes
         if batch.lines and not self.file_speaks:
             self.file_speaks = bool(batch.points or batch.events)
+        self.events_come_as_lines = self.events_come_as_lines or EVENT_FILES in batch.trackers
         read_stdout, more_stdout, read_events = 0, False, False
-        if not self.file_speaks:
+        if not (self.file_speaks or self.events_come_as_lines):
             read_events = self.events.read(batch, now, at_end=at_end)
             self.events_speak = self.events_speak or bool(batch.points)
         if self.printed and batch.points:
             self._forget_printed()
             return True
+        self.sources.claim(batch.points)
         if not (self.file_speaks or self.events_speak):
             read_stdout, more_stdout = self._read_stdout(batch, now, at_end=at_end)
+        self._add_tracked(batch)
         more = more or more_logs or read_events or more_stdout
         if batch.consumed_bytes or read_stdout or read_events:
             self._commit(batch)
         return more
+
+    def _add_tracked(self, batch: ParsedBatch) -> None:
+        """Add what only trackers tell; their steps count if nothing else tells any."""
+        step = self.sources.add_tracked(batch)
+        if step is None:
+            return
+        self.tracked_step = max(step, self.tracked_step or 0)
+        if not (self.file_speaks or self.events_speak) and self.parser.progress.step is None:
+            batch.last_step = self.tracked_step
+        for _, point in batch.tracked:
+            if not math.isfinite(point.value) and is_loss(point.name):
+                batch.first_nonfinite = batch.first_nonfinite or (point.name, point.step)
 
     def _forget_printed(self) -> None:
         """Drop the points of printed lines, because the run now reports its metrics itself.
@@ -163,6 +187,7 @@ class Follower:
             "events_speak": self.events_speak,
         }
         state |= {"columns": None, "printed": False, "last_step": None, "stepped": False}
+        state |= {"sources": {}, "tracked_step": None}
         changes: JobColumns = {"metric_seq": seq, "step_unit": STEP}
         changes["last_values"] = {name: storable(last.value) for name, last in earlier.items()}
         if self.parser.progress.unit != STEP and not self.attempt.job.spec_fields.get("total_steps"):
@@ -176,6 +201,7 @@ class Follower:
         self.metrics_offset = state.get("metrics", 0)
         self.events.offsets = dict(state.get("event_files") or {})
         self.printed, self.last_step, self.stepped, self.rate = False, None, False, StepRate()
+        self.sources, self.tracked_step = Sources({}), None
         self.writer.close()
         self.writer = MetricWriter(self.columns, self.attempt.number, self.since_s, None)
 
@@ -216,8 +242,9 @@ class Follower:
         if parsed.step is None:
             return
         batch.last_step = parsed.step
-        self.printed = self.printed or bool(parsed.values)
-        for name, value in parsed.values.items():
+        values = {name: value for name, value in parsed.values.items() if self.sources.admits(PRINTED, name)}
+        self.printed = self.printed or bool(values)
+        for name, value in values.items():
             if not math.isfinite(value) and is_loss(name):
                 batch.first_nonfinite = batch.first_nonfinite or (name, parsed.step)
             batch.points.append(Point(name, parsed.step, now, value))
@@ -236,6 +263,9 @@ class Follower:
             "file_speaks": self.file_speaks,
             "event_files": self.events.offsets,
             "events_speak": self.events_speak,
+            "events_come_as_lines": self.events_come_as_lines,
+            "sources": self.sources.by_name,
+            "tracked_step": self.tracked_step,
             "parser": self.parser.carried,
             "columns": columns,
             "last_step": self.last_step,

@@ -55,6 +55,7 @@ PROMISED = {
         "spikes_kept",
         "frame_age_p95_ms",
     },
+    "tee": {"tee_us"},
     "scheduling": {
         "geo_jct_x_lb_all",
         "geo_jct_x_lb_half",

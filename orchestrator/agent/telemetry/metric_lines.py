@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 
 from orchestrator.store.metrics.writer import Point
-from training.events import EVENT, HEARTBEAT, RESERVED, STEP, TIME, TOTAL_STEPS
+from training.events import EVENT, HEARTBEAT, RESERVED, STEP, TIME, TOTAL_STEPS, TRACKER
 
 LONGEST_LINE_BYTES = 64 << 10
 NAME_BYTES = 200
 MOST_VALUES = 1_000  # in one line
+MOST_TRACKERS = 16
 OLDEST_S = 400 * 86_400.0  # longer than any job; an older time comes from a clock that was never set
 NEWEST_S = 86_400.0
 INT64_LAST = (1 << 63) - 1
@@ -49,6 +50,10 @@ class ParsedBatch:
     odd_times: int = 0  # from a clock that cannot be right
     nonfinite: int = 0
     first_nonfinite: tuple[str, int] | None = None  # name and step
+    tracked: list[tuple[str, Point]] = field(
+        default_factory=list
+    )  # values of trackers, with the tracker's name
+    trackers: set[str] = field(default_factory=set)  # that were seen, with or without values
 
 
 def parse_lines(
@@ -82,6 +87,9 @@ def _read_line(batch: ParsedBatch, line: bytes, now: float) -> None:
     if record is None:
         if line.strip():
             batch.dropped_lines += 1
+        return
+    if isinstance(tracker := record.get(TRACKER), str):
+        _read_tracked(batch, record, tracker, now)
         return
     if EVENT in record:
         batch.events.append(record)
@@ -131,6 +139,21 @@ def _read_values(batch: ParsedBatch, record: Mapping[str, Any], now: float) -> N
         batch.points.append(Point(name, step, time_s, number))
     if step is None and STEP in record:
         _step(batch, record)
+
+
+def _read_tracked(batch: ParsedBatch, record: Mapping[str, Any], tracker: str, now: float) -> None:
+    """Read a line of ``training/tee``; its steps are the tracker's, so they say nothing about other lines."""
+    source = short_name(tracker)
+    if len(batch.trackers) < MOST_TRACKERS:
+        batch.trackers.add(source)
+    step = record.get(STEP)
+    if type(step) is not int or not 0 <= step <= INT64_LAST:
+        return
+    time_s = _line_time(batch, record, now)
+    for name, value in list(record.items())[:MOST_VALUES]:
+        number = as_number(value)
+        if number is not None and name not in RESERVED and name != TRACKER and (name := short_name(name)):
+            batch.tracked.append((source, Point(name, step, time_s, number)))
 
 
 def as_number(value: object) -> float | None:

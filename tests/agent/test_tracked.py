@@ -1,0 +1,141 @@
+"""Values that a script gives to its trackers join what it prints, each metric from one source."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.follow import Follower
+from orchestrator.models import Attempt, Job, JobState
+from orchestrator.store.metrics.series import read_series
+from tests.jobs.folders import make_folder
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(make_attempt) -> Attempt:
+    attempt: Attempt = make_attempt(state=JobState.RUNNING)
+    make_folder(attempt)
+    return attempt
+
+
+def write(attempt: Attempt, *records: dict[str, Any]) -> None:
+    with make_folder(attempt).metrics.open("a") as file:
+        file.write("".join(json.dumps(record) + "\n" for record in records))
+
+
+def say(attempt: Attempt, text: str) -> None:
+    with make_folder(attempt).log(0).open("a") as file:
+        file.write(text)
+
+
+def poll(attempt: Attempt) -> Job:
+    reader = Follower(Attempt.objects.select_related("job").get(pk=attempt.pk))
+    while reader.poll():
+        pass
+    reader.close()
+    return Job.objects.get(pk=attempt.job_id)
+
+
+def tracked(step: int, values: dict[str, float], tracker: str = "wandb") -> dict[str, Any]:
+    return {"tracker": tracker, "step": step, **values}
+
+
+def series(home, attempt: Attempt) -> dict[str, list[tuple[float, float | None]]]:
+    read = read_series(home.job(attempt.job_id).metrics)
+    return {name: list(zip(each.x, each.y, strict=True)) for name, each in read.items()}
+
+
+def test_a_script_that_prints_nothing_shows_what_it_gives_to_its_tracker(run, home):
+    write(run, {"tracker": "wandb"}, tracked(1, {"loss": 2.0}), tracked(7, {"loss": 1.5, "accuracy": 0.5}))
+
+    job = poll(run)
+
+    assert (job.step, job.last_values) == (7, {"loss": 1.5, "accuracy": 0.5})
+    assert series(home, run) == {"loss": [(1, 2.0), (7, 1.5)], "accuracy": [(7, 0.5)]}
+
+
+def test_a_metric_that_is_printed_and_tracked_is_one_series_and_the_printed_total_stays(run, home):
+    say(run, "step 1/100 loss 2.0\n")
+    write(run, tracked(1, {"train/loss": 2.0001, "val/loss": 3.0}))
+    poll(run)
+    say(run, "step 2/100 loss 1.5\n")
+    write(run, tracked(2, {"train/loss": 1.5001}))
+
+    job = poll(run)
+
+    assert series(home, run) == {"loss": [(1, 2.0), (2, 1.5)], "val/loss": [(1, 3.0)]}
+    assert (job.step, job.total_steps) == (2, 100)
+
+
+def test_a_metric_that_was_tracked_first_is_not_taken_from_a_printed_line(run, home):
+    write(run, tracked(1, {"loss": 2.25}))
+    poll(run)
+    say(run, "step 1 loss 2.2 accuracy 0.5\n")
+
+    poll(run)
+
+    assert series(home, run) == {"loss": [(1, 2.25)], "accuracy": [(1, 0.5)]}
+
+
+def test_a_run_of_two_trackers_shows_each_metric_once(run, home):
+    for step in (1, 2):
+        write(
+            run, tracked(step, {"loss": 1.0 / step}), tracked(step, {"loss": 1.0 / step, "lr": 0.1}, "mlflow")
+        )
+
+    poll(run)
+
+    assert series(home, run) == {"loss": [(1, 1.0), (2, 0.5)], "lr": [(1, 0.1), (2, 0.1)]}
+
+
+def test_own_reports_count_beside_a_tracker_that_adds_the_rest(run, home):
+    write(run, {"step": 5, "loss": 2.0}, tracked(1, {"loss": 9.0, "accuracy": 0.5}), {"step": 6, "loss": 1.0})
+
+    job = poll(run)
+
+    assert series(home, run) == {"loss": [(5, 2.0), (6, 1.0)], "accuracy": [(1, 0.5)]}
+    assert job.step == 6
+
+
+def test_a_tracker_alone_does_not_silence_what_is_printed(run, home):
+    write(run, {"tracker": "wandb"})
+    say(run, "step 3 loss 0.5\n")
+
+    poll(run)
+
+    assert series(home, run) == {"loss": [(3, 0.5)]}
+
+
+def test_a_tracked_loss_that_is_not_a_number_is_a_divergence(run):
+    write(run, tracked(4, {"loss": math.nan}))
+
+    assert poll(run).diverged_step == 4
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"tracker": "wandb", "step": -1, "loss": 1.0},
+        {"tracker": "wandb", "step": 1.5, "loss": 1.0},
+        {"tracker": "wandb", "step": 1 << 70, "loss": 1.0},
+        {"tracker": "wandb", "loss": 1.0},
+        {"tracker": "wandb", "step": 1, "loss": "x", "event": "resumed"},
+    ],
+)
+def test_an_odd_line_of_a_tracker_changes_nothing(run, home, record):
+    write(run, record)
+
+    assert (poll(run).step, series(home, run)) == (None, {})
+
+
+def test_tracked_values_are_followed_over_restarts_of_the_agent(run, home):
+    write(run, tracked(1, {"loss": 2.0}))
+    poll(run)
+    write(run, tracked(2, {"loss": 1.0}))
+    say(run, "step 2 loss 1.0\n")
+
+    assert poll(run).step == 2
+    assert series(home, run) == {"loss": [(1, 2.0), (2, 1.0)]}

@@ -1,0 +1,74 @@
+"""Stand-ins for experiment trackers: packages laid out as the real ones are, which note what their functions get.
+
+The real ones need accounts, servers or hundreds of packages.  What was tried with them by hand stands in
+docs/how-to/use-trackers.md.
+"""
+
+from pathlib import Path
+
+METHOD = """
+    def {name}(self, *args, **kwargs):
+        "the tracker's own words"
+        if kwargs.pop("refuse", False):
+            raise ValueError("the tracker refuses")
+        noted.append((args, kwargs))
+        return "the tracker's answer"
+"""
+WANDB = """
+import os
+from wandb.sdk.wandb_run import Run
+
+def login(key=None):
+    return bool(key)
+
+def init(project=None, mode=None, settings=None):
+    print("mode", mode or os.environ.get("WANDB_MODE"))
+    return Run()
+"""
+FLUENT = """
+from mlflow.tracking.client import MlflowClient
+
+def log_metric(key, value, step=None):
+    return MlflowClient().log_metric("run", key, value, 0, step or 0)
+
+def log_metrics(metrics, step=None):
+    return MlflowClient().log_batch("run", [Metric(key, value, step or 0) for key, value in metrics.items()])
+
+class Metric:
+    def __init__(self, key, value, step):
+        self.key, self.value, self.step = key, value, step
+"""
+# By module: its classes with their methods.
+CLASSES = {
+    "wandb.sdk.wandb_run": {"Run": ["log"]},
+    "trackio.run": {"Run": ["log"]},
+    "mlflow.tracking.client": {"MlflowClient": ["log_metric", "log_batch"]},
+    "comet_ml.experiment": {"CometExperiment": ["log_metric", "log_metrics"]},
+    "aim.sdk.run": {"Run": ["track"]},
+    "clearml.logger": {"Logger": ["report_scalar"]},
+    "tensorboardX.writer": {"SummaryWriter": ["add_scalar", "add_scalars"]},
+    "lightning.fabric.loggers.csv_logs": {"CSVLogger": ["log_metrics"]},
+}
+SOURCES = {"wandb": WANDB, "mlflow.tracking.fluent": FLUENT}
+
+
+def install(folder: Path) -> None:
+    """Write the packages into a folder, from which scripts beside them import."""
+    for module, classes in CLASSES.items():
+        text = "noted = []\n"
+        for owner, methods in classes.items():
+            text += f"class {owner}:\n    def __init__(self, logdir=''):\n        self.logdir = logdir\n"
+            text += "".join(METHOD.format(name=name) for name in methods)
+        _write(folder, module, text)
+    for module, text in SOURCES.items():
+        _write(folder, module, text)
+
+
+def _write(folder: Path, module: str, text: str) -> None:
+    path = folder.joinpath(*module.split("."))
+    for parent in path.relative_to(folder).parents:
+        (folder / parent).mkdir(parents=True, exist_ok=True)
+        if parent.name:
+            (folder / parent / "__init__.py").touch()
+    package = path / "__init__.py"
+    (package if package.exists() else path.with_suffix(".py")).write_text(text)

@@ -1,0 +1,162 @@
+"""Wraps the functions of trackers once the script has loaded them."""
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .calls import CALLS, STEP_NAMES, Call
+from .lines import Lines
+from .offline import OfflineRuns
+from .values import MOST_VALUES, name_of, numbers_of, scalars
+
+OWN_THREAD = "berth-report"  # its TensorBoard sink writes what is reported already
+
+
+class Tee:
+    """Wraps the functions of trackers once their modules are loaded."""
+
+    def __init__(self, lines: Lines | None) -> None:
+        self._lines = lines
+        self._inside = threading.local()
+        self._steps: dict[tuple[str, int, str], int] = {}  # the next one of calls without a step
+        self._folders: list[str] = []
+        self._told: set[str] = set()
+
+    def wrap(self, module: ModuleType) -> None:
+        """Wrap what the table has of a module.
+
+        Functions that this version of a tracker lacks, or does not let anybody replace, are left out.
+        """
+        if module.__name__ == "wandb" and hasattr(module, "login") and hasattr(module, "init"):
+            OfflineRuns(module)
+        for call in CALLS if self._lines is not None else ():
+            if call.module != module.__name__:
+                continue
+            owner, _, name = call.function.rpartition(".")
+            holder = getattr(module, owner, None) if owner else module
+            original = getattr(holder, name, None)
+            if callable(original):
+                with suppress(AttributeError, TypeError):
+                    setattr(holder, name, self._wrapped(original, call))
+
+    def _wrapped(self, original: Callable[..., Any], call: Call) -> Callable[..., Any]:
+        names = (*(["self"] if "." in call.function else []), *call.arguments.split())
+        inside = self._inside
+
+        @functools.wraps(original)
+        def teed(*args: Any, **kwargs: Any) -> Any:
+            if getattr(inside, "call", False):  # a tracker's functions call each other
+                return original(*args, **kwargs)
+            inside.call = True
+            try:
+                given = dict(zip(names, args, strict=False))
+                given.update(kwargs)
+                self._note(call, given)
+                return original(*args, **kwargs)
+            finally:
+                inside.call = False
+
+        return teed
+
+    def _note(self, call: Call, given: Mapping[str, Any]) -> None:
+        """Take the numbers of a call.  A surprise here is told once in the log, and never reaches the script."""
+        try:
+            self._take(call, given)
+        except Exception as error:  # noqa: BLE001 -- values of other people's types may raise anything
+            if call.function not in self._told:
+                self._told.add(call.function)
+                sys.stderr.write(
+                    f"Berth could not read a call of {call.tracker} ({type(error).__name__}: {error}).\n"
+                )
+
+    def _take(self, call: Call, given: Mapping[str, Any]) -> None:
+        lines = self._lines
+        if lines is None or not lines.active:
+            return
+        owner = given.get("self")
+        name = name_of([given.get(part) for part in call.name.split()]) if call.name else ""
+        if call.folder:
+            if threading.current_thread().name == OWN_THREAD:
+                return
+            name = f"{self._prefix(str(getattr(owner, call.folder, '')))}{name}"
+        if call.tracker not in self._told:
+            self._told.add(call.tracker)
+            lines.announce(call.tracker)
+        value = given.get(call.value)
+        if isinstance(value, (list, tuple)):
+            for each in value[:MOST_VALUES]:
+                if hasattr(each, "key"):
+                    lines.add(call.tracker, max(0, int(each.step)), scalars({str(each.key): each.value}))
+            return
+        values = numbers_of(value, name)
+        step = self._step(call, owner, given, values, name)
+        if values:
+            lines.add(call.tracker, step, values)
+
+    def _step(
+        self, call: Call, owner: Any, given: Mapping[str, Any], values: dict[str, Any], name: str
+    ) -> int:
+        """The step that the call names, or a count of the calls; it is taken out of the values."""
+        step = given.get(call.step)
+        if name not in values:  # several values by name
+            named = [values.pop(known) for known in STEP_NAMES if known in values]
+            step = named[0] if step is None and named else step
+        stream = (call.function, id(owner) if call.first_step else 0, name)
+        if step is None:
+            step = self._steps.get(stream)
+            if step is None and call.first_step:
+                step = getattr(owner, call.first_step, None)
+        number = step if type(step) is int and step >= 0 else max(0, int(step or 0))
+        self._steps[stream] = number if given.get("commit") is False else number + 1
+        return number
+
+    def _prefix(self, folder: str) -> str:
+        """What tells curves of several writers apart: the folder, relative to the first writer's."""
+        if not self._folders and folder:
+            self._folders.append(folder)
+        first = self._folders[0] if self._folders else ""
+        if folder in {first, ""}:
+            return ""
+        return f"{folder.removeprefix(f'{first}/') if folder.startswith(f'{first}/') else Path(folder).name}/"
+
+
+def start(metrics_file: str | None) -> "Hook":
+    """Watch the imports of trackers from now on; without a file only W&B's mode is looked after."""
+    return Hook(Tee(Lines(metrics_file) if metrics_file else None))
+
+
+class Hook:
+    """A finder of modules: finds none itself, but has the others' loaders call the tee after they loaded a tracker."""
+
+    def __init__(self, tee: Tee) -> None:
+        self._tee = tee
+        self._modules = {call.module for call in CALLS} | {"wandb"}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self._modules:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None or (spec := find(name, path, target)) is None:
+                continue
+            if spec.loader is not None:
+                self._wrap_after_load(spec.loader)
+            return spec
+        return None
+
+    def _wrap_after_load(self, loader: Any) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            self._tee.wrap(module)
+
+        with suppress(AttributeError):  # a loader that lets nobody replace its methods
+            loader.exec_module = exec_module
