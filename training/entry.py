@@ -161,15 +161,20 @@ class _TrackerFinder:
     """Loads the tee when the script imports a tracker; most scripts import none."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname not in _TRACKERS and fullname != _TORCH_TRACKER:
+        if (fullname not in _TRACKERS and fullname != _TORCH_TRACKER) or self not in sys.meta_path:
             return None
-        place = sys.meta_path.index(self)
-        # By its path: the script may have a module of its own that is called training.
-        sys.meta_path[place] = hook = _load_tee().start(_metrics_file())
+        try:
+            hook = _load_tee().start(_metrics_file())
+        except Exception as error:  # noqa: BLE001 -- the script's import must work without us
+            sys.meta_path.remove(self)
+            sys.stderr.write(f"Berth does not read what trackers get: {type(error).__name__}: {error}\n")
+            return None
+        sys.meta_path[sys.meta_path.index(self)] = hook
         return hook.find_spec(fullname, path, target)
 
 
 def _load_tee() -> Any:
+    """By its folder: the script may have a module of its own that is called training."""
     folder = os.path.dirname(os.path.abspath(__file__))
     package = ModuleType("_berth_tee")
     package.__path__ = [f"{folder}/tee"]

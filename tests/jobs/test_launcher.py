@@ -272,6 +272,19 @@ def test_f08_repeated_launch_starts_nothing(placed, home):
     assert (home.job(attempt.job_id).output / "runs").read_text() == "x"
 
 
+def test_values_that_a_script_gives_to_its_tracker_come_out_of_its_sandbox(placed, home):
+    attempt = placed(
+        b"import os\nos.mkdir('trackio')\n"
+        b"open('trackio/run.py', 'w').write('class Run:\\n    def log(self, metrics, step): pass\\n')\n"
+        b"from trackio.run import Run\nRun().log({'loss': 0.5}, 3)\n"
+    )
+    launcher.start(attempt)
+
+    assert wait_for_exit(home, attempt)["kind"] == "ok"
+    lines = home.job(attempt.job_id).attempt(1).metrics.read_text().splitlines()
+    assert [json.loads(line).get("loss") for line in lines] == [None, 0.5]
+
+
 def test_a_launch_at_work_is_seen_and_ends_with_its_process(placed, home):
     attempt = placed()
     assert not launcher.is_preparing(attempt)

@@ -70,9 +70,10 @@ class Tee:
         except Exception as error:  # noqa: BLE001 -- values of other people's types may raise anything
             if call.function not in self._told:
                 self._told.add(call.function)
-                sys.stderr.write(
-                    f"Berth could not read a call of {call.tracker} ({type(error).__name__}: {error}).\n"
-                )
+                with suppress(AttributeError, OSError, ValueError):  # the script closed or replaced it
+                    sys.stderr.write(
+                        f"Berth could not read a call of {call.tracker} ({type(error).__name__}: {error}).\n"
+                    )
 
     def _take(self, call: Call, given: Mapping[str, Any]) -> None:
         lines = self._lines
