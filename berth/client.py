@@ -481,7 +481,9 @@ class Spec(TypedDict, total=False):
 
     name: str
     kind: str
-    entrypoint: str
+    entrypoint: str | None
+    module: str | None
+    command: Sequence[str]
     args: Sequence[str]
     resume_args: Sequence[str]
     datasets: Sequence[str]
@@ -535,7 +537,9 @@ class Job(Record):
     time_limit_s: float | None
     max_retries: int
     preemptible: bool
-    entrypoint: str
+    entrypoint: str | None  # None where a module or a command runs
+    module: str | None
+    command: list[str]
     args: list[str]
     resume_args: list[str]
     datasets: list[str]

@@ -44,6 +44,26 @@ FIELDS: tuple[JobField, ...] = (
         setting=True,
     ),
     JobField(
+        "module",
+        "Module to run",
+        "Module to run as with python -m",
+        "pkg.train",
+        empty="a script or a command runs",
+        option="--module -m",
+        setting=True,
+    ),
+    JobField(
+        "command",
+        "Command to run",
+        "Program with arguments, run once with all devices",
+        ["accelerate", "launch", "train.py"],
+        "arguments",
+        empty="a script or a module runs",
+        option="--command",
+        metavar="WORDS",
+        setting=True,
+    ),
+    JobField(
         "args",
         "Arguments",
         "Arguments of the script, as on a command line",
@@ -112,7 +132,7 @@ FIELDS: tuple[JobField, ...] = (
         "number",
         unit="GiB",
         empty="the whole device",
-        option="--memory -m",
+        option="--memory",
         metavar="GIB",
         setting=True,
     ),
@@ -313,6 +333,19 @@ FIELDS: tuple[JobField, ...] = (
 BY_NAME: Mapping[str, JobField] = {field.name: field for field in FIELDS}
 CHANGEABLE = frozenset(field.name for field in FIELDS if field.changeable)
 SETTINGS: tuple[JobField, ...] = tuple(field for field in FIELDS if field.setting)
+STARTS = ("entrypoint", "module", "command")  # a job has one of them
+
+
+def started_words(spec: Mapping[str, Json]) -> list[str]:
+    """What a job runs, as on a command line: its script, ``-m`` and its module, or its command; then its arguments."""
+    command, module, args = spec.get("command"), spec.get("module"), spec.get("args")
+    if isinstance(command, Sequence) and command:
+        words = [str(word) for word in command]
+    elif module:
+        words = ["-m", str(module)]
+    else:
+        words = [str(spec.get("entrypoint") or "")]
+    return [*words, *map(str, args if isinstance(args, Sequence) else [])]
 
 
 def command_line(spec: Mapping[str, Json], defaults: Mapping[str, Json], code: str) -> str:

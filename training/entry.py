@@ -1,12 +1,12 @@
 """Entry of every rank: ``PYTHON -u entry.py SCRIPT ARGS...``.  Standard library only; docs/protocol.md, rule 9.
 
-Behaves like ``python SCRIPT ARGS...``.  In addition it opens the rank's log, records the exception that ended
+Behaves like ``python SCRIPT ARGS...``; with ``-m MODULE`` for SCRIPT, like ``python -m MODULE ARGS...``.  In addition it opens the rank's log, records the exception that ended
 the script in torchrun's format, marks that the script returned, and exits without the interpreter's
 finalisation, in which torch aborts in up to two of three otherwise finished gloo runs.
 """
 
 # No pathlib: importing it would double the time to the script's first line.
-# ruff: noqa: PTH100, PTH105, PTH120, PTH123
+# ruff: noqa: PTH100, PTH109, PTH105, PTH120, PTH123
 
 import _thread
 import errno
@@ -38,15 +38,16 @@ _TORCH_TRACKER = "torch.utils.tensorboard"
 
 
 def main(argv: list[str]) -> NoReturn:
-    """Run the script of ``argv`` to its end; never returns."""
+    """Run the script or module of ``argv`` to its end; never returns."""
     if _FOLDER is not None:
         _open_log(f"{_FOLDER}/logs/rank{_RANK}.log")
     _prepare()
-    script = os.path.abspath(argv[0])
-    module = _become_main(script, argv)
+    is_module = argv[0] == "-m"
+    module = _become_main(argv[1:] if is_module else argv, is_module=is_module)
     try:
         try:
-            exec(_compile(script), module.__dict__)  # noqa: S102 -- running the user's script is our purpose
+            code_object = _load_module(argv[1], module) if is_module else _compile(str(module.__file__))
+            exec(code_object, module.__dict__)  # noqa: S102 -- running the user's script is our purpose
         except SystemExit as request:
             code = _exit_code(request)
         else:
@@ -230,22 +231,40 @@ def _limit_gpu_memory(fraction: float) -> None:
     sys.meta_path.insert(0, _TorchFinder())
 
 
-def _become_main(script: str, argv: list[str]) -> ModuleType:
+def _become_main(argv: list[str], *, is_module: bool) -> ModuleType:
     """Make a fresh ``__main__`` as in ``python SCRIPT``; pickle and spawned workers find the script through it."""
-    from _frozen_importlib_external import SourceFileLoader  # importing importlib.machinery takes 7 ms
-
     module = ModuleType("__main__")
-    module.__file__ = script
-    module.__loader__ = SourceFileLoader("__main__", script)
     module.__dict__["__cached__"] = None
     module.__dict__["__builtins__"] = sys.modules["builtins"]
+    if not is_module:
+        from _frozen_importlib_external import SourceFileLoader  # importing importlib.machinery takes 7 ms
+
+        module.__file__ = os.path.abspath(argv[0])
+        module.__loader__ = SourceFileLoader("__main__", module.__file__)
     sys.modules["_berth_entry"] = sys.modules["__main__"]  # keeps our own globals alive
     sys.modules["__main__"] = module
     sys.argv = argv
-    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(argv[0]))
     # Makes `training` importable; last on the path, so that the user's own modules win.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return module
+
+
+def _load_module(name: str, main_module: ModuleType) -> CodeType:
+    """The code of a module or of a package's ``__main__``, and what ``python -m`` sets for it.
+
+    Raises:
+        ImportError: there is no such module; the message says which part is missing.
+    """
+    import runpy
+
+    _, spec, code = runpy._get_module_details(name)  # type: ignore[attr-defined]  # what ``python -m`` calls
+    main_module.__file__ = sys.argv[0] = spec.origin
+    main_module.__loader__, main_module.__package__ = spec.loader, spec.parent
+    main_module.__spec__ = spec
+    main_module.__dict__["__cached__"] = spec.cached
+    result: CodeType = code
+    return result
 
 
 def _compile(script: str) -> CodeType:
@@ -277,7 +296,7 @@ def _fail(error: BaseException) -> NoReturn:
 
 
 def _without_us(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         trace = trace.tb_next
     return trace
 
@@ -414,7 +433,7 @@ def _die_of_interrupt() -> NoReturn:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.stderr.write("usage: python -u entry.py SCRIPT [ARGS...]\n")
+    if len(sys.argv) < 2 or sys.argv[1:] == ["-m"]:
+        sys.stderr.write("usage: python -u entry.py SCRIPT|-m MODULE [ARGS...]\n")
         raise SystemExit(2)
     main(sys.argv[1:])

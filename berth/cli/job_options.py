@@ -1,12 +1,13 @@
 """The options of commands that submit or plan a job, made from the table of a job's fields."""
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from berth.arguments import duration_s, pair, start_time
+from berth.arguments import WrongUse, duration_s, pair, start_time
 from berth.field import JobField
 from berth.job_fields import FIELDS
 
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 
 AFTER_ANY = "after_any"
 CLONES = frozenset({"again", "resume"})
+_NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
 _TYPES: dict[str, object] = {"count": int | None, "number": float | None, "switch": bool | None}
 _SEVERAL = frozenset({"names", "assignments", "jobs"})
 _PATTERNS = "checkpoint_glob"  # one text of several patterns; its option may be repeated
+_MODULE, _MEMORY = "module", "gpu_memory_gib"  # of -m: a name is a module, a number is memory
 
 
 def options_of(command: str) -> list[Any]:
@@ -39,6 +42,7 @@ def read_options(berth: "Berth", given: Mapping[str, Any]) -> "Spec":
         NotFound: no such job to start after.
     """
     spec: dict[str, object] = {}
+    given = _with_memory(given)
     for field in FIELDS:
         value = given.get(field.name)
         if field.kind == "jobs":
@@ -46,6 +50,27 @@ def read_options(berth: "Berth", given: Mapping[str, Any]) -> "Spec":
         if value is not None and value not in ([], ()):
             spec[field.name] = _read(field, value)
     return cast("Spec", spec)
+
+
+def _with_memory(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options with the numbers given to -m as memory, which it meant before there were modules.
+
+    Raises:
+        WrongUse: two modules, or two amounts of memory.
+    """
+    words = given.get(_MODULE) or []
+    modules = [word for word in words if not _NUMBER.fullmatch(word)]
+    amounts = [float(word) for word in words if _NUMBER.fullmatch(word)]
+    if given.get(_MEMORY) is not None:
+        amounts.append(given[_MEMORY])
+    if len(modules) > 1 or len(amounts) > 1:
+        what = "module" if len(modules) > 1 else "amount of memory"
+        raise WrongUse(f"A job has one {what}; -m was given more than once.")
+    return {
+        **given,
+        _MODULE: modules[0] if modules else None,
+        _MEMORY: amounts[0] if amounts else None,
+    }
 
 
 def _read(field: JobField, value: Any) -> Any:
@@ -96,7 +121,7 @@ def _parameter(name: str, option: str, field: JobField, text: str, is_new: bool)
 
 
 def _type(field: JobField) -> object:
-    if field.kind in _SEVERAL or field.name == _PATTERNS:
+    if field.kind in _SEVERAL or field.name in (_PATTERNS, _MODULE):
         return list[str] | None
     if field.kind == "choice" and _flag(field):
         return bool | None

@@ -15,24 +15,29 @@ commands = typer.Typer()
 def run(
     ctx: typer.Context,
     code: Annotated[
-        str, typer.Argument(help="Script, archive (.zip, .tar.gz), folder, or - for standard input")
-    ],
+        str | None, typer.Argument(help="Script, archive (.zip, .tar.gz), folder, or - for standard input")
+    ] = None,
     *,
     given: Given,
     follow: Follow = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Submit a script: berth run train.py -- --lr 3e-4"""
+    """Submit a script, a module or a command.
+
+    berth run train.py -- --lr 3e-4
+
+    berth run -m pkg.train -- --lr 3e-4
+
+    berth run -- accelerate launch train.py
+    """
     from berth.cli import submitting
     from berth.cli.choosing import connect
     from berth.cli.job_options import read_options
 
     berth = connect()
     spec = read_options(berth, given)
-    if ctx.obj:
-        spec["args"] = ctx.obj
-    job = submitting.submit(berth, code, spec)
+    job = submitting.submit(berth, *submitting.choose_code(code, spec, ctx.obj or []))
     raise typer.Exit(submitting.report(job, follow=follow, wait=wait, as_json=as_json))
 
 

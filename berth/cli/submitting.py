@@ -1,5 +1,6 @@
 """berth run, again and resume."""
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -11,9 +12,39 @@ from berth.cli.following import follow_log, wait_for_end
 from berth.cli.printing import remark, safe, say, show_json
 from berth.cli.tables import job_line, on_devices
 from berth.client import FINAL_STATES, Berth, BerthError, Job, Spec
+from berth.job_fields import STARTS
 
 SETTLE_S = 1.5
 NOT_LOOKED_AT = "scheduler"  # the code of a job that no pass has seen yet
+
+
+def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str, Spec]:
+    """What to upload, and the job with the words after ``--``: arguments, or the command where nothing else starts.
+
+    A module and a command run in the folder that is named, else in the current one.
+
+    Raises:
+        WrongUse: nothing says what to run, or the current folder is a home folder.
+    """
+    starts = [name for name in STARTS if spec.get(name)]
+    if words and code is None and not starts:
+        spec["command"] = list(words)
+    elif words:
+        spec["args"] = list(words)
+    elif code is None and not starts:
+        raise WrongUse(
+            "Say what to run: berth run train.py, berth run -m pkg.train, or berth run -- accelerate launch train.py"
+        )
+    return code or _this_folder(), spec
+
+
+def _this_folder() -> str:
+    here = Path.cwd()
+    if here in (Path.home(), Path(here.anchor)):
+        raise WrongUse(
+            f"The whole of {here} would be uploaded. Change to the folder of your code, or name it: berth run FOLDER"
+        )
+    return "."
 
 
 def submit(berth: Berth, code: str, spec: Spec) -> Job:
@@ -29,7 +60,8 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
         return berth.run(None, **spec)
     path = Path(code)
     if not path.exists():
-        raise BerthError(f"There is no file {code!r} here; name a script, an archive or a folder.")
+        hint = f" To run a program: berth run -- {code}" if shutil.which(code) else ""
+        raise BerthError(f"There is no file {code!r} here; name a script, an archive or a folder.{hint}")
     return berth.run(path, **spec)
 
 

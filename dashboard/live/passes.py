@@ -74,7 +74,8 @@ def may_read(holder: Pass, target: Target) -> bool:
     jobs = Job.objects.visible_to(_person(holder)).filter(pk=target.job_id)
     if target.kind != "log":
         return jobs.exists()
-    return jobs.filter(attempts__number=target.attempt, spec_fields__gpus__gt=target.rank).exists()
+    job = jobs.filter(attempts__number=target.attempt).only("spec_fields").first()
+    return job is not None and target.rank < job.log_count
 
 
 def _person(holder: Pass) -> User:

@@ -1,5 +1,6 @@
 """A job's page and what can be done to the job from it."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +17,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from berth import words
-from berth.job_fields import FIELDS
+from berth.job_fields import FIELDS, STARTS, started_words
 from berth.metric_names import in_order
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, remedies, rows, wall
@@ -41,7 +42,7 @@ from orchestrator.store.checkpoints.outside import added, read_unkept
 from orchestrator.store.logs.chunks import read_tail
 from orchestrator.store.logs.text import COLOUR, display_text
 
-SHOWN_APART = frozenset({"name", "entrypoint", "args", "gpus", "min_gpus", "gpu_memory_gib", "tags"})
+SHOWN_APART = frozenset({"name", *STARTS, "args", "gpus", "min_gpus", "gpu_memory_gib", "tags"})
 TAIL_LINES = 200
 TAIL_BYTES = 64 << 10
 MOST_EVENTS = 100
@@ -89,7 +90,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "may_steer": rights.may_steer(signed_in(request), found),
         "files": file_card(found),
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
-        "command": " ".join([found.spec_fields.get("entrypoint", ""), *found.spec_fields.get("args", [])]),
+        "command": shlex.join(started_words(found.spec_fields)),
         "request_rows": request_rows(found, request),
         "spec": orjson.dumps(_shown_spec(found, request), option=orjson.OPT_INDENT_2).decode(),
         "log": log,
@@ -287,7 +288,7 @@ def log_tail(job: Job, attempts: list[Attempt], rank: int | None) -> LogTail | N
     """The tail of the newest attempt's log: of the rank that failed first, else of rank 0."""
     if not attempts:
         return None
-    number, ranks = attempts[0].number, range(len(attempts[0].leases.all()) or job.gpus)
+    number, ranks = attempts[0].number, range(min(job.log_count, len(attempts[0].leases.all()) or job.gpus))
     rank = rank if rank is not None and rank in ranks else 0
     chunk = read_tail(settings.HOME.job(job.pk).attempt(number).log(rank), TAIL_LINES, TAIL_BYTES)
     start = chunk.next_offset - len(chunk.data) if not chunk.dropped_bytes else chunk.offset

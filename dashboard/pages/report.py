@@ -1,5 +1,6 @@
 """The report of a job: one self-contained HTML file."""
 
+import shlex
 from uuid import UUID
 
 from django.conf import settings
@@ -8,6 +9,7 @@ from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from berth.job_fields import started_words
 from dashboard.pages.job import answer, shown_plan
 from dashboard.parts import report as drawing
 from dashboard.parts import rows
@@ -37,7 +39,7 @@ def report(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "size": {"width": drawing.WIDTH, "height": drawing.HEIGHT, "left": drawing.LEFT},
         "checkpoints": Checkpoint.objects.filter(job=job).order_by("created_at"),
         "events": JobEvent.objects.filter(job=job).order_by("number")[:MOST_EVENTS],
-        "command": " ".join([job.spec_fields.get("entrypoint", ""), *job.spec_fields.get("args", [])]),
+        "command": shlex.join(started_words(job.spec_fields)),
     }
     page = render(request, "dashboard/report.html", context)
     page.headers["Content-Security-Policy"] = POLICY

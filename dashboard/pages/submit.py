@@ -16,6 +16,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from berth.field import JobField
+from berth.job_fields import STARTS
 from dashboard.pages.reader import signed_in
 from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
@@ -55,7 +56,7 @@ def submit(request: HttpRequest) -> HttpResponse:
     data, unreadable = forms.read_fields(texts, request.POST.getlist("datasets"))
     for name, messages_of in unreadable.items():
         errors.setdefault(name, []).extend(messages_of)
-    if code.entrypoint and "entrypoint" not in data:
+    if code.entrypoint and not any(data.get(name) for name in STARTS):
         data["entrypoint"] = code.entrypoint
     if code.sha256:
         data["source"] = {"bundle": code.sha256}

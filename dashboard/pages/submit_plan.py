@@ -30,8 +30,10 @@ def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dic
     """The plan in words with faster alternatives, or the errors by field; and the equivalent command."""
     data, errors = forms.read_fields(posted, datasets)
     file_name = posted.get("file_name", "")
-    command = command_line(data, forms.DEFAULTS, file_name or data.get("entrypoint", "train.py"))
-    if file_name.endswith(".py"):
+    is_script = not (data.get("module") or data.get("command"))
+    code = file_name or (data.get("entrypoint", "train.py") if is_script else ".")
+    command = command_line(data, forms.DEFAULTS, code)
+    if file_name.endswith(".py") and is_script:
         data["entrypoint"] = file_name  # its earlier runs have it too
     if not errors:
         try:

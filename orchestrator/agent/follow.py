@@ -118,7 +118,7 @@ class Follower:
         self.stepped: bool = state.get("stepped", self.last_step is not None)
         self.log_sizes: dict[int, int] = {}
         self.log_indexes: dict[int, LineIndex] = {}
-        self.merged = MergedIndex(self.folder.merged_index) if attempt.job.gpus > 1 else None
+        self.merged = MergedIndex(self.folder.merged_index) if attempt.job.log_count > 1 else None
         self.rate = StepRate()
 
     def close(self) -> None:
@@ -336,7 +336,7 @@ class Follower:
     def _follow_logs(self) -> bool:
         """Index logs that grew and wake their viewers; True if more is waiting to be indexed."""
         more = False
-        for rank in range(self.attempt.job.gpus):  # other files in the folder belong to the run
+        for rank in range(self.attempt.job.log_count):  # other files in the folder belong to the run
             try:
                 size = self.folder.log(rank).stat(follow_symlinks=False).st_size
             except OSError:

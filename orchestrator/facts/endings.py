@@ -30,6 +30,7 @@ class Ended(StrEnum):
     EXITED = "exited"
     CARETAKER_STOPPED = "caretaker_stopped"
     END_UNNOTICED = "end_unnoticed"
+    COMMAND_NOT_STARTED = "command_not_started"
     NOT_STARTED = "not_started"
     SIGNALLED_BEFORE_START = "signalled_before_start"
     STARTER_SIGNALLED = "starter_signalled"

@@ -167,7 +167,7 @@ def memory_key(spec: Mapping[str, Any], bundle: str) -> str:
     facts = [
         bundle,
         spec.get("kind"),
-        spec.get("entrypoint"),
+        spec.get("entrypoint") or [spec.get("module"), shape_of(spec.get("command") or [])],
         spec.get("gpus"),
         shape_of(spec.get("args") or []),
         spec.get("datasets") or [],

@@ -189,6 +189,11 @@ class Job(models.Model):
         return JobSpec.model_validate(self.spec_fields)
 
     @property
+    def log_count(self) -> int:
+        """The number of logs of an attempt: one of each rank; a command has one, whatever it starts."""
+        return 1 if self.spec_fields.get("command") else max(1, self.spec_fields["gpus"])
+
+    @property
     def reason(self) -> str:
         """Why it is in this state, in a sentence for people; nothing decides by it."""
         return say(Fact.read(self.why))

@@ -23,6 +23,8 @@ WHAT_RUNS = frozenset(
     [
         "kind",
         "entrypoint",
+        "module",
+        "command",
         "args",
         "resume_args",
         "env",

@@ -201,6 +201,11 @@ def _end_unnoticed() -> str:
     return "The run's first process had ended, but the sandbox's pid 1 did not notice, so the run was ended."
 
 
+@ends(Ended.COMMAND_NOT_STARTED)
+def _command_not_started(message: str) -> str:
+    return f"The command could not be started. {message}"
+
+
 @ends(Ended.NOT_STARTED)
 def _not_started(exit_code: int, message: str) -> str:
     why = message or f"exit code {exit_code}, no message"

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,12 +20,14 @@ from pydantic import (
     model_validator,
 )
 
-from berth.job_fields import BY_NAME
+from berth.job_fields import BY_NAME, STARTS, started_words
 from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.plain_text import why_unwritable
 
 GIB = 1024**3
 YEAR_S = 366 * 24 * 3600
+DEFAULT_SCRIPT = "train.py"
+SCRIPT_SUFFIXES = frozenset({".py", ".sh"})
 DATASET_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?")
 PLACEHOLDER = re.compile(
     r"\{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+))\}"
@@ -133,6 +136,25 @@ Seconds = Annotated[
 RelativePath = Annotated[StrictStr, AfterValidator(_relative_path), Field(min_length=1, max_length=1024)]
 
 
+def _module(value: str) -> str:
+    if not all(part.isidentifier() for part in value.split(".")):
+        is_file = value.endswith(".py") or "/" in value
+        raise ValueError(
+            "give a module as after python -m, such as pkg.train"
+            + ("; a file is given as entrypoint" if is_file else "")
+        )
+    return value
+
+
+def _command(value: list[str]) -> list[str]:
+    if value and not value[0].strip():
+        raise ValueError('give the program first, such as ["accelerate", "launch", "train.py"]')
+    return value
+
+
+Module = Annotated[StrictStr, AfterValidator(_module), Field(min_length=1, max_length=255)]
+
+
 def _sha256(value: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", value):
         raise ValueError("give the SHA-256 of an earlier upload: 64 characters of 0-9 and a-f")
@@ -190,7 +212,11 @@ class JobSpec(BaseModel):
 
     name: Name | None = None
     kind: Literal["script", "model"] = "script"
-    entrypoint: RelativePath = "train.py"
+    entrypoint: RelativePath | None = DEFAULT_SCRIPT
+    module: Module | None = None
+    command: Annotated[list[Argument], AfterValidator(_command), Field(max_length=1000)] = Field(
+        default_factory=list
+    )
     args: list[Argument] = Field(default_factory=list, max_length=1000)
     resume_args: list[Argument] = Field(default_factory=list, max_length=100)
     datasets: list[StrictStr] = Field(default_factory=list, max_length=32)
@@ -224,6 +250,23 @@ class JobSpec(BaseModel):
     source: Source | None = None
 
     @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        """Allow one of entrypoint, module and command; a job with one of the others has no entrypoint."""
+        given = [name for name in STARTS if name in self.model_fields_set and getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(
+                f"{given[1]}: give one of entrypoint, module and command, not {given[0]} and {given[1]}"
+            )
+        other = next((name for name in given if name != "entrypoint"), None)
+        if other and self.kind == "model":
+            raise ValueError(f"{other}: Berth starts a model itself; name the model's file as entrypoint")
+        if other:
+            self.entrypoint = None
+        elif self.entrypoint is None:
+            raise ValueError("entrypoint: give the script to run, or else a module or a command")
+        return self
+
+    @model_validator(mode="after")
     def _check_names(self) -> Self:
         for name in self.env:
             if problem := why_not_a_variable(name):
@@ -236,6 +279,22 @@ class JobSpec(BaseModel):
                     f"datasets: {reference[:80]!r} is not a dataset; give name or name@version of a registered one"
                 )
         return self
+
+    @property
+    def started_as(self) -> str:
+        """What the job is called that has no name: the script, its module, or the script in its command."""
+        if self.module is not None:
+            return self.module.rpartition(".")[2]
+        words = started_words({"command": self.command, "entrypoint": self.entrypoint})
+        script = next((word for word in words if PurePosixPath(word).suffix in SCRIPT_SUFFIXES), words[0])
+        return PurePosixPath(script).stem or script
+
+    @property
+    def script_name(self) -> str:
+        """The name of a script that is uploaded alone: it is what the job starts, unless a command does."""
+        if self.module is not None:
+            return f"{self.module.rpartition('.')[2]}.py"
+        return self.entrypoint or DEFAULT_SCRIPT
 
     @property
     def gpu_memory_bytes(self) -> int | None:

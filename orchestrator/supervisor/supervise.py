@@ -20,7 +20,7 @@ from orchestrator.supervisor.ranks.command import run_environment
 from orchestrator.supervisor.ranks.run import Run, kill_all_below_us, start
 from orchestrator.supervisor.ranks.stopping import Stopping, ask_for_checkpoint, ask_for_stacks
 from orchestrator.supervisor.startup import ignore_signals, make_folders, read_secrets, take_lock
-from orchestrator.supervisor.verdict import rank_reports
+from orchestrator.supervisor.verdict import command_logs, rank_reports
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import explain_hidden_path
 from orchestrator.supervisor.verdict.rules import classify, first_failure
@@ -34,6 +34,7 @@ _TICK_S = 0.1
 _FAST_TICK_S = 0.02  # while a log grows fast compared to its cap
 _STACKS_S = 1.0  # for the ranks to print their stacks before they are killed
 _TAIL_BYTES = 8192
+_MOST_SIGNAL = 64
 _RECORD_TRIES = 60  # one every second
 
 
@@ -216,7 +217,7 @@ class Supervision:
             self._heartbeat.beat()
             full = self._disk.check(now_s)
             # Identify ranks early: later they may overwrite the memory that holds their environment.
-            all_live = self._launch is not None and len(run.ranks()) == self._launch.ranks
+            all_live = run.all_live()
             hang = self._hang_watch.check(now_s) if self._hang_watch else None
             unreaped = self._reaping_watch.check(run)
         except OSError:
@@ -294,13 +295,17 @@ class Supervision:
         limits, memory = self._limits, self._limits.memory
         tails = {rank: read_tail(folder.log(rank), _TAIL_BYTES) for rank in ranks}
         words = " ".join([*(error.message for error in errors.values()), *tails.values()])
+        codes = rank_reports.read_exit_codes(folder, launch.ranks) if launch.ranks > 1 else {}
+        top = None if self._cut_short else _top_code(self._top, launch, finished)
+        if launch.is_command and top and not errors:
+            codes, errors = command_logs.read(read_tail(folder.log(0), command_logs.TAIL_BYTES))
         return Ending(
-            launch.ranks,
-            top=None if self._cut_short else _top_code(self._top, launch, finished),
+            max([launch.ranks, *(rank + 1 for rank in [*codes, *errors])]),
+            top=top,
             torchrun=launch.torchrun,
             finished=finished,
             errors=errors,
-            codes=rank_reports.read_exit_codes(folder, launch.ranks) if launch.ranks > 1 else {},
+            codes=codes,
             stop_reason=self._stopping.reason if self._stopping else None,
             stop_heard=self._stopping.heard if self._stopping else False,
             stop_outlasted_s=self._stopping.outlasted_s if self._stopping else None,
@@ -320,8 +325,10 @@ class Supervision:
 
 def _top_code(code: int | None, launch: Launch, finished: Mapping[int, int]) -> int | None:
     """Translate bubblewrap's exit code: like a shell it reports signal n as 128 + n, but a script may use that code."""
-    if code is None or launch.level == 0 or code <= 128:
+    if code is None or not 128 < code <= 128 + _MOST_SIGNAL:
         return code
+    if launch.level == 0:  # only a shell's
+        return 128 - code if launch.is_command else code
     return code if launch.ranks == 1 and finished.get(0) == code else 128 - code
 
 

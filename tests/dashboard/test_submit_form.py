@@ -287,7 +287,8 @@ def test_clone_carries_every_field_of_a_job(job_with_every_field, reader, ada):
 
 
 def test_command_of_a_job_names_every_field_that_is_set():
-    words = shlex.split(command_line(every_field(), DEFAULTS, "code.zip"))
+    starts = {"module": "pkg.train", "command": ["bash", "-c", "echo {checkpoint}"]}
+    words = shlex.split(command_line(every_field(**starts), DEFAULTS, "code.zip"))
 
     options = {re.split("[ /]", field.option)[0] for field in FIELDS if field.option}
     # A switch that is on by default has another word for off.

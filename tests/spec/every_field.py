@@ -9,9 +9,13 @@ from orchestrator.spec.job_spec import JobSpec
 DEFAULTS = JobSpec().model_dump(mode="json")
 
 
+OTHER_STARTS = frozenset({"module", "command"})  # a job has one of these, or an entrypoint
+
+
 def every_field(**values: Any) -> dict[str, Any]:
     """All fields but the code; ``values`` name what has to exist, such as a dataset."""
-    return {field.name: _other(field) for field in FIELDS if field.kind != "code"} | values
+    left_out = {"source"} | OTHER_STARTS
+    return {field.name: _other(field) for field in FIELDS if field.name not in left_out} | values
 
 
 def _other(field: JobField) -> Any:

@@ -9,9 +9,11 @@ from pydantic import TypeAdapter
 from berth import client
 from berth.job_fields import BY_NAME, CHANGEABLE, FIELDS
 from orchestrator.api.resources.schemas import JobChanges, JobOut
+from orchestrator.exceptions import Malformed
+from orchestrator.jobs.submission.intake import parse_spec
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.spec.reference import job_fields_page
-from tests.spec.every_field import DEFAULTS, every_field
+from tests.spec.every_field import DEFAULTS, OTHER_STARTS, every_field
 from tests.system.server import REPOSITORY
 
 EACH = pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
@@ -74,3 +76,45 @@ def test_reference_is_the_one_made_from_the_table():
     assert page.read_text() == job_fields_page(), (
         "write it again: python -m orchestrator.spec.reference > docs/reference/job-fields.md"
     )
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_STARTS))
+def test_job_that_starts_a_module_or_a_command_has_no_script(name):
+    job = JobSpec.model_validate({name: BY_NAME[name].example})
+
+    assert job.entrypoint is None
+    assert JobSpec.model_validate(job.model_dump(mode="json")) == job
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"module": "fit", "command": ["bash", "fit.sh"]}, "command"),
+        ({"entrypoint": "fit.py", "module": "fit"}, "module"),
+        ({"entrypoint": None}, "entrypoint"),
+        ({"module": "src/fit.py"}, "module"),
+        ({"module": ""}, "module"),
+        ({"command": [""]}, "command"),
+        ({"command": "bash fit.sh"}, "command"),
+        ({"kind": "model", "module": "fit"}, "module"),
+    ],
+)
+def test_start_that_is_none_or_two_is_refused_with_its_field(fields, name):
+    with pytest.raises(Malformed) as error:
+        parse_spec(fields)
+
+    assert list(error.value.fields) == [name]
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"entrypoint": "src/fit.py"}, "fit"),
+        ({"module": "pkg.train"}, "train"),
+        ({"command": ["accelerate", "launch", "train.py", "--lr", "0.1"]}, "train"),
+        ({"command": ["bash", "-c", "true"]}, "bash"),
+        ({"command": ["/opt/bin/tool"]}, "tool"),
+    ],
+)
+def test_job_without_a_name_is_called_by_what_it_starts(fields, name):
+    assert JobSpec.model_validate(fields).started_as == name

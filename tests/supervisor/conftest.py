@@ -85,7 +85,7 @@ def make_attempt(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
     made: list[Attempt] = []
 
     def make(
-        script: str, *, ranks: int = 1, level: int = 0, network: str = "host", **fields: object
+        script: str, /, *, ranks: int = 1, level: int = 0, network: str = "host", **fields: object
     ) -> Attempt:
         job = tmp_path / "home/jobs" / str(len(made))
         folder = AttemptFolder(job / "attempts/1")

@@ -198,8 +198,8 @@ def find_log(job: Job, attempt: int | None, rank: int = 0) -> tuple[int, Attempt
     number = attempt or job.attempt_count
     if attempt and not Attempt.objects.filter(job=job, number=number).exists():
         raise NotFound(f"The job has no attempt {number}.")
-    if rank >= job.spec_fields["gpus"]:  # a single attempt may have had fewer
-        last = job.spec_fields["gpus"] - 1
+    if rank >= job.log_count:  # a single attempt may have had fewer
+        last = job.log_count - 1
         raise NotFound(f"The job has no rank {rank}; give {f'0 to {last}' if last else '0'}.")
     folder: AttemptFolder = settings.HOME.job(job.pk).attempt(number)
     return number, folder

@@ -227,7 +227,9 @@ class JobOut(BaseModel):
     max_retries: int
     grace_period_s: float
     hang_timeout_s: float | None
-    entrypoint: str
+    entrypoint: str | None = Field(description="null: a module or a command runs")
+    module: str | None = None
+    command: list[str] = []
     args: list[str]
     resume_args: list[str]
     datasets: list[str]

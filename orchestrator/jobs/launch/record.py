@@ -1,16 +1,14 @@
 """The record that tells a supervisor what to run: launch.json, see docs/protocol.md."""
 
-import os
-import sys
 from pathlib import Path
 from typing import TypedDict
 
 from django.conf import settings
 
-from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import datasets, training_plans
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.launch.resume import Resume
+from orchestrator.jobs.launch.start import python_of, started
 from orchestrator.models import Attempt, Dataset, Device, Job, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
 from orchestrator.store.layout import JobFolder
@@ -36,10 +34,12 @@ class LaunchRecord(TypedDict):
     python: str
     python_roots: list[str]
     entry: str
+    starts_as: str
     script: str
     args: list[str]
     env: dict[str, str]
     ranks: int
+    devices: int
     launcher: str
     home: str
     work: str
@@ -52,13 +52,6 @@ class LaunchRecord(TypedDict):
     limits: dict[str, int | None]
     hang_timeout_s: float | None
     gpu_memory_fraction: float | None
-
-
-class CannotLaunch(OrchestratorError):
-    """The attempt cannot be started, and a retry would not help."""
-
-    code = "cannot_launch"
-    status = 422
 
 
 def describe(
@@ -78,11 +71,14 @@ def describe(
     values = _placeholder_values(job, folder, data, resume)
     arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]
     arguments = fill_placeholders(arguments, values)
+    run = started(spec, arguments, fill_placeholders(spec.command, values))
     if spec.kind == "model":
-        script, arguments = str(MODEL_RUNNER), [spec.entrypoint, *_length(spec), *arguments]
-    else:
-        script = spec.entrypoint
-    python = _interpreter(job, spec)
+        run = {
+            "starts_as": "script",
+            "script": str(MODEL_RUNNER),
+            "args": [spec.script_name, *_length(spec), *arguments],
+        }
+    python = python_of(job.pool, spec)
     return {
         "v": 1,
         "job_id": str(job.pk),
@@ -91,10 +87,10 @@ def describe(
         "python": python,
         "python_roots": interpreters.roots(python),
         "entry": str(ENTRY),
-        "script": script,
-        "args": arguments,
+        **run,
         "env": _environment(job, attempt, folder, devices, data, resume),
-        "ranks": len(devices),
+        "ranks": 1 if spec.command else len(devices),
+        "devices": len(devices),
         "launcher": spec.launcher,
         "home": str(settings.HOME.root),
         "work": str(folder.work),
@@ -164,16 +160,6 @@ def _placeholder_values(
     if job.array_index is not None:
         values["array_index"] = str(job.array_index)
     return values
-
-
-def _interpreter(job: Job, spec: JobSpec) -> str:
-    """The path of the interpreter that runs the job; a name must be registered with the pool."""
-    if spec.python is None:
-        return sys.executable
-    path = job.pool.pythons.get(spec.python)
-    if not path or not os.access(path, os.X_OK):
-        raise CannotLaunch(f"Pool {job.pool_id}'s interpreter {spec.python!r} is no longer there.")
-    return str(path)
 
 
 def _environment(

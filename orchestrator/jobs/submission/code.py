@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol, cast
 from django.conf import settings
 
 from orchestrator.exceptions import Malformed, NotFound, TooLarge
-from orchestrator.jobs.submission import checks
+from orchestrator.jobs.submission import checks, starts
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.bundles import bundles, scripts
 from orchestrator.store.files.untrusted import open_plain
@@ -52,12 +52,23 @@ def store_code(
     else:
         with _problems_of_field("source" if script is None else "script"):
             return _store_script(spec, script)
-    if spec.entrypoint not in {file.path for file in stored.files}:
+    warnings = _check_start(spec, stored)
+    return spec, stored, warnings if bundle is not None else []
+
+
+def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
+    """Check that the upload has what the job starts, as far as that is known before it starts."""
+    paths = frozenset(file.path for file in stored.files)
+    if spec.module is not None:
+        return starts.check_module(spec.module, paths)
+    if spec.entrypoint is None:
+        starts.check_command(spec, paths)
+        return []
+    if spec.entrypoint not in paths:
         sentence = f"The upload has no file {spec.entrypoint!r}; name the script to run as entrypoint."
         raise Malformed(sentence, fields={"entrypoint": [sentence]})
     with _problems_of_field("entrypoint"):
-        warnings = _check_entry(spec.entrypoint, stored)
-    return spec, stored, warnings if bundle is not None else []
+        return _check_entry(spec.entrypoint, stored)
 
 
 def _check_entry(entrypoint: str, stored: bundles.Bundle) -> list[str]:
@@ -83,12 +94,18 @@ def _problems_of_field(name: str) -> Iterator[None]:
 
 
 def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundles.Bundle, list[str]]:
+    own_name = PurePosixPath(script.name).name if script is not None and script.name else None
     if script is None:
         data = (spec.source.text if spec.source and spec.source.text else "").encode(errors="surrogatepass")
     else:
-        if "entrypoint" not in spec.model_fields_set and script.name:
-            spec = spec.model_copy(update={"entrypoint": PurePosixPath(script.name).name})
+        if "entrypoint" not in spec.model_fields_set and own_name:
+            spec = spec.model_copy(update={"entrypoint": own_name})
         limit = bundles.BundleLimits().script_bytes
         data = script.read(limit + 1)
-    warnings = scripts.check_script(spec.entrypoint, data)
-    return spec, bundles.store_script(settings.HOME.bundles, spec.entrypoint, data), warnings
+    name = spec.entrypoint or own_name or spec.script_name
+    is_python = spec.entrypoint is not None or name.endswith(".py")
+    warnings = scripts.check_script(name, data) if is_python else []
+    stored = bundles.store_script(settings.HOME.bundles, name, data)
+    if spec.entrypoint is None:
+        warnings += _check_start(spec, stored)
+    return spec, stored, warnings

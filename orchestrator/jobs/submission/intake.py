@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any, cast
 
 import orjson
@@ -15,6 +14,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
+from berth.job_fields import STARTS
 from orchestrator.exceptions import Conflict, Malformed
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
@@ -199,7 +199,7 @@ def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, An
     columns: dict[str, Any] = {
         "owner_id": user.pk,
         "pool_id": spec.pool,
-        "name": spec.name or PurePosixPath(spec.entrypoint).stem[:200],
+        "name": spec.name or spec.started_as[:200],
         "tags": spec.tags,
         "spec_fields": spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
         "bundle": bundle,
@@ -228,7 +228,7 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
         checks.check_bundle(user, spec.source.bundle)
         bundle = spec.source.bundle
     elif spec.source is not None and spec.source.text is not None:
-        bundle = bundles.script_hash(spec.entrypoint, spec.source.text.encode(errors="surrogatepass"))
+        bundle = bundles.script_hash(spec.script_name, spec.source.text.encode(errors="surrogatepass"))
     now = timezone.now()
     job = Job(**_columns(user, resolved, bundle), submitted_at=now, queued_at=now)
     job.owner = cast(User, user)
@@ -277,7 +277,7 @@ def retry(
         raise Malformed(
             "One job is run again; submit an array as a new job.", fields={"array": ["cannot be changed"]}
         )
-    spec = parse_spec({**job.spec_fields, **changes, "source": {"bundle": job.bundle}})
+    spec = parse_spec({**_kept_fields(job, changes), **changes, "source": {"bundle": job.bundle}})
     rights.check_retry(user, job, changes)
     owner = job.owner
     spec = checks.resolve(owner, spec, asked_by=user)
@@ -289,6 +289,12 @@ def retry(
         if plan is not None:
             columns["next_plan"] = dict(plan)
         return _create(user, spec, columns, parent=job, resume=resume)
+
+
+def _kept_fields(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an earlier job; another script, module or command takes the place of what it started."""
+    replaced = STARTS if any(changes.get(name) for name in STARTS) else ()
+    return {name: value for name, value in job.spec_fields.items() if name not in replaced}
 
 
 @again_when_undone

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Q
 
+from berth.job_fields import STARTS
 from orchestrator.models import Job, JobState
 
 RECENT = 1_000  # the jobs of the server that succeeded last; older ones are not searched
@@ -62,13 +63,18 @@ def expected_durations(job: Job, counts: Collection[int]) -> dict[int, ExpectedD
 def _earlier(job: Job, counts: Collection[int]) -> Sequence[Mapping[str, Any]]:
     """Earlier similar runs, newest first."""
     recent = Job.objects.filter(state=JobState.SUCCEEDED).order_by("-pk").values("pk")[:RECENT]
-    own = Q(owner=job.owner, spec_fields__entrypoint=job.spec_fields["entrypoint"])
+    own = Q(owner=job.owner, **{f"spec_fields__{name}": value for name, value in _start_of(job).items()})
     rows = Job.objects.filter(own | Q(bundle=job.bundle) if job.bundle else own)
     return list(
         rows.filter(pk__in=recent, gpus__in=counts, seconds_run__gt=0)
         .order_by("-pk")
         .values("gpus", "bundle", "seconds_run", "total_steps", "spec_fields__args")[:MOST_READ]
     )
+
+
+def _start_of(job: Job) -> dict[str, Any]:
+    """What the job runs; its entrypoint is null where it has a module or a command."""
+    return {name: job.spec_fields[name] for name in STARTS if job.spec_fields.get(name)}
 
 
 def _scale(job: Job, row: Mapping[str, Any]) -> float:

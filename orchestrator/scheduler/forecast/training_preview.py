@@ -140,7 +140,7 @@ def _prepare(
         "python_roots": interpreters.roots(sys.executable),
         "entry": str(ENTRY),
         "script": str(PLANNER),
-        "args": [*ask, spec.entrypoint, *arguments],
+        "args": [*ask, spec.script_name, *arguments],
         "env": {
             **spec.env,
             **{datasets.variable_of(name): str(path) for name, path in data.items()},
@@ -167,7 +167,7 @@ def _prepare(
 def _place_code(work: Path, spec: JobSpec, job: Job) -> None:
     """Write the script that came with the question; other code is on the server already."""
     if spec.source is not None and spec.source.text is not None:
-        path = work / spec.entrypoint
+        path = work / spec.script_name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(spec.source.text.encode(errors="surrogatepass"))
         return

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from berth import words
+from berth.job_fields import started_words
 from orchestrator.models import Job
 from orchestrator.scheduler.forecast.device_counts import DeviceCountOption
 from orchestrator.scheduler.forecast.durations import ExpectedDuration, Like
@@ -66,7 +67,8 @@ def _by(lasts: ExpectedDuration, job: Job) -> str:
     like = f"with {'these' if same else 'other'} arguments"
     if lasts.like in {Like.CODE_AND_ARGUMENTS, Like.CODE}:
         return f"by {runs} of this code {like}"
-    return f"by your {runs} of {job.spec_fields['entrypoint']} {like}"
+    started = started_words({**job.spec_fields, "args": []})
+    return f"by your {runs} of {' '.join(started)} {like}"
 
 
 def _middle(lasts: ExpectedDuration) -> float:

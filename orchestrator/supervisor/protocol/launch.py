@@ -19,10 +19,14 @@ class Launch:
         self.nonce = _text(record, "nonce")
         self.python = Path(_text(record, "python"))
         self.entry = Path(_text(record, "entry"))
-        self.script = _text(record, "script")
+        # script, module or command; older records have scripts only
+        self.starts_as = _text({"starts_as": "script", **record}, "starts_as")
+        self.script = _text(record, "script")  # the script's path, the module's name, or the program
         self.args = _texts(record, "args")
         self.env = _environment(record.get("env", {}))
         self.ranks = _whole(record, "ranks")
+        # The ranks of a command are its own, so that it counts as one, on all devices.
+        self.devices = _whole({"devices": self.ranks, **record}, "devices")
         # torchrun's agent costs a second, and a single process gains nothing from it.
         self.torchrun = self.ranks > 1 and record.get("launcher", "torchrun") != "direct"
         self.home, self.work = Path(_text(record, "home")), Path(_text(record, "work"))
@@ -45,8 +49,15 @@ class Launch:
         self.gpu_memory_fraction = _seconds(record.get("gpu_memory_fraction"))
         if self.ranks < 1:
             raise BadLaunch(f"launch.json asks for {self.ranks} ranks; at least one is needed")
+        if self.starts_as not in ("script", "module", "command") or (self.is_command and self.ranks > 1):
+            raise BadLaunch(f"launch.json starts {self.ranks} ranks as {self.starts_as!r}")
         if self.own_network and self.level == 0:
             raise BadLaunch("a network of its own needs bubblewrap, but launch.json asks for sandbox level 0")
+
+    @property
+    def is_command(self) -> bool:
+        """Whether the run is one program that starts its own ranks, if any."""
+        return self.starts_as == "command"
 
 
 def read_launch(folder: AttemptFolder) -> Launch:

@@ -8,7 +8,8 @@ from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import Launch
 
 STARTER = Path(__file__).with_name("starter.py")
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PROGRAM = Path(__file__).with_name("program.py")
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # torchrun sets these for each rank; in torchrun's own environment they would name the wrong rank.
 _OF_A_RANK = (
     "RANK",
@@ -24,9 +25,15 @@ OWN_NETWORK_PORT = 29500
 
 
 def run_command(launch: Launch) -> list[str]:
-    """The command inside the sandbox; each rank becomes ``PYTHON -u entry.py SCRIPT ARGS``."""
-    script = [str(launch.entry), launch.script, *launch.args]
+    """The command line inside the sandbox.
+
+    Each rank becomes ``PYTHON -u entry.py SCRIPT ARGS``, or ``entry.py -m MODULE ARGS``; a command runs once, itself.
+    """
     python = str(launch.python)
+    if launch.is_command:
+        return [python, "-I", "-S", str(PROGRAM), launch.script, *launch.args]
+    what = ["-m", launch.script] if launch.starts_as == "module" else [launch.script]
+    script = [str(launch.entry), *what, *launch.args]
     if launch.ranks == 1:
         return [python, "-u", *script]
     if launch.torchrun:
@@ -49,9 +56,9 @@ def run_environment(launch: Launch, folder: AttemptFolder, secrets: Mapping[str,
     Built from scratch, so that nothing of the server's environment leaks.
     """
     environment = {
-        "PATH": f"{launch.python.parent}:{_SYSTEM_PATH}",
+        "PATH": f"{launch.python.parent}:{SYSTEM_PATH}",
         "LANG": "C.UTF-8",
-        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // launch.ranks)),
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // launch.devices)),
         **launch.env,
         **secrets,
     }
@@ -73,9 +80,19 @@ def run_environment(launch: Launch, folder: AttemptFolder, secrets: Mapping[str,
         environment["BERTH_STACKS_ON_SIGUSR2"] = "1"
     if launch.level == 0:
         environment["BERTH_DIE_WITH_PARENT"] = "1"
-    if launch.ranks == 1:
+    if launch.is_command:
+        environment |= _meeting_environment(master_port(launch))
+    elif launch.ranks == 1:
         environment |= rank_environment(0, 1, master_port(launch))
     return environment
+
+
+def _meeting_environment(port: int) -> dict[str, str]:
+    """Where the ranks of a command can meet: launchers default to one port, and two jobs would clash there.
+
+    A command is no rank, so it gets none of a rank's other variables: launchers and trainers would take it for one.
+    """
+    return {"MASTER_ADDR": MASTER_ADDRESS, "MASTER_PORT": str(port), "PET_MASTER_PORT": str(port)}
 
 
 def rank_environment(rank: int, ranks: int, port: int) -> dict[str, str]:

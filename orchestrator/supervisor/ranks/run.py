@@ -23,6 +23,7 @@ from orchestrator.supervisor.protocol.launch import Launch
 from orchestrator.supervisor.protocol.records import write_record
 from orchestrator.supervisor.ranks.child import hold_processes, start_child
 from orchestrator.supervisor.ranks.command import run_command
+from orchestrator.supervisor.ranks.leaders import leaders
 from orchestrator.supervisor.sandbox import bwrap, cgroup
 
 UNDYING_AFTER_S = 5.0  # the kernel needs seconds to free hundreds of gigabytes
@@ -57,19 +58,29 @@ class Run:
         """The living ranks; searches for ranks that were not found before.
 
         A single rank is the top process itself; several ranks are children of torchrun or of the starter.
-        Data-loader workers also have RANK set, but are children of a rank.
+        Data-loader workers also have RANK set, but are children of a rank.  Of a command, what ``leaders`` finds now.
         """
+        if self._launch.is_command:
+            top = self.top()
+            return leaders(top) if top is not None else {}
         if len(self._ranks) < self._launch.ranks:
             self._find_ranks()
         return {rank: process for rank, process in self._ranks.items() if is_alive(process)}
 
     def had_all_ranks(self) -> bool:
-        """Whether every rank was found at some time; they may be gone by now."""
+        """Whether every rank was found at some time; they may be gone by now.  Never of a command."""
         self.ranks()
         return len(self._ranks) == self._launch.ranks
 
+    def all_live(self) -> bool:
+        """Whether every rank lives, or the command itself."""
+        if self._launch.is_command:
+            top = self.top()
+            return top is not None and is_alive(top)
+        return len(self.ranks()) == self._launch.ranks
+
     def top(self) -> ProcessId | None:
-        """The only rank, torchrun or the starter of the ranks; None until it is found."""
+        """The only rank, torchrun, the starter of the ranks or the command; None until it is found."""
         if self._top is None:
             self._top = self._find_top()
         return self._top

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
+from orchestrator.supervisor.ranks.program import EXCEPTION as COMMAND_NOT_STARTED
 from orchestrator.supervisor.verdict.ending import Ending, rank_rows
 from orchestrator.supervisor.verdict.error_texts import amounts_of, kind_of_text, lacked_room, peer_lost
 
@@ -147,6 +148,8 @@ def _raised(ending: Ending) -> Verdict | None:
     kind = kind_of_text(f"{error.exception}: {error.message}")
     if error.exception == "MemoryError":
         kind = "oom_cpu"
+    if error.exception == COMMAND_NOT_STARTED:
+        return Verdict("user_error", fact(Ended.COMMAND_NOT_STARTED, message=short), rank)
     if error.exception == "RankHangs":  # found and ended by the training library
         return Verdict("hang", fact(Ended.HANG_REPORTED, message=short), rank)
     if error.exception.rpartition(".")[2] == "OutOfMemoryInStep":  # likewise

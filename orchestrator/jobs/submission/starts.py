@@ -1,0 +1,78 @@
+"""Checks that a module or a command can start, as far as the upload and this server tell before the start."""
+
+import difflib
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path, PurePosixPath
+
+from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.jobs.launch import start
+from orchestrator.models import Pool
+from orchestrator.spec.job_spec import JobSpec
+
+_SHELLS = {".py": "python", ".sh": "bash"}
+
+
+def check_module(module: str, paths: Collection[str]) -> list[str]:
+    """Check that the upload can have the module; a package that is installed wins over a folder without __init__.py.
+
+    Returns: a warning where only an installed package can have it.
+
+    Raises:
+        Malformed: the upload has its package, but not the module.
+    """
+    top, place = module.partition(".")[0], module.replace(".", "/")
+    has_module = bool({f"{place}.py", f"{place}/__main__.py"} & set(paths))
+    has_package = bool({f"{top}.py", f"{top}/__init__.py"} & set(paths))
+    if has_package and not has_module:
+        sentence = (
+            f"The upload has {top!r}, but neither {place}.py nor {place}/__main__.py; "
+            "name the module to run as after python -m."
+        )
+        raise Malformed(sentence, fields={"module": [sentence]})
+    if has_module:
+        return []
+    return [f"Module {module!r} is not in the upload, so it must be installed in the job's Python."]
+
+
+def check_command(spec: JobSpec, paths: Collection[str]) -> None:
+    """Check that the program of a command is there.
+
+    Raises:
+        Impossible: neither the upload nor this server has it.
+        CannotLaunch: the pool's interpreter is gone.
+    """
+    program = spec.command[0]
+    if "{" in program:  # a placeholder, filled at the launch
+        return
+    problem = _why_not_there(program, paths, spec)
+    if problem is not None:
+        raise Impossible(problem, fields={"command": [problem]})
+
+
+def _why_not_there(program: str, paths: Collection[str], spec: JobSpec) -> str | None:
+    if program.startswith("/"):
+        there = Path(program).is_file() and os.access(program, os.X_OK)
+        return None if there else f"This server has no program {program}; check its path."
+    if "/" in program:
+        path = os.path.normpath(program)
+        if path in paths:
+            return None
+        return f"The upload has no file {path!r}, with which the command begins; check its path."
+    folders = start.program_folders(start.python_of(Pool.objects.get(pk=spec.pool), spec))
+    if start.find_program(program, folders) is not None:
+        return None
+    return (
+        f"There is no program {program!r}, neither beside the job's Python ({folders[0]}) nor among the system's "
+        f"programs.{_hint(program, paths, folders)}"
+    )
+
+
+def _hint(program: str, paths: Collection[str], folders: Sequence[str]) -> str:
+    """What was meant, perhaps: a file of the upload, or a program of a similar name."""
+    if program in paths:
+        shell = _SHELLS.get(PurePosixPath(program).suffix)
+        return f" The upload has it: write {f'{shell} {program}' if shell else f'./{program}'}."
+    names = {entry for folder in folders if Path(folder).is_dir() for entry in os.listdir(folder)}  # noqa: PTH208 -- names alone
+    near = difflib.get_close_matches(program, names, n=1, cutoff=0.8)
+    return f" Was {near[0]!r} meant?" if near else ""

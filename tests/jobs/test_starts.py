@@ -1,0 +1,113 @@
+"""Submits that start a module or a command."""
+
+import io
+import sys
+import zipfile
+
+import pytest
+from django.core.files.base import ContentFile
+
+from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.jobs.launch import launcher
+from orchestrator.jobs.submission import intake, starts
+from orchestrator.jobs.submission.intake import parse_spec
+from orchestrator.models import Attempt, Job
+from orchestrator.supervisor.protocol.records import read_record
+
+PACKAGE = {"pkg/__init__.py": "", "pkg/train.py": "print(1)", "run.sh": "#!/bin/sh\necho 1"}
+
+
+@pytest.fixture(autouse=True)
+def _devices(home, make_device):
+    for index in range(2):
+        make_device(index)
+
+
+def archive(files: dict[str, str]) -> ContentFile:  # type: ignore[type-arg]  # generic for the checker only
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        for name, text in files.items():
+            file.writestr(name, text)
+    return ContentFile(packed.getvalue(), name="code.zip")
+
+
+def submit(user, files=PACKAGE, **fields) -> intake.Accepted:
+    return intake.accept(user, parse_spec(fields), bundle=archive(files))
+
+
+def test_module_and_command_are_kept_with_the_job_and_name_it(ada):
+    module = submit(ada, module="pkg.train", gpus=2).job
+    command = submit(ada, command=["./run.sh", "now"]).job
+
+    assert (module.name, module.spec.module, module.spec.entrypoint) == ("train", "pkg.train", None)
+    assert (command.name, command.spec.command, command.spec.entrypoint) == ("run", ["./run.sh", "now"], None)
+    assert (module.log_count, command.log_count) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["acelerate", "launch"], "There is no program 'acelerate', neither beside the job's Python"),
+        (["pythn3"], "Was 'python3' meant?"),
+        (["run.sh"], "The upload has it: write bash run.sh."),
+        (["./fit.sh"], "The upload has no file 'fit.sh', with which the command begins"),
+        (["/opt/nowhere/tool"], "This server has no program /opt/nowhere/tool; check its path."),
+    ],
+)
+def test_command_that_is_not_there_is_refused_before_it_waits(ada, command, sentence):
+    with pytest.raises(Impossible) as error:
+        submit(ada, command=command)
+
+    assert sentence in error.value.fields["command"][0]
+    assert not Job.objects.exists()
+
+
+def test_module_that_the_uploads_own_package_lacks_is_refused(ada):
+    with pytest.raises(Malformed, match=r"neither pkg/fit\.py nor pkg/fit/__main__\.py") as error:
+        submit(ada, module="pkg.fit")
+
+    assert list(error.value.fields) == ["module"]
+
+
+def test_module_that_is_not_uploaded_may_be_installed_and_is_warned_about(ada):
+    assert submit(ada, module="json.tool").warnings == [
+        "Module 'json.tool' is not in the upload, so it must be installed in the job's Python."
+    ]
+    assert submit(ada, module="pkg.train").warnings == []
+    assert starts.check_module("pkg", {"pkg/__init__.py", "pkg/__main__.py"}) == []
+
+
+def test_script_uploaded_alone_can_be_started_by_a_command(ada):
+    spec = parse_spec({"command": ["bash", "fit.sh"]})
+
+    accepted = intake.accept(ada, spec, script=ContentFile(b"echo 1\n", name="fit.sh"))
+
+    assert accepted.warnings == []
+    assert accepted.job.name == "fit"
+
+
+def test_clone_can_start_something_else(ada):
+    first = submit(ada, module="pkg.train").job
+
+    by_command = intake.retry(ada, first, resume=False, changes={"command": ["python", "-m", "pkg.train"]})
+    by_script = intake.retry(ada, by_command, resume=False, changes={"entrypoint": "pkg/train.py"})
+
+    assert (by_command.spec.module, by_command.spec.entrypoint) == (None, None)
+    assert (by_script.spec.command, by_script.spec.entrypoint) == ([], "pkg/train.py")
+
+
+def test_launch_record_of_a_command_has_its_words_and_all_devices(ada, home, make_attempt, make_device):
+    job = submit(ada, command=["bash", "-c", "ls {output_dir}"], args=["--all"], gpus=2).job
+    attempt = make_attempt(job, devices=list(job.pool.devices.all()))
+
+    launcher.prepare(Job.objects.select_related("pool").get(pk=job.pk), Attempt.objects.get(pk=attempt.pk))
+
+    record = read_record(launcher.folder_of(attempt).launch) or {}
+    assert (record["starts_as"], record["script"], record["ranks"], record["devices"]) == (
+        "command",
+        "bash",
+        1,
+        2,
+    )
+    assert record["args"] == ["-c", f"ls {home.job(job.pk).output}", "--all"]
+    assert record["python"] == sys.executable
