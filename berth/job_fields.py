@@ -105,7 +105,7 @@ FIELDS: tuple[JobField, ...] = (
     JobField(
         "gpus",
         "Devices",
-        "Number of devices",
+        "Number of devices; 0 for a CPU slot",
         2,
         "count",
         empty="1",

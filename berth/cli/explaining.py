@@ -56,7 +56,7 @@ def find_device(berth: Berth, text: str) -> Device:
     Raises:
         NotFound: there is no such device.
     """
-    devices = berth.devices()
+    devices = sorted(berth.devices(), key=lambda device: device.kind == "cpu")  # GPU 0 before CPU slot 0
     for device in devices:
         if text in {str(device.index), device.id, device.label}:
             return device

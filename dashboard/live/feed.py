@@ -298,7 +298,7 @@ def _size(source: LogSource) -> int:
 
 
 def _devices() -> list[Device]:
-    return list(Device.objects.all())
+    return sorted(Device.objects.all(), key=lambda device: device.place)
 
 
 def _jobs(wanted: set[Any]) -> dict[Any, tuple[int, rows.DetailRow]]:

@@ -66,7 +66,7 @@ def wall_tiles(
     user: AbstractBaseUser | AnonymousUser, readings: NowReadings, now: datetime
 ) -> list[wall.Tile]:
     """The tiles for this reader: links and numbers only for their own jobs."""
-    devices = list(Device.objects.select_related("pool"))
+    devices = sorted(Device.objects.select_related("pool"), key=lambda device: device.place)
     held = {UUID(str(holder["job"])) for entry in readings.devices for holder in entry.get("holders", [])}
     visible = {
         str(job.pk): job for job in Job.objects.visible_to(user).filter(pk__in=held).select_related("owner")

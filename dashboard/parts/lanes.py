@@ -140,7 +140,7 @@ def show_lanes(chosen: str, now: datetime) -> TimelineView:
 
 def _memory_lanes(window: Window, now: datetime) -> Lanes:
     history = DeviceHistory(settings.HOME.device_history)
-    devices = Device.objects.all()
+    devices = sorted(Device.objects.all(), key=lambda device: device.place)
     return {
         "lanes": [
             {

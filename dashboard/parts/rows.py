@@ -188,7 +188,7 @@ def expected_end(job: Job, now: datetime) -> datetime | None:
 def needs(job: Job) -> str:
     """A job's request in words: 2 devices, 40 GiB each."""
     memory = job.spec_fields.get("gpu_memory_gib")
-    count = words.plural(job.gpus, "device")
+    count = words.plural(job.gpus, "device") if job.spec_fields.get("gpus") else "1 CPU slot"
     if not memory:
         return count
     return f"{count}, {memory:g} GiB{' each' if job.gpus > 1 else ''}"

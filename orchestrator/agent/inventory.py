@@ -10,24 +10,29 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.live import wakeups
-from orchestrator.models import Device, Health, Lease, Pool
+from orchestrator.models import CPU_POOL, Device, Health, Lease, Pool
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_POOL = "default"
+CPU_POOL_FACTS = {"description": "CPU slots for jobs that need no GPU (gpus: 0)"}
 MISSING_TEXT = "It is not there any more."
 
 
 def record_inventory(present: list[DeviceInfo]) -> None:
     """Add new devices to the default pool, refresh existing ones, and mark those that are gone.
 
+    CPU slots beside GPUs get a pool of their own, so that no job for a GPU is placed on them.
+
     A device that is gone for good keeps its row while usage or history refers to it.
     """
     with transaction.atomic():
         pool, _ = Pool.objects.get_or_create(name=DEFAULT_POOL)
         rows = {row.id: row for row in Device.objects.all()}
+        beside = {info.kind for info in present} > {"cpu"}
+        slots = Pool.objects.get_or_create(name=CPU_POOL, defaults=CPU_POOL_FACTS)[0] if beside else pool
         for info in present:
-            _record(info, rows.get(info.id), pool)
+            _record(info, rows.get(info.id), slots if info.kind == "cpu" else pool)
         gone = [row for row in rows.values() if row.id not in {info.id for info in present}]
         for row in gone:
             if not Lease.objects.filter(device=row).exists() and row.kind != "gpu":

@@ -52,7 +52,7 @@ def run() -> None:
         on_signals(stopping, end_within_s=END_WITHIN_S)
         if words := interpreters.warning():
             logger.error("%s", words)
-        devices = open_devices(settings.ENVIRONMENT.devices)
+        devices = open_devices(settings.ENVIRONMENT.devices, settings.ENVIRONMENT.cpu_slots)
         readings = ReadingsThread(devices, stopping)
         readings.start()
         NoticesThread(stopping).start()  # not joined: the next agent sends what is unsent

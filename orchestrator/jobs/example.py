@@ -75,7 +75,7 @@ def submit(user: User | None = None) -> Job:
         args=["--data", "{dataset:digits}", "--checkpoint-dir", "{checkpoint_dir}"],
         resume_args=["--resume", "{checkpoint}"],
         datasets=["digits@1"],
-        gpus=min(MOST_RANKS, Device.objects.count()),
+        gpus=max(1, min(MOST_RANKS, Device.objects.filter(pool=JobSpec().pool).count())),
         tags=["example"],
     )
     script = ContentFile((FOLDER / "digits.py").read_bytes(), name="digits.py")

@@ -19,11 +19,12 @@ from orchestrator.models.ledger import DeviceSpan, Use
 from orchestrator.models.notices import Notice, NoticeTarget, Occasion
 from orchestrator.models.outbox import Errand, Outbox, SchedulerTerm
 from orchestrator.models.people import Person, PoolRight, Right, Role, SignInFailure
-from orchestrator.models.pools import AdminState, Device, Health, Network, Pool, Sharing
+from orchestrator.models.pools import CPU_POOL, AdminState, Device, Health, Network, Pool, Sharing
 from orchestrator.models.quotas import Quota
 from orchestrator.models.scheduling import OwnerUse, SchedulerNotes, StartPromise
 
 __all__ = [
+    "CPU_POOL",
     "FINAL_STATES",
     "LEASED_STATES",
     "WAITING_STATES",

@@ -6,6 +6,8 @@ from django.db import models
 
 from orchestrator.devices.types import SLICES_FROM
 
+CPU_POOL = "cpu"  # of the CPU slots beside GPUs
+
 
 class Network(models.TextChoices):
     HOST = "host", "the server's network"
@@ -102,6 +104,11 @@ class Device(models.Model):
         return {"gpu": "GPU", "cpu": "CPU slot", "sim": "simulated GPU"}.get(
             self.kind, self.kind
         ) + f" {self.index}"
+
+    @property
+    def place(self) -> tuple[bool, int, str]:
+        """Its place on pages: CPU slots beside GPUs come last."""
+        return self.kind == "cpu", self.index, self.id
 
     @property
     def usable(self) -> bool:

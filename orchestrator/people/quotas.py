@@ -114,12 +114,16 @@ def _devices(count: int) -> str:
 
 
 def week_gpu_s(user_ids: Collection[int], now: datetime | None = None) -> dict[tuple[int, str], float]:
-    """GPU-seconds of these people in the last seven days, by person and pool; shared devices count by share."""
+    """GPU-seconds of these people in the last seven days, by person and pool.
+
+    Shared devices count by share, jobs without a GPU not at all.
+    """
     now = now or timezone.now()
     since = now - WEEK
     used: dict[tuple[int, str], float] = defaultdict(float)
     leases = (
         Lease.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), attempt__job__owner__in=user_ids)
+        .exclude(attempt__job__spec_fields__gpus=0)
         .select_related("device", "attempt__job")
         .only(
             "memory_bytes",

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db.models import Max, Min, Q
 
 from orchestrator.models import (
+    CPU_POOL,
     Attempt,
     AttemptState,
     Checkpoint,
@@ -139,7 +140,10 @@ def _pieces(start: datetime, end: datetime, now: datetime, pool: str | None) -> 
     held = _held(start, end, now)
     spells = _spells(start, end, now)
     midnights = _midnights(start.timestamp(), end.timestamp())
-    for device in Device.objects.all() if pool is None else Device.objects.filter(pool=pool):
+    # CPU slots beside GPUs would bury the GPUs' hours; their own pool shows them.
+    beside = Q(kind="cpu", pool=CPU_POOL)
+    devices = Device.objects.exclude(beside) if pool is None else Device.objects.filter(pool=pool)
+    for device in devices:
         leases = held.get(device.pk, [])
         # A device may be older than its row: a lease proves that it existed.
         since = min([device.added_at.timestamp(), *(each.start for each in leases)])
@@ -257,7 +261,9 @@ def used_gpu_s(attempt: Attempt, run_s: float) -> float:
 
 
 def charge(job: Job, gpu_s: float, now: datetime) -> None:
-    """Add to the use of the job's owner, inside the caller's transaction."""
+    """Add to the use of the job's owner, inside the caller's transaction; a job without a GPU costs no share of them."""
+    if job.spec_fields.get("gpus") == 0:
+        return
     use, _ = OwnerUse.objects.select_for_update().get_or_create(
         owner_id=job.owner_id, defaults={"decayed_at": now}
     )

@@ -41,7 +41,8 @@ def read_timeline(start: datetime, end: datetime, *, now: datetime, pool: str | 
 
     A bar of the past ends at ``now`` at the latest; a running job continues as a planned bar.
     """
-    devices = list(Device.objects.all() if pool is None else Device.objects.filter(pool=pool))
+    rows = Device.objects.all() if pool is None else Device.objects.filter(pool=pool)
+    devices = sorted(rows, key=lambda device: device.place)
     ids = {device.pk for device in devices}
     leases = list(_leases(ids, start, end)[: MOST_BARS + 1])
     bars = [_held(lease, now) for lease in leases[:MOST_BARS] if lease.started_at < now]

@@ -25,6 +25,7 @@ class Environment:
     port: int
     bind: str  # address that the web process listens on
     devices: str
+    cpu_slots: int | None  # beside GPUs; None: by the number of cores
     redis_url: str
     own_redis: bool  # we start and stop Redis
     database: Mapping[str, object]  # in Django's form
@@ -65,6 +66,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         port=_read_port(variables),
         bind=variables.get("BERTH_BIND", "127.0.0.1"),
         devices=_read_devices(variables),
+        cpu_slots=_read_cpu_slots(variables),
         redis_url=redis_url or f"unix://{redis_socket(home)}",
         own_redis=not redis_url,
         database=_read_database(variables, home),
@@ -119,6 +121,15 @@ def _read_devices(variables: Mapping[str, str]) -> str:
     if not _DEVICES.fullmatch(text):
         raise WrongSetting(f"BERTH_DEVICES is {text!r}; give auto, nvml, cpu:4 or sim:8x80GiB.")
     return text
+
+
+def _read_cpu_slots(variables: Mapping[str, str]) -> int | None:
+    text = variables.get("BERTH_CPU_SLOTS", "auto")
+    if text == "auto":
+        return None
+    if not re.fullmatch(r"\d{1,4}", text, re.ASCII):
+        raise WrongSetting(f"BERTH_CPU_SLOTS is {text!r}; give auto, or a number from 0 (none) to 9999.")
+    return int(text)
 
 
 def _read_days(variables: Mapping[str, str], name: str, default: str) -> float:

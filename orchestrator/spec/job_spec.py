@@ -221,7 +221,7 @@ class JobSpec(BaseModel):
     resume_args: list[Argument] = Field(default_factory=list, max_length=100)
     datasets: list[StrictStr] = Field(default_factory=list, max_length=32)
     pool: Annotated[StrictStr, Field(min_length=1, max_length=64)] = "default"
-    gpus: Annotated[StrictInt, Field(ge=1, le=100_000)] = 1
+    gpus: Annotated[StrictInt, Field(ge=0, le=100_000)] = 1
     min_gpus: Annotated[StrictInt, Field(ge=1)] | None = None
     gpu_memory_gib: Gib | None = None
     cpus: Annotated[StrictInt, Field(ge=1, le=4096)] | None = None
@@ -271,6 +271,8 @@ class JobSpec(BaseModel):
         for name in self.env:
             if problem := why_not_a_variable(name):
                 raise ValueError(f"env: {problem}")
+        if self.gpus == 0 and self.kind == "model":
+            raise ValueError("gpus: a model is trained on at least one device; give 1 or more")
         if self.min_gpus is not None and self.min_gpus > self.gpus:
             raise ValueError(f"min_gpus: {self.min_gpus} is more than gpus, which is {self.gpus}")
         for reference in self.datasets:
@@ -295,6 +297,11 @@ class JobSpec(BaseModel):
         if self.module is not None:
             return f"{self.module.rpartition('.')[2]}.py"
         return self.entrypoint or DEFAULT_SCRIPT
+
+    @property
+    def device_count(self) -> int:
+        """The devices that the job holds; one that needs no GPU holds a CPU slot."""
+        return max(1, self.gpus)
 
     @property
     def gpu_memory_bytes(self) -> int | None:

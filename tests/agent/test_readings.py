@@ -205,6 +205,15 @@ def test_simulated_devices_that_were_never_used_leave_no_trace_but_used_ones_do(
     assert list(Device.objects.values_list("id", "health")) == [("sim-0", "missing")]
 
 
+def test_cpu_slots_beside_gpus_have_a_pool_of_their_own_and_slots_alone_have_not():
+    record_inventory([info("GPU-0", 0), info("cpu-0", 0, "cpu")])
+    assert dict(Device.objects.values_list("id", "pool")) == {"GPU-0": "default", "cpu-0": "cpu"}
+
+    Device.objects.all().delete()
+    record_inventory([info("cpu-0", 0, "cpu"), info("cpu-1", 1, "cpu")])
+    assert set(Device.objects.values_list("pool", flat=True)) == {"default"}
+
+
 def test_one_odd_reading_changes_no_inventory():
     devices = MissingDevices({"a", "b"})
     assert not devices.changed({"a"})

@@ -53,6 +53,24 @@ def _by_device(devices: Devices, *holders: Holder) -> dict[str, Reading]:
     return {reading.device_id: reading for reading in devices.read(holders)}
 
 
+def test_slots_beside_gpus_are_read_with_them(start_rank):
+    devices = open_devices("sim:2x80GiB", cpu_slots=3)
+    process = start_rank(HOLD, "n1")
+    ids = ["sim-0", "sim-1", "cpu-0", "cpu-1", "cpu-2"]
+
+    readings = _by_device(devices, _holder("cpu-1"))
+
+    assert (devices.kind, [info.id for info in devices.inventory()]) == ("sim", ids)
+    assert list(readings) == ids
+    assert [each.pid for each in readings["cpu-1"].processes] == [process.pid]
+    assert readings["sim-0"].used_bytes == 0
+
+
+@pytest.mark.parametrize(("spec", "slots"), [("sim:2x80GiB", None), ("sim:2x80GiB", 0), ("cpu:2", 3)])
+def test_simulated_gpus_and_slots_get_no_slots_beside_them_unasked(spec, slots):
+    assert {info.kind for info in open_devices(spec, slots).inventory()} == {spec[:3]}
+
+
 def test_simulated_gpus_have_the_memory_they_were_given():
     found = open_devices("sim:8x80GiB").inventory()
 

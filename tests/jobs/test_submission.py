@@ -13,7 +13,7 @@ from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed
 from orchestrator.jobs import datasets
 from orchestrator.jobs.submission import intake
 from orchestrator.jobs.submission.intake import parse_spec
-from orchestrator.models import DatasetRoot, Errand, Health, IdempotencyKey, Job, JobState, Outbox
+from orchestrator.models import DatasetRoot, Device, Errand, Health, IdempotencyKey, Job, JobState, Outbox
 from orchestrator.spec.job_spec import fill_placeholders
 from orchestrator.store.checkpoints.generations import GenerationStore
 from tests.jobs.invariants import check_history
@@ -65,7 +65,32 @@ def test_the_snapshot_of_the_code_is_not_touched_by_later_edits(ada, home, tmp_p
     assert (job.spec.entrypoint, job.name) == ("mine.py", "mine")
 
 
-@pytest.mark.parametrize("gpus", [-1, 0, 1.5, 10**9, "2", True, None])
+def test_job_without_a_gpu_gets_a_slot_in_the_pool_beside_the_gpus(ada, make_pool, make_device):
+    make_device(0, id="cpu-0", pool=make_pool("cpu"), kind="cpu")
+
+    accepted = submit(ada, gpus=0)
+    clone = intake.retry(ada, accepted.job, resume=False, changes={"gpus": 1})
+    back = intake.retry(ada, clone, resume=False, changes={"gpus": 0})
+
+    assert [(job.pool_id, job.gpus, job.spec.gpus) for job in (accepted.job, clone, back)] == [
+        ("cpu", 1, 0),
+        ("default", 1, 1),
+        ("cpu", 1, 0),
+    ]
+    assert accepted.job.log_count == 1
+    with pytest.raises(Impossible, match=r"Pool a100 has no CPU slots .* these have: cpu\."):
+        submit(ada, gpus=0, pool=make_pool("a100").pk)
+
+
+def test_job_without_a_gpu_runs_on_the_slots_of_a_server_without_gpus(ada, make_device):
+    with pytest.raises(Impossible, match=r"no CPU slots .* BERTH_CPU_SLOTS"):
+        submit(ada, gpus=0)
+    Device.objects.update(kind="cpu")
+
+    assert submit(ada, gpus=0).job.pool_id == "default"
+
+
+@pytest.mark.parametrize("gpus", [-1, 1.5, 10**9, "2", True, None])
 def test_b28_impossible_counts_of_devices_are_malformed(gpus):
     with pytest.raises(Malformed) as error:
         parse_spec({"gpus": gpus})

@@ -213,7 +213,7 @@ class JobOut(BaseModel):
     pool: str
     priority: int
     tags: list[str]
-    gpus: int = Field(description="that it holds or waits for")
+    gpus: int = Field(description="that it holds or waits for; 0: a CPU slot")
     min_gpus: int | None = None
     gpu_memory_gib: float | None
     idle_since: datetime | None = Field(

@@ -12,7 +12,7 @@ from django.utils import timezone
 from orchestrator.exceptions import Impossible
 from orchestrator.jobs import datasets, retention
 from orchestrator.jobs.launch import isolation
-from orchestrator.models import AdminState, Health, Job, Pool
+from orchestrator.models import CPU_POOL, AdminState, Device, Health, Job, Pool
 from orchestrator.people import rights, secrets
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 
@@ -34,6 +34,7 @@ def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser
     """
     isolation.check()
     retention.check_disk(user, settings.ENVIRONMENT.user_disk_gib)
+    spec = spec.model_copy(update={"pool": _pool_of(spec)})
     _check_pool(user, spec, asked_by or user)
     _check_delay(spec)
     _check_secrets(user, spec)
@@ -57,6 +58,27 @@ def _impossible(name: str, sentence: str) -> Impossible:
     return Impossible(sentence, fields={name: [sentence]})
 
 
+def _pool_of(spec: JobSpec) -> str:
+    """The pool of the job; one that needs no GPU and names no other pool goes where CPU slots are.
+
+    Raises:
+        Impossible: the pool has no CPU slots, or the server has none.
+    """
+    if spec.gpus > 0:
+        return spec.pool
+    slots = Device.objects.filter(kind="cpu").exclude(health=Health.MISSING)
+    pools = set(slots.values_list("pool_id", flat=True))
+    if spec.pool in pools:
+        return spec.pool
+    if spec.pool == JobSpec.model_fields["pool"].default and CPU_POOL in pools:
+        return CPU_POOL
+    if not pools:
+        sentence = "This server has no CPU slots for jobs without a GPU; its operator sets BERTH_CPU_SLOTS."
+    else:
+        sentence = f"Pool {spec.pool} has no CPU slots for a job without a GPU; these have: {', '.join(sorted(pools))}."
+    raise _impossible("gpus", sentence)
+
+
 def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUser) -> None:
     """Check that the pool exists, is open to this person, and can ever fit the job.
 
@@ -72,7 +94,7 @@ def _check_pool(user: AbstractBaseUser, spec: JobSpec, asked_by: AbstractBaseUse
     rights.check_priority(asked_by, pool.name, spec.priority)
     there = pool.devices.exclude(admin_state=AdminState.DISABLED).exclude(health=Health.MISSING)
     sizes = list(there.values_list("memory_bytes", flat=True))
-    least = spec.min_gpus or spec.gpus
+    least = spec.min_gpus or spec.device_count
     if least > len(sizes):
         has = f"{len(sizes)} device{'' if len(sizes) == 1 else 's'}" if sizes else "no devices"
         raise _impossible("gpus", f"Pool {pool.name} has {has}; {least} were asked for.")

@@ -37,7 +37,7 @@ _turn = threading.Lock()
 CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s", "checkpoint_glob"})
 NO_COLUMNS = frozenset({"checkpoint_glob"})  # in spec_fields alone
 NOT_KEPT = frozenset({"source", "array"})
-RESOLVED = ("datasets", "depends_on")  # replaced by what they stand for at the time of the submit
+RESOLVED = ("pool", "datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, An
         "spec_fields": spec.model_dump(mode="json", exclude=set(NOT_KEPT)),
         "bundle": bundle,
         "priority": spec.priority,
-        "gpus": spec.gpus,
+        "gpus": spec.device_count,
         "time_limit_s": spec.time_limit_s,
         "not_before": spec.not_before,
         "total_steps": spec.total_steps,
@@ -292,8 +292,14 @@ def retry(
 
 
 def _kept_fields(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an earlier job; another script, module or command takes the place of what it started."""
-    replaced = STARTS if any(changes.get(name) for name in STARTS) else ()
+    """The fields of an earlier job that a clone keeps.
+
+    Another script, module or command takes the place of what it started; from a CPU slot to GPUs and back, the clone
+    goes to that pool which suits it.
+    """
+    replaced = set(STARTS) if any(changes.get(name) for name in STARTS) else set()
+    if "gpus" in changes and (changes["gpus"] == 0) != (job.spec_fields.get("gpus") == 0):
+        replaced.add("pool")
     return {name: value for name, value in job.spec_fields.items() if name not in replaced}
 
 

@@ -23,7 +23,8 @@ class Quotas:
             self.add(job, len(job.shares))
 
     def add(self, job: Job, devices: int) -> None:
-        self.devices[job.owner] += devices
+        if job.needs_gpu:
+            self.devices[job.owner] += devices
         self.pool_devices[job.owner, job.pool] += devices
         self.jobs[job.owner] += 1
         if job.array is not None:
@@ -44,7 +45,7 @@ class Quotas:
             jobs = self.jobs[job.owner]
             if limit.max_running is not None and jobs >= limit.max_running:
                 return {"owner": job.owner, "jobs": jobs, "most_jobs": limit.max_running}
-            if facts := _over(limit, used, job):
+            if job.needs_gpu and (facts := _over(limit, used, job)):
                 return {"owner": job.owner, **facts}
         there = self.pool_limits.get((job.owner, job.pool))
         if there is None:

@@ -77,6 +77,7 @@ class Job:
     owner: str
     pool: str
     gpus: int = 1
+    needs_gpu: bool = True  # False: it holds a CPU slot, which counts for no limit over all pools
     name: str = ""  # for sentences; if empty, the end of the id is used
     memory_bytes: int | None = None  # on each device; None: whole devices
     priority: int = 50

@@ -72,6 +72,8 @@ def _starts(
 
 
 def _counts(job: Job, state: core.State) -> Sequence[int]:
+    if job.spec_fields.get("gpus") == 0:
+        return ()
     nodes = [device.node for device in state.devices if device.pool == job.pool_id]
     most = max(map(nodes.count, set(nodes)), default=0)
     return [1 << at for at in range(most.bit_length()) if 1 << at != job.gpus]

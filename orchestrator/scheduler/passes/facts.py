@@ -53,6 +53,7 @@ class JobFacts(TypedDict):
     owner: str
     pool: str
     gpus: int
+    needs_gpu: bool
     constraints: core.Constraints
     name: str
     memory_bytes: int | None
@@ -79,6 +80,7 @@ def job_facts(job: Job) -> JobFacts:
         "owner": job.owner.get_username(),
         "pool": job.pool_id,
         "gpus": job.gpus,
+        "needs_gpu": spec.get("gpus") != 0,
         "constraints": core.ANYWHERE if job.gpus == 1 else core.WHOLE_GPUS,
         "name": job.name,
         "memory_bytes": job.claimed_bytes,

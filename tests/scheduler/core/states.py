@@ -93,6 +93,7 @@ def _facts(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "owner": draw(st.sampled_from(_OWNERS)),
         "gpus": draw(st.integers(1, 6)),
+        "needs_gpu": draw(st.sampled_from((True, True, False))),
         "memory_bytes": None if size_gib is None else size_gib * GIB,
         "priority": draw(st.sampled_from((10, 50))),
         "submitted": float(draw(st.integers(0, 5))),

@@ -107,13 +107,27 @@ def test_limits_of_owners_hold(state: State):
     running: Counter[str] = Counter(job.owner for job in [*state.running, *started])
     held: Counter[str] = Counter()
     for holding in state.running:
-        held[holding.owner] += len(holding.shares)
+        held[holding.owner] += len(holding.shares) if holding.needs_gpu else 0
     for job in started:
-        held[job.owner] += job.gpus
+        held[job.owner] += job.gpus if job.needs_gpu else 0
+    for_gpus = {job.owner for job in started if job.needs_gpu}
     for limit in state.usage:
         if limit.owner in {job.owner for job in started}:
             assert limit.max_running is None or running[limit.owner] <= limit.max_running
+        if limit.owner in for_gpus:
             assert limit.max_devices is None or held[limit.owner] <= limit.max_devices
+
+
+@examples
+@given(states())
+def test_job_without_a_gpu_never_waits_for_a_limit_on_devices(state: State):
+    unlimited = replace(
+        state,
+        usage=tuple(replace(owner, max_running=None) for owner in state.usage),
+        queued=tuple(replace(job, needs_gpu=False) for job in state.queued),
+    )
+
+    assert WaitCode.QUOTA not in {wait.code for wait in decide(unlimited).wait}
 
 
 @examples
