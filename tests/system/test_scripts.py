@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.server import REPOSITORY, Server, kill
+from tests.system.server import REPOSITORY, Server, kill, processes
 
 pytestmark = pytest.mark.slow
 
@@ -99,3 +99,34 @@ def _tear_newest(generations: Path) -> None:
     largest.chmod(0o644)
     with largest.open("r+b") as file:
         file.truncate(largest.stat().st_size // 2)
+
+
+def test_command_that_starts_its_own_ranks_is_killed_and_resumes(server: Server) -> None:
+    script = """
+import json, os, pathlib, time
+state = pathlib.Path(os.environ["BERTH_CHECKPOINT_DIR"], "state.json")
+resumed = os.environ.get("BERTH_RESUME_FROM")
+begin = json.loads(pathlib.Path(resumed).read_text())["step"] if resumed else 0
+if os.environ["RANK"] == "0":
+    print("devices", os.environ["LOCAL_WORLD_SIZE"], "begin", begin, flush=True)
+for step in range(begin, begin + (8 if resumed else 10_000)):
+    if os.environ["RANK"] == "0":
+        print(f"step {step} loss {1 / (step + 1):.4f}", flush=True)
+        part = state.with_name(".part")
+        part.write_text(json.dumps({"step": step}))
+        part.replace(state)
+    time.sleep(0.1)
+"""
+    job = server.submit(script, command=["torchrun", "--nproc-per-node", "2", "train.py"], gpus=2)
+    server.wait_until(lambda: server.get(f"/jobs/{job}/checkpoints")["results"])
+    server.wait_until(lambda: server.job(job)["last_values"].get("loss"))
+
+    kill(pid for pid, _, environ in processes() if {f"BERTH_JOB_ID={job}", "RANK=1"} <= set(environ))
+    ended = server.wait_for_end(job)
+
+    first = server.attempts(job)[0]
+    assert (ended["state"], ended["attempt_count"]) == ("succeeded", 2), server.log(job, 2)
+    assert (first["exit_kind"], first["first_failure"]["rank"]) == ("signal", 1)
+    assert "devices 2 begin 0" in server.log(job, 1)
+    assert re.search(r"devices 2 begin [1-9]", server.log(job, 2))
+    assert ended["entrypoint"] is None
