@@ -9,7 +9,7 @@
     job.wait()
     assert job.state == "succeeded", job.exit_detail
 
-The whole client is this file; it needs httpx and nothing else of Berth. The fields of a job: docs/reference/job-fields.md.
+It needs httpx; to pack folders also ``packing.py`` and ``git_state.py`` beside it, and pathspec where files are ignored. The fields of a job: docs/reference/job-fields.md.
 Every failure is a ``BerthError`` whose text is a sentence for people.
 """
 
@@ -24,7 +24,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -35,9 +35,7 @@ FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "timed_out"})
 WAITING_STATES = frozenset({"queued", "held", "backoff"})
 ARCHIVES = (".zip", ".tar.gz", ".tgz")
 LOG_BYTES = 256 * 1024
-LARGEST_FOLDER_BYTES = 2**30  # the most code that a server accepts
 _BUSY = frozenset({502, 503, 504})
-_LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv"})  # besides hidden files and folders
 _R = TypeVar("_R", bound="Record")
 
 
@@ -511,6 +509,7 @@ class Spec(TypedDict, total=False):
     hang_timeout_s: float | None
     launcher: str
     source: Mapping[str, str]
+    git: Mapping[str, Any]
 
 
 class Job(Record):
@@ -540,6 +539,7 @@ class Job(Record):
     entrypoint: str | None  # None where a module or a command runs
     module: str | None
     command: list[str]
+    git: Mapping[str, Any] | None  # commit, branch and dirty
     args: list[str]
     resume_args: list[str]
     datasets: list[str]
@@ -828,7 +828,9 @@ class Berth:
         """
         files = {}
         if code is not None:
-            part, name, data = _read_code(Path(code))
+            part, name, data = _read_code(Path(code), spec)
+            if not name.endswith(ARCHIVES) or Path(code).is_dir():
+                _add_git_state(Path(code), spec)
             files = {part: (name, data), "job": (None, json.dumps(spec).encode(), "application/json")}
         key = str(uuid.uuid4())  # the server answers a repeated request with the same job
         body: dict[str, Any] = {"files": files} if files else {"json": spec}
@@ -1047,51 +1049,39 @@ def tidy_url(url: str) -> str:
 # Reading and writing
 
 
-def _read_code(path: Path) -> tuple[str, str, bytes]:
+def _read_code(path: Path, spec: Spec) -> tuple[str, str, bytes]:
     """Read the code to submit: name of the multipart part, file name, bytes."""
     try:
         if path.is_dir():
-            return "bundle", "code.zip", pack_folder(path)
+            has_script = not (spec.get("module") or spec.get("command"))
+            needed = [spec.get("entrypoint") or "train.py"] if has_script else []
+            return "bundle", "code.zip", pack_folder(path, needed=needed)
         part = "bundle" if path.name.endswith(ARCHIVES) else "script"
         return part, path.name, path.read_bytes()
     except OSError as error:
         raise BerthError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def pack_folder(folder: Path) -> bytes:
-    """Pack a folder as a zip archive, without hidden files, links, caches and virtual environments.
+def _add_git_state(path: Path, spec: Spec) -> None:
+    from berth.git_state import read_state
+
+    state = read_state(path)
+    if state is not None:
+        spec.setdefault("git", {**state})
+
+
+def pack_folder(folder: Path, *, needed: Sequence[str] = ()) -> bytes:
+    """Pack a folder as a zip archive; ``berth.packing`` says what stays out.
 
     Raises:
-        BerthError: the folder is larger than a server accepts; raised before packing, which takes minutes.
+        BerthError: nothing or too much would be packed, or a file that is ``needed`` is ignored.
     """
-    import zipfile  # late import: costs 6 ms at each start
+    from berth.packing import CannotPack, pack
 
-    packed, paths = io.BytesIO(), list(_code_files(folder))
-    if sum(path.stat().st_size for path in paths) > LARGEST_FOLDER_BYTES:
-        raise BerthError(
-            f"{folder} holds more than {LARGEST_FOLDER_BYTES >> 30} GiB, too much for code. Name a smaller "
-            "folder; data stays where it is and is named as a dataset: berth data add"
-        )
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-        for path in paths:
-            archive.write(path, PurePosixPath(path.relative_to(folder)))
-    return packed.getvalue()
-
-
-def _code_files(folder: Path) -> Iterator[Path]:
-    """List the files of a folder to upload, in order."""
-    for root, folders, names in os.walk(folder):
-        here = Path(root)
-        folders[:] = sorted(each for each in folders if not _stays_out(here / each))
-        for name in sorted(names):
-            path = here / name
-            if not name.startswith(".") and path.is_file() and not path.is_symlink():
-                yield path
-
-
-def _stays_out(folder: Path) -> bool:
-    hidden = folder.name.startswith(".") or folder.name in _LEFT_OUT or folder.is_symlink()
-    return hidden or (folder / "pyvenv.cfg").exists()
+    try:
+        return pack(folder, needed=needed)
+    except CannotPack as error:
+        raise BerthError(str(error)) from None
 
 
 @contextlib.contextmanager

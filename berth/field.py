@@ -23,6 +23,7 @@ Kind = Literal[
     "switch",
     "array",
     "code",
+    "commit",
 ]
 UNITS_S: Mapping[str, int] = {"hours": 3600, "minutes": 60, "seconds": 1}
 _HOW_TO_TYPE: Mapping[Kind, str] = {
@@ -81,6 +82,9 @@ class JobField(NamedTuple):
             return "yes" if value else "no"
         if isinstance(value, float):
             return f"{written_number(value)}{f' {self.unit}' if self.unit else ''}"
+        if isinstance(value, Mapping) and self.kind == "commit":
+            branch = f" on {value['branch']}" if value.get("branch") else ""
+            return f"{str(value['commit'])[:12]}{branch}{', with changes' if value.get('dirty') else ''}"
         if isinstance(value, Mapping):
             return ", ".join(f"{name}={one}" for name, one in value.items())
         if isinstance(value, Sequence) and not isinstance(value, str):

@@ -327,12 +327,22 @@ FIELDS: tuple[JobField, ...] = (
         setting=True,
     ),
     JobField(
+        "git",
+        "Commit",
+        "Commit and branch of the code, and whether it differs",
+        {"commit": "9fceb02d0ae598e95dc970b74767f19372d61af8", "branch": "main", "dirty": True},
+        "commit",
+        form="",
+        setting=True,
+    ),
+    JobField(
         "source", "Code", "Script's text, or hash of an earlier upload", {"text": "print(1)"}, "code", form=""
     ),
 )
 BY_NAME: Mapping[str, JobField] = {field.name: field for field in FIELDS}
 CHANGEABLE = frozenset(field.name for field in FIELDS if field.changeable)
 SETTINGS: tuple[JobField, ...] = tuple(field for field in FIELDS if field.setting)
+DIFF_FILE = "berth-changes.diff"  # in the upload of a folder: what it differs in from its commit
 STARTS = ("entrypoint", "module", "command")  # a job has one of them
 
 

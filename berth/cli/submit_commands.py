@@ -37,6 +37,7 @@ def run(
 
     berth = connect()
     spec = read_options(berth, given)
+    spec = submitting.with_project(code, spec)
     job = submitting.submit(berth, *submitting.choose_code(code, spec, ctx.obj or []))
     raise typer.Exit(submitting.report(job, follow=follow, wait=wait, as_json=as_json))
 
@@ -102,12 +103,12 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show when and where a job would run; submits nothing."""
-    from berth.cli import planning
+    from berth.cli import planning, submitting
     from berth.cli.choosing import connect
     from berth.cli.job_options import read_options
 
     berth = connect()
-    spec = read_options(berth, given)
+    spec = submitting.with_project(code, read_options(berth, given))
     if ctx.obj:
         spec["args"] = ctx.obj
     answer = planning.ask(berth, code, spec)

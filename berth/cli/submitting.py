@@ -10,12 +10,28 @@ from berth.arguments import WrongUse, merge
 from berth.cli.choosing import newest
 from berth.cli.following import follow_log, wait_for_end
 from berth.cli.printing import remark, safe, say, show_json
+from berth.cli.project_file import NAME as PROJECT_FILE
+from berth.cli.project_file import merge as merge_project
+from berth.cli.project_file import read_project
 from berth.cli.tables import job_line, on_devices
 from berth.client import FINAL_STATES, Berth, BerthError, Job, Spec
 from berth.job_fields import STARTS
 
 SETTLE_S = 1.5
 NOT_LOOKED_AT = "scheduler"  # the code of a job that no pass has seen yet
+
+
+def with_project(code: str | None, spec: Spec) -> Spec:
+    """The job with what ``berth.toml`` of its folder says: of the named one, else of the current one.
+
+    Raises:
+        WrongUse: the file cannot be read, or has a key that is no field.
+    """
+    is_folder = code is None or Path(code).is_dir()
+    project = read_project(Path(code) if code is not None and is_folder else Path())
+    if project:
+        remark(f"berth: using {PROJECT_FILE} ({', '.join(project)})")
+    return merge_project(project, spec, names_script=not is_folder)
 
 
 def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str, Spec]:

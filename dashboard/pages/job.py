@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from berth import words
-from berth.job_fields import FIELDS, STARTS, started_words
+from berth.job_fields import BY_NAME, DIFF_FILE, FIELDS, STARTS, started_words
 from berth.metric_names import in_order
 from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, remedies, rows, wall
@@ -92,6 +92,8 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "events": list(JobEvent.objects.filter(job=found).order_by("-number")[:MOST_EVENTS]),
         "command": shlex.join(started_words(found.spec_fields)),
         "request_rows": request_rows(found, request),
+        "commit": BY_NAME["git"].text(found.spec_fields.get("git")),
+        "has_diff": (settings.HOME.bundles / found.bundle / DIFF_FILE).is_file(),
         "spec": orjson.dumps(_shown_spec(found, request), option=orjson.OPT_INDENT_2).decode(),
         "log": log,
         "colour": wall.colour_classes(found.colour),

@@ -25,6 +25,7 @@ WHAT_RUNS = frozenset(
         "entrypoint",
         "module",
         "command",
+        "git",
         "args",
         "resume_args",
         "env",

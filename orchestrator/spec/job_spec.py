@@ -176,6 +176,18 @@ class Source(BaseModel):
         return self
 
 
+class GitState(BaseModel):
+    """The commit that code came from; whoever submits tells it, and nothing checks it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    commit: Annotated[StrictStr, Field(pattern="^[0-9a-f]{40}([0-9a-f]{24})?$")]
+    branch: Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=200)] | None = (
+        None
+    )
+    dirty: Annotated[StrictBool, Field(description="the code differs from the commit")] = False
+
+
 class Dependency(BaseModel):
     """A job that has to end first, with success or in any way. Short form: its id alone."""
 
@@ -247,6 +259,7 @@ class JobSpec(BaseModel):
     python: Annotated[StrictStr, Field(max_length=64)] | None = None
     hang_timeout_s: Seconds | None = None
     launcher: Literal["torchrun", "direct"] = "torchrun"
+    git: GitState | None = None
     source: Source | None = None
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ OTHER_STARTS = frozenset({"module", "command"})  # a job has one of these, or an
 
 def every_field(**values: Any) -> dict[str, Any]:
     """All fields but the code; ``values`` name what has to exist, such as a dataset."""
-    left_out = {"source"} | OTHER_STARTS
+    left_out = {"source", "git"} | OTHER_STARTS
     return {field.name: _other(field) for field in FIELDS if field.name not in left_out} | values
 
 

@@ -11,6 +11,7 @@ from django.urls.converters import PathConverter
 from ninja import Query, Router
 from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
+from berth.job_fields import DIFF_FILE
 from berth.metric_names import chart_groups
 from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.downloads import (
@@ -228,6 +229,13 @@ def download_job_file(request: ApiRequest, job_id: str, path: str, place: Query[
     job = find_job(Job.objects.all(), request.user, job_id)
     _, file = results.open_result(job, path, place.folder)
     return send_file(request, file, path)
+
+
+@router.get("/{job_id}/diff", openapi_extra={"responses": {200: {"content": {"text/plain": {}}}}})
+def download_diff(request: ApiRequest, job_id: str) -> Download:
+    """What the uploaded code differed in from its commit, as git shows it; 404 where that is nothing or unknown."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    return send_file(request, open_named(settings.HOME.bundles / job.bundle, DIFF_FILE), DIFF_FILE)
 
 
 def _folder(job: Job) -> JobFolder:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 from orchestrator.api.http.paging import Page
 from orchestrator.api.http.reading import Body
 from orchestrator.api.http.writing import ByName
-from orchestrator.spec.job_spec import Seconds, describe_fields
+from orchestrator.spec.job_spec import GitState, Seconds, describe_fields
 
 Number = Annotated[int | float, Field(allow_inf_nan=False)]
 
@@ -244,6 +244,7 @@ class JobOut(BaseModel):
     python: str | None
     launcher: str
     bundle: str = Field(description="SHA-256 of the code")
+    git: GitState | None = None
     submitted_at: datetime
     queued_at: datetime
     started_at: datetime | None

@@ -1,0 +1,68 @@
+"""Which commit a folder of code is at, and what differs from it."""
+
+import os
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+MOST_DIFF_BYTES = 256 * 1024
+_MOST_NAMES = 2_000
+_WITHIN_S = 20
+
+
+class GitState(TypedDict):
+    """What is kept with a job."""
+
+    commit: str
+    branch: NotRequired[str]  # missing where no branch is checked out
+    dirty: bool  # some of the uploaded files differ from the commit, or are not in it
+
+
+def read_state(code: Path) -> GitState | None:
+    """The commit, branch and whether the script or folder differs; None outside of a repository, or without git."""
+    folder, name = (code, ".") if code.is_dir() else (code.parent, code.name)
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
+    if commit is None:
+        return None
+    changed = _git(folder, "status", "--porcelain", "--", name)
+    state = GitState(commit=commit.decode().strip(), dirty=bool(changed))
+    branch = (_git(folder, "symbolic-ref", "--short", "-q", "HEAD") or b"").decode(errors="replace").strip()
+    if branch:
+        state["branch"] = branch[:200]
+    return state
+
+
+def read_diff(folder: Path, packed: Collection[str]) -> bytes:
+    """What the uploaded files differ in from the commit, shortened to 256 KiB; empty for none.
+
+    Args:
+        packed: paths of the uploaded files; changes of others stay here, but for files that were deleted.
+    """
+    names = (_git(folder, "diff", "--name-only", "-z", "--relative", "HEAD", "--", ".") or b"").split(b"\0")
+    texts = [os.fsdecode(name) for name in names if name]
+    told = [name for name in texts if name in packed or not (folder / name).exists()][:_MOST_NAMES]
+    if not told:
+        return b""
+    options = ("--no-ext-diff", "--no-textconv", "--no-color", "--relative")
+    diff = _git(folder, "diff", *options, "HEAD", "--", *(f":(literal){name}" for name in told)) or b""
+    if len(diff) > MOST_DIFF_BYTES:
+        cut = diff[:MOST_DIFF_BYTES].rpartition(b"\n")[0]
+        return cut + b"\n# The rest was left out: %d bytes in all.\n" % len(diff)
+    return diff
+
+
+def _git(folder: Path, *words: str) -> bytes | None:
+    """The output of a git command; None where it fails."""
+    try:
+        answer = subprocess.run(  # noqa: S603 -- git, with words of our own and paths that it reads as they are
+            ["git", "-C", str(folder), *words],  # noqa: S607 -- the one that people use themselves
+            capture_output=True,
+            timeout=_WITHIN_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout if answer.returncode == 0 else None
