@@ -482,6 +482,7 @@ class Spec(TypedDict, total=False):
     entrypoint: str | None
     module: str | None
     command: Sequence[str]
+    workdir: str | None
     args: Sequence[str]
     resume_args: Sequence[str]
     datasets: Sequence[str]
@@ -539,6 +540,7 @@ class Job(Record):
     entrypoint: str | None  # None where a module or a command runs
     module: str | None
     command: list[str]
+    workdir: str | None
     git: Mapping[str, Any] | None  # commit, branch and dirty
     args: list[str]
     resume_args: list[str]

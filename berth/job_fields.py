@@ -64,6 +64,16 @@ FIELDS: tuple[JobField, ...] = (
         setting=True,
     ),
     JobField(
+        "workdir",
+        "Working folder",
+        "Folder of the upload to run in",
+        "src",
+        empty="the upload's own folder",
+        option="--workdir",
+        metavar="FOLDER",
+        setting=True,
+    ),
+    JobField(
         "args",
         "Arguments",
         "Arguments of the script, as on a command line",

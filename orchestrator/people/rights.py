@@ -26,6 +26,7 @@ WHAT_RUNS = frozenset(
         "module",
         "command",
         "git",
+        "workdir",
         "args",
         "resume_args",
         "env",

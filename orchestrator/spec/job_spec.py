@@ -1,5 +1,6 @@
 """What a job is: the rules for its fields, for form, REST and command line alike."""
 
+import posixpath
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -229,6 +230,7 @@ class JobSpec(BaseModel):
     command: Annotated[list[Argument], AfterValidator(_command), Field(max_length=1000)] = Field(
         default_factory=list
     )
+    workdir: RelativePath | None = None
     args: list[Argument] = Field(default_factory=list, max_length=1000)
     resume_args: list[Argument] = Field(default_factory=list, max_length=100)
     datasets: list[StrictStr] = Field(default_factory=list, max_length=32)
@@ -310,6 +312,11 @@ class JobSpec(BaseModel):
         if self.module is not None:
             return f"{self.module.rpartition('.')[2]}.py"
         return self.entrypoint or DEFAULT_SCRIPT
+
+    @property
+    def folder(self) -> str:
+        """The folder of the upload that the job runs in, as a plain path; a dot for the upload's own."""
+        return posixpath.normpath(self.workdir or ".")
 
     @property
     def device_count(self) -> int:

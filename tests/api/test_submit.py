@@ -10,6 +10,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 
+from berth.job_fields import DIFF_FILE
 from orchestrator.models import Dataset, DatasetRoot, IdempotencyKey, Job, JobEvent, Outbox
 from orchestrator.store.bundles.bundles import DEFAULT_LIMITS
 
@@ -117,7 +118,7 @@ def test_an_unknown_and_anothers_bundle_are_422_beside_source(client_of, ada, bo
     assert not Job.objects.filter(owner=ada).exists()
 
 
-@pytest.mark.parametrize("gpus", [-1, 0, 1.5, 10**9, "2", True, None])
+@pytest.mark.parametrize("gpus", [-1, 1.5, 10**9, "2", True, None])
 def test_b28_a_number_of_gpus_that_is_none_is_400(gpus, client_of, ada, submit):
     answer = submit(client_of(ada), gpus=gpus)
 
@@ -501,3 +502,28 @@ def test_a_whole_array_is_cancelled_at_once(submit, client_of, ada, bob):
     assert client_of(bob).send("POST", f"/jobs/{members[0]}/cancel?array=true").status_code == 404
     refused = client.send("POST", f"/jobs/{alone}/cancel?array=true")
     assert (refused.status_code, list(refused.json()["errors"])) == (422, ["array"])
+
+
+GIT = {"commit": "9fceb02d0ae598e95dc970b74767f19372d61af8", "branch": "main", "dirty": True}
+
+
+def test_commit_is_kept_and_the_difference_from_it_can_be_fetched(client_of, ada, bob, make_device):
+    make_device()
+    data = io.BytesIO(packed(train=b"print(1)").read())
+    with zipfile.ZipFile(data, "a") as archive:
+        archive.writestr(DIFF_FILE, "-print(0)\n+print(1)\n")
+    bundle = SimpleUploadedFile("code.zip", data.getvalue())
+
+    job = form(client_of(ada), job=json.dumps({"git": GIT}), bundle=bundle).json()
+
+    assert job["git"] == GIT
+    assert b"+print(1)" in client_of(ada).get(f"/api/v1/jobs/{job['id']}/diff").getvalue()
+    assert client_of(bob).get(f"/api/v1/jobs/{job['id']}/diff").status_code == 404
+
+
+def test_code_without_a_difference_has_none_to_fetch(client_of, ada, submit):
+    job = submit(client_of(ada), git={"commit": GIT["commit"]}).json()
+
+    assert job["git"] == {"commit": GIT["commit"], "branch": None, "dirty": False}
+    assert client_of(ada).get(f"/api/v1/jobs/{job['id']}/diff").status_code == 404
+    assert submit(client_of(ada), git={"commit": "HEAD"}).status_code == 400

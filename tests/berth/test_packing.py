@@ -126,7 +126,7 @@ def test_state_names_commit_branch_and_changes_of_the_code_itself(repository):
     assert read_state(repository) == {"commit": commit, "branch": "main", "dirty": False}
 
     write(repository, {"lib/new.py": ""})
-    assert (read_state(repository) or {})["dirty"]
+    assert (read_state(repository) or {"dirty": False})["dirty"]
     assert not (read_state(repository / "train.py") or {"dirty": True})["dirty"]
 
     git(repository, "checkout", "-q", "--detach")

@@ -36,6 +36,16 @@ def test_arguments_and_losses_stand_beside_each_other(make_job, rows):
     assert found["loss"].note == "lower is better"
 
 
+def test_commits_are_compared(make_job, rows):
+    commit = "9fceb02d0ae598e95dc970b74767f19372d61af8"
+    one = make_job(spec={"git": {"commit": commit, "branch": "main", "dirty": True}})
+    two = make_job(spec={"git": {"commit": commit}})
+
+    texts = [cell.text for cell in rows(one, two)["git"].cells]
+
+    assert texts == ["9fceb02d0ae5 on main, with changes", "9fceb02d0ae5"]
+
+
 def test_what_is_the_same_does_not_differ(make_job, rows):
     found = rows(make_job(), make_job())
 

@@ -111,3 +111,39 @@ def test_launch_record_of_a_command_has_its_words_and_all_devices(ada, home, mak
     )
     assert record["args"] == ["-c", f"ls {home.job(job.pk).output}", "--all"]
     assert record["python"] == sys.executable
+
+
+SRC = {"src/pkg/__init__.py": "", "src/pkg/train.py": "", "src/fit.py": "print(1)", "data/a.csv": "", "src/go.sh": ""}
+
+
+@pytest.mark.parametrize(
+    ("fields", "script"),
+    [
+        ({"entrypoint": "src/fit.py", "workdir": "src"}, "fit.py"),
+        ({"entrypoint": "src/fit.py", "workdir": "./src/"}, "fit.py"),
+        ({"entrypoint": "src/fit.py", "workdir": "data"}, "../src/fit.py"),
+        ({"entrypoint": "src/fit.py"}, "src/fit.py"),
+        ({"module": "pkg.train", "workdir": "src"}, "pkg.train"),
+        ({"command": ["./go.sh"], "workdir": "src"}, "./go.sh"),
+    ],
+)
+def test_job_runs_in_the_folder_that_it_names(ada, home, make_attempt, fields, script):
+    accepted = submit(ada, files=SRC, **fields)
+    job = accepted.job
+    attempt = make_attempt(job, devices=list(job.pool.devices.all()[:1]))
+
+    launcher.prepare(Job.objects.select_related("pool").get(pk=job.pk), Attempt.objects.get(pk=attempt.pk))
+
+    record = read_record(launcher.folder_of(attempt).launch) or {}
+    assert accepted.warnings == []
+    assert record["script"] == script
+    assert record["cwd"] == str(home.job(job.pk).work / job.spec.folder)
+
+
+def test_folder_that_is_not_uploaded_is_refused(ada):
+    with pytest.raises(Malformed, match=r"no folder 'source' to run in") as error:
+        submit(ada, files=SRC, entrypoint="src/fit.py", workdir="source")
+
+    assert list(error.value.fields) == ["workdir"]
+    with pytest.raises(Malformed, match="inside the uploaded files"):
+        parse_spec({"workdir": "../data"})

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.supervisor.linux.processes import with_nonce
 from orchestrator.supervisor.protocol.orders import order_stop
+from orchestrator.supervisor.protocol.records import read_record, write_record
 from orchestrator.supervisor.verdict import command_logs
 from tests.supervisor.conftest import Attempt
 from tests.waiting import wait_until
@@ -107,6 +108,21 @@ def test_command_runs_once_with_its_output_in_the_first_log(make_attempt: MakeAt
     assert record["kind"] == "ok", attempt.everything()
     assert attempt.log() == "one\nFalse 127.0.0.1\n"
     assert record["ranks"] == [{"rank": 0, "code": 0, "signal": None, "finished": False}]
+
+
+def test_script_runs_in_its_folder_and_finds_files_beside_it(make_attempt: MakeAttempt, level: int) -> None:
+    attempt = make_attempt("", level=level)
+    folder = attempt.work / "src"
+    folder.mkdir()
+    (attempt.work / "data.txt").write_text("found")
+    (attempt.work / "train.py").write_text("import pathlib\nprint(pathlib.Path('../data.txt').read_text())")
+    write_record(
+        attempt.folder.launch,
+        {**(read_record(attempt.folder.launch) or {}), "script": "../train.py", "cwd": str(folder)},
+    )
+
+    assert attempt.run()["kind"] == "ok", attempt.everything()
+    assert attempt.log() == "found\n"
 
 
 def test_uploaded_file_without_a_mode_can_be_the_program(make_attempt: MakeAttempt) -> None:

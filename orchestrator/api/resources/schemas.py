@@ -230,6 +230,7 @@ class JobOut(BaseModel):
     entrypoint: str | None = Field(description="null: a module or a command runs")
     module: str | None = None
     command: list[str] = []
+    workdir: str | None = None
     args: list[str]
     resume_args: list[str]
     datasets: list[str]

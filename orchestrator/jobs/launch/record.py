@@ -8,7 +8,7 @@ from django.conf import settings
 from orchestrator.jobs import datasets, training_plans
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.launch.resume import Resume
-from orchestrator.jobs.launch.start import python_of, started
+from orchestrator.jobs.launch.start import python_of, script_path, started
 from orchestrator.models import Attempt, Dataset, Device, Job, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
 from orchestrator.store.layout import JobFolder
@@ -43,6 +43,7 @@ class LaunchRecord(TypedDict):
     launcher: str
     home: str
     work: str
+    cwd: str
     checkpoints: str
     output: str
     read_only: list[str]
@@ -76,7 +77,7 @@ def describe(
         run = {
             "starts_as": "script",
             "script": str(MODEL_RUNNER),
-            "args": [spec.script_name, *_length(spec), *arguments],
+            "args": [script_path(spec), *_length(spec), *arguments],
         }
     python = python_of(job.pool, spec)
     return {
@@ -94,6 +95,7 @@ def describe(
         "launcher": spec.launcher,
         "home": str(settings.HOME.root),
         "work": str(folder.work),
+        "cwd": str(folder.work / spec.folder),
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),
         "read_only": [str(path) for path in data.values()] + ([str(resume.path)] if resume else []),

@@ -1,6 +1,7 @@
 """How a run starts: its Python, where the programs of commands are found, and what its ranks execute."""
 
 import os
+import posixpath
 import sys
 from pathlib import Path
 from typing import TypedDict
@@ -62,4 +63,9 @@ def started(spec: JobSpec, arguments: list[str], command: list[str]) -> Started:
         return {"starts_as": "command", "script": command[0], "args": [*command[1:], *arguments]}
     if spec.module is not None:
         return {"starts_as": "module", "script": spec.module, "args": arguments}
-    return {"starts_as": "script", "script": spec.script_name, "args": arguments}
+    return {"starts_as": "script", "script": script_path(spec), "args": arguments}
+
+
+def script_path(spec: JobSpec) -> str:
+    """The path of the job's script, from the folder that it runs in."""
+    return posixpath.relpath(spec.script_name, spec.folder)

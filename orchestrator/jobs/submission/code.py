@@ -59,8 +59,9 @@ def store_code(
 def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
     """Check that the upload has what the job starts, as far as that is known before it starts."""
     paths = frozenset(file.path for file in stored.files)
+    starts.check_folder(spec, paths)
     if spec.module is not None:
-        return starts.check_module(spec.module, paths)
+        return starts.check_module(spec.module, paths, spec.folder)
     if spec.entrypoint is None:
         starts.check_command(spec, paths)
         return []
@@ -106,6 +107,6 @@ def _store_script(spec: JobSpec, script: Upload | None) -> tuple[JobSpec, bundle
     is_python = spec.entrypoint is not None or name.endswith(".py")
     warnings = scripts.check_script(name, data) if is_python else []
     stored = bundles.store_script(settings.HOME.bundles, name, data)
-    if spec.entrypoint is None:
+    if spec.entrypoint is None or spec.workdir is not None:
         warnings += _check_start(spec, stored)
     return spec, stored, warnings

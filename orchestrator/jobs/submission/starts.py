@@ -13,15 +13,30 @@ from orchestrator.spec.job_spec import JobSpec
 _SHELLS = {".py": "python", ".sh": "bash"}
 
 
-def check_module(module: str, paths: Collection[str]) -> list[str]:
+def check_folder(spec: JobSpec, paths: Collection[str]) -> None:
+    """Check that the upload has the folder that the job runs in.
+
+    Raises:
+        Malformed: no file of the upload is in it.
+    """
+    if spec.folder != "." and not any(path.startswith(f"{spec.folder}/") for path in paths):
+        problem = f"The upload has no folder {spec.folder!r} to run in."
+        raise Malformed(problem, fields={"workdir": [problem]})
+
+
+def check_module(module: str, paths: Collection[str], folder: str = ".") -> list[str]:
     """Check that the upload can have the module; a package that is installed wins over a folder without __init__.py.
+
+    Args:
+        folder: of the upload, in which the job runs.
 
     Returns: a warning where only an installed package can have it.
 
     Raises:
         Malformed: the upload has its package, but not the module.
     """
-    top, place = module.partition(".")[0], module.replace(".", "/")
+    prefix = "" if folder == "." else f"{folder}/"
+    top, place = prefix + module.partition(".")[0], prefix + module.replace(".", "/")
     has_module = bool({f"{place}.py", f"{place}/__main__.py"} & set(paths))
     has_package = bool({f"{top}.py", f"{top}/__init__.py"} & set(paths))
     if has_package and not has_module:
@@ -55,7 +70,7 @@ def _why_not_there(program: str, paths: Collection[str], spec: JobSpec) -> str |
         there = Path(program).is_file() and os.access(program, os.X_OK)
         return None if there else f"This server has no program {program}; check its path."
     if "/" in program:
-        path = os.path.normpath(program)
+        path = os.path.normpath(f"{spec.folder}/{program}")
         if path in paths:
             return None
         return f"The upload has no file {path!r}, with which the command begins; check its path."

@@ -30,6 +30,7 @@ class Launch:
         # torchrun's agent costs a second, and a single process gains nothing from it.
         self.torchrun = self.ranks > 1 and record.get("launcher", "torchrun") != "direct"
         self.home, self.work = Path(_text(record, "home")), Path(_text(record, "work"))
+        self.cwd = Path(_text({"cwd": str(self.work), **record}, "cwd"))  # a folder below ``work``
         self.checkpoints, self.output = Path(_text(record, "checkpoints")), Path(_text(record, "output"))
         self.python_roots = [Path(path) for path in _texts(record, "python_roots")]
         self.read_only = [Path(path) for path in _texts(record, "read_only")]

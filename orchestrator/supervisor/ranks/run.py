@@ -172,7 +172,7 @@ def _start_bare(launch: Launch, folder: AttemptFolder, environment: dict[str, st
     pid = start_child(
         run_command(launch),
         environment,
-        folder=launch.work,
+        folder=launch.cwd,
         log=folder.launcher_log,
         open_files=launch.open_files,
     )

@@ -104,7 +104,7 @@ def command(
         *_view(launch),
         *_writable(launch, folder),
         *(word for node in launch.device_nodes for word in ("--dev-bind", str(node), str(node))),
-        *("--chdir", str(launch.work), "--", *run),
+        *("--chdir", str(launch.cwd), "--", *run),
     ]
 
 
