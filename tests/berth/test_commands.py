@@ -475,3 +475,28 @@ def test_jobs_are_delayed_chained_and_submitted_as_arrays(cli, tmp_path):
     left = json.loads(cli("ps", "-n", "20", "--json").stdout)
     assert {each["state"] for each in left if each["id"] in job["array"]["jobs"]} == {"cancelled"}
     cli("cancel", after["short_id"])
+
+
+def test_project_is_run_as_its_file_says_or_by_the_command_after_the_dashes(cli, tmp_path):
+    for name, text in {
+        "pkg/__init__.py": "",
+        "pkg/train.py": SCRIPT,
+        "big.bin": "x",
+        ".gitignore": "*.bin\n",
+        "berth.toml": 'module = "pkg.train"\ntags = ["from-file"]\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    by_file = cli("run", "--json", "--", "--lr", "1")
+    by_command = cli("run", "--json", "--command", "python -m pkg.train", "-g0", "--pool", "default")
+
+    module = json.loads(by_file.stdout)
+    assert (module["module"], module["args"], module["tags"]) == ("pkg.train", ["--lr", "1"], ["from-file"])
+    assert "using berth.toml (module, tags)" in by_file.stderr
+    refused = json.loads(by_command.stderr.splitlines()[-1])
+    assert refused["fields"]["gpus"] == [
+        "This server has no CPU slots for jobs without a GPU; its operator sets BERTH_CPU_SLOTS."
+    ]
+    (tmp_path / "berth.toml").write_text("gpuz = 1\n")
+    assert "line 1: there is no field 'gpuz'. Was 'gpus' meant?" in cli("run").stderr

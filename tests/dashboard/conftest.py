@@ -1,11 +1,13 @@
 """Readers of the pages, readings on disk, and a real browser on a real server."""
 
+import io
 import re
 import shutil
 import socket
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import uvicorn
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.contrib.auth.models import User
+from django.core.files.base import ContentFile
 from django.core.handlers.asgi import ASGIHandler
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -54,8 +57,12 @@ def job_with_every_field(home, ada, make_job, make_pool, make_device, tmp_path) 
     secrets.keep(ada, "WANDB_API_KEY", "x")
     before = [str(make_job().pk), {"job": str(make_job().pk), "when": "any"}]
     tags = ["plain", 'with, "comma"', '"quoted"']
-    spec = every_field(depends_on=before, array="7", tags=tags, source={"text": "print('step 1')"})
-    return intake.accept(ada, intake.parse_spec(spec)).job
+    spec = intake.parse_spec(every_field(depends_on=before, array="7", tags=tags))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("fit.py", "print('step 1')")
+        archive.writestr("src/notes.txt", "")
+    return intake.accept(ada, spec, bundle=ContentFile(packed.getvalue(), name="code.zip")).job
 
 
 @pytest.fixture

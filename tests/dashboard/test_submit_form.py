@@ -110,11 +110,11 @@ def test_the_file_is_not_asked_for_twice(form):
 
 
 def test_several_errors_are_said_at_once(form):
-    html = html_of(form(None, args="it's", gpus="0"))
+    html = html_of(form(None, args="it's", gpus="-1"))
 
     assert "Choose a script" in error_at(html, "file")
     assert "quotation mark" in error_at(html, "args")
-    assert "greater than or equal to 1" in error_at(html, "gpus")
+    assert "greater than or equal to 0" in error_at(html, "gpus")
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,13 @@ def test_launch_record_of_a_command_has_its_words_and_all_devices(ada, home, mak
     assert record["python"] == sys.executable
 
 
-SRC = {"src/pkg/__init__.py": "", "src/pkg/train.py": "", "src/fit.py": "print(1)", "data/a.csv": "", "src/go.sh": ""}
+SRC = {
+    "src/pkg/__init__.py": "",
+    "src/pkg/train.py": "",
+    "src/fit.py": "print(1)",
+    "data/a.csv": "",
+    "src/go.sh": "",
+}
 
 
 @pytest.mark.parametrize(
