@@ -140,7 +140,7 @@ def test_uploaded_file_without_a_mode_can_be_the_program(make_attempt: MakeAttem
         ("./gone.sh", "There is no file ./gone.sh."),
         (
             "./train.py",
-            "./train.py does not begin with #!, so it says not what runs it; start it as bash ./train.py.",
+            "./train.py does not begin with #!, so nothing says what runs it; start it as bash ./train.py.",
         ),
     ],
 )

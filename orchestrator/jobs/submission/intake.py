@@ -222,7 +222,7 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
         Impossible, Forbidden, TooMany: as ``accept``.
     """
     resolved = checks.resolve(user, spec)
-    quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
+    quotas.check_submit(user, resolved, len(spec.array.members) if spec.array else 1)
     bundle = ""  # unknown code: nothing was learned from its earlier runs
     if spec.source is not None and spec.source.bundle is not None:
         checks.check_bundle(user, spec.source.bundle)
@@ -295,7 +295,7 @@ def _kept_fields(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an earlier job that a clone keeps.
 
     Another script, module or command takes the place of what it started; from a CPU slot to GPUs and back, the clone
-    goes to that pool which suits it.
+    goes to the pool that suits it.
     """
     replaced = set(STARTS) if any(changes.get(name) for name in STARTS) else set()
     if "gpus" in changes and (changes["gpus"] == 0) != (job.spec_fields.get("gpus") == 0):

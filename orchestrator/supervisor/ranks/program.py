@@ -42,7 +42,7 @@ def main(command: list[str]) -> NoReturn:
 def why_not(program: str, error: OSError) -> str:
     """What is wrong with the program, and what to do."""
     if error.errno == errno.ENOEXEC:
-        return f"{program} does not begin with #!, so it says not what runs it; start it as bash {program}."
+        return f"{program} does not begin with #!, so nothing says what runs it; start it as bash {program}."
     if error.errno != errno.ENOENT:
         return f"{program} cannot be executed: {error.strerror}."
     if "/" not in program:
