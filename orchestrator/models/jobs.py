@@ -191,7 +191,10 @@ class Job(models.Model):
     @property
     def log_count(self) -> int:
         """The number of logs of an attempt: one of each rank; a command has one, whatever it starts."""
-        return 1 if self.spec_fields.get("command") else max(1, self.spec_fields["gpus"])
+        if self.spec_fields.get("command"):
+            return 1
+        asked: int = self.spec_fields.get("gpus", 1)
+        return max(self.gpus, asked)  # with min_gpus it holds fewer now
 
     @property
     def reason(self) -> str:
