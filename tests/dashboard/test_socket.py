@@ -14,7 +14,7 @@ from channels.routing import URLRouter
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.live import consumers, feed, frames, problems, topics
+from dashboard.live import consumers, feed, frames, passes, problems, topics
 from dashboard.live.routing import websocket_urlpatterns
 from orchestrator.facts.record import sentence_only
 from orchestrator.models import Job, JobState
@@ -500,6 +500,12 @@ async def test_the_feed_ends_with_its_last_reader(home, ada):
 
 class Idle:
     """A reader that subscribes to nothing."""
+
+    pass_: passes.Pass
+
+    def mark(self, source: topics.Source) -> None: ...
+
+    def expel(self) -> None: ...
 
 
 @pytest.mark.parametrize("turns", range(6))
