@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.training import tracker_stand_ins
+from training import entry
+from training.tee.calls import CALLS as CALLS_OF_TRACKERS
 
 ENTRY = Path(__file__).resolve().parents[2] / "training/entry.py"
 
@@ -134,6 +136,17 @@ def test_scalars_of_a_tracker_arrive_once_with_their_step(run, tracker):
 
     assert (done.code, done.log) == (0, "")
     assert done.values == expected
+
+
+def test_the_entry_watches_each_tracker_of_the_table():
+    packages = {call.module.partition(".")[0] for call in CALLS_OF_TRACKERS} - {"torch"}
+
+    assert packages == entry._TRACKERS
+    assert all(
+        call.module.startswith(entry._TORCH_TRACKER)
+        for call in CALLS_OF_TRACKERS
+        if call.module.startswith("torch.")
+    )
 
 
 def test_a_trackers_answers_errors_and_names_are_its_own(run):

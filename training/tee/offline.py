@@ -40,7 +40,8 @@ class OfflineRuns:
     def _wrapped_init(self, *args: Any, **kwargs: Any) -> Any:
         settings = kwargs.get("settings")
         theirs = settings if isinstance(settings, dict) else getattr(settings, "__dict__", {})
-        is_free = not (kwargs.get("mode") or kwargs.get("anonymous") or theirs.get("api_key"))
+        is_anonymous = kwargs.get("anonymous") in {"allow", "must"}
+        is_free = not (kwargs.get("mode") or is_anonymous or theirs.get("api_key"))
         if is_free and theirs.get("mode") in {None, "online"} and self._is_without_key():
             kwargs["mode"] = "offline"
         return self._init(*args, **kwargs)

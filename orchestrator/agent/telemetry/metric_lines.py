@@ -50,9 +50,7 @@ class ParsedBatch:
     odd_times: int = 0  # from a clock that cannot be right
     nonfinite: int = 0
     first_nonfinite: tuple[str, int] | None = None  # name and step
-    tracked: list[tuple[str, Point]] = field(
-        default_factory=list
-    )  # values of trackers, with the tracker's name
+    tracked: list[tuple[str, Point]] = field(default_factory=list)  # each with the tracker's name
     trackers: set[str] = field(default_factory=set)  # that were seen, with or without values
 
 

@@ -6,6 +6,7 @@ told it first, so that no chart shows it twice.  What a run reports itself alway
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from orchestrator.agent.telemetry.metric_lines import ParsedBatch
 from orchestrator.store.metrics.writer import Point
@@ -23,8 +24,8 @@ class Sources:
 
     def claim(self, points: Iterable[Point]) -> None:
         """Note metrics that the run reports itself."""
-        for point in points:
-            self._note(REPORTS, _canonical(point.name))
+        for name in {point.name for point in points}:
+            self._note(REPORTS, _canonical(name))
 
     def admits(self, source: str, name: str) -> bool:
         """Whether a metric may come from this source; the first one to ask has it."""
@@ -42,6 +43,7 @@ class Sources:
         return True
 
 
+@lru_cache(maxsize=2 * MOST_NAMES)
 def _canonical(name: str) -> str:
     """One spelling for names of one metric: a printed ``loss`` is ``train/loss`` to a tracker, ``eval_loss`` is ``eval/loss``."""
     return _SEPARATORS.sub("_", name.lower().removeprefix("train/")).strip("_")
