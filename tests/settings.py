@@ -9,7 +9,14 @@ import tempfile
 _root = tempfile.mkdtemp(prefix="berth-tests-")
 atexit.register(shutil.rmtree, _root, ignore_errors=True)
 os.environ["BERTH_HOME"] = f"{_root}/home"
-for _name in ("BERTH_REDIS_URL", "BERTH_DEVICES", "BERTH_PORT", "BERTH_BIND", "BERTH_DEBUG"):
+for _name in (
+    "BERTH_REDIS_URL",
+    "BERTH_DEVICES",
+    "BERTH_CPU_SLOTS",
+    "BERTH_PORT",
+    "BERTH_BIND",
+    "BERTH_DEBUG",
+):
     os.environ.pop(_name, None)
 
 from orchestrator.server.settings import *  # noqa: E402, F403  # after the environment is set
