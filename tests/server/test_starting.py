@@ -56,6 +56,8 @@ def test_nothing_must_be_set():
         ("BERTH_PORT", "http"),
         ("BERTH_PORT", "٨٠"),
         ("BERTH_DEVICES", "gpu"),
+        ("BERTH_CPU_SLOTS", "-1"),
+        ("BERTH_CPU_SLOTS", "many"),
         ("BERTH_DEVICES", "cpu:0"),
         ("BERTH_DEVICES", "sim:0x80GiB"),
         ("BERTH_DEVICES", "sim:8x0GiB"),
