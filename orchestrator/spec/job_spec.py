@@ -178,7 +178,7 @@ class Source(BaseModel):
 
 
 class GitState(BaseModel):
-    """The commit that code came from; whoever submits tells it, and nothing checks it."""
+    """The commit that the code came from, as the client claims; nothing checks it."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from training.config.settings import ConfigError, TrainConfig
 
+Settings = dict[str, Any]  # of TrainConfig, by name
 _STRATEGIES: Final = {0: "ddp", 1: "zero1", 2: "zero2", 3: "fsdp"}
 _HOOKS: Final = {"fp16": "fp16", "bfp16": "bf16", "bf16": "bf16"}
 _BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -118,7 +119,7 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{name}", value
 
 
-def _batch(values: _Values, ranks: int) -> dict[str, Any]:
+def _batch(values: _Values, ranks: int) -> Settings:
     """Two of the three sizes give the third: total = micro-batch x accumulation x ranks."""
     total, micro, accumulation = (_whole(name, values.take(name)) for name in _BATCH)
     if total is not None:
@@ -137,7 +138,7 @@ def _batch(values: _Values, ranks: int) -> dict[str, Any]:
     return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _precision(values: _Values) -> dict[str, Any]:
+def _precision(values: _Values) -> Settings:
     half = values.take("fp16.enabled") is True
     brain = values.take("bf16.enabled", "bfloat16.enabled") is True
     if half and brain:
@@ -145,7 +146,7 @@ def _precision(values: _Values) -> dict[str, Any]:
     return {"precision": "fp16"} if half else {"precision": "bf16"} if brain else {}
 
 
-def _strategy(values: _Values) -> dict[str, Any]:
+def _strategy(values: _Values) -> Settings:
     stage = _whole("zero_optimization.stage", values.take("zero_optimization.stage"), least=0)
     if stage not in {None, *_STRATEGIES}:
         raise ConfigError(f"zero_optimization.stage is {stage}; it can be 0, 1, 2 or 3.")
@@ -162,7 +163,7 @@ def _strategy(values: _Values) -> dict[str, Any]:
     return found
 
 
-def _offload(values: _Values, strategy: str) -> dict[str, Any]:
+def _offload(values: _Values, strategy: str) -> Settings:
     """Stages 2 and 3 offload parameters, gradients and optimizer together."""
     names = [f"zero_optimization.{part}.device" for part in ("offload_optimizer", "offload_param")]
     devices = {name: values.take(name) for name in names}
@@ -176,9 +177,9 @@ def _offload(values: _Values, strategy: str) -> dict[str, Any]:
     return {"cpu_offload": "parameters"} if able else {}
 
 
-def _optimizer(values: _Values) -> dict[str, Any]:
+def _optimizer(values: _Values) -> Settings:
     """The default optimizer is AdamW, so only its rate and the length of a warm-up have counterparts."""
-    found: dict[str, Any] = {}
+    found: Settings = {}
     kind, rate = values.take("optimizer.type"), values.take("optimizer.params.lr")
     if kind is not None and str(kind).lower() not in {"adam", "adamw"}:
         values.leave_out("optimizer.type", f"pass fit() {kind} as optimizer=lambda model: ...")

@@ -55,9 +55,7 @@ class TrainConfig:
     load_balance: bool = False  # after each epoch slower ranks get smaller batches, or fewer blocks
     learning_rate: float = 1e-3  # of the default optimizer, AdamW
     lr_scaling: LrScaling = "none"  # with the samples of a step
-    lr_batch_size: int | None = (
-        None  # samples of a step that the rate was chosen for; None: those of one rank
-    )
+    lr_batch_size: int | None = None  # samples per step that the rate was chosen for; None: one rank's
     lr_warmup_steps: int | None = None  # None: 5 % of the run where lr_scaling changes the rate, else 0
     epochs: int = 1
     max_steps: int | None = None  # an earlier end, counted over all attempts

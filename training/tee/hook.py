@@ -12,7 +12,7 @@ from typing import Any
 from .calls import CALLS, STEP_NAMES, Call
 from .lines import Lines
 from .offline import OfflineRuns
-from .values import MOST_VALUES, name_of, numbers_of, scalars
+from .values import MOST_VALUES, Numbers, name_of, numbers_of, scalars
 
 OWN_THREAD = "berth-report"  # its TensorBoard sink writes what is reported already
 
@@ -64,7 +64,7 @@ class Tee:
         return teed
 
     def _note(self, call: Call, given: Mapping[str, Any]) -> None:
-        """Take the numbers of a call.  A surprise here is told once in the log, and never reaches the script."""
+        """Take the numbers of a call.  The log names a surprise once; it never reaches the script."""
         try:
             self._take(call, given)
         except Exception as error:  # noqa: BLE001 -- values of other people's types may raise anything
@@ -99,9 +99,7 @@ class Tee:
         if values:
             lines.add(call.tracker, step, values)
 
-    def _step(
-        self, call: Call, owner: Any, given: Mapping[str, Any], values: dict[str, Any], name: str
-    ) -> int:
+    def _step(self, call: Call, owner: Any, given: Mapping[str, Any], values: Numbers, name: str) -> int:
         """The step that the call names, or a count of the calls; it is taken out of the values."""
         step = given.get(call.step)
         if name not in values:  # several values by name

@@ -8,6 +8,8 @@ import time
 from collections import deque
 from typing import Any
 
+from .values import Numbers
+
 FLUSH_EVERY_S = 0.25
 MOST_PENDING = 100_000  # calls; limits memory while the disk hangs
 
@@ -18,7 +20,7 @@ class Lines:
     def __init__(self, path: str) -> None:
         self._path = path
         self.active = True
-        self._pending: deque[tuple[str, int, float, dict[str, Any]]] = deque(maxlen=MOST_PENDING)
+        self._pending: deque[tuple[str, int, float, Numbers]] = deque(maxlen=MOST_PENDING)
         self._writing = threading.Lock()
         self._thread: threading.Thread | None = None
         self._file = -1
@@ -29,7 +31,7 @@ class Lines:
         """In a forked child no thread writes, and the pending values are the parent's."""
         self.active = False
 
-    def add(self, tracker: str, step: int, values: dict[str, Any]) -> None:
+    def add(self, tracker: str, step: int, values: Numbers) -> None:
         self._pending.append((tracker, step, time.time(), values))
         if self._thread is None:
             self._start()
@@ -57,7 +59,7 @@ class Lines:
             time.sleep(FLUSH_EVERY_S)
             self.flush()
 
-    def _write(self, entries: list[tuple[str, int, float, dict[str, Any]]]) -> None:
+    def _write(self, entries: list[tuple[str, int, float, Numbers]]) -> None:
         text = b"".join(_line(*entry) for entry in entries)
         if not text:
             return
@@ -70,7 +72,7 @@ class Lines:
             self._torn = True
 
 
-def _line(tracker: str, step: int, time_s: float, values: dict[str, Any]) -> bytes:
+def _line(tracker: str, step: int, time_s: float, values: Numbers) -> bytes:
     numbers = {name: number for name, value in values.items() if (number := _number(value)) is not None}
     if values and not numbers:
         return b""

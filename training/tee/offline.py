@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-# Whoever set one of these chose how W&B runs.
+# With one of these the person chose how W&B runs.
 WANDB_CHOICES: Final = (
     "WANDB_API_KEY",
     "WANDB_IDENTITY_TOKEN_FILE",

@@ -5,6 +5,7 @@ from typing import Any
 
 from .calls import SYSTEM_PREFIX
 
+Numbers = dict[str, Any]  # by name; a tensor of one element is read later, by the thread that writes
 MOST_VALUES = 1_000  # of one call
 MOST_DEPTH = 8
 
@@ -21,7 +22,7 @@ def name_of(parts: list[Any]) -> str:
     return "/".join(words)
 
 
-def numbers_of(value: Any, name: str) -> dict[str, Any]:
+def numbers_of(value: Any, name: str) -> Numbers:
     """The single numbers of an argument: one with this name, or several with it as their prefix."""
     kind = type(value)
     if kind is dict or (not hasattr(value, "detach") and isinstance(value, Mapping)):
@@ -30,11 +31,9 @@ def numbers_of(value: Any, name: str) -> dict[str, Any]:
     return {} if number is None else {name: number}
 
 
-def scalars(
-    values: Mapping[Any, Any], prefix: str = "", separator: str = "/", depth: int = 0
-) -> dict[str, Any]:
-    """The single numbers among the values by name; those of inner mappings have a name with a dot."""
-    found: dict[str, Any] = {}
+def scalars(values: Mapping[Any, Any], prefix: str = "", separator: str = "/", depth: int = 0) -> Numbers:
+    """The single numbers among the values by name; numbers in inner mappings have a name with a dot."""
+    found: Numbers = {}
     for key, value in values.items():
         kind = type(value)
         name = f"{prefix}{separator}{key}" if prefix else key if type(key) is str else str(key)
