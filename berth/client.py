@@ -507,6 +507,8 @@ class Spec(TypedDict, total=False):
     preemptible: bool
     checkpoint_glob: str | None
     python: str | None
+    environment: str | Mapping[str, Any] | None
+    with_packages: Sequence[str]
     hang_timeout_s: float | None
     launcher: str
     source: Mapping[str, str]
@@ -547,6 +549,8 @@ class Job(Record):
     datasets: list[str]
     env: dict[str, str | None]
     secrets: list[str]
+    environment: str | None  # where its packages come from; None: Berth's own
+    with_packages: list[str]
     depends_on: list[str | Mapping[str, str]]
     array: ArrayPlace | None
     plan: Mapping[str, Any] | None  # how a job of kind model trains

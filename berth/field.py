@@ -16,6 +16,7 @@ Kind = Literal[
     "duration",  # seconds
     "arguments",  # words of a command line
     "names",  # a list of texts
+    "lines",  # a list of texts that may have commas in them
     "assignments",  # texts by name
     "time",
     "jobs",  # jobs to wait for
@@ -30,6 +31,7 @@ _HOW_TO_TYPE: Mapping[Kind, str] = {
     "assignments": "One NAME=value a line.",
     "duration": "90s or 1h30m works too.",
     "jobs": "any:ID for one that only has to end.",
+    "lines": "One a line.",
     "names": "Separated by commas.",
 }
 

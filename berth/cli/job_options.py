@@ -18,7 +18,7 @@ AFTER_ANY = "after_any"
 CLONES = frozenset({"again", "resume"})
 _NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
 _TYPES: dict[str, object] = {"count": int | None, "number": float | None, "switch": bool | None}
-_SEVERAL = frozenset({"names", "assignments", "jobs"})
+_SEVERAL = frozenset({"names", "lines", "assignments", "jobs"})
 _PATTERNS = "checkpoint_glob"  # one text of several patterns; its option may be repeated
 _MODULE, _MEMORY = "module", "gpu_memory_gib"  # of -m: a name is a module, a number is memory
 
@@ -89,7 +89,7 @@ def _read(field: JobField, value: Any) -> Any:
             return shlex.split(value)
         case "choice":
             return _flag(field) or value
-        case "names":
+        case "names" | "lines":
             return list(value)
     return value
 

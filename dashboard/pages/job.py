@@ -57,6 +57,7 @@ EXIT_WORDS = {
     "gpu_fault": "A GPU failed under it",
     "infra": "It could not be started",
     "timeout": "It reached its time limit",
+    "environment": "Its packages could not be installed",
 }
 
 

@@ -66,6 +66,8 @@ def _read(field: JobField, text: str) -> Any:
             return _read_arguments(text)
         case "names":
             return names(text)
+        case "lines":
+            return [line.strip() for line in _LINE_END.split(text) if line.strip()]
         case "assignments":
             return _read_assignments(text)
         case "time":
@@ -171,6 +173,8 @@ def _write(field: JobField, value: Any) -> str:
             return shlex.join(value)
         case "names":
             return ", ".join(map(_quoted_name, value))
+        case "lines":
+            return "\n".join(value)
         case "assignments":
             return "\n".join(f"{name}={_quoted(one)}" for name, one in value.items())
         case "time":

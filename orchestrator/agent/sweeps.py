@@ -14,6 +14,7 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle, retention
+from orchestrator.jobs.environments import preparing
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.jobs.lifecycle.endings import LONGEST_BACKOFF_S
@@ -69,6 +70,7 @@ class Sweeper:
             self.end_waits,
             self.stop_over_limit,
             self.run_errands,
+            preparing.sweep,
             self.pass_in_time,
             self.clean,
         ):

@@ -2,6 +2,7 @@
 
 from celery import shared_task
 
+from orchestrator.jobs.environments import preparing
 from orchestrator.jobs.launch import launcher
 from orchestrator.models import Attempt
 from orchestrator.scheduler import passes
@@ -22,3 +23,9 @@ def launch(job_id: str, number: int) -> None:
     attempt = Attempt.objects.live().filter(job_id=job_id, number=number).first()
     if attempt is not None:
         launcher.start(attempt)
+
+
+@shared_task
+def prepare(environment: int) -> None:
+    """Build the packages of waiting jobs in a thread, so that no launch waits for it."""
+    preparing.start(environment)

@@ -46,5 +46,6 @@ class Ended(StrEnum):
     COULD_NOT_START = "could_not_start"
     COULD_NOT_PREPARE = "could_not_prepare"
     CROWDED_OUT = "crowded_out"
+    ENVIRONMENT_FAILED = "environment_failed"
     NOT_IN_BACKUP = "not_in_backup"
     CLOSED_BY_DOCTOR = "closed_by_doctor"

@@ -113,6 +113,11 @@ def launch(job_id: object, number: int) -> None:
     transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.launch", str(job_id), number))
 
 
+def prepare(environment: int) -> None:
+    """Ask a worker to build an environment, after the current transaction."""
+    transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.prepare", environment))
+
+
 def _send_task(name: str, *arguments: object, **named: object) -> None:
     if _withheld.get():
         return

@@ -5,6 +5,7 @@ from orchestrator.models.audit import AppendOnly, AuditEntry
 from orchestrator.models.bookings import Booking, BookingKind
 from orchestrator.models.credentials import IdempotencyKey, JobSecret, Scope, Token
 from orchestrator.models.datasets import Dataset, DatasetRoot
+from orchestrator.models.environments import Environment, EnvironmentState
 from orchestrator.models.events import JobEvent
 from orchestrator.models.jobs import (
     FINAL_STATES,
@@ -40,6 +41,8 @@ __all__ = [
     "DatasetRoot",
     "Device",
     "DeviceSpan",
+    "Environment",
+    "EnvironmentState",
     "Errand",
     "ExitKind",
     "Health",

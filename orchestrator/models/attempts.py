@@ -30,6 +30,7 @@ class ExitKind(models.TextChoices):
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
     PREEMPTED = "preempted"
+    ENVIRONMENT = "environment"  # its packages could not be installed, so no attempt was made
 
 
 class AttemptQuerySet(models.QuerySet["Attempt"]):

@@ -9,6 +9,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import models
 
 from orchestrator.facts.record import Fact
+from orchestrator.models.environments import Environment
 from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
 from orchestrator.sentences import say
@@ -97,6 +98,10 @@ class Job(models.Model):
     name = models.CharField(max_length=200)
     tags = models.JSONField(default=list)
     spec_fields = models.JSONField(db_column="spec")
+    # Its packages; empty: Berth's own, or those of an interpreter that the pool has.
+    environment = models.ForeignKey(
+        Environment, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs"
+    )
     bundle = models.CharField(max_length=64)
     priority = models.PositiveSmallIntegerField(default=50)
     gpus = models.PositiveIntegerField(default=1)

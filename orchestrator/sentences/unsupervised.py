@@ -39,6 +39,47 @@ def _could_not_prepare(error: str) -> str:
     return f"Could not prepare the job's folder: {error}."
 
 
+_ENVIRONMENT_FAILED = {
+    "conflict": (
+        "The packages of {origin} exclude one another.",
+        "Loosen one of these versions.",
+    ),
+    "unknown": (
+        "A package of {origin} was not found, or not in that version.",
+        "Check its name and its version, and where this server looks for packages.",
+    ),
+    "python": (
+        "A package of {origin} needs another version of Python.",
+        "Ask for a version of it that fits.",
+    ),
+    "compiler": (
+        "A package of {origin} has to be compiled, and this server has not what that needs.",
+        "Ask for a version with a wheel, or an administrator for an environment that has it.",
+    ),
+    "build": (
+        "A package of {origin} could not be built from source.",
+        "Ask for a version with a wheel, or an administrator for an environment that has it.",
+    ),
+    "network": (
+        "The packages of {origin} could not be downloaded.",
+        "Run the job again later; an administrator can give the server a folder of wheels (BERTH_WHEELS).",
+    ),
+    "disk": (
+        "The packages of {origin} could not be written.",
+        "Ask an administrator to make room.",
+    ),
+    "tool": ("The packages of {origin} cannot be installed.", ""),
+}
+
+
+@ends(Ended.ENVIRONMENT_FAILED)
+def _environment_failed(cause: str, origin: str, message: str) -> str:
+    """What is wrong, the installer's own words, and what to do."""
+    what, help_ = _ENVIRONMENT_FAILED.get(cause, ("The packages of {origin} could not be installed.", ""))
+    end = "" if message.endswith((".", "!", "?")) else "."
+    return f"{what.format(origin=origin)} {message}{end} {help_}".strip()
+
+
 @ends(Ended.CROWDED_OUT)
 def _crowded_out(ending: Mapping[str, Any], device: str, foreign_bytes: int, by: Sequence[str]) -> str:
     said = (

@@ -180,6 +180,18 @@ def _not_before(facts: Facts, now_s: float) -> str:
     )
 
 
+def _environment(facts: Facts, now_s: float) -> str:
+    """What is being installed, and for how long; or when it is tried again."""
+    count = facts.get("packages")
+    what = f"{count:,} package{'' if count == 1 else 's'}" if count else f"the packages of {facts['origin']}"
+    if "next_try_s" in facts:
+        wait_s = max(0.0, facts["next_try_s"] - now_s)
+        return f"Waits for {what}: the package index could not be reached; next try in {lasting(wait_s)}."
+    if "since_s" not in facts:
+        return f"Waits for {what}."
+    return f"Preparing {what}, {lasting(max(0.0, now_s - facts['since_s']))}."
+
+
 def _quota(facts: Facts, now_s: float) -> str:
     """The owner's limit that holds a job back."""
     limit = f"Limit of {facts['owner']}" + (f" in pool {facts['pool']}" if "pool" in facts else "")
@@ -219,6 +231,7 @@ WAITS: dict[str, Words] = {
     "pool": _pool,
     "depends": _depends,
     "not_before": _not_before,
+    "environment": _environment,
     "quota": _quota,
     "array": _array,
     "impossible": _impossible,

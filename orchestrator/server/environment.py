@@ -42,6 +42,7 @@ class Environment:
     keep_days: int  # how long ended jobs keep their files; 0: forever
     user_disk_gib: int  # limit of one person's ended jobs; 0: none
     sockets_a_person: int  # open live views per person
+    wheels: Path | None  # the only place that packages come from; None: the index
 
     @property
     def redis_socket(self) -> Path:
@@ -83,6 +84,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         keep_days=_read_count(variables, "BERTH_KEEP_DAYS"),
         user_disk_gib=_read_count(variables, "BERTH_USER_DISK_GIB"),
         sockets_a_person=_read_sockets(variables),
+        wheels=_read_folder(variables, "BERTH_WHEELS"),
     )
 
 
@@ -208,6 +210,16 @@ def _read_sockets(variables: Mapping[str, str]) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**5:
         raise WrongSetting(f"BERTH_SOCKETS_A_PERSON is {text!r}; give a whole number from 1 to 100000.")
     return int(text)
+
+
+def _read_folder(variables: Mapping[str, str], name: str) -> Path | None:
+    text = variables.get(name, "")
+    if not text:
+        return None
+    folder = Path(text)
+    if not folder.is_absolute() or not folder.is_dir():
+        raise WrongSetting(f"{name} is {text!r}; give the absolute path of a folder that is there.")
+    return folder
 
 
 def _read_database(variables: Mapping[str, str], home: Home) -> dict[str, object]:

@@ -23,6 +23,7 @@ from pydantic import (
 
 from berth.job_fields import BY_NAME, STARTS, started_words
 from orchestrator.spec.arrays import ArraySpec, read_array
+from orchestrator.spec.packages import EnvironmentFiles, Package
 from orchestrator.spec.plain_text import why_unwritable
 
 GIB = 1024**3
@@ -259,6 +260,12 @@ class JobSpec(BaseModel):
     checkpoint_glob: Annotated[RelativePath, Field(max_length=256)] | None = None
     begin_anew: StrictBool = True
     python: Annotated[StrictStr, Field(max_length=64)] | None = None
+    environment: (
+        Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=200)]
+        | EnvironmentFiles
+        | None
+    ) = None
+    with_packages: list[Package] = Field(default_factory=list, max_length=200)
     hang_timeout_s: Seconds | None = None
     launcher: Literal["torchrun", "direct"] = "torchrun"
     git: GitState | None = None

@@ -45,6 +45,60 @@ class JobFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class BuiltEnvironment:
+    """A virtual environment for jobs; a rename put it into its place, so it is whole where it is there."""
+
+    root: Path
+
+    @property
+    def python(self) -> Path:
+        return self.root / "bin" / "python"
+
+    @property
+    def base(self) -> Path:
+        """Links to the server's torch and what that needs; empty in one with a torch of its own."""
+        return self.root / "berth" / "base"
+
+    @property
+    def library(self) -> Path:
+        """Holds a link to the training library, and nothing else."""
+        return self.root / "berth" / "library"
+
+    @property
+    def entry(self) -> Path:
+        """The entry of each rank."""
+        return self.library / "training" / "entry.py"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentsFolder:
+    """``environments/``: the packages of jobs; all of it can be made again from the locks in the database."""
+
+    root: Path
+
+    @property
+    def cache(self) -> Path:
+        """uv's cache; the built environments are hard links into it."""
+        return self.root / "cache"
+
+    @property
+    def work(self) -> Path:
+        """A folder for each build that is at work, or was when its process was killed."""
+        return self.root / "work"
+
+    def built(self, key: str) -> "BuiltEnvironment":
+        return BuiltEnvironment(self.root / "built" / key)
+
+    def log(self, number: int) -> Path:
+        """What uv said, by the number of the environment's row."""
+        return self.root / "logs" / f"{number}.log"
+
+    def lock(self, number: int) -> Path:
+        """Locked while a build is at work."""
+        return self.root / "logs" / f"{number}.lock"
+
+
+@dataclass(frozen=True, slots=True)
 class Home:
     """The folder that holds all of Berth's state."""
 
@@ -94,6 +148,10 @@ class Home:
     @property
     def jobs(self) -> Path:
         return self.root / "jobs"
+
+    @property
+    def environments(self) -> "EnvironmentsFolder":
+        return EnvironmentsFolder(self.root / "environments")
 
     @property
     def device_history(self) -> Path:

@@ -4,7 +4,6 @@ import io
 import re
 import shutil
 import socket
-import sys
 import threading
 import time
 import zipfile
@@ -47,8 +46,11 @@ def reader(home) -> Callable[[User], Client]:
 
 @pytest.fixture
 def job_with_every_field(home, ada, make_job, make_pool, make_device, tmp_path) -> Job:
-    """A job whose fields all differ from their defaults, and everything that they refer to."""
-    pool = make_pool("a100", pythons={"torch-2.8": sys.executable})
+    """A job whose fields all differ from their defaults, and everything that they refer to.
+
+    All but one: a job has packages of its own, or an interpreter that has them.
+    """
+    pool = make_pool("a100")
     for index in (8, 9):
         make_device(index, pool=pool)
     (tmp_path / "plays").mkdir()
@@ -57,7 +59,15 @@ def job_with_every_field(home, ada, make_job, make_pool, make_device, tmp_path) 
     secrets.keep(ada, "WANDB_API_KEY", "x")
     before = [str(make_job().pk), {"job": str(make_job().pk), "when": "any"}]
     tags = ["plain", 'with, "comma"', '"quoted"']
-    spec = intake.parse_spec(every_field(depends_on=before, array="7", tags=tags))
+    spec = intake.parse_spec(
+        every_field(
+            depends_on=before,
+            array="7",
+            tags=tags,
+            python=None,
+            environment={"files": {"requirements.txt": "einops"}},
+        )
+    )
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("fit.py", "print('step 1')")

@@ -243,6 +243,8 @@ class JobOut(BaseModel):
     begin_anew: bool = True  # a default: answers kept for a key may be an older server's
     total_steps: int | None = Field(None, description="as submitted; progress has what the run told")
     python: str | None
+    environment: str | None = Field(None, description="where the packages come from; null: Berth's own")
+    with_packages: list[str] = Field(default_factory=list)
     launcher: str
     bundle: str = Field(description="SHA-256 of the code")
     git: GitState | None = None

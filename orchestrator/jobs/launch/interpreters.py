@@ -4,6 +4,7 @@ import functools
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from django.conf import settings
@@ -47,7 +48,7 @@ def roots(python: str) -> list[str]:
 @functools.lru_cache(maxsize=64)
 def _tried_roots(python: str, _changed_at: int, level: int) -> list[str]:
     found = _ask(python)
-    launch = _trial(python, found, level)
+    launch = trial(python, found, level, work=settings.HOME.root)
     try:
         words = bwrap.try_interpreter(launch)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -81,9 +82,8 @@ def _ask(python: str) -> list[str]:
     return list(dict.fromkeys(map(str, found)))
 
 
-def _trial(python: str, found: list[str], level: int) -> Launch:
+def trial(python: str, found: list[str], level: int, *, work: Path, read_only: Sequence[Path] = ()) -> Launch:
     """A launch record that names the interpreter and nothing to run."""
-    home = str(settings.HOME.root)
     return Launch(
         {
             "job_id": "trial",
@@ -94,10 +94,11 @@ def _trial(python: str, found: list[str], level: int) -> Launch:
             "python": python,
             "python_roots": found,
             "entry": str(ENTRY),
-            "home": home,
-            "work": home,
-            "checkpoints": home,
-            "output": home,
+            "home": str(settings.HOME.root),
+            "work": str(work),
+            "checkpoints": str(work),
+            "output": str(work),
+            "read_only": [str(path) for path in read_only],
             "sandbox": {"level": level, "network": "host"},
         }
     )

@@ -37,7 +37,7 @@ def start(attempt: Attempt) -> None:
     """Launch an attempt; harmless when it was launched before."""
     if not lifecycle.claim_launch(attempt, timezone.now()):
         return
-    job = Job.objects.select_related("pool", "owner").get(pk=attempt.job_id)
+    job = Job.objects.select_related("pool", "owner", "environment").get(pk=attempt.job_id)
     try:
         with preparing(folder_of(attempt)):
             if not job.stop_wanted:

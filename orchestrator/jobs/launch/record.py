@@ -1,5 +1,7 @@
 """The record that tells a supervisor what to run: launch.json, see docs/protocol.md."""
 
+import errno
+import sys
 from pathlib import Path
 from typing import TypedDict
 
@@ -9,7 +11,7 @@ from orchestrator.jobs import datasets, training_plans
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import python_of, script_path, started
-from orchestrator.models import Attempt, Dataset, Device, Job, Network
+from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
 from orchestrator.store.layout import JobFolder
 
@@ -79,15 +81,15 @@ def describe(
             "script": str(MODEL_RUNNER),
             "args": [script_path(spec), *_length(spec), *arguments],
         }
-    python = python_of(job.pool, spec)
+    python, roots, entry = _interpreter(job, spec)
     return {
         "v": 1,
         "job_id": str(job.pk),
         "number": attempt.number,
         "nonce": attempt.nonce,
         "python": python,
-        "python_roots": interpreters.roots(python),
-        "entry": str(ENTRY),
+        "python_roots": roots,
+        "entry": entry,
         **run,
         "env": _environment(job, attempt, folder, devices, data, resume),
         "ranks": 1 if spec.command else len(devices),
@@ -98,7 +100,11 @@ def describe(
         "cwd": str(folder.work / spec.folder),
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),
-        "read_only": [str(path) for path in data.values()] + ([str(resume.path)] if resume else []),
+        "read_only": [
+            *map(str, data.values()),
+            *([str(resume.path)] if resume else []),
+            *([str(ENTRY.parent)] if job.environment else []),
+        ],
         "device_nodes": sorted({node for device in devices for node in device.nodes}),
         "sandbox": {"level": level, "network": "none" if job.pool.network == Network.NONE else "host"},
         "grace_s": spec.grace_period_s,
@@ -162,6 +168,25 @@ def _placeholder_values(
     if job.array_index is not None:
         values["array_index"] = str(job.array_index)
     return values
+
+
+def _interpreter(job: Job, spec: JobSpec) -> tuple[str, list[str], str]:
+    """The interpreter that runs the job, the folders that it needs, and the entry of its ranks.
+
+    Raises:
+        OSError: the packages of the job are no longer there; they are made again.
+    """
+    if job.environment is None:
+        python = python_of(job.pool, spec)
+        return python, interpreters.roots(python), str(ENTRY)
+    built = settings.HOME.environments.built(job.environment.key)
+    if not built.python.exists():
+        Environment.objects.filter(pk=job.environment.pk, state=EnvironmentState.READY).update(
+            state=EnvironmentState.WAITING
+        )
+        raise FileNotFoundError(errno.ENOENT, "the packages of this job are no longer there")
+    # Links lead from there into Berth's own environment.
+    return str(built.python), [*interpreters.roots(sys.executable), str(built.root)], str(built.entry)
 
 
 def _environment(

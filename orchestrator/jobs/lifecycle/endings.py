@@ -244,6 +244,6 @@ def back_to_queue(job: Job, *, now: datetime) -> None:
         queue_errand(job, Errand.SCHEDULE, now=now)
 
 
-def fail_waiting(job: Job, *, why: Fact) -> None:
+def fail_waiting(job: Job, *, why: Fact, kind: ExitKind = ExitKind.INFRA) -> None:
     """A waiting job can never run any more (S16)."""
-    move(job, JobState.FAILED, actor="scheduler", why=why, exit_kind=ExitKind.INFRA, ending=why.as_json())
+    move(job, JobState.FAILED, actor="scheduler", why=why, exit_kind=kind, ending=why.as_json())

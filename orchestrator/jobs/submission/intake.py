@@ -15,13 +15,25 @@ from django.utils import timezone
 from pydantic import ValidationError
 
 from berth.job_fields import STARTS
-from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.exceptions import Conflict, Malformed, OrchestratorError
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle, memory_claims
+from orchestrator.jobs.environments import requests
+from orchestrator.jobs.environments.declared import Declared
+from orchestrator.jobs.environments.requests import Wanted
 from orchestrator.jobs.submission import checks, repeated_requests
 from orchestrator.jobs.submission.code import Upload, store_code
-from orchestrator.models import Errand, Job, JobArray, JobEvent, JobState
+from orchestrator.live import wakeups
+from orchestrator.models import (
+    Environment,
+    EnvironmentState,
+    Errand,
+    Job,
+    JobArray,
+    JobEvent,
+    JobState,
+)
 from orchestrator.models.transactions import again_when_undone
 from orchestrator.people import quotas, rights
 from orchestrator.sentences.events import ended_as
@@ -37,6 +49,7 @@ _turn = threading.Lock()
 CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s", "checkpoint_glob"})
 NO_COLUMNS = frozenset({"checkpoint_glob"})  # in spec_fields alone
 NOT_KEPT = frozenset({"source", "array"})
+ENVIRONMENT_FIELDS = frozenset({"environment", "with_packages", "python"})
 RESOLVED = ("pool", "datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 
 
@@ -113,8 +126,10 @@ def accept(
     if spec.source is not None and spec.source.bundle not in (None, uploaded):
         checks.check_bundle(user, spec.source.bundle)
     spec, stored, warnings = store_code(spec, script, bundle)
+    wanted = _packages(user, spec, stored.sha256, replayed=known)
     fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
-    spec = spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
+    spec = wanted.spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
+    warnings = [*warnings, *wanted.notes]
     # Build the row outside the write lock. A replayed request skips this: it creates no job, and its spec may no
     # longer resolve.
     columns = {} if known else _columns(user, spec, stored.sha256)
@@ -126,7 +141,8 @@ def accept(
                 return kept
             quotas.one_submit_at_a_time(user)
             quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
-            job = _create(user, spec, columns or _columns(user, spec, stored.sha256))
+            environment = {"environment": _environment_row(wanted.declared)}
+            job = _create(user, spec, (columns or _columns(user, spec, stored.sha256)) | environment)
             if request:
                 answer = render(job, warnings) if render else {"id": str(job.pk)}
                 request.keep(fingerprint, answer, job.submitted_at)
@@ -235,6 +251,32 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
     return job
 
 
+def _packages(user: AbstractBaseUser, spec: JobSpec, bundle: str, *, replayed: bool) -> Wanted:
+    """The packages that a submit asks for; a replayed request creates no job, and may no longer resolve."""
+    try:
+        return requests.of_submit(user, spec, bundle)
+    except OrchestratorError:
+        if not replayed:
+            raise
+        return Wanted(spec)
+
+
+def _environment_row(declared: Declared | None) -> Environment | None:
+    """The row of what a job needs, inside the caller's transaction; a worker is asked to build it."""
+    return None if declared is None else _asked_for(requests.row_for(declared, timezone.now()))
+
+
+def _same_environment(row: Environment | None) -> Environment | None:
+    """The packages of a clone: the lock of the job that it repeats."""
+    return None if row is None else _asked_for(requests.again(row, timezone.now()))
+
+
+def _asked_for(row: Environment) -> Environment:
+    if row.state != EnvironmentState.READY:
+        wakeups.prepare(row.pk)
+    return row
+
+
 def _array_members(spec: ArraySpec, columns: Mapping[str, Any]) -> list[Job]:
     """The jobs of an array, in the order of their indices, which is that of their ids."""
     indices = spec.members
@@ -282,10 +324,15 @@ def retry(
     owner = job.owner
     spec = checks.resolve(owner, spec, asked_by=user)
     store_code(spec, None, None)  # the bundle is there, with the entrypoint
+    wanted = requests.of_submit(owner, spec, job.bundle) if ENVIRONMENT_FIELDS & changes.keys() else None
+    spec = wanted.spec if wanted else spec
     with transaction.atomic():
         quotas.one_submit_at_a_time(owner)
         quotas.check_submit(owner, spec)
         columns = _columns(owner, spec, job.bundle)
+        columns["environment"] = (
+            _environment_row(wanted.declared) if wanted else _same_environment(job.environment)
+        )
         if plan is not None:
             columns["next_plan"] = dict(plan)
         return _create(user, spec, columns, parent=job, resume=resume)

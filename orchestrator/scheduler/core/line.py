@@ -202,6 +202,8 @@ class Line:
                 return explain.depends(self._called(succeed), self._called(sorted(job.waits_for_end)))
             case WaitCode.NOT_BEFORE:
                 return {"not_before_s": job.not_before}
+            case WaitCode.ENVIRONMENT:
+                return job.preparing or {}
             case WaitCode.QUOTA:
                 kinds = {"device_kinds": sorted(self._part.room.kinds)}
                 return {**kinds, **(self._part.quotas.limit_of(job) or {})}

@@ -89,6 +89,8 @@ class PoolPass:
             return WaitCode.DEPENDS
         if job.not_before is not None and job.not_before > self.now:
             return WaitCode.NOT_BEFORE
+        if job.preparing is not None:
+            return WaitCode.ENVIRONMENT
         return self.quotas.barrier(job)
 
     def _ever_fits(self, job: QueuedJob) -> bool:

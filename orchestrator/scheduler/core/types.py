@@ -119,6 +119,7 @@ class QueuedJob(Job):
     not_before: float | None = None
     waits_for: tuple[str, ...] = ()  # jobs it depends on that have not ended as required
     waits_for_end: tuple[str, ...] = ()  # the ones among them that may end in any way
+    preparing: Facts | None = None  # how far its packages are; None: they are there
     kept_away_by: tuple[Booking, ...] = ()  # set by ``decide``: the causes of ``constraints.booked_devices``
 
 
@@ -276,6 +277,7 @@ class WaitCode(StrEnum):
     DEPENDS = "depends"
     NOT_BEFORE = "not_before"
     QUOTA = "quota"
+    ENVIRONMENT = "environment"  # its packages are being installed
     ARRAY = "array"  # its array's limit of members that hold devices is reached
     IMPOSSIBLE = "impossible"  # the pool can never fit it
 

@@ -18,6 +18,7 @@ _PLAIN = (
     "pool_id",
     "array_id",
     "preempted_for_id",
+    "environment_id",
     "name",
     "bundle",
     "priority",

@@ -11,6 +11,7 @@ from orchestrator.live import readings as live
 from orchestrator.models import LEASED_STATES, Checkpoint, Device, Job, JobState, Lease, SchedulerTerm
 from orchestrator.scheduler import core
 from orchestrator.scheduler.passes.dependencies import unmet_dependencies
+from orchestrator.scheduler.passes.environments import environments_in_making
 from orchestrator.scheduler.passes.facts import bookings, device_facts, job_facts, running_facts
 from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import recall
@@ -35,6 +36,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
         holders[lease.device_id].add((str(lease.attempt.job_id), lease.attempt.number))
     saved_at = _newest_checkpoints()
     learned = recall()
+    preparing = environments_in_making(jobs.values())
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
     term = SchedulerTerm.objects.filter(pk=1).first()
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
@@ -49,6 +51,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
                 waits_for=tuple(id_ for id_, _ in unmet.get(job_id, ())),
                 waits_for_end=tuple(id_ for id_, when in unmet.get(job_id, ()) if when == "any"),
                 not_before=_seconds(job.not_before),
+                preparing=preparing.get(job.environment_id),
             )
             for job_id, job in jobs.items()
             if job.state == JobState.QUEUED

@@ -24,7 +24,9 @@ from orchestrator.store.files.untrusted import walk_tree
 VERSION = 1
 ABOUT = "backup.json"
 # Recreated at each start, tied to the present processes, or put aside.
-LEFT_OUT = frozenset({"redis", "services", "static", "logs", "uploads", "quarantine", "before-restore"})
+LEFT_OUT = frozenset(
+    {"redis", "services", "static", "logs", "uploads", "quarantine", "before-restore", "environments"}
+)
 LONGEST_PATH = 1_500  # of a folder: deeper ones might not fit into another BERTH_HOME
 MOST_HOLES_BYTES = 4 << 30
 LEFT_OUT_FILES = (".lock", ".sqlite3", ".sqlite3-wal", ".sqlite3-shm", ".part", ".tmp")

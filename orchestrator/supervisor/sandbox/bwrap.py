@@ -233,6 +233,25 @@ def try_interpreter(launch: Launch) -> str | None:
     return lines[-1] if lines else f"exit code {trial.returncode}"
 
 
+def tool(launch: Launch, run: Sequence[str], writable: Sequence[Path]) -> list[str]:
+    """The command that runs a tool of Berth's own in the sandbox of a run, with the network and these folders.
+
+    The tool dies with the thread that starts it.
+
+    Raises:
+        FileNotFoundError: bubblewrap is not installed.
+    """
+    program = shutil.which("bwrap")
+    if program is None:
+        raise FileNotFoundError("bubblewrap (bwrap) is not installed")
+    folders = [path.resolve() for path in writable]
+    binds = [word for path in folders for word in ("--bind-try", str(path), str(path))]
+    return [
+        *(program, *_OWN_NAMESPACES, *_IDENTITY, *_system(), *_view(launch), *binds),
+        *("--chdir", str(launch.work), "--", *run),
+    ]
+
+
 def _writable(launch: Launch, folder: AttemptFolder) -> list[str]:
     return [word for path in _writable_paths(launch, folder) for word in ("--bind", str(path), str(path))]
 

@@ -1,0 +1,199 @@
+"""Reads what code declares about its packages: script headers, locks, project files and lists."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from orchestrator.jobs.environments.declared import Declared, Read, refused
+from orchestrator.jobs.environments.requirement_files import read_requirements
+from orchestrator.spec.packages import read_requirement
+
+# In this order: the more exactly a file says what it wants, the earlier.
+FILES = (
+    "uv.lock",
+    "pylock.toml",
+    "requirements.txt",
+    "environment.yml",
+    "environment.yaml",
+    "pyproject.toml",
+)
+_HEADER = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)*?)^# ///[ \t]*$")
+_OPENED = re.compile(r"(?m)^# /// script[ \t]*$")
+_CONDA_OWN = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
+
+
+def read_file(name: str, read: Read) -> Declared | None:
+    """Read the packages that a file declares; None where it declares none.
+
+    Raises:
+        Malformed: with the file, the place and what it should be.
+    """
+    text = read(name)
+    if text is None:
+        return None
+    base = PurePosixPath(name).name
+    if base.endswith(".py"):
+        return read_script(name, text)
+    if base == "uv.lock":
+        return _read_uv_lock(name, text, read)
+    if base == "pyproject.toml":
+        return _read_project(name, text)
+    if re.fullmatch(r"pylock(\.[^.]+)?\.toml", base):
+        return _read_pylock(name, text)
+    if base.endswith((".yml", ".yaml")):
+        return _read_conda(name, text)
+    if base.endswith((".txt", ".in")):
+        return read_requirements(name, text, read)
+    raise refused(f"{name[:80]!r} is no list of packages; give a file such as {', '.join(FILES)}.")
+
+
+def read_script(name: str, text: str) -> Declared | None:
+    """Read the inline metadata of a script: the block of comments that begins with ``# /// script``."""
+    text = text.lstrip("\ufeff").replace("\r\n", "\n")
+    opened = list(_OPENED.finditer(text))
+    if not opened:
+        return None
+    line = text.count("\n", 0, opened[0].start()) + 1
+    if len(opened) > 1:
+        raise refused(f"{name} has {len(opened)} headers '# /// script'; keep one.")
+    block = _HEADER.search(text if text.endswith("\n") else f"{text}\n")
+    if block is None:
+        raise refused(
+            f"{name}, line {line}: the header '# /// script' is not closed. Begin each of its lines with '# ', and end "
+            "it with a line '# ///'."
+        )
+    content = "".join(
+        row[2:] if row.startswith("# ") else row[1:] for row in block["content"].splitlines(True)
+    )
+    table = _toml(name, content, first_line=line)
+    return _of_table(name, table, table.get("tool"))
+
+
+def _read_project(name: str, text: str) -> Declared | None:
+    table = _toml(name, text)
+    project = table.get("project")
+    if not isinstance(project, Mapping) or not project.get("dependencies"):
+        return None
+    return _of_table(name, project, table.get("tool"))
+
+
+def _of_table(name: str, table: Mapping[str, Any], tool: object) -> Declared:
+    """What ``dependencies`` and ``requires-python`` say, in a script's header as in a project file."""
+    listed = table.get("dependencies", [])
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise refused(
+            f'{name}: dependencies must be a list of texts, such as ["transformers", "datasets<4"].'
+        )
+    requires = table.get("requires-python", "")
+    if not isinstance(requires, str):
+        raise refused(f'{name}: requires-python must be a text, such as ">=3.11".')
+    for each in listed:
+        try:
+            read_requirement(each)
+        except ValueError as error:
+            raise refused(f"{name}: {error}.") from None
+    return Declared(name, lines=(*_indexes(name, tool), *listed), requires_python=requires)
+
+
+def _indexes(name: str, tool: object) -> Iterator[str]:
+    """The indexes that a table ``[tool.uv]`` adds."""
+    uv = tool.get("uv") if isinstance(tool, Mapping) else None
+    indexes = uv.get("index", []) if isinstance(uv, Mapping) else []
+    for index in indexes if isinstance(indexes, list) else []:
+        address = index.get("url") if isinstance(index, Mapping) else None
+        if not isinstance(address, str) or not address.startswith(("http://", "https://")):
+            raise refused(f"{name}: an index in [tool.uv] needs a url that begins with https://.")
+        yield f"--extra-index-url {address}"
+
+
+def _read_uv_lock(name: str, text: str, read: Read) -> Declared:
+    beside = str(PurePosixPath(name).with_name("pyproject.toml"))
+    project = read(beside)
+    if project is None:
+        raise refused(f"{name} needs its pyproject.toml; send that file beside it.")
+    lock = _toml(name, text)
+    requires = lock.get("requires-python", "")
+    return Declared(
+        name,
+        lines=tuple(_indexes(beside, _toml(beside, project).get("tool"))),
+        lock={"uv.lock": text, "pyproject.toml": project},
+        locked=True,
+        requires_python=requires if isinstance(requires, str) else "",
+    )
+
+
+def _read_pylock(name: str, text: str) -> Declared:
+    lock = _toml(name, text)
+    packages = lock.get("packages")
+    if not isinstance(packages, list):
+        raise refused(f"{name} has no [[packages]]; write it with: uv export --format pylock.toml")
+    requires = lock.get("requires-python", "")
+    return Declared(
+        name,
+        lines=tuple(line for package in packages for line in _pylock_lines(name, package)),
+        locked=True,
+        requires_python=requires if isinstance(requires, str) else "",
+    )
+
+
+def _pylock_lines(name: str, package: Any) -> Iterator[str]:
+    """A package of a lock as a line of a requirements file; a folder is the project itself, which is not installed."""
+    if not isinstance(package, Mapping) or not isinstance(package.get("name"), str):
+        raise refused(f"{name}: each of its packages needs a name.")
+    if "directory" in package:
+        return
+    called, marker = package["name"], f" ; {package['marker']}" if package.get("marker") else ""
+    if isinstance(vcs := package.get("vcs"), Mapping):
+        line = f"{called} @ {vcs.get('type', 'git')}+{vcs.get('url')}@{vcs.get('commit-id')}"
+    elif isinstance(archive := package.get("archive"), Mapping):
+        line = f"{called} @ {archive.get('url')}"
+    else:
+        line = f"{called}=={package.get('version')}"
+    try:
+        read_requirement(f"{line}{marker}")
+    except ValueError:
+        raise refused(f"{name}: the version or the place of {called[:80]!r} cannot be read.") from None
+    hashes = [
+        f"--hash={kind}:{digest}"
+        for file in (*package.get("wheels", []), *filter(None, [package.get("sdist")]))
+        for kind, digest in (file.get("hashes") or {}).items()
+        if kind in {"sha256", "sha384", "sha512"}
+    ]
+    yield " ".join([f"{line}{marker}", *hashes])
+
+
+def _read_conda(name: str, text: str) -> Declared | None:
+    """The part that pip installs; what conda itself would install is named in a note."""
+    try:
+        table = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise refused(
+            f"{name}{where} is not YAML: {getattr(error, 'problem', None) or 'it cannot be read'}."
+        ) from None
+    listed = table.get("dependencies") if isinstance(table, Mapping) else None
+    if not isinstance(listed, list):
+        raise refused(f"{name} has no list named dependencies; list packages there, below pip:.")
+    by_pip = [row for one in listed if isinstance(one, Mapping) for row in one.get("pip") or []]
+    by_conda = [one for one in listed if isinstance(one, str) and not _CONDA_OWN.fullmatch(one.strip())]
+    notes: tuple[str, ...] = ()
+    if by_conda:
+        named = ", ".join(by_conda[:5]) + (", ..." if len(by_conda) > 5 else "")
+        notes = (f"{name}: Berth installs what stands below pip:, not what conda would ({named}).",)
+    if not by_pip:
+        return Declared(name, notes=notes) if notes else None
+    found = read_requirements(name, "\n".join(map(str, by_pip)), lambda _: None)
+    return Declared(name, lines=found.lines, constraints=found.constraints, notes=(*notes, *found.notes))
+
+
+def _toml(name: str, text: str, *, first_line: int = 0) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        told = re.sub(r"line (\d+)", lambda hit: f"line {int(hit[1]) + first_line}", str(error))
+        raise refused(f"{name} cannot be read as TOML: {told}.") from None

@@ -1,0 +1,214 @@
+"""Builds what waiting jobs need, in threads of the worker or the agent, and lets the jobs go on or fail."""
+
+import fcntl
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from orchestrator.facts.endings import Ended
+from orchestrator.facts.record import Fact, fact
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.environments import building
+from orchestrator.jobs.environments.base import NO_BASE, server_base
+from orchestrator.jobs.environments.failures import CannotPrepare
+from orchestrator.jobs.environments.lock import Locked
+from orchestrator.jobs.environments.uv import NoTool
+from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
+from orchestrator.live import wakeups
+from orchestrator.models import (
+    WAITING_STATES,
+    Environment,
+    EnvironmentState,
+    Errand,
+    ExitKind,
+    Job,
+    JobState,
+)
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 2  # builds in one process; each may use several processors
+MOST_TRIES = 6  # without a network, over about ten minutes
+FIRST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 300.0
+LEFT_TO_WORKERS_S = 2.0
+_turns = threading.BoundedSemaphore(AT_ONCE)
+_started: set[int] = set()
+_starting = threading.Lock()
+
+
+def start(number: int) -> bool:
+    """Build an environment in a thread of this process; False where one is at it already."""
+    with _starting:
+        if number in _started:
+            return False
+        _started.add(number)
+    threading.Thread(target=_in_turn, args=(number,), name="environment", daemon=True).start()
+    return True
+
+
+def _in_turn(number: int) -> None:
+    try:
+        with _turns:
+            prepare(number)
+    except Exception:
+        logger.exception("Preparing environment %s failed", number)
+    finally:
+        with _starting:
+            _started.discard(number)
+        connection.close()
+
+
+def prepare(number: int) -> None:
+    """Build an environment unless somebody is at it or it is ready; may be interrupted anywhere."""
+    with _locked(number) as mine:
+        if not mine:
+            return
+        row = Environment.objects.filter(pk=number).first()
+        if row is None or row.state not in {EnvironmentState.WAITING, EnvironmentState.BUILDING}:
+            return
+        _set(row, state=EnvironmentState.BUILDING, started_at=timezone.now(), next_try_at=None)
+        _tell_waiting(row)
+        try:
+            built = _build(row)
+        except CannotPrepare as error:
+            _give_up(row, error)
+        except NoTool as error:
+            _give_up(row, CannotPrepare("tool", str(error)))
+        except OSError as error:
+            logger.exception("Preparing environment %s failed", number)
+            _give_up(row, CannotPrepare("disk", error.strerror or str(error)))
+        else:
+            platform = building.platform_of(NO_BASE if built.own_torch else server_base())
+            _set(
+                row,
+                state=EnvironmentState.READY,
+                key=built.key,
+                lock=built.lock,
+                own_torch=built.own_torch,
+                packages=_names(built.packages),
+                platform=platform,
+                ended_at=timezone.now(),
+                why={},
+            )
+            _tell_waiting(row)
+
+
+def _build(row: Environment) -> building.Built:
+    places = settings.HOME.environments
+    log = places.log(row.pk)
+    folder = places.work / f"{row.pk}-{secrets.token_hex(4)}"
+    for path in (log.parent, places.cache, folder):
+        path.mkdir(parents=True, exist_ok=True)
+    _clear_left_over(row.pk, but=folder.name)
+
+    def tell(packages: Sequence[Locked]) -> None:
+        _set(row, packages=_names(packages))
+        _tell_waiting(row)
+
+    try:
+        return building.build(row.request, row.lock, folder, log, tell)
+    finally:
+        building.clear(folder)
+
+
+def _clear_left_over(number: int, *, but: str) -> None:
+    """Remove what a build left behind whose process was killed; we hold the lock, so none is at work."""
+    for path in settings.HOME.environments.work.glob(f"{number}-*"):
+        if path.name != but:
+            building.clear(path)
+
+
+def _names(packages: Sequence[Locked]) -> list[dict[str, str]]:
+    return [{"name": each.name, "version": each.version} for each in packages]
+
+
+def _give_up(row: Environment, error: CannotPrepare) -> None:
+    """Try again later if only the network was missing, else fail what waits for it."""
+    why = fact(Ended.ENVIRONMENT_FAILED, cause=error.cause, origin=row.origin, message=error.words)
+    now = timezone.now()
+    if error.retriable and row.tries + 1 < MOST_TRIES:
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**row.tries)
+        _set(
+            row,
+            state=EnvironmentState.WAITING,
+            why=why.as_json(),
+            tries=row.tries + 1,
+            next_try_at=now + timedelta(seconds=pause_s),
+        )
+        _tell_waiting(row)
+        return
+    _set(row, state=EnvironmentState.FAILED, why=why.as_json(), ended_at=now)
+    fail_waiting(row)
+
+
+def fail_waiting(row: Environment) -> None:
+    """End the jobs that wait for an environment that cannot be made."""
+    for job in Job.objects.filter(environment=row, state__in=WAITING_STATES):
+        try:
+            lifecycle.fail_waiting(job, why=Fact.read(row.why), kind=ExitKind.ENVIRONMENT)
+        except (StaleJob, IllegalTransition):
+            continue  # cancelled just now; the sweep finds the others
+
+
+def _tell_waiting(row: Environment) -> None:
+    """Ask for a pass, which starts the jobs that wait for this or writes how far it is."""
+    with transaction.atomic():
+        job = Job.objects.filter(environment=row, state=JobState.QUEUED).first()
+        if job is not None:
+            lifecycle.queue_errand(job, Errand.SCHEDULE)
+    wakeups.publish("queue")
+
+
+def _set(row: Environment, **columns: Any) -> None:
+    Environment.objects.filter(pk=row.pk).update(**columns)
+    for name, value in columns.items():
+        setattr(row, name, value)
+
+
+@contextmanager
+def _locked(number: int) -> Iterator[bool]:
+    """Hold the lock that says a build is at work; it ends with our process."""
+    path = settings.HOME.environments.lock(number)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(fd)
+
+
+def sweep(now: datetime) -> None:
+    """Do what no worker did, or did not end; and find the jobs whose environment failed or is gone."""
+    undone = Environment.objects.filter(state__in=[EnvironmentState.WAITING, EnvironmentState.BUILDING])
+    for row in undone:
+        due = row.next_try_at is None or row.next_try_at <= now
+        if due and now - row.created_at > timedelta(seconds=LEFT_TO_WORKERS_S):
+            start(row.pk)
+    waited_for = Environment.objects.filter(jobs__state__in=WAITING_STATES).distinct()
+    for row in waited_for.filter(state=EnvironmentState.FAILED):
+        fail_waiting(row)
+    for row in waited_for.filter(state=EnvironmentState.READY):
+        if not is_there(row):
+            _set(row, state=EnvironmentState.WAITING)
+
+
+def is_there(row: Environment) -> bool:
+    """Whether its files are, for this server's Python and torch."""
+    base = NO_BASE if row.own_torch else server_base()
+    return (
+        row.platform == building.platform_of(base) and settings.HOME.environments.built(row.key).root.is_dir()
+    )

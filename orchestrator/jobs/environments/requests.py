@@ -1,0 +1,197 @@
+"""Which packages a submit asks for: what the job names, else what its code declares."""
+
+import hashlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import orjson
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+
+from orchestrator.jobs.environments.declarations import FILES, read_file
+from orchestrator.jobs.environments.declared import (
+    OWN,
+    Declared,
+    Read,
+    check_python,
+    is_satisfied_here,
+    refused,
+)
+from orchestrator.models import Environment, EnvironmentState, Job, Pool
+from orchestrator.spec.job_spec import JobSpec
+from orchestrator.spec.packages import LARGEST_FILES_BYTES, EnvironmentFiles
+from orchestrator.store.files.untrusted import open_beneath
+
+# Whoever asks for "transformers" today gets what others got in the last hours, and soon a newer one.
+RESOLVED_FOR = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a submit asks for.  ``declared`` is None for Berth's own packages, or those of a registered interpreter."""
+
+    spec: JobSpec  # with the name of what was found
+    declared: Declared | None = None
+    notes: tuple[str, ...] = ()
+
+
+def of_submit(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> Wanted:
+    """Find out what packages a job needs.
+
+    Args:
+        bundle: SHA-256 of its code.
+
+    Raises:
+        Malformed: a list of packages cannot be read, or something named is not there.
+    """
+    pool = Pool.objects.filter(pk=spec.pool).first()
+
+    def of_earlier(name: str) -> Declared | None:
+        return _of_earlier(user, bundle, name)
+
+    return choose(spec, reader(bundle), pool.pythons if pool else (), of_earlier)
+
+
+def choose(
+    spec: JobSpec, read: Read, pythons: Collection[str], earlier: Callable[[str], Declared | None]
+) -> Wanted:
+    """As ``of_submit``; a name is a file, else an interpreter of the pool, else what an earlier job sent under it."""
+    named = spec.environment
+    if spec.python is not None:
+        if spec.with_packages or named not in (None, OWN):
+            raise refused(
+                f"The interpreter {spec.python} has its own packages; leave out python, or the packages."
+            )
+        return Wanted(spec)
+    if isinstance(named, EnvironmentFiles):
+        found = _checked(read_file(named.name, named.files.get), named.name)
+        return _wanted(spec.model_copy(update={"environment": named.name}), found)
+    if named is None:
+        return _discover(spec, read)
+    if named == OWN:
+        return _wanted(spec, None)
+    if (text := read(named)) is not None:
+        return _wanted(spec, _checked(read_file(named, read), named, empty=not text.strip()))
+    if named in pythons:
+        if spec.with_packages:
+            raise refused(f"{named} is a registered interpreter, to which no packages can be added.")
+        return Wanted(spec.model_copy(update={"python": named}))
+    if (known := earlier(named)) is not None:
+        return Wanted(spec, known)
+    registered = f"; registered with pool {spec.pool}: {', '.join(sorted(pythons))}" if pythons else ""
+    raise refused(
+        f"There is no file {named!r} in the code, and no environment of that name{registered}. "
+        f"Name a file such as requirements.txt, or {OWN} for Berth's own packages."
+    )
+
+
+def _checked(found: Declared | None, name: str, *, empty: bool = False) -> Declared:
+    if found is None and not empty:
+        raise refused(f"{name} declares no packages; list some, or leave out the environment.")
+    return found or Declared(name)
+
+
+def _discover(spec: JobSpec, read: Read) -> Wanted:
+    """What the script's header, else the first list of packages beside it, declares.
+
+    What Berth's own environment has already changes nothing for the job.
+    """
+    for name in (spec.entrypoint, *FILES):
+        found = read_file(name, read) if name in FILES or name.endswith(".py") else None
+        if found is None:
+            continue
+        check_python(found)
+        if is_satisfied_here(found) and not spec.with_packages:
+            return Wanted(spec, notes=found.notes)
+        wanted = _wanted(spec.model_copy(update={"environment": name}), found)
+        told = f"The packages come from {name}; --environment {OWN} runs the job with Berth's own."
+        return replace(wanted, notes=(*wanted.notes, *([] if name == spec.entrypoint else [told])))
+    return _wanted(spec, None)
+
+
+def _wanted(spec: JobSpec, found: Declared | None) -> Wanted:
+    """With the packages that the job adds."""
+    if found is not None:
+        check_python(found)
+    if not spec.with_packages:
+        return Wanted(spec, found, found.notes if found else ())
+    if found is None:
+        return Wanted(spec, Declared("--with", lines=tuple(spec.with_packages)))
+    added = replace(
+        found,
+        origin=f"{found.origin} and --with",
+        lines=(*_without_hashes(found), *spec.with_packages),
+        locked=False,
+    )
+    return Wanted(spec, added, found.notes)
+
+
+def _without_hashes(found: Declared) -> list[str]:
+    """The lines without the hashes of a lock: with packages beside it, it is resolved again."""
+    return [line.split(" --hash=")[0] for line in found.lines]
+
+
+def reader(bundle: str) -> Read:
+    """Reads texts of a stored bundle."""
+
+    def read(name: str) -> str | None:
+        try:
+            with open(open_beneath(settings.HOME.bundles / bundle, name), "rb") as file:  # noqa: PTH123 -- a descriptor
+                data = file.read(LARGEST_FILES_BYTES + 1)
+        except OSError:
+            return None
+        if len(data) > LARGEST_FILES_BYTES:
+            if name.endswith(".py"):  # a header this far down is none
+                return None
+            raise refused(
+                f"{name} has more than {LARGEST_FILES_BYTES:,} bytes, too much for a list of packages."
+            )
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise refused(f"{name} is not UTF-8; save it as UTF-8 text.") from None
+
+    return read
+
+
+def _of_earlier(user: AbstractBaseUser, bundle: str, name: str) -> Declared | None:
+    """What was sent beside the same code with an earlier job: a clone in the form names the file only."""
+    jobs = Job.objects.visible_to(user).filter(bundle=bundle, environment__isnull=False)
+    job = jobs.filter(spec_fields__environment=name).select_related("environment").first()
+    if job is None or job.environment is None:
+        return None
+    request = job.environment.request
+    return Declared(
+        job.environment.origin,
+        lines=tuple(request["lines"]),
+        constraints=tuple(request["constraints"]),
+        lock=request["lock"],
+        locked=request["locked"],
+        prereleases=request["prereleases"],
+    )
+
+
+def row_for(declared: Declared, now: datetime) -> Environment:
+    """The row of a request: that of an equal one which is as good as new, else another."""
+    request = declared.as_json()
+    digest = hashlib.sha256(orjson.dumps(request, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    rows = Environment.objects.filter(request_sha256=digest).exclude(state=EnvironmentState.FAILED)
+    if not declared.locked:
+        rows = rows.filter(created_at__gt=now - RESOLVED_FOR)
+    return rows.first() or Environment.objects.create(
+        request_sha256=digest, request=request, origin=declared.origin[:200], created_at=now
+    )
+
+
+def again(environment: Environment, now: datetime) -> Environment:
+    """The row for a clone: the same, and so the same lock; after a failure another one, which tries once more."""
+    if environment.state != EnvironmentState.FAILED:
+        return environment
+    return Environment.objects.create(
+        request_sha256=environment.request_sha256,
+        request=environment.request,
+        origin=environment.origin,
+        lock=environment.lock,
+        created_at=now,
+    )

@@ -1,0 +1,139 @@
+"""Reads requirements files as pip writes them, with the files and indexes that they name."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from orchestrator.jobs.environments.declared import Declared, Read, refused
+from orchestrator.spec.packages import read_requirement
+
+_COMMENT = re.compile(r"(^|\s)#.*$")
+_HASH = re.compile(r"\s--hash[=\s]\S+")
+_OPTION = re.compile(r"(--?[a-z-]+)(?:[=\s]\s*(.*))?")
+_URL = re.compile(r"(git\+|hg\+|https?://)")
+_LOCAL = re.compile(r"\.{0,2}/|\.$|file:|\.\[")
+_LONG = {
+    "-r": "--requirement",
+    "-c": "--constraint",
+    "-e": "--editable",
+    "-i": "--index-url",
+    "-f": "--find-links",
+}
+_SOURCES = frozenset({"--index-url", "--extra-index-url", "--find-links"})
+# What pip does on its own behalf, and uv needs no word for.
+_PASSED_OVER = frozenset(
+    {"--trusted-host", "--require-hashes", "--prefer-binary", "--use-pep517", "--no-cache-dir", "--upgrade"}
+)
+MOST_DEEP = 10
+
+
+@dataclass(slots=True)
+class _Found:
+    lines: list[str] = field(default_factory=list)
+    constraints: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    prereleases: bool = False
+
+
+def read_requirements(name: str, text: str, read: Read) -> Declared:
+    """Read a requirements file.
+
+    Args:
+        read: gives the files that it refers to.
+
+    Raises:
+        Malformed: with the file, the line and what it should be.
+    """
+    found = _Found()
+    _take(found, name, text, read, deep=0)
+    return Declared(
+        name,
+        lines=tuple(found.lines),
+        constraints=tuple(found.constraints),
+        prereleases=found.prereleases,
+        notes=tuple(found.notes),
+    )
+
+
+def _take(found: _Found, name: str, text: str, read: Read, *, deep: int, constrains: bool = False) -> None:
+    for number, line in _logical_lines(text):
+        where = f"{name}, line {number}"
+        if line.startswith("-"):
+            _take_option(found, name, where, line, read, deep)
+        elif _LOCAL.match(line):
+            found.notes.append(_left_out(where, line))
+        else:
+            (found.constraints if constrains else found.lines).append(_checked(where, line))
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines with their numbers, without comments; one that ends in a backslash goes on in the next."""
+    begun, first = "", 0
+    for number, raw in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
+        first = first if begun else number
+        line = _COMMENT.sub("", raw)
+        if line.endswith("\\"):
+            begun += line[:-1] + " "
+            continue
+        whole, begun = (begun + line).strip(), ""
+        if whole:
+            yield first, whole
+    if begun.strip():
+        yield first, begun.strip()
+
+
+def _take_option(found: _Found, name: str, where: str, line: str, read: Read, deep: int) -> None:
+    matched = _OPTION.fullmatch(line) or _OPTION.fullmatch(f"{line[:2]} {line[2:]}")
+    option, value = (matched[1], (matched[2] or "").strip()) if matched else (line, "")
+    option = _LONG.get(option, option)
+    if option in {"--requirement", "--constraint"}:
+        _take_file(found, name, where, value, read, deep, constrains=option == "--constraint")
+    elif option in _SOURCES:
+        found.lines.append(f"{option} {_address(where, value)}")
+    elif option == "--pre":
+        found.prereleases = True
+    elif option == "--editable" and _URL.match(value):
+        found.lines.append(value)
+    elif option == "--editable":
+        found.notes.append(_left_out(where, f"-e {value}"))
+    elif option not in _PASSED_OVER:
+        raise refused(f"{where}: Berth does not know the option {option[:40]!r}; leave it out.")
+
+
+def _take_file(
+    found: _Found, name: str, where: str, value: str, read: Read, deep: int, *, constrains: bool
+) -> None:
+    path = str(PurePosixPath(name).parent / value) if "/" in name else value.removeprefix("./")
+    text = read(path)
+    if text is None:
+        raise refused(
+            f"{where} names {value[:80]!r}, which was not sent with the code; add it beside {name}."
+        )
+    if deep >= MOST_DEEP:
+        raise refused(
+            f"{where}: files refer to one another more than {MOST_DEEP} deep; do they form a circle?"
+        )
+    _take(found, path, text, read, deep=deep + 1, constrains=constrains)
+
+
+def _address(where: str, value: str) -> str:
+    if not value.startswith(("http://", "https://")) or re.search(r"\s", value):
+        raise refused(
+            f"{where}: {value[:80]!r} is not the address of an index; write one that begins with https://."
+        )
+    return value
+
+
+def _checked(where: str, line: str) -> str:
+    if _URL.match(line):
+        return line
+    try:
+        read_requirement(_HASH.sub("", line).strip())
+    except ValueError as error:
+        raise refused(f"{where}: {error}.") from None
+    return line
+
+
+def _left_out(where: str, line: str) -> str:
+    return f"{where}: {line[:80]} was left out; the code itself lies in the job's working folder."

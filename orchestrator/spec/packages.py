@@ -1,0 +1,60 @@
+"""Packages that a job asks for: requirements as people write them, and the files that list them."""
+
+from typing import Annotated
+
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, field_validator
+
+from orchestrator.spec.plain_text import why_unwritable
+
+LARGEST_FILES_BYTES = 4 * 1024**2  # the lock of a large project has half a megabyte
+MOST_FILES = 20
+
+
+def read_requirement(text: str) -> Requirement:
+    """Read one requirement, such as ``datasets<4``.
+
+    Raises:
+        ValueError: what it should look like.
+    """
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        raise ValueError(
+            f"{text[:80]!r} is not a requirement; write a name with its versions, such as datasets or datasets>=3,<4"
+        ) from None
+
+
+def _package(text: str) -> str:
+    if problem := why_unwritable(text):
+        raise ValueError(problem)
+    read_requirement(text)
+    return text.strip()
+
+
+Package = Annotated[StrictStr, AfterValidator(_package), Field(min_length=1, max_length=1000)]
+
+
+class EnvironmentFiles(BaseModel):
+    """Files that list packages, beside the code: their texts by name; the first is the one that counts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    files: dict[Annotated[StrictStr, Field(min_length=1, max_length=200)], StrictStr] = Field(
+        min_length=1, max_length=MOST_FILES
+    )
+
+    @field_validator("files")
+    @classmethod
+    def _small_and_plain(cls, files: dict[str, str]) -> dict[str, str]:
+        for name in files:
+            if "/" in name or "\\" in name or name.startswith(".") or why_unwritable(name):
+                raise ValueError(f"{name[:80]!r} is not a file's name; give one such as requirements.txt")
+        if sum(len(text.encode(errors="replace")) for text in files.values()) > LARGEST_FILES_BYTES:
+            raise ValueError(f"the files have more than {LARGEST_FILES_BYTES:,} bytes")
+        return files
+
+    @property
+    def name(self) -> str:
+        """The file that counts; others are what it refers to."""
+        return next(iter(self.files))
