@@ -76,6 +76,10 @@ def _with_memory(given: Mapping[str, Any]) -> Mapping[str, Any]:
 def _read(field: JobField, value: Any) -> Any:
     if field.name == _PATTERNS:
         return ", ".join(value)
+    if field.name == "environment":
+        from berth.cli.package_files import named
+
+        return named(value)
     match field.kind:
         case "duration":
             return duration_s(value)

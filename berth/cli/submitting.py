@@ -9,6 +9,7 @@ from pathlib import Path
 from berth.arguments import WrongUse, merge
 from berth.cli.choosing import newest
 from berth.cli.following import follow_log, wait_for_end
+from berth.cli.package_files import beside
 from berth.cli.printing import remark, safe, say, show_json
 from berth.cli.project_file import NAME as PROJECT_FILE
 from berth.cli.project_file import merge as merge_project
@@ -78,6 +79,8 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
     if not path.exists():
         hint = f" To run a program: berth run -- {code}" if shutil.which(code) else ""
         raise BerthError(f"There is no file {code!r} here; name a script, an archive or a folder.{hint}")
+    if path.suffix == ".py" and not spec.keys() & {"environment", "python"} and (found := beside(path)):
+        spec["environment"] = found
     return berth.run(path, **spec)
 
 

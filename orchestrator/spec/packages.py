@@ -43,6 +43,7 @@ class EnvironmentFiles(BaseModel):
     files: dict[Annotated[StrictStr, Field(min_length=1, max_length=200)], StrictStr] = Field(
         min_length=1, max_length=MOST_FILES
     )
+    found: bool = Field(False, description="lay beside the code, and nobody named it")
 
     @field_validator("files")
     @classmethod

@@ -64,6 +64,10 @@ def choose(
                 f"The interpreter {spec.python} has its own packages; leave out python, or the packages."
             )
         return Wanted(spec)
+    if isinstance(named, EnvironmentFiles) and named.found:
+        texts = named.files
+        unnamed = spec.model_copy(update={"environment": None})
+        return _discover(unnamed, lambda name: texts[name] if name in texts else read(name))
     if isinstance(named, EnvironmentFiles):
         found = _checked(read_file(named.name, named.files.get), named.name)
         return _wanted(spec.model_copy(update={"environment": named.name}), found)

@@ -1,0 +1,58 @@
+"""The files that list packages, which ``berth run`` sends beside the code."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from berth.client import BerthError
+
+# As the server looks for them in an archive.
+FILES = (
+    "uv.lock",
+    "pylock.toml",
+    "requirements.txt",
+    "environment.yml",
+    "environment.yaml",
+    "pyproject.toml",
+)
+_REFERS = re.compile(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#]+)")
+MOST_FILES = 20
+
+
+def named(value: str) -> str | Mapping[str, object]:
+    """What ``--environment`` names: a file here, else something that the server knows by this name."""
+    path = Path(value)
+    return {"files": _texts(path)} if path.is_file() else value
+
+
+def beside(script: Path) -> Mapping[str, object] | None:
+    """The list of packages in the folder of a single script; None where there is none."""
+    for name in FILES:
+        path = script.parent / name
+        if path.is_file():
+            return {"files": _texts(path), "found": True}
+    return None
+
+
+def _texts(path: Path) -> dict[str, str]:
+    """The text of a list and of what it refers to in its folder, by their names."""
+    texts: dict[str, str] = {}
+    pending = [path.name, *(["pyproject.toml"] if path.name == "uv.lock" else [])]
+    while pending and len(texts) < MOST_FILES:
+        name = pending.pop(0)
+        place = path.parent / name
+        if name in texts or Path(name).name != name or not place.is_file():
+            continue  # the server says which file it misses
+        texts[name] = _read(place)
+        if not name.endswith((".toml", ".lock", ".yml", ".yaml")):
+            pending += [each.removeprefix("./") for each in _REFERS.findall(texts[name])]
+    return texts
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BerthError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise BerthError(f"{path} is not UTF-8; save it as UTF-8 text.") from error
