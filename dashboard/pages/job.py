@@ -23,6 +23,7 @@ from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, remedies, rows, wall
 from dashboard.parts.comparison import device_s_of
 from dashboard.parts.result_files import MOST_FILES, file_card
+from orchestrator.api.resources.environments import log_of
 from orchestrator.exceptions import Conflict, OrchestratorError
 from orchestrator.facts.record import Fact
 from orchestrator.jobs import checkpoints, steering, training_plans
@@ -64,6 +65,7 @@ EXIT_WORDS = {
 @require_GET
 def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
     found = visible_job(request, job_id)
+    environment = found.environment
     now = timezone.now()
     attempts = list(found.attempts.prefetch_related("leases__device").order_by("-number"))
     labels = rows.device_labels([found.pk])[found.pk]
@@ -96,6 +98,8 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "commit": BY_NAME["git"].text(found.spec_fields.get("git")),
         "has_diff": (settings.HOME.bundles / found.bundle / DIFF_FILE).is_file(),
         "spec": orjson.dumps(_shown_spec(found, request), option=orjson.OPT_INDENT_2).decode(),
+        "environment": environment,
+        "environment_log": log_of(environment) if environment else "",
         "log": log,
         "colour": wall.colour_classes(found.colour),
         "data": {
@@ -222,7 +226,7 @@ def neighbours(job: Job, request: HttpRequest) -> dict[str, UUID | None]:
 
 def visible_job(request: HttpRequest, job_id: UUID) -> Job:
     """The job; 404 if it does not exist or the reader may not see it."""
-    visible = Job.objects.visible_to(request.user).select_related("owner", "pool", "parent")
+    visible = Job.objects.visible_to(request.user).select_related("owner", "pool", "parent", "environment")
     return get_object_or_404(visible, pk=job_id)
 
 

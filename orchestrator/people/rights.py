@@ -33,6 +33,8 @@ WHAT_RUNS = frozenset(
         "secrets",
         "datasets",
         "python",
+        "environment",
+        "with_packages",
         "launcher",
         "checkpoint_glob",
     ]

@@ -120,7 +120,9 @@ def test_package_that_needs_another_torch_brings_it(home, wheels):
 @pytest.mark.django_db(transaction=True)
 def test_equal_requests_share_a_row_and_equal_locks_share_their_files(home, wheels):
     first = prepared("tinylib==1.0", "tinydep==1.0")
-    same = requests.row_for(Declared("train.py", lines=("tinylib==1.0", "tinydep==1.0")), timezone.now())
+    same = requests.row_for(
+        Declared("requirements.txt", lines=("tinylib==1.0", "tinydep==1.0")), timezone.now()
+    )
     other_way = prepared("tinydep==1.0", "tinylib<2")
 
     assert same == first

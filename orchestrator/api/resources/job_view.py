@@ -318,6 +318,7 @@ def _links(job: Job) -> JobLinks:
         metrics=f"{address}/metrics",
         checkpoints=f"{address}/checkpoints",
         files=f"{address}/files",
+        environment=f"{address}/environment",
     )
 
 

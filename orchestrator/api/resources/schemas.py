@@ -183,6 +183,7 @@ class JobLinks(BaseModel):
     metrics: str
     checkpoints: str
     files: str
+    environment: str = ""  # answers kept for a key may be an older server's
 
 
 class MemoryClaimOut(BaseModel):

@@ -179,7 +179,8 @@ def _of_earlier(user: AbstractBaseUser, bundle: str, name: str) -> Declared | No
 def row_for(declared: Declared, now: datetime) -> Environment:
     """The row of a request: that of an equal one which is as good as new, else another."""
     request = declared.as_json()
-    digest = hashlib.sha256(orjson.dumps(request, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    named = [declared.origin, request]  # people read the origin, and it may be the name of a script
+    digest = hashlib.sha256(orjson.dumps(named, option=orjson.OPT_SORT_KEYS)).hexdigest()
     rows = Environment.objects.filter(request_sha256=digest).exclude(state=EnvironmentState.FAILED)
     if not declared.locked:
         rows = rows.filter(created_at__gt=now - RESOLVED_FOR)

@@ -1,0 +1,64 @@
+"""The packages of a job."""
+
+from datetime import datetime
+
+from django.conf import settings
+from ninja import Router
+from pydantic import BaseModel, Field
+
+from orchestrator.api.http.authentication import ApiRequest
+from orchestrator.api.resources.job_filters import find_job
+from orchestrator.api.resources.schemas import FactOut
+from orchestrator.exceptions import NotFound
+from orchestrator.models import Environment, Job
+from orchestrator.store.logs.chunks import read_tail
+from orchestrator.store.logs.text import display_text
+
+router = Router()
+LOG_LINES = 200
+
+
+class PackageOut(BaseModel):
+    """One installed package."""
+
+    name: str
+    version: str = Field(description="or the address that it comes from")
+
+
+class EnvironmentOut(BaseModel):
+    """The packages of a job, as they were asked for and as they were resolved."""
+
+    origin: str = Field(description="the file that lists them, or --with")
+    state: str = Field(description="waiting, building, ready or failed")
+    packages: list[PackageOut] = Field(description="empty until they are resolved")
+    own_torch: bool = Field(description="false: it uses the server's torch")
+    lock: str = Field(description="lines of a requirements file, each with one version")
+    why: FactOut | None = Field(description="why it failed, or waits for the network")
+    log: str = Field(description="the last lines of what was said while it was made")
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@router.get("/{job_id}/environment", response=EnvironmentOut)
+def get_environment(request: ApiRequest, job_id: str) -> EnvironmentOut:
+    """The packages that a job runs with; 404 where they are Berth's own or those of a registered interpreter."""
+    job = find_job(Job.objects.select_related("environment"), request.user, job_id)
+    row = job.environment
+    if row is None:
+        raise NotFound("This job has no packages of its own.")
+    return EnvironmentOut(
+        origin=row.origin,
+        state=row.state,
+        packages=row.packages,
+        own_torch=row.own_torch,
+        lock=row.lock,
+        why=row.why or None,
+        log=log_of(row),
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def log_of(row: Environment) -> str:
+    """The end of what was said while an environment was made."""
+    return display_text(read_tail(settings.HOME.environments.log(row.pk), LOG_LINES).data)
