@@ -30,7 +30,7 @@ NAMES = (
     "estimate",
     "plan",
 )
-LONG = ("soak",)  # over an hour; only when asked for by name
+LONG = ("soak", "environments")  # over an hour, or with downloads; only when asked for by name
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "benchmarks" / "README.md"

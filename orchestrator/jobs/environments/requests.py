@@ -151,6 +151,8 @@ def reader(bundle: str) -> Read:
             raise refused(
                 f"{name} has more than {LARGEST_FILES_BYTES:,} bytes, too much for a list of packages."
             )
+        if name.endswith(".py"):  # which may declare another encoding; a header is plain
+            return data.decode(errors="replace")
         try:
             return data.decode()
         except UnicodeDecodeError:
