@@ -86,6 +86,11 @@ class EnvironmentsFolder:
         """A folder for each build that is at work, or was when its process was killed."""
         return self.root / "work"
 
+    @property
+    def bytecode(self) -> Path:
+        """Compiled modules, to which those of the environments are hard links."""
+        return self.root / "bytecode"
+
     def built(self, key: str) -> "BuiltEnvironment":
         return BuiltEnvironment(self.root / "built" / key)
 

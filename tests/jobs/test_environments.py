@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import os
+import re
 import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Callable
@@ -11,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
-from orchestrator.jobs.environments import building, preparing, requests
+from orchestrator.jobs.environments import building, bytecode, preparing, requests
 from orchestrator.jobs.environments.base import server_base
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.launch import isolation, launcher
@@ -23,6 +27,7 @@ from orchestrator.scheduler import waiting as waits
 from orchestrator.store.layout import BuiltEnvironment, Home
 from orchestrator.supervisor.protocol.records import read_record
 from tests.jobs.wheels import make_source, make_wheel
+from tests.system.server import REPOSITORY
 from tests.waiting import wait_until
 
 
@@ -32,7 +37,7 @@ def wheels(home, settings, tmp_path: Path) -> Path:
     folder = tmp_path / "wheels"
     make_wheel(folder, "tinylib", "1.0", needs=["tinydep"])
     make_wheel(folder, "tinylib", "2.0", needs=["tinydep>=2"])
-    make_wheel(folder, "tinydep", "1.0")
+    make_wheel(folder, "tinydep", "1.0", code="def where(): pass\n")
     make_wheel(folder, "tinydep", "2.0")
     settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, wheels=folder)
     return folder
@@ -138,6 +143,22 @@ def test_environments_are_hard_links_into_one_cache(home, wheels):
 
     inodes = {next(place.root.rglob("tinydep.py")).stat().st_ino for place in places}
     assert len(inodes) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_modules_are_compiled_once_for_all_environments_that_share_them(home, wheels):
+    places = [built(home, prepared("tinydep==1.0")), built(home, prepared("tinydep==1.0", "tinylib==1.0"))]
+
+    for place in places:
+        bytecode.compile_modules(place)
+
+    compiled = [next(place.root.rglob("tinydep.*.pyc")) for place in places]
+    assert len({path.stat().st_ino for path in compiled}) == 1
+    code = "import tinydep; print(tinydep.__cached__, tinydep.where.__code__.co_filename)"
+    sources = [str(next(place.root.rglob("tinydep.py"))) for place in places]
+    assert [run(place, code) for place in places] == [
+        f"{cached} {source}" for cached, source in zip(compiled, sources, strict=True)
+    ]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -308,6 +329,51 @@ def test_build_whose_process_was_killed_is_done_again_from_nothing(home, wheels)
     row.refresh_from_db()
     assert run(built(home, row), "import tinydep; print(tinydep.__version__)") == "2.0"
     assert list(home.environments.work.iterdir()) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_build_survives_the_sigkill_of_the_process_that_made_it(home, wheels):
+    if connection.vendor != "sqlite":
+        pytest.skip("another process reads the database of this test by its file")
+    make_source(wheels, "slowlib", first="import time; time.sleep(3600)")
+    setuptools = next(part for part in server_base().parts if part.name == "setuptools")
+    pack_installed(wheels, setuptools.entries, setuptools.name, setuptools.version)
+    row = requests.row_for(Declared("train.py", lines=("slowlib",)), timezone.now() - timedelta(minutes=1))
+    home.database.symlink_to(connection.settings_dict["NAME"])
+    builder = subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(row.pk)],
+        cwd=REPOSITORY,
+        env={**os.environ, "BERTH_HOME": str(home.root), "BERTH_WHEELS": str(wheels)},
+    )
+    compiling = re.compile(r"(?s)\$ uv pip compile.*\$ uv pip compile")  # the second builds from source
+    wait_until(lambda: builder.poll() is not None or _matches(compiling, home.environments.log(row.pk)))
+    assert builder.poll() is None
+    builder.kill()
+    builder.wait()
+    row.refresh_from_db()
+    assert row.state == EnvironmentState.BUILDING
+
+    make_wheel(wheels, "slowlib")
+    preparing.sweep(timezone.now())
+
+    wait_until(lambda: Environment.objects.get(pk=row.pk).state == EnvironmentState.READY)
+    row.refresh_from_db()
+    assert run(built(home, row), "import slowlib; print(slowlib.__version__)") == "1.0"
+    wait_until(lambda: not preparing._started)
+
+
+BUILDER = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "orchestrator.server.settings"
+import django
+django.setup()
+from orchestrator.jobs.environments import preparing
+preparing.prepare(int(sys.argv[1]))
+"""
+
+
+def _matches(pattern: re.Pattern[str], path: Path) -> bool:
+    return path.exists() and pattern.search(path.read_text()) is not None
 
 
 @pytest.mark.django_db(transaction=True)

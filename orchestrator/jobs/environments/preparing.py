@@ -17,7 +17,7 @@ from django.utils import timezone
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
-from orchestrator.jobs.environments import building
+from orchestrator.jobs.environments import building, bytecode
 from orchestrator.jobs.environments.base import NO_BASE, server_base
 from orchestrator.jobs.environments.failures import CannotPrepare
 from orchestrator.jobs.environments.lock import Locked
@@ -42,6 +42,7 @@ FIRST_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 300.0
 LEFT_TO_WORKERS_S = 2.0
 _turns = threading.BoundedSemaphore(AT_ONCE)
+_compiling = threading.Lock()
 _started: set[int] = set()
 _starting = threading.Lock()
 
@@ -60,12 +61,21 @@ def _in_turn(number: int) -> None:
     try:
         with _turns:
             prepare(number)
+        with _compiling:
+            _compile(number)
     except Exception:
         logger.exception("Preparing environment %s failed", number)
     finally:
         with _starting:
             _started.discard(number)
         connection.close()
+
+
+def _compile(number: int) -> None:
+    """Compile the modules of an environment that has just been built; its jobs do not wait for that."""
+    row = Environment.objects.filter(pk=number, state=EnvironmentState.READY).first()
+    if row is not None:
+        bytecode.compile_modules(settings.HOME.environments.built(row.key))
 
 
 def prepare(number: int) -> None:

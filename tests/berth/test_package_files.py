@@ -1,0 +1,53 @@
+"""The lists of packages that the command line sends beside the code."""
+
+import pytest
+
+from berth.cli.package_files import FILES, beside, named
+from berth.client import BerthError
+from orchestrator.jobs.environments import declarations
+from orchestrator.spec.packages import EnvironmentFiles
+
+
+def test_command_line_looks_for_the_lists_that_the_server_looks_for():
+    assert FILES == declarations.FILES
+
+
+def test_first_list_beside_a_script_is_sent_with_what_it_refers_to(tmp_path):
+    (tmp_path / "requirements.txt").write_text(
+        "-r ./base.txt\n-c pins.txt # ours\neinops\n-r ../outside.txt\n"
+    )
+    (tmp_path / "base.txt").write_text("numpy\n")
+    (tmp_path / "pins.txt").write_text("numpy<3\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+
+    found = beside(tmp_path / "train.py")
+
+    assert found is not None
+    assert list(found["files"]) == ["requirements.txt", "base.txt", "pins.txt"]
+    assert EnvironmentFiles.model_validate(found).found
+
+
+def test_lock_of_uv_is_sent_with_its_project(tmp_path):
+    for name in ("uv.lock", "pyproject.toml", "requirements.txt"):
+        (tmp_path / name).write_text("")
+
+    assert beside(tmp_path / "train.py") == {"files": {"uv.lock": "", "pyproject.toml": ""}, "found": True}
+
+
+def test_script_without_a_list_beside_it_sends_none(tmp_path):
+    assert beside(tmp_path / "train.py") is None
+
+
+def test_environment_is_a_file_here_or_a_name_that_the_server_knows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpu.txt").write_text("einops\n")
+
+    assert named("gpu.txt") == {"files": {"gpu.txt": "einops\n"}}
+    assert named("torch-2.8") == "torch-2.8"
+
+
+def test_list_that_is_no_text_is_refused_with_its_path(tmp_path):
+    (tmp_path / "requirements.txt").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(BerthError, match=r"requirements\.txt is not UTF-8"):
+        beside(tmp_path / "train.py")
