@@ -22,9 +22,9 @@ def test_first_list_beside_a_script_is_sent_with_what_it_refers_to(tmp_path):
 
     found = beside(tmp_path / "train.py")
 
-    assert found is not None
-    assert list(found["files"]) == ["requirements.txt", "base.txt", "pins.txt"]
-    assert EnvironmentFiles.model_validate(found).found
+    sent = EnvironmentFiles.model_validate(found)
+    assert list(sent.files) == ["requirements.txt", "base.txt", "pins.txt"]
+    assert sent.found
 
 
 def test_lock_of_uv_is_sent_with_its_project(tmp_path):
