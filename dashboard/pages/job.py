@@ -58,7 +58,6 @@ EXIT_WORDS = {
     "gpu_fault": "A GPU failed under it",
     "infra": "It could not be started",
     "timeout": "It reached its time limit",
-    "environment": "Its packages could not be installed",
 }
 
 

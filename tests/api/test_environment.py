@@ -122,6 +122,20 @@ def test_packages_that_cannot_be_read_are_refused_before_the_job_is_kept(submit,
     assert Job.objects.count() == 0
 
 
+def test_page_of_a_job_without_its_packages_says_why_and_offers_to_edit_it(submit, home, ada):
+    job = submit().json()
+    why = fact(Ended.ENVIRONMENT_FAILED, cause="conflict", origin="train.py", message="a needs b<1")
+    Environment.objects.update(state=EnvironmentState.FAILED, why=why.as_json())
+    preparing.fail_waiting(Environment.objects.get())
+    browser = Client()
+    browser.force_login(ada)
+
+    page = browser.get(f"/jobs/{job['id']}").content.decode()
+
+    assert "The packages of train.py exclude one another. a needs b&lt;1. Loosen one of these versions." in page
+    assert "Clone and edit" in page
+
+
 def test_page_shows_versions_and_what_was_said_while_they_were_installed(submit, home, ada):
     job = submit().json()
     row = ready(Environment.objects.get())
