@@ -13,7 +13,7 @@ from django.db.models import F, Q
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
-from orchestrator.jobs import lifecycle, retention
+from orchestrator.jobs import caches, lifecycle, retention
 from orchestrator.jobs.environments import preparing
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
@@ -243,6 +243,7 @@ def _launch(attempt: Attempt) -> None:
 def _remove_old_files(now: datetime) -> None:
     try:
         retention.sweep(now)
+        caches.sweep()
     except Exception:
         logger.exception("Removing old files failed")
     finally:

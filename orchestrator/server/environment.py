@@ -42,6 +42,7 @@ class Environment:
     keep_days: int  # how long ended jobs keep their files; 0: forever
     user_disk_gib: int  # limit of one person's ended jobs; 0: none
     sockets_a_person: int  # open live views per person
+    user_cache_gib: int  # limit of one person's cache; 0: none is kept
     wheels: Path | None  # the only place that packages come from; None: the index
 
     @property
@@ -84,6 +85,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         keep_days=_read_count(variables, "BERTH_KEEP_DAYS"),
         user_disk_gib=_read_count(variables, "BERTH_USER_DISK_GIB"),
         sockets_a_person=_read_sockets(variables),
+        user_cache_gib=_read_count(variables, "BERTH_CACHE_GIB", default="100"),
         wheels=_read_folder(variables, "BERTH_WHEELS"),
     )
 
@@ -198,8 +200,8 @@ def _read_choice(variables: Mapping[str, str], name: str, choices: tuple[str, ..
     return text
 
 
-def _read_count(variables: Mapping[str, str], name: str) -> int:
-    text = variables.get(name, "0")
+def _read_count(variables: Mapping[str, str], name: str, *, default: str = "0") -> int:
+    text = variables.get(name, default)
     if not text.isascii() or not text.isdigit() or len(text) > 7:
         raise WrongSetting(f"{name} is {text!r}; give a whole number, or 0 for no limit.")
     return int(text)

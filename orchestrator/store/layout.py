@@ -155,6 +155,14 @@ class Home:
         return self.root / "jobs"
 
     @property
+    def caches(self) -> Path:
+        """A folder for each person, by their number, which their jobs may write to."""
+        return self.root / "caches"
+
+    def cache_of(self, owner: int) -> Path:
+        return self.caches / str(owner)
+
+    @property
     def environments(self) -> "EnvironmentsFolder":
         return EnvironmentsFolder(self.root / "environments")
 

@@ -132,7 +132,9 @@ def test_page_of_a_job_without_its_packages_says_why_and_offers_to_edit_it(submi
 
     page = browser.get(f"/jobs/{job['id']}").content.decode()
 
-    assert "The packages of train.py exclude one another. a needs b&lt;1. Loosen one of these versions." in page
+    assert (
+        "The packages of train.py exclude one another. a needs b&lt;1. Loosen one of these versions." in page
+    )
     assert "Clone and edit" in page
 
 

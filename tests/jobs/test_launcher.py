@@ -93,8 +93,13 @@ def test_the_record_says_what_to_run_and_where(placed, home):
     assert (record["number"], record["nonce"], record["ranks"]) == (1, attempt.nonce, 1)
     assert (record["script"], record["python"]) == ("train.py", sys.executable)
     assert record["args"] == ["--out", str(folder.output), "{checkpoint}"]
+    cache = home.cache_of(attempt.job.owner_id)
     assert record["env"] == {
         "A": "1",
+        "HF_HOME": str(cache / "huggingface"),
+        "TORCH_HOME": str(cache / "torch"),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "XDG_CACHE_HOME": str(cache / "xdg"),
         "BERTH_CHECKPOINT_DIR": str(folder.checkpoints),
         "BERTH_OUTPUT_DIR": str(folder.output),
         "BERTH_METRICS_FILE": str(folder.attempt(1).metrics),

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from django.conf import settings
 
-from orchestrator.jobs import datasets, training_plans
+from orchestrator.jobs import caches, datasets, training_plans
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import python_of, script_path, started
@@ -49,6 +49,7 @@ class LaunchRecord(TypedDict):
     checkpoints: str
     output: str
     read_only: list[str]
+    writable: list[str]
     device_nodes: list[str]
     sandbox: SandboxRecord
     grace_s: float
@@ -82,6 +83,7 @@ def describe(
             "args": [script_path(spec), *_length(spec), *arguments],
         }
     python, roots, entry = _interpreter(job, spec)
+    cache = caches.folder_of(job)
     return {
         "v": 1,
         "job_id": str(job.pk),
@@ -91,7 +93,7 @@ def describe(
         "python_roots": roots,
         "entry": entry,
         **run,
-        "env": _environment(job, attempt, folder, devices, data, resume),
+        "env": {**caches.variables(cache), **_environment(job, attempt, folder, devices, data, resume)},
         "ranks": 1 if spec.command else len(devices),
         "devices": len(devices),
         "launcher": spec.launcher,
@@ -105,6 +107,7 @@ def describe(
             *([str(resume.path)] if resume else []),
             *([str(ENTRY.parent)] if job.environment else []),
         ],
+        "writable": [str(cache)] if cache else [],
         "device_nodes": sorted({node for device in devices for node in device.nodes}),
         "sandbox": {"level": level, "network": "none" if job.pool.network == Network.NONE else "host"},
         "grace_s": spec.grace_period_s,

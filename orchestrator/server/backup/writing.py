@@ -25,7 +25,17 @@ VERSION = 1
 ABOUT = "backup.json"
 # Recreated at each start, tied to the present processes, or put aside.
 LEFT_OUT = frozenset(
-    {"redis", "services", "static", "logs", "uploads", "quarantine", "before-restore", "environments"}
+    {
+        "redis",
+        "services",
+        "static",
+        "logs",
+        "uploads",
+        "quarantine",
+        "before-restore",
+        "environments",
+        "caches",
+    }
 )
 LONGEST_PATH = 1_500  # of a folder: deeper ones might not fit into another BERTH_HOME
 MOST_HOLES_BYTES = 4 << 30

@@ -34,6 +34,7 @@ class Launch:
         self.checkpoints, self.output = Path(_text(record, "checkpoints")), Path(_text(record, "output"))
         self.python_roots = [Path(path) for path in _texts(record, "python_roots")]
         self.read_only = [Path(path) for path in _texts(record, "read_only")]
+        self.writable = [Path(path) for path in _texts(record, "writable")]  # beside the job's own folders
         self.device_nodes = [Path(path) for path in _texts(record, "device_nodes")]
         sandbox = _table(record, "sandbox")
         self.level = _whole(sandbox, "level")

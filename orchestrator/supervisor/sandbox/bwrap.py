@@ -258,5 +258,5 @@ def _writable(launch: Launch, folder: AttemptFolder) -> list[str]:
 
 def _writable_paths(launch: Launch, folder: AttemptFolder) -> list[Path]:
     paths = [launch.work, launch.checkpoints, launch.output]
-    paths += [folder.logs, folder.finished, folder.errors, folder.metrics]
+    paths += [folder.logs, folder.finished, folder.errors, folder.metrics, *launch.writable]
     return [path.resolve() for path in paths]

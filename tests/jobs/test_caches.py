@@ -1,0 +1,87 @@
+"""What jobs of one person leave for the next."""
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.jobs import caches
+from orchestrator.jobs.launch import isolation, launcher
+from orchestrator.models import ExitKind, Job
+from orchestrator.store.layout import Home
+from orchestrator.supervisor.protocol.records import read_record
+from tests.waiting import wait_until
+
+LOOK = b"""
+import os, pathlib
+model = pathlib.Path(os.environ["HF_HOME"], "model")
+there = model.exists()
+model.parent.mkdir(parents=True, exist_ok=True)
+model.write_text("weights")
+others = sorted(path.name for path in pathlib.Path(os.environ["HF_HOME"]).parents[1].iterdir())
+pathlib.Path(os.environ["BERTH_OUTPUT_DIR"], "said").write_text(f"{there} {len(others)}")
+"""
+
+
+def finish(home: Home, make_attempt, job: Job) -> str:
+    """Run a job; what it says it found."""
+    launcher.start(make_attempt(job))
+    folder = home.job(job.pk)
+    wait_until(folder.attempt(1).exit.exists)
+    assert (read_record(folder.attempt(1).exit) or {})["kind"] == ExitKind.OK
+    return (folder.output / "said").read_text()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_job_finds_what_an_earlier_job_of_its_owner_downloaded_and_nothing_of_others(
+    home, make_attempt, make_job, store_script, ada, bob, settings
+):
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, trust_all_users=True)
+    bundle = store_script(LOOK)
+
+    first, second, of_bob = (
+        finish(home, make_attempt, make_job(owner=owner, bundle=bundle)) for owner in (ada, ada, bob)
+    )
+
+    seen = 1 if isolation.level() else 2  # without a sandbox nothing is hidden
+    assert (first, second, of_bob) == ("False 1", "True 1", f"False {seen}")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_a_limit_for_caches_there_are_none(make_job, settings):
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, user_cache_gib=0)
+
+    assert caches.folder_of(make_job()) is None
+    assert caches.variables(None) == {}
+
+
+def test_files_that_were_not_used_for_longest_are_removed_first(tmp_path):
+    for number, name in enumerate(("old", "older/oldest", "new")):
+        path = tmp_path / "cache" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 8192)
+        used_at = time.time() - {0: 200, 1: 300, 2: 0}[number]
+        os.utime(path, (used_at, used_at))
+
+    removed_bytes = caches.trim(tmp_path / "cache", 20_000)
+
+    assert removed_bytes == 8192
+    assert {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()} == {"old", "new"}
+    assert caches.trim(tmp_path / "cache", 20_000) == 0
+
+
+def test_link_out_of_a_cache_is_removed_and_not_followed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_bytes(b"x" * 8192)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "link").symlink_to(outside)
+    (cache / "file").write_bytes(b"x" * 8192)
+
+    caches.trim(cache, 1)
+
+    assert Path(outside / "kept").exists()
+    assert not (cache / "file").exists()
