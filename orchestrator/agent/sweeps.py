@@ -14,7 +14,7 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import caches, lifecycle, retention
-from orchestrator.jobs.environments import preparing
+from orchestrator.jobs.environments import preparing, upkeep
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
 from orchestrator.jobs.lifecycle.endings import LONGEST_BACKOFF_S
@@ -244,6 +244,7 @@ def _remove_old_files(now: datetime) -> None:
     try:
         retention.sweep(now)
         caches.sweep()
+        upkeep.sweep(now)
     except Exception:
         logger.exception("Removing old files failed")
     finally:

@@ -17,7 +17,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from orchestrator.jobs.environments import building, bytecode, preparing, requests
+from orchestrator.jobs.environments import building, bytecode, preparing, requests, upkeep
 from orchestrator.jobs.environments.base import server_base
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.launch import isolation, launcher
@@ -360,6 +360,21 @@ def test_build_survives_the_sigkill_of_the_process_that_made_it(home, wheels):
     row.refresh_from_db()
     assert run(built(home, row), "import slowlib; print(slowlib.__version__)") == "1.0"
     wait_until(lambda: not preparing._started)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_environment_that_no_job_has_used_for_long_is_removed(home, wheels, waiting):
+    used, unused = prepared("tinylib==1.0"), prepared("tinydep==1.0")
+    waiting(used)
+    left = home.environments.work / "7-killed"
+    left.mkdir()
+    for place in (built(home, used).root, built(home, unused).root, left):
+        os.utime(place, (0, 0))
+
+    upkeep.sweep(timezone.now())
+
+    assert [path.name for path in (home.environments.root / "built").iterdir()] == [used.key]
+    assert list(home.environments.work.iterdir()) == []
 
 
 BUILDER = """
