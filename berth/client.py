@@ -304,6 +304,19 @@ class Checkpoint(Record):
     _parts = {"files": CheckpointFile}
 
 
+class Environment(Record):
+    """The packages of a job, as they were asked for and as they were resolved."""
+
+    origin: str  # the file that lists them, or --with
+    state: str
+    packages: list[Mapping[str, str]]  # name and version
+    own_torch: bool  # False: it uses the server's
+    lock: str
+    log: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
 class OutputFile(Record):
     path: str  # in its folder
     folder: str  # output, or work: beside the script
@@ -739,6 +752,14 @@ class Job(Record):
     def checkpoints(self) -> list[Checkpoint]:
         """List the job's checkpoints, oldest first."""
         return [Checkpoint(each) for each in self.berth.pages(self._path("checkpoints"))]
+
+    def packages(self) -> "Environment":
+        """The packages that the job runs with, and how they were installed.
+
+        Raises:
+            NotFound: it has no packages of its own.
+        """
+        return Environment(self.berth.get(self._path("environment")))
 
     def files(self) -> list[OutputFile]:
         """List the files that the job wrote to its output folder and beside its script."""

@@ -96,8 +96,21 @@ def print_log(job: Job, *, rank: int, attempt: int | None, tail: int | None, as_
         remark(f"{where} has {'written nothing' if job.attempt_count else 'not started'}{yet}.")
 
 
+def _print_installation(job: Job, *, as_json: bool) -> None:
+    """Print why a job's packages could not be installed, and what the installer said."""
+    environment = job.packages()
+    if as_json:
+        show_json(environment.json)
+        return
+    say(f"{job_line(job)}: {safe(job.exit_detail)}")
+    say(safe(environment.log.rstrip()))
+
+
 def print_error(job: Job, *, as_json: bool) -> None:
     """Print why the newest attempt failed, and the last lines of the rank that failed first."""
+    if job.exit_kind == "environment":
+        _print_installation(job, as_json=as_json)
+        return
     attempt = next((each for each in reversed(job.attempts()) if each.exit_kind not in {None, "ok"}), None)
     if attempt is None:
         raise NotFound(f"{job_line(job)} has no failed attempt; its state is {job.state}.")

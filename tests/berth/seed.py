@@ -16,9 +16,18 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
-from orchestrator.facts.record import sentence_only  # noqa: E402
+from orchestrator.facts.endings import Ended  # noqa: E402
+from orchestrator.facts.record import fact, sentence_only  # noqa: E402
 from orchestrator.jobs import lifecycle  # noqa: E402
-from orchestrator.models import Attempt, DatasetRoot, Device, ExitKind, Job, Pool  # noqa: E402
+from orchestrator.models import (  # noqa: E402
+    Attempt,
+    DatasetRoot,
+    Device,
+    Environment,
+    ExitKind,
+    Job,
+    Pool,
+)
 from orchestrator.people import tokens  # noqa: E402
 from orchestrator.spec.job_spec import GIB, JobSpec  # noqa: E402
 from orchestrator.store.bundles import bundles  # noqa: E402
@@ -57,6 +66,7 @@ def main() -> None:
             wait_ahead=1,
         ),
         "evil": make_job(bob, "evil"),
+        "unmet": make_unmet(bob),
     }
     Job.objects.filter(pk=jobs["evil"].pk).update(name="\x1b]0;owned\x07evil")  # as no submit would let in
     found = {
@@ -69,6 +79,26 @@ def main() -> None:
         "jobs": {name: str(job.pk) for name, job in jobs.items()},
     }
     json.dump(found, sys.stdout)
+
+
+def make_unmet(owner: User) -> Job:
+    """A job whose packages could not be installed."""
+    how = fact(Ended.ENVIRONMENT_FAILED, cause="unknown", origin="unmet.py", message="no einopz")
+    now = timezone.now()
+    row = Environment.objects.create(
+        request_sha256="0" * 64,
+        request={},
+        origin="unmet.py",
+        state="failed",
+        why=how.as_json(),
+        created_at=now,
+    )
+    log = settings.HOME.environments.log(row.pk)
+    log.parent.mkdir(parents=True)
+    log.write_text("error: einopz was not found\n")
+    job = make_job(owner, "unmet", environment=row)
+    lifecycle.fail_waiting(job, why=how, kind=ExitKind.ENVIRONMENT)
+    return job
 
 
 def make_job(owner: User, name: str, *, args: list[str] | None = None, gpus: int = 1, **columns: Any) -> Job:

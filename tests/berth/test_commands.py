@@ -10,6 +10,8 @@ import termios
 
 import pytest
 
+from berth.cli import following
+from berth.client import Berth
 from tests.berth.conftest import BERTH, environment_for
 from tests.system.server import REPOSITORY, free_port
 
@@ -136,6 +138,15 @@ def test_logs_are_byte_for_byte_in_a_pipe(cli):
 def test_the_last_lines_of_a_log_are_found_from_its_end(cli):
     assert cli("logs", "tiny-gpt", "-n", "3").stdout == "line 39998\nline 39999\nline 40000\n"
     assert cli("logs", "tiny-gpt", "-n", "20000").stdout.count("\n") == 20_000
+
+
+def test_error_of_a_job_whose_packages_failed_is_what_the_installer_said(web, capsys):
+    with Berth(web.url, web.tokens["root"]) as berth:
+        following.print_error(berth.job(web.jobs["unmet"]), as_json=False)
+
+    shown = capsys.readouterr().out
+    assert "A package of unmet.py was not found, or not in that version. no einopz." in shown
+    assert "error: einopz was not found" in shown
 
 
 def test_the_error_of_the_newest_failed_job_needs_no_name(cli):
