@@ -261,7 +261,7 @@ class JobSpec(BaseModel):
     begin_anew: StrictBool = True
     python: Annotated[StrictStr, Field(max_length=64)] | None = None
     environment: (
-        Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=200)]
+        Annotated[StrictStr, AfterValidator(_plain), Field(min_length=1, max_length=1024)]
         | EnvironmentFiles
         | None
     ) = None

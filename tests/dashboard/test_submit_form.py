@@ -284,6 +284,7 @@ def test_clone_carries_every_field_of_a_job(job_with_every_field, reader, ada):
     assert clone.pk != parent.pk
     assert clone.spec.model_dump() == parent.spec.model_dump()
     assert (clone.bundle, clone.array_index) == (parent.bundle, parent.array_index)
+    assert clone.environment == parent.environment
 
 
 def test_command_of_a_job_names_every_field_that_is_set():

@@ -105,7 +105,8 @@ class Workshop:
         folder = self.folder / name
         base.write_stubs(folder)
         known = sources.variables().get("UV_FIND_LINKS")
-        return {"UV_FIND_LINKS": ",".join(filter(None, [known, str(folder)]))}
+        # First: of two wheels of one name uv opens that of the first place, and the server's own torch is large.
+        return {"UV_FIND_LINKS": ",".join(filter(None, [str(folder), known]))}
 
     def export(self, lock: Mapping[str, str]) -> str:
         """The packages of a lock of uv, as lines.

@@ -82,7 +82,7 @@ def choose(
             raise refused(f"{named} is a registered interpreter, to which no packages can be added.")
         return Wanted(spec.model_copy(update={"python": named}))
     if (known := earlier(named)) is not None:
-        return Wanted(spec, known)
+        return _wanted(spec, known)
     registered = f"; registered with pool {spec.pool}: {', '.join(sorted(pythons))}" if pythons else ""
     raise refused(
         f"There is no file {named!r} in the code, and no environment of that name{registered}. "
@@ -168,9 +168,10 @@ def _of_earlier(user: AbstractBaseUser, bundle: str, name: str) -> Declared | No
     if job is None or job.environment is None:
         return None
     request = job.environment.request
+    added = len(job.spec.with_packages)  # they stand last
     return Declared(
-        job.environment.origin,
-        lines=tuple(request["lines"]),
+        name,
+        lines=tuple(request["lines"][: len(request["lines"]) - added]),
         constraints=tuple(request["constraints"]),
         lock=request["lock"],
         locked=request["locked"],

@@ -28,7 +28,7 @@ def sweep(now: datetime) -> None:
             aside.parent.mkdir(parents=True, exist_ok=True)
             place.rename(aside)  # whole or absent, for whoever looks
             clear(aside)
-    for folder in _folders(places.work):
+    for folder in (*_folders(places.work), *places.cache.glob(".tmp*")):
         if _is_old(folder, time.time() - LEFT_OVER_S):
             clear(folder)
     for compiled in places.bytecode.glob("*/*.pyc"):
