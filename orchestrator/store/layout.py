@@ -88,7 +88,7 @@ class EnvironmentsFolder:
 
     @property
     def bytecode(self) -> Path:
-        """Compiled modules, to which those of the environments are hard links."""
+        """Compiled modules, to which the environments have links."""
         return self.root / "bytecode"
 
     def built(self, key: str) -> "BuiltEnvironment":

@@ -37,7 +37,7 @@ def wheels(home, settings, tmp_path: Path) -> Path:
     folder = tmp_path / "wheels"
     make_wheel(folder, "tinylib", "1.0", needs=["tinydep"])
     make_wheel(folder, "tinylib", "2.0", needs=["tinydep>=2"])
-    make_wheel(folder, "tinydep", "1.0", code="def where(): pass\n")
+    make_wheel(folder, "tinydep", "1.0", package="tinypack")
     make_wheel(folder, "tinydep", "2.0")
     settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, wheels=folder)
     return folder
@@ -152,12 +152,12 @@ def test_modules_are_compiled_once_for_all_environments_that_share_them(home, wh
     for place in places:
         bytecode.compile_modules(place)
 
-    compiled = [next(place.root.rglob("tinydep.*.pyc")) for place in places]
-    assert len({path.stat().st_ino for path in compiled}) == 1
-    code = "import tinydep; print(tinydep.__cached__, tinydep.where.__code__.co_filename)"
-    sources = [str(next(place.root.rglob("tinydep.py"))) for place in places]
+    sources = [next(place.root.rglob("tinypack/__init__.py")) for place in places]
+    caches = [path.parent / "__pycache__" for path in sources]
+    assert len({path.resolve() for path in caches}) == 1
+    code = "import tinypack; print(tinypack.__cached__, tinypack.where.__code__.co_filename)"
     assert [run(place, code) for place in places] == [
-        f"{cached} {source}" for cached, source in zip(compiled, sources, strict=True)
+        f"{next(cache.iterdir())} {source}" for cache, source in zip(caches, sources, strict=True)
     ]
 
 

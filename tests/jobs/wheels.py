@@ -17,14 +17,15 @@ setup(name="{name}", version="{version}", py_modules=["{name}"])
 
 
 def make_wheel(
-    folder: Path, name: str, version: str = "1.0", *, needs: Sequence[str] = (), code: str = ""
+    folder: Path, name: str, version: str = "1.0", *, needs: Sequence[str] = (), package: str = ""
 ) -> Path:
-    """A wheel with one module, which knows its version."""
+    """A wheel with one module, which knows its version, and a package if one is named."""
     folder.mkdir(parents=True, exist_ok=True)
     module, info = f"{name}.py", f"{name}-{version}.dist-info"
     requires = "".join(f"Requires-Dist: {each}\n" for each in needs)
     files = {
-        module: f'__version__ = "{version}"\n{code}',
+        module: f'__version__ = "{version}"\n',
+        **({f"{package}/__init__.py": "def where(): pass\n"} if package else {}),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

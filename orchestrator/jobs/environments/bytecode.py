@@ -3,7 +3,7 @@
 Jobs see environments read-only, so each start would compile what it imports: 3 s of a core with transformers.
 """
 
-import importlib.util
+import hashlib
 import os
 import shutil
 import subprocess
@@ -17,14 +17,16 @@ from django.conf import settings
 
 from orchestrator.jobs.environments import base
 from orchestrator.jobs.launch import interpreters, isolation
+from orchestrator.store.files.untrusted import remove_tree, walk_tree
 from orchestrator.store.layout import BuiltEnvironment
 from orchestrator.supervisor.sandbox import bwrap
 
 MOST_S = 1800.0
+CACHE = "__pycache__"
 
 
 def compile_modules(place: BuiltEnvironment) -> None:
-    """Compile the modules of an environment, or link what was compiled for another one.
+    """Compile the modules of an environment, folder by folder, or link to what was compiled for another one.
 
     May be interrupted anywhere, or fail: the environment works without.
 
@@ -33,47 +35,71 @@ def compile_modules(place: BuiltEnvironment) -> None:
     """
     pool = settings.HOME.environments.bytecode / str(sys.implementation.cache_tag)
     pool.mkdir(parents=True, exist_ok=True)
-    left = [path for path in _modules(place) if not _linked(_pooled(pool, path), _compiled(path))]
+    left = [(folder, _pooled(pool, modules)) for folder, modules in _folders(place)]
+    left = [(folder, shared) for folder, shared in left if not _linked(folder, shared)]
     if not left:
         return
-    _compile(place, left)
-    for path in left:
-        _linked(_compiled(path), _pooled(pool, path))
+    _compile(place, [folder for folder, _ in left])
+    for folder, shared in left:
+        _share(folder / CACHE, shared)
+        _linked(folder, shared)
 
 
-def _modules(place: BuiltEnvironment) -> Iterator[Path]:
-    for path in (place.root / "lib").rglob("*.py"):
-        if path.is_file() and not _compiled(path).exists():
-            yield path
+def _folders(place: BuiltEnvironment) -> Iterator[tuple[Path, list[Path]]]:
+    """Folders with modules that are not compiled."""
+    for folder, _, names in walk_tree(place.root / "lib"):
+        modules = [Path(folder, name) for name in sorted(names) if name.endswith(".py")]
+        if modules and not Path(folder, CACHE).exists():
+            yield Path(folder), modules
 
 
-def _compiled(path: Path) -> Path:
-    return Path(importlib.util.cache_from_source(str(path)))
+def _pooled(pool: Path, modules: Sequence[Path]) -> Path:
+    """Folders whose modules are links to the same files in the cache share what is compiled of them."""
+    facts = []
+    for path in modules:
+        about = path.stat()
+        facts.append(f"{path.name} {about.st_ino} {about.st_mtime_ns} {about.st_size}")
+    return pool / hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
 
 
-def _pooled(pool: Path, path: Path) -> Path:
-    """Modules that are links to one file in the cache share what is compiled of it."""
-    about = path.stat()
-    return pool / f"{about.st_ino}-{about.st_mtime_ns}-{about.st_size}.pyc"
-
-
-def _linked(there: Path, wanted: Path) -> bool:
-    """Make a hard link; False if there is nothing to link to."""
-    wanted.parent.mkdir(exist_ok=True)
+def _linked(folder: Path, shared: Path) -> bool:
+    """Make the link; False if there is nothing to link to.  A short relative one takes no space on the disk."""
+    if not shared.is_dir():
+        return False
     with suppress(FileExistsError):
-        try:
-            os.link(there, wanted)
-        except FileNotFoundError:
-            return False
+        (folder / CACHE).symlink_to(os.path.relpath(shared, folder))
     return True
 
 
-def _compile(place: BuiltEnvironment, modules: Sequence[Path]) -> None:
+def _share(made: Path, shared: Path) -> None:
+    """Put a compiled folder into the pool; nothing where the compiler made none, or another was quicker."""
+    with suppress(FileNotFoundError):
+        try:
+            made.rename(shared)
+        except OSError:
+            if not shared.is_dir():
+                raise
+            remove_tree(made)
+
+
+def remove_unused(root: Path) -> None:
+    """Remove from the pool what no environment links to."""
+    used = set()
+    for place in (root / "built").glob("*"):
+        for folder, _, names in walk_tree(place / "lib"):
+            if CACHE in names:
+                used.add((Path(folder) / CACHE).resolve().name)
+    for shared in (root / "bytecode").glob("*/*"):
+        if shared.name not in used:
+            remove_tree(shared)
+
+
+def _compile(place: BuiltEnvironment, folders: Sequence[Path]) -> None:
     """Compile without the path of the environment in the result: the import puts the right one in."""
     with tempfile.TemporaryDirectory(dir=place.root, prefix=".compiling-") as folder:
-        names = Path(folder) / "modules.txt"
-        names.write_text("".join(f"{path}\n" for path in modules))
-        words = [base.python(), "-I", "-m", "compileall", "-q", "-s", str(place.root), "-i", str(names)]
+        names = Path(folder) / "folders.txt"
+        names.write_text("".join(f"{path}\n" for path in folders))
+        words = [base.python(), "-I", "-m", "compileall", "-q", "-l", "-s", str(place.root), "-i", str(names)]
         if (nice := shutil.which("nice")) is not None:
             words = [nice, "-n", "19", *words]
         level = isolation.level()

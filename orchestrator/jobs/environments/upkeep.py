@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db.models import Max
 
 from orchestrator.jobs.environments.building import clear
+from orchestrator.jobs.environments.bytecode import remove_unused
 from orchestrator.models import FINAL_STATES, Job
 
 logger = logging.getLogger(__name__)
@@ -20,20 +21,20 @@ LEFT_OVER_S = 6 * 3600.0  # longer than any build takes
 
 def sweep(now: datetime) -> None:
     """Remove environments that no job has used for long, and what killed builds left behind."""
-    places = settings.HOME.environments
+    places, removed = settings.HOME.environments, False
     for place in _folders(places.root / "built"):
         if _is_old(place, now.timestamp() - KEPT.total_seconds()) and not is_needed(place.name, now):
             logger.info("Removing environment %s, which no job has used for %d days.", place.name, KEPT.days)
             aside = places.work / f"removed-{secrets.token_hex(4)}"
             aside.parent.mkdir(parents=True, exist_ok=True)
+            removed = True
             place.rename(aside)  # whole or absent, for whoever looks
             clear(aside)
     for folder in (*_folders(places.work), *places.cache.glob(".tmp*")):
         if _is_old(folder, time.time() - LEFT_OVER_S):
             clear(folder)
-    for compiled in places.bytecode.glob("*/*.pyc"):
-        if compiled.stat().st_nlink == 1:
-            compiled.unlink(missing_ok=True)
+    if removed:
+        remove_unused(places.root)
 
 
 def is_needed(key: str, now: datetime) -> bool:

@@ -188,8 +188,9 @@ def _interpreter(job: Job, spec: JobSpec) -> tuple[str, list[str], str]:
             state=EnvironmentState.WAITING
         )
         raise FileNotFoundError(errno.ENOENT, "the packages of this job are no longer there")
-    # Links lead from there into Berth's own environment.
-    return str(built.python), [*interpreters.roots(sys.executable), str(built.root)], str(built.entry)
+    # Links lead from there to compiled modules, and into Berth's own environment.
+    shared = [str(built.root), str(settings.HOME.environments.bytecode)]
+    return str(built.python), [*interpreters.roots(sys.executable), *shared], str(built.entry)
 
 
 def _environment(
