@@ -122,6 +122,17 @@ def test_packages_that_cannot_be_read_are_refused_before_the_job_is_kept(submit,
     assert Job.objects.count() == 0
 
 
+def test_program_of_a_command_may_come_with_the_packages(client_of, ada, make_device):
+    make_device()
+    command = {"source": {"text": "print(1)\n"}, "command": ["accelerate-of-mine", "launch", "train.py"]}
+
+    without = client_of(ada).send("POST", "/jobs", command)
+    with_them = client_of(ada).send("POST", "/jobs", {**command, "with_packages": ["accelerate-of-mine"]})
+
+    assert (without.status_code, with_them.status_code) == (422, 201)
+    assert "There is no program 'accelerate-of-mine'" in without.json()["detail"]
+
+
 def test_page_of_a_job_without_its_packages_says_why_and_offers_to_edit_it(submit, home, ada):
     job = submit().json()
     why = fact(Ended.ENVIRONMENT_FAILED, cause="conflict", origin="train.py", message="a needs b<1")

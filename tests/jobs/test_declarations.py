@@ -210,6 +210,20 @@ def test_declaration_that_berths_own_packages_meet_changes_nothing():
     assert lines(wanted(files, environment="requirements.txt")) is not None
 
 
+@pytest.mark.parametrize(
+    "starts",
+    [
+        {"command": ["accelerate", "launch", "train.py"], "workdir": "src"},
+        {"module": "pkg.train"},
+        {"entrypoint": "src/train.py"},
+    ],
+)
+def test_header_counts_however_its_script_is_started(starts):
+    files = {"src/train.py": HEADER, "pkg/train.py": HEADER}
+
+    assert lines(wanted(files, **starts)) == ("transformers", "datasets<4")
+
+
 def test_found_list_is_told_with_the_way_out():
     found = wanted({"train.py": "print(1)\n", "requirements.txt": "einops\n"})
 

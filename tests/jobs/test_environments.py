@@ -98,7 +98,9 @@ def test_packages_of_the_request_win_over_those_of_the_base(home, wheels):
     row = prepared("filelock==99.0", "tinydep")
 
     code = "import filelock, importlib.metadata as m; print(filelock.__version__, m.version('torch'))"
-    assert run(built(home, row), code) == f"99.0 {server_base().torch}"
+    place = built(home, row)
+    assert run(place, code) == f"99.0 {server_base().torch}"
+    assert os.access(place.python.with_name("torchrun"), os.X_OK)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -18,6 +18,7 @@ from orchestrator.jobs.environments.uv import NO_PYTHON, Uv
 from orchestrator.store.files.untrusted import remove_tree
 from orchestrator.store.layout import BuiltEnvironment
 
+_TORCHRUN = '#!/bin/sh\nexec "${0%/*}/python" -m torch.distributed.run "$@"\n'
 _RESOLVE = ("--no-header", "--no-annotate", "--generate-hashes", "--quiet")
 
 
@@ -175,6 +176,10 @@ class Workshop:
         site = Path(sysconfig.get_path("purelib", "venv", {"base": str(made.root)}))
         lines = [os.path.relpath(folder, site) for folder in (made.base, made.library)]
         (site / "_berth.pth").write_text("".join(f"{line}\n" for line in lines))
+        if base.torch is not None:
+            torchrun = made.python.with_name("torchrun")
+            torchrun.write_text(_TORCHRUN)
+            torchrun.chmod(0o755)
 
 
 def build(

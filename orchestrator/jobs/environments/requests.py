@@ -1,6 +1,7 @@
 """Which packages a submit asks for: what the job names, else what its code declares."""
 
 import hashlib
+import posixpath
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -101,8 +102,9 @@ def _discover(spec: JobSpec, read: Read) -> Wanted:
 
     What Berth's own environment has already changes nothing for the job.
     """
-    for name in (spec.entrypoint, *FILES):
-        found = read_file(name, read) if name in FILES or name.endswith(".py") else None
+    scripts = _scripts(spec)
+    for name in (*scripts, *FILES):
+        found = read_file(name, read)
         if found is None:
             continue
         check_python(found)
@@ -110,8 +112,31 @@ def _discover(spec: JobSpec, read: Read) -> Wanted:
             return Wanted(spec, notes=found.notes)
         wanted = _wanted(spec.model_copy(update={"environment": name}), found)
         told = f"The packages come from {name}; --environment {OWN} runs the job with Berth's own."
-        return replace(wanted, notes=(*wanted.notes, *([] if name == spec.entrypoint else [told])))
+        return replace(wanted, notes=(*wanted.notes, *([] if name in scripts else [told])))
     return _wanted(spec, None)
+
+
+def _scripts(spec: JobSpec) -> tuple[str, ...]:
+    """The scripts that a job starts, as paths of the upload: their headers may name packages."""
+    if spec.entrypoint is not None:
+        names = [spec.entrypoint]
+    elif spec.module is not None:
+        names = [f"{spec.folder}/{spec.module.replace('.', '/')}.py"]
+    else:
+        names = [f"{spec.folder}/{word}" for word in spec.command if not word.startswith("/")]
+    return tuple(posixpath.normpath(name) for name in names if name.endswith(".py"))
+
+
+def declares(spec: JobSpec, bundle: str) -> bool:
+    """Whether a job brings packages, and with them programs that are not there yet.
+
+    Raises:
+        Malformed: a list of packages cannot be read.
+    """
+    if spec.with_packages or spec.environment not in (None, OWN):
+        return True
+    read = reader(bundle)
+    return spec.environment is None and any(read_file(name, read) for name in (*_scripts(spec), *FILES))
 
 
 def _wanted(spec: JobSpec, found: Declared | None) -> Wanted:

@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol, cast
 from django.conf import settings
 
 from orchestrator.exceptions import Malformed, NotFound, TooLarge
+from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission import checks, starts
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.bundles import bundles, scripts
@@ -63,7 +64,8 @@ def _check_start(spec: JobSpec, stored: bundles.Bundle) -> list[str]:
     if spec.module is not None:
         return starts.check_module(spec.module, paths, spec.folder)
     if spec.entrypoint is None:
-        starts.check_command(spec, paths)
+        if not requests.declares(spec, stored.sha256):
+            starts.check_command(spec, paths)
         return []
     if spec.entrypoint not in paths:
         sentence = f"The upload has no file {spec.entrypoint!r}; name the script to run as entrypoint."
