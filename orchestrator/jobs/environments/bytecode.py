@@ -33,7 +33,7 @@ def compile_modules(place: BuiltEnvironment) -> None:
     Raises:
         OSError: a file cannot be written.
     """
-    pool = settings.HOME.environments.bytecode / str(sys.implementation.cache_tag)
+    pool = settings.HOME.environments.bytecode / f"{sys.version_info.major}{sys.version_info.minor}"
     pool.mkdir(parents=True, exist_ok=True)
     left = [(folder, _pooled(pool, modules)) for folder, modules in _folders(place)]
     left = [(folder, shared) for folder, shared in left if not _linked(folder, shared)]
@@ -59,11 +59,11 @@ def _pooled(pool: Path, modules: Sequence[Path]) -> Path:
     for path in modules:
         about = path.stat()
         facts.append(f"{path.name} {about.st_ino} {about.st_mtime_ns} {about.st_size}")
-    return pool / hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
+    return pool / hashlib.sha256("\n".join(facts).encode()).hexdigest()[:14]
 
 
 def _linked(folder: Path, shared: Path) -> bool:
-    """Make the link; False if there is nothing to link to.  A short relative one takes no space on the disk."""
+    """Make the link; False if there is nothing to link to.  A relative one of less than 60 characters takes no space on the disk."""
     if not shared.is_dir():
         return False
     with suppress(FileExistsError):

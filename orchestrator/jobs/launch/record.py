@@ -105,7 +105,6 @@ def describe(
         "read_only": [
             *map(str, data.values()),
             *([str(resume.path)] if resume else []),
-            *([str(ENTRY.parent)] if job.environment else []),
         ],
         "writable": [str(cache)] if cache else [],
         "device_nodes": sorted({node for device in devices for node in device.nodes}),
@@ -188,8 +187,8 @@ def _interpreter(job: Job, spec: JobSpec) -> tuple[str, list[str], str]:
             state=EnvironmentState.WAITING
         )
         raise FileNotFoundError(errno.ENOENT, "the packages of this job are no longer there")
-    # Links lead from there to compiled modules, and into Berth's own environment.
-    shared = [str(built.root), str(settings.HOME.environments.bytecode)]
+    # Links lead from there to compiled modules, to the training library, and into Berth's own environment.
+    shared = [str(built.root), str(settings.HOME.environments.bytecode), str(settings.BASE_DIR)]
     return str(built.python), [*interpreters.roots(sys.executable), *shared], str(built.entry)
 
 
