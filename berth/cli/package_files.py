@@ -26,7 +26,7 @@ def named(value: str) -> str | Mapping[str, object]:
 
 
 def beside(script: Path) -> Mapping[str, object] | None:
-    """The list of packages in the folder of a single script; None where there is none."""
+    """Return the list of packages in a script's folder, or None without one."""
     for name in FILES:
         path = script.parent / name
         if path.is_file():

@@ -98,7 +98,7 @@ class Job(models.Model):
     name = models.CharField(max_length=200)
     tags = models.JSONField(default=list)
     spec_fields = models.JSONField(db_column="spec")
-    # Its packages; empty: Berth's own, or those of an interpreter that the pool has.
+    # Its packages; null: Berth's own, or a registered interpreter's.
     environment = models.ForeignKey(
         Environment, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs"
     )

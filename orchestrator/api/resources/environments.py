@@ -34,14 +34,14 @@ class EnvironmentOut(BaseModel):
     own_torch: bool = Field(description="false: it uses the server's torch")
     lock: str = Field(description="lines of a requirements file, each with one version")
     why: FactOut | None = Field(description="why it failed, or waits for the network")
-    log: str = Field(description="the last lines of what was said while it was made")
+    log: str = Field(description="the last lines of its build log")
     started_at: datetime | None
     ended_at: datetime | None
 
 
 @router.get("/{job_id}/environment", response=EnvironmentOut)
 def get_environment(request: ApiRequest, job_id: str) -> EnvironmentOut:
-    """The packages that a job runs with; 404 where they are Berth's own or those of a registered interpreter."""
+    """The packages that a job runs with; 404 for Berth's own packages and for a registered interpreter."""
     job = find_job(Job.objects.select_related("environment"), request.user, job_id)
     row = job.environment
     if row is None:
@@ -60,5 +60,5 @@ def get_environment(request: ApiRequest, job_id: str) -> EnvironmentOut:
 
 
 def log_of(row: Environment) -> str:
-    """The end of what was said while an environment was made."""
+    """The end of an environment's build log."""
     return display_text(read_tail(settings.HOME.environments.log(row.pk), LOG_LINES).data)

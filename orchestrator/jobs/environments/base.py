@@ -78,7 +78,7 @@ NO_BASE = Base(())
 
 @functools.cache
 def server_base() -> Base:
-    """The base of this server; without torch there is none, and environments bring their own."""
+    """The base of this server; empty without torch, so that environments bring their own."""
     names: dict[str, Part] = {}
     pending = list(_ROOTS)
     while pending:

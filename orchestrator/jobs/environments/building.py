@@ -94,7 +94,7 @@ class Workshop:
             answer = replace(self.own, extra=torch).run(*words)
         if answer.failed:
             raise cause_of(answer.words)
-        # The hashes of the base's parts are those of our stubs.
+        # Our stubs stand for the base's parts, so the hashes are the stubs'.
         lines = (
             f"{each.name}=={each.version}" if each.version == base.versions.get(each.name) else each.line
             for each in read_lock(lock.read_text())
@@ -106,7 +106,7 @@ class Workshop:
         folder = self.folder / name
         base.write_stubs(folder)
         known = sources.variables().get("UV_FIND_LINKS")
-        # First: of two wheels of one name uv opens that of the first place, and the server's own torch is large.
+        # Our stubs come first: of two wheels with one name uv opens the first, and the server's own torch is large.
         return {"UV_FIND_LINKS": ",".join(filter(None, [str(folder), known]))}
 
     def export(self, lock: Mapping[str, str]) -> str:

@@ -191,7 +191,7 @@ def _read_conda(name: str, text: str) -> Declared | None:
     return Declared(name, lines=found.lines, constraints=found.constraints, notes=(*notes, *found.notes))
 
 
-def _toml(name: str, text: str, *, first_line: int = 0) -> dict[str, Any]:
+def _toml(name: str, text: str, *, first_line: int = 0) -> Mapping[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

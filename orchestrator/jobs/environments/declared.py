@@ -10,7 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from orchestrator.exceptions import Malformed
 
-Read = Callable[[str], str | None]  # the text of a file by its name; None: there is none
+Read = Callable[[str], str | None]  # the text of a file by its name, or None without such a file
 OWN = "berth"  # the name of Berth's own environment
 
 
@@ -29,7 +29,7 @@ class Declared:
     requires_python: str = ""
     notes: tuple[str, ...] = ()  # what was left out, for the person who submits
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> Mapping[str, object]:
         """What decides the packages; equal requests share an environment."""
         return {
             "lines": list(self.lines),

@@ -24,7 +24,7 @@ from orchestrator.spec.job_spec import JobSpec
 from orchestrator.spec.packages import LARGEST_FILES_BYTES, EnvironmentFiles
 from orchestrator.store.files.untrusted import open_beneath
 
-# Whoever asks for "transformers" today gets what others got in the last hours, and soon a newer one.
+# A request for "transformers" reuses what others got in these hours; later ones resolve to newer versions.
 RESOLVED_FOR = timedelta(hours=24)
 
 
@@ -171,7 +171,7 @@ def reader(bundle: str) -> Read:
         except OSError:
             return None
         if len(data) > LARGEST_FILES_BYTES:
-            if name.endswith(".py"):  # a header this far down is none
+            if name.endswith(".py"):  # a header this far down does not count
                 return None
             raise refused(
                 f"{name} has more than {LARGEST_FILES_BYTES:,} bytes, too much for a list of packages."

@@ -28,7 +28,7 @@ def sweep(now: datetime) -> None:
             aside = places.work / f"removed-{secrets.token_hex(4)}"
             aside.parent.mkdir(parents=True, exist_ok=True)
             removed = True
-            place.rename(aside)  # whole or absent, for whoever looks
+            place.rename(aside)  # so that readers see it whole or not at all
             clear(aside)
     for folder in (*_folders(places.work), *places.cache.glob(".tmp*")):
         if _is_old(folder, time.time() - LEFT_OVER_S):

@@ -17,7 +17,7 @@ from orchestrator.supervisor.sandbox import bwrap
 
 MOST_S = 3600.0  # the largest packages over a slow line
 LONGEST_OUTPUT = 200_000  # characters
-# A Python that is told to look for its library here ends before it runs a line.  So uv, which starts Python only to
+# With this PYTHONHOME a Python ends before it runs a line.  So uv, which starts Python only to
 # build packages from source, runs no code of others while it writes to the cache that everybody shares.
 NO_PYTHON = {"PYTHONHOME": "/nonexistent/berth-builds-nothing-here"}
 

@@ -19,12 +19,10 @@ def environments_in_making(jobs: Iterable[Job]) -> Mapping[int | None, core.Fact
 
 
 def _facts(row: Environment) -> core.Facts:
-    """When it was begun rather than how long ago: the row of a waiting job must not change with every second."""
-    facts: dict[str, object] = {"origin": row.origin}
-    if row.packages:
-        facts["packages"] = len(row.packages)
+    """The time of its begin, not its age: the row of a waiting job must not change with every second."""
+    facts: core.Facts = {"origin": row.origin, **({"packages": len(row.packages)} if row.packages else {})}
     if row.next_try_at is not None:
         return {**facts, "why": row.why, "next_try_s": row.next_try_at.timestamp()}
     if row.state == EnvironmentState.BUILDING and row.started_at is not None:
-        facts["since_s"] = row.started_at.timestamp()
+        return {**facts, "since_s": row.started_at.timestamp()}
     return facts
