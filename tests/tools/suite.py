@@ -22,8 +22,9 @@ FORMAT = Part("format", (BIN / "ruff", "format", "--check", "."))
 IMPORTS = Part("imports", (BIN / "lint-imports",))
 MIGRATIONS = Part("migrations", (sys.executable, "manage.py", "makemigrations", "--check", "--dry-run"))
 TYPES = Part("types", (BIN / "mypy", *TYPED))
-# More than cores: half of the time a test waits for an event.
-WORKERS = min(8, 2 * (os.cpu_count() or 2))
+# One more than cores, for tests that wait for an event. More would make the many ranks of a training, which wait for
+# each other with busy loops, cost the other tests their processors.
+WORKERS = min(8, 1 + (os.cpu_count() or 2))
 ALL_TESTS = Part(
     "tests",
     (sys.executable, "-m", "pytest", "-m", "not gpu", "-n", WORKERS, "--dist", "loadfile", "-q"),
