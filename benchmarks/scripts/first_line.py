@@ -1,3 +1,6 @@
+import sys
 import time
 
-print(time.time(), flush=True)
+# In one piece: torchrun's ranks are unbuffered, and the parts of two prints could come apart.
+sys.stdout.write(f"{time.time()}\n")
+sys.stdout.flush()
