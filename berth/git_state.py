@@ -26,7 +26,8 @@ def read_state(code: Path) -> GitState | None:
     if commit is None:
         return None
     changed = _git(folder, "status", "--porcelain", "--", name)
-    state = GitState(commit=commit.decode().strip(), dirty=bool(changed))
+    # What git could not compare in time may differ.
+    state = GitState(commit=commit.decode().strip(), dirty=changed != b"")
     branch = (_git(folder, "symbolic-ref", "--short", "-q", "HEAD") or b"").decode(errors="replace").strip()
     if branch:
         state["branch"] = branch[:200]

@@ -133,6 +133,12 @@ def test_state_names_commit_branch_and_changes_of_the_code_itself(repository):
     assert "branch" not in (read_state(repository) or {})
 
 
+def test_code_that_git_cannot_compare_is_not_called_unchanged(repository):
+    (repository / ".git" / "index").write_bytes(b"damaged")
+
+    assert (read_state(repository) or {"dirty": False})["dirty"]
+
+
 def test_state_is_unknown_outside_of_a_repository_and_before_its_first_commit(tmp_path):
     assert read_state(tmp_path) is None
     git(tmp_path, "init", "-q")
