@@ -51,5 +51,8 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _is_old(folder: Path, before_s: float) -> bool:
-    """Whether it was made before that time."""
-    return folder.stat().st_mtime < before_s
+    """Whether it was made before that time; no if its build ended just now and removed it."""
+    try:
+        return folder.stat().st_mtime < before_s
+    except FileNotFoundError:
+        return False
