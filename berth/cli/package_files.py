@@ -5,16 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from berth.client import BerthError
+from berth.job_fields import PACKAGE_FILES
 
-# As the server looks for them in an archive.
-FILES = (
-    "uv.lock",
-    "pylock.toml",
-    "requirements.txt",
-    "environment.yml",
-    "environment.yaml",
-    "pyproject.toml",
-)
 _REFERS = re.compile(r"(?m)^\s*(?:-r|-c|--requirement|--constraint)[\s=]*([^\s#]+)")
 MOST_FILES = 20
 
@@ -27,7 +19,7 @@ def named(value: str) -> str | Mapping[str, object]:
 
 def beside(script: Path) -> Mapping[str, object] | None:
     """Return the list of packages in a script's folder, or None without one."""
-    for name in FILES:
+    for name in PACKAGE_FILES:
         path = script.parent / name
         if path.is_file():
             return {"files": _texts(path), "found": True}

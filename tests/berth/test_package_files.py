@@ -2,14 +2,9 @@
 
 import pytest
 
-from berth.cli.package_files import FILES, beside, named
+from berth.cli.package_files import beside, named
 from berth.client import BerthError
-from orchestrator.jobs.environments import declarations
 from orchestrator.spec.packages import EnvironmentFiles
-
-
-def test_command_line_looks_for_the_lists_that_the_server_looks_for():
-    assert FILES == declarations.FILES
 
 
 def test_first_list_beside_a_script_is_sent_with_what_it_refers_to(tmp_path):

@@ -8,19 +8,11 @@ from typing import Any
 
 import yaml
 
+from berth.job_fields import PACKAGE_FILES
 from orchestrator.jobs.environments.declared import Declared, Read, refused
 from orchestrator.jobs.environments.requirement_files import read_requirements
 from orchestrator.spec.packages import read_requirement
 
-# In this order: the more exactly a file says what it wants, the earlier.
-FILES = (
-    "uv.lock",
-    "pylock.toml",
-    "requirements.txt",
-    "environment.yml",
-    "environment.yaml",
-    "pyproject.toml",
-)
 _HEADER = re.compile(r"(?m)^# /// script[ \t]*$\n(?P<content>(?:^#(?:| .*)$\n)*?)^# ///[ \t]*$")
 _OPENED = re.compile(r"(?m)^# /// script[ \t]*$")
 _CONDA_OWN = re.compile(r"(python|pip)\s*([=<>!~ ].*)?")
@@ -48,7 +40,7 @@ def read_file(name: str, read: Read) -> Declared | None:
         return _read_conda(name, text)
     if base.endswith((".txt", ".in")):
         return read_requirements(name, text, read)
-    raise refused(f"{name[:80]!r} is no list of packages; give a file such as {', '.join(FILES)}.")
+    raise refused(f"{name[:80]!r} is no list of packages; give a file such as {', '.join(PACKAGE_FILES)}.")
 
 
 def read_script(name: str, text: str) -> Declared | None:

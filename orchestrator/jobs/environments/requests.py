@@ -10,7 +10,8 @@ import orjson
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
-from orchestrator.jobs.environments.declarations import FILES, read_file
+from berth.job_fields import PACKAGE_FILES
+from orchestrator.jobs.environments.declarations import read_file
 from orchestrator.jobs.environments.declared import (
     OWN,
     Declared,
@@ -103,7 +104,7 @@ def _discover(spec: JobSpec, read: Read) -> Wanted:
     What Berth's own environment has already changes nothing for the job.
     """
     scripts = _scripts(spec)
-    for name in (*scripts, *FILES):
+    for name in (*scripts, *PACKAGE_FILES):
         found = read_file(name, read)
         if found is None:
             continue
@@ -136,7 +137,9 @@ def declares(spec: JobSpec, bundle: str) -> bool:
     if spec.with_packages or spec.environment not in (None, OWN):
         return True
     read = reader(bundle)
-    return spec.environment is None and any(read_file(name, read) for name in (*_scripts(spec), *FILES))
+    return spec.environment is None and any(
+        read_file(name, read) for name in (*_scripts(spec), *PACKAGE_FILES)
+    )
 
 
 def _wanted(spec: JobSpec, found: Declared | None) -> Wanted:
