@@ -1,10 +1,11 @@
 # Everything is done by make.py, which needs only Python 3.11 and its standard library. Each PYTHON has its own environment.
 PYTHON ?= python3
 
-.PHONY: demo up down check test ci mutants pythons bench screens chaos install-service lock
+.PHONY: demo up down docs check test ci mutants pythons bench screens chaos install-service lock
 demo: ; @$(PYTHON) make.py demo $(if $(filter 1,$(ONCE)),--once)
 up: ; @$(PYTHON) make.py up
 down: ; @$(PYTHON) make.py down
+docs: ; @$(PYTHON) make.py docs
 check: ; @$(PYTHON) make.py check
 test: ; @$(PYTHON) make.py test $(if $(TESTS),-- $(TESTS))
 ci: ; @.ci/run

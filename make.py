@@ -203,6 +203,12 @@ def screens() -> None:
     become("benchmarks.screens")
 
 
+def docs() -> None:
+    install("base")
+    install("docs")
+    become("deploy.docs.build")
+
+
 def chaos(faults: int, seed: int) -> None:
     install("base")
     become("tests.chaos", "--faults", str(faults), "--seed", str(seed))
@@ -228,7 +234,12 @@ def lock() -> None:
         "--no-header",
         "-q",
     ]
-    for name, groups in {"base": base, "test": (*base, "--group", "test")}.items():
+    groups_of = {
+        "base": base,
+        "docs": (*base, "--group", "docs"),
+        "test": (*base, "--group", "docs", "--group", "test"),
+    }
+    for name, groups in groups_of.items():
         constraint = () if name == "base" else ("-c", REQUIREMENTS / "base.txt")
         run(
             uv,
@@ -268,6 +279,7 @@ def main() -> None:
         "arguments", nargs="*", help="room, and options of tests.mutants"
     )
     commands.add_parser("bench", help="print the benchmarks' tables").add_argument("--name")
+    commands.add_parser("docs", help="build the documentation site, which Berth serves under /docs/")
     commands.add_parser("screens", help="take a picture of every page into docs/screens/")
     campaign = commands.add_parser("chaos", help="hurt a running server at random, and say what came of it")
     campaign.add_argument("--faults", type=int, default=100)
@@ -292,6 +304,8 @@ def main() -> None:
             mutants(chosen.arguments)
         case "bench":
             bench(chosen.name)
+        case "docs":
+            docs()
         case "screens":
             screens()
         case "chaos":

@@ -28,7 +28,8 @@ PLACES = (
     Place("usage", "Usage", "usage", "usage"),
     Place("pools", "Pools", "pools", "pools"),
     Place("audit", "Audit", "audit", "audit", for_staff=True),
-    Place("docs", "API docs", "api:openapi-view", "docs"),
+    Place("documentation", "Docs", "documentation", "docs"),
+    Place("docs", "API docs", "api:openapi-view", "api"),
     Place("admin", "Admin", "admin:index", "admin", for_staff=True),
 )
 

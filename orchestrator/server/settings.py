@@ -117,6 +117,7 @@ USE_I18N = True
 STATIC_URL = "static/"
 STATIC_ROOT = HOME.root / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+DOCUMENTATION_SITE = BASE_DIR / "build" / "docs" / "site"  # where `make docs` leaves it
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",

@@ -16,7 +16,17 @@ from tests.tools.parts import Lanes, Part
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 LOGS = ROOT / "build" / "tests"
-TYPED = ("berth", "orchestrator", "dashboard", "training", "tests", "benchmarks", "examples", "make.py")
+TYPED = (
+    "berth",
+    "orchestrator",
+    "dashboard",
+    "training",
+    "tests",
+    "benchmarks",
+    "examples",
+    "deploy",
+    "make.py",
+)
 LINT = Part("lint", (BIN / "ruff", "check", "."))
 FORMAT = Part("format", (BIN / "ruff", "format", "--check", "."))
 IMPORTS = Part("imports", (BIN / "lint-imports",))
