@@ -47,6 +47,7 @@ from training.strategies.choose import (
 )
 from training.strategies.interface import Strategy
 from training.strategies.precision import Scaler
+from training.strategies.ranks import close_at_next_training, close_ended_trainings
 from training.strategies.replicas import check_ranks_agree
 from training.watch.balance import Balance
 from training.watch.communication import CommunicationProbe
@@ -102,7 +103,8 @@ class Trainer:
         functions of the model and the optimizer; the scheduler steps once per optimizer update.
         Strategies that split the model need a function, because they replace the parameters.
 
-        Returns the final state.  A split model stays split: see ``TrainState.full_model_state``.
+        Returns the final state.  A split model stays split: see ``export`` and ``TrainState.full_model_state``, which
+        can gather it until the next ``fit``.
 
         Raises:
             ConfigError, DataError: a setting or the dataset cannot be used; nothing was trained.
@@ -111,6 +113,7 @@ class Trainer:
         """
         length = measure_length(train_dataset)
         device = choose_device()
+        close_ended_trainings()
         training = Training.of(self.config, model, train_dataset, device, loss_fn, optimizer)
         plan = self.given_plan or choose_plan(training, self.reporter)
         require_batch(length, plan.batch_size, plan.dp)
@@ -135,7 +138,8 @@ class Trainer:
             with watch_hangs(self.reporter), pretended_memory([*model.parameters(), *model.buffers()]):
                 finished = train(run)
             checkpointer.close()
-            strategy.close()  # not after an error: closing would wait for ranks that may be gone
+            # Not after an error: closing would wait for ranks that may be gone.
+            close_at_next_training(strategy.close)
         finally:
             stop_request.leave()
             self.reporter.flush()
@@ -167,7 +171,7 @@ class Trainer:
         return evaluation.predict(model, dataset, strategy, self.config.num_workers)
 
     def export(self, state: TrainState, path: str | Path) -> None:
-        """Write the whole model's ``state_dict``, for any strategy; all ranks must call this."""
+        """Write the whole model's ``state_dict``, for any strategy; all ranks must call this before the next ``fit``."""
         evaluation.export(state, Path(path))
 
     def _plan_of_inference(self) -> Plan:

@@ -74,6 +74,18 @@ def test_digits_continues_where_it_was_killed_with_the_same_losses(
 
 
 @pytest.mark.slow
+def test_a_split_model_is_exported_as_one_rank_has_it(run: Callable[..., str]) -> None:
+    alone = run(EXAMPLES / "strategies.py", "single", 64)
+    split = run(EXAMPLES / "strategies.py", "fsdp", 32, ranks=2)
+
+    (loss,), (loss_of_split,) = (
+        re.findall(r"^\w+: loss (\S+)$", text, re.MULTILINE) for text in (alone, split)
+    )
+    assert float(loss_of_split) == pytest.approx(float(loss), abs=1e-5)
+    assert float(loss) < 0.1
+
+
+@pytest.mark.slow
 def test_char_gpt_learns_and_resumes(run: Callable[..., str], tmp_path: Path) -> None:
     options = ("--batch-size", 4, "--epochs", 1)
     first = run(EXAMPLES / "char_gpt.py", *options, "--max-steps", 20)

@@ -1,8 +1,9 @@
 """Communication between ranks through host memory, besides the gradients."""
 
+import atexit
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -85,6 +86,26 @@ class Alone:
 
     def close(self) -> None:
         """Do nothing: there is no group."""
+
+
+_ended: list[Callable[[], None]] = []
+
+
+def close_at_next_training(close: Callable[[], None]) -> None:
+    """Keep the groups of a training that ended: its state may still be gathered.
+
+    ``close`` is called when the next training starts, or at the end of the process.
+    """
+    if not _ended:
+        atexit.register(close_ended_trainings)
+    _ended.append(close)
+
+
+def close_ended_trainings() -> None:
+    """End the groups of earlier trainings. All ranks must call this."""
+    atexit.unregister(close_ended_trainings)
+    while _ended:
+        _ended.pop()()
 
 
 _Rendezvous = tuple["Store", int, int]
