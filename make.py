@@ -247,6 +247,8 @@ def lock() -> None:
             "compile",
             *options,
             "pyproject.toml",
+            "--extra",
+            "server",
             *groups,
             *constraint,
             "-o",
