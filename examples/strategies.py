@@ -16,7 +16,8 @@ class Block(nn.Module):
         self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.fc2(torch.relu(self.fc1(x)))
+        added: torch.Tensor = self.fc2(torch.relu(self.fc1(x)))
+        return x + added
 
 
 def make_model() -> nn.Sequential:
@@ -28,8 +29,8 @@ if __name__ == "__main__":
     strategy, batch_size = sys.argv[1], int(sys.argv[2])
     inputs = torch.randn(4096, 20, generator=torch.Generator().manual_seed(0))
     labels = (inputs.sum(dim=1) > 0).long()
-    config = TrainConfig(strategy=strategy, batch_size=batch_size, epochs=2)
-    trainer = Trainer(config)
+    config = {"strategy": strategy, "batch_size": batch_size, "epochs": 2}
+    trainer = Trainer(TrainConfig.from_mapping(config))
     state = trainer.fit(
         make_model(),
         TensorDataset(inputs, labels),
