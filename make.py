@@ -220,7 +220,7 @@ def install_service() -> None:
 
 
 def lock() -> None:
-    """Write the lock files anew from pyproject.toml; needs uv."""
+    """Write the lock files again from pyproject.toml; needs uv."""
     uv = shutil.which("uv", path=f"{VENV / 'bin'}:{os.environ['PATH']}")
     if uv is None:
         sys.exit("berth: locking needs uv (pip install uv).")
@@ -287,7 +287,7 @@ def main() -> None:
     campaign.add_argument("--faults", type=int, default=100)
     campaign.add_argument("--seed", type=int, default=1)
     commands.add_parser("install-service", help="let systemd run it for this user")
-    commands.add_parser("lock", help="write the lock files anew")
+    commands.add_parser("lock", help="write the lock files again")
     chosen = parser.parse_args()
     match chosen.command:
         case "demo":

@@ -261,7 +261,7 @@ def _goes_on_later(
     """Who got the devices of a job that was stopped, and from where it will go on."""
     stopped = say_json(ending) if job is None else f"Made room for {job} of {owner}."
     if checkpoint is None:
-        return f"{stopped} It kept no checkpoint, so it will begin anew."
+        return f"{stopped} It kept no checkpoint, so it will restart from the beginning."
     if step is None:
         return f"{stopped} It will go on from {checkpoint}."
     of = f" of {total_steps:,}" if total_steps else ""
