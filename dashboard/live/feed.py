@@ -276,7 +276,7 @@ async def _refresh(due: Sequence[_Watched]) -> list[_Watched]:
             case LogSource():
                 is_new = source.update(await asyncio.to_thread(_size, source))
             case StateSource() if target.kind == "health":
-                is_new = source.update({"problems": problems.current()})
+                is_new = source.update({"problems": await database_sync_to_async(problems.current)()})
             case StateSource():
                 is_new = target.job_id in jobs and source.update(jobs[target.job_id][1])
             case _:

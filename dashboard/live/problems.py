@@ -9,6 +9,7 @@ from django.conf import settings
 
 from dashboard.parts import wall
 from orchestrator.agent import lock
+from orchestrator.jobs.launch import isolation
 from orchestrator.live.readings import read_now
 
 READINGS_STOPPED_S = 5.0
@@ -74,4 +75,6 @@ def current() -> list[Problem]:
                 "and new jobs may start a few seconds later.",
             }
         )
+    if sentence := isolation.problem():
+        found.append({"part": "sandbox", "since": None, "sentence": sentence})
     return found

@@ -22,6 +22,7 @@ from orchestrator.agent.watches.memory import ClaimWatch
 from orchestrator.devices import read_host
 from orchestrator.devices.types import DeviceProcess, Devices, Holder, Reading
 from orchestrator.exceptions import OrchestratorError
+from orchestrator.jobs.launch import isolation
 from orchestrator.live import readings as live
 from orchestrator.live import wakeups
 from orchestrator.models import Device, Lease
@@ -90,6 +91,7 @@ class ReadingsThread(threading.Thread):
                     for one in readings
                     if one.device_id in self.labels
                 ],
+                sandbox=isolation.reading(),
             )
         )
         wakeups.publish("devices", self.seq)

@@ -53,6 +53,13 @@ class DeviceEntry(TypedDict):
     error: NotRequired[str]
 
 
+class SandboxEntry(TypedDict):
+    """The sandbox where jobs run, which in containers is another place than where pages are served."""
+
+    level: int
+    refusal: str | None  # why there is none
+
+
 @dataclass(frozen=True, slots=True)
 class NowReadings:
     """The content of ``readings/now.json``."""
@@ -64,6 +71,7 @@ class NowReadings:
     simulated: bool
     host: dict[str, Any]
     devices: list[DeviceEntry]
+    sandbox: SandboxEntry | None = None  # None: written by an older agent
 
     def device(self, device_id: str) -> DeviceEntry | None:
         return next((device for device in self.devices if device["id"] == device_id), None)
@@ -88,6 +96,7 @@ def read_now() -> NowReadings:
         simulated=data["simulated"],
         host=data["host"],
         devices=data["devices"],
+        sandbox=data.get("sandbox"),
     )
 
 
@@ -106,6 +115,7 @@ def write_now(readings: NowReadings) -> None:
                 "simulated": readings.simulated,
                 "host": readings.host,
                 "devices": readings.devices,
+                "sandbox": readings.sandbox,
             }
         )
     )

@@ -16,9 +16,9 @@ from orchestrator.spec.job_spec import JobSpec
 def no_sandbox(monkeypatch) -> Iterator[None]:
     """A machine without bubblewrap: nothing is on the path."""
     monkeypatch.setenv("PATH", "")
-    isolation.level.cache_clear()
+    isolation.forget()
     yield
-    isolation.level.cache_clear()
+    isolation.forget()
 
 
 def test_without_a_sandbox_one_person_may_run_jobs(no_sandbox, ada, home):

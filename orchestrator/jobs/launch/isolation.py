@@ -1,7 +1,8 @@
 """How well jobs are isolated on this machine: the sandbox's level, its limits, and when that is too little."""
 
-import functools
 import shutil
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,12 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 
 from orchestrator.exceptions import Unavailable
+from orchestrator.jobs.launch import refusals
+from orchestrator.jobs.launch.refusals import Refusal
+from orchestrator.live.readings import SandboxEntry, read_now
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.supervisor.sandbox import bwrap, landlock
+from orchestrator.supervisor.sandbox.bwrap import Probe
 
 WALLS = {  # parts of a sandbox, by their names in an attempt's row
     "bubblewrap": "own processes, files, /tmp and devices",
@@ -44,6 +49,7 @@ LEVELS = (
         "attacks on the kernel and the GPU's driver",
     ),
 )
+PROBE_AGAIN_AFTER_S = 30.0  # where there was no sandbox: an administrator may have cured it by now
 FREE_DISK_FOR_OTHERS = 0.1  # share of the free disk that a job may not fill
 PROCESSES_BASE = 2048  # processes and threads; torch starts one thread for each core and rank
 PROCESSES_A_RANK = 2048
@@ -55,10 +61,55 @@ class NotKeptApart(Unavailable):
     code = "not_kept_apart"
 
 
-@functools.cache
+@dataclass(frozen=True, slots=True)
+class _Result:
+    probe: Probe
+    refusal: Refusal | None
+    at_s: float  # monotonic
+
+    @property
+    def holds(self) -> bool:
+        return self.refusal is None or time.monotonic() - self.at_s <= PROBE_AGAIN_AFTER_S
+
+
+class _Prober:
+    """What this process knows of the sandbox; looked at again only where there was none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._result: _Result | None = None
+
+    def result(self) -> _Result:
+        with self._lock:
+            if self._result is None or not self._result.holds:
+                probe = bwrap.probe()
+                reason = None if probe.level else refusals.find(probe)
+                self._result = _Result(probe, reason, time.monotonic())
+            return self._result
+
+    def forget(self) -> None:
+        with self._lock:
+            self._result = None
+
+
+_prober = _Prober()
+forget = _prober.forget
+
+
 def level() -> int:
-    """Detect the best level that works here (docs/security.md), once a process."""
-    return bwrap.detect()
+    """The best level that works here (docs/security.md)."""
+    return _prober.result().probe.level
+
+
+def refusal() -> Refusal | None:
+    """Why there is no sandbox here; None if there is one."""
+    return _prober.result().refusal
+
+
+def missing_for_level_2() -> str:
+    """What keeps level 1 from being level 2; empty at other levels."""
+    probe = _prober.result().probe
+    return probe.error if probe.level == 1 else ""
 
 
 def walls() -> list[str]:
@@ -85,18 +136,53 @@ def describe(number: int | None, made_of: Sequence[str] = ()) -> dict[str, objec
     }
 
 
+def reading() -> SandboxEntry:
+    """What the agent reports of the sandbox here, for processes that run elsewhere."""
+    reason = refusal()
+    return {"level": level(), "refusal": None if reason is None else reason.sentence}
+
+
 def check() -> None:
-    """Refuse to run jobs of several people without a sandbox, unless the operator trusts all of them.
+    """Refuse to run jobs of several people here without a sandbox, unless the operator trusts all of them.
 
     Raises:
-        NotKeptApart: with what to install or to set.
+        NotKeptApart: with what refuses the sandbox, and what to do.
     """
-    if settings.ENVIRONMENT.trust_all_users or level() > 0 or not _has_several_people():
-        return
-    raise NotKeptApart(
-        "This server has several users and no sandbox, so one's job could read and stop another's. Install "
-        "bubblewrap (bwrap), or start Berth with BERTH_TRUST_ALL_USERS=1 if everybody may do everything."
+    reason = refusal()
+    if reason is not None and _needs_sandbox():
+        raise NotKeptApart(_sentence(reason.sentence))
+
+
+def check_where_jobs_run() -> None:
+    """Refuse a submit that ``check`` would refuse at the launch.
+
+    Raises:
+        NotKeptApart: with what refuses the sandbox, and what to do.
+    """
+    if sentence := problem():
+        raise NotKeptApart(sentence)
+
+
+def problem() -> str | None:
+    """Why jobs of several people do not run on this server; None if they do.
+
+    The agent says so: a container that serves pages has walls of its own.
+    """
+    reported = read_now().sandbox or reading()
+    if reported["refusal"] is None or not _needs_sandbox():
+        return None
+    return _sentence(reported["refusal"])
+
+
+def _sentence(refusal: str) -> str:
+    return (
+        "This server has several users and no sandbox, so one's job could read and stop another's. "
+        f"{refusal} Or start Berth with BERTH_TRUST_ALL_USERS=1 if everybody may do everything."
     )
+
+
+def _needs_sandbox() -> bool:
+    return not settings.ENVIRONMENT.trust_all_users and _has_several_people()
 
 
 def _has_several_people() -> bool:

@@ -32,7 +32,7 @@ def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser
         Forbidden: this person may not use it.
         TooMany: their files use all of their share of the disk.
     """
-    isolation.check()
+    isolation.check_where_jobs_run()
     retention.check_disk(user, settings.ENVIRONMENT.user_disk_gib)
     spec = spec.model_copy(update={"pool": _pool_of(spec)})
     _check_pool(user, spec, asked_by or user)

@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from berth import words
-from orchestrator.jobs.launch import isolation
 from orchestrator.server import doctor
+from orchestrator.server.doctor import sandbox
 
 
 class Command(BaseCommand):
@@ -20,11 +20,15 @@ class Command(BaseCommand):
             "--hashes", action="store_true", help="also verify every checkpoint: 1.3 s per GiB"
         )
 
+        parser.add_argument(
+            "--fix", action="store_true", help="let this machine start sandboxes; asks sudo for root"
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
-        strength = isolation.LEVELS[isolation.level()]
-        self.stdout.write(f"Sandbox level {isolation.level()}: {strength.name}.")
-        for wall in isolation.walls():
-            self.stdout.write(f"  {isolation.WALLS[wall]} ({wall})")
+        if options["fix"]:
+            self._fix()
+        for line in sandbox.describe():
+            self.stdout.write(line)
         findings = doctor.examine(hashes=options["hashes"])
         if options["repair"] and any(finding.repair for finding in findings):
             doctor.repair(findings, self.stdout.write)
@@ -35,3 +39,9 @@ class Command(BaseCommand):
         if findings:
             raise CommandError(f"{words.plural(len(findings), 'problem')} found.")
         self.stdout.write("No problems found.")
+
+    def _fix(self) -> None:
+        try:
+            sandbox.fix(self.stdout.write)
+        except sandbox.NotCured as error:
+            raise CommandError(str(error)) from None

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from orchestrator.jobs import example
-from orchestrator.jobs.launch import interpreters
+from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.models import Attempt
 from orchestrator.server.operation import first_start
 from orchestrator.server.operation.services import CannotStart, Services
@@ -82,6 +82,8 @@ class Command(BaseCommand):
             first_start.prepare(self._tell)
             if words := interpreters.warning():
                 self.stderr.write(words)
+            if reason := isolation.refusal():
+                self.stderr.write(f"Jobs run without a sandbox. {reason.sentence}")
         except (CommandError, first_start.NotBroughtUpToDate) as error:
             self.stderr.write(str(error))
             raise SystemExit(1) from None

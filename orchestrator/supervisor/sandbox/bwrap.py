@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.supervisor.protocol.folder import AttemptFolder
@@ -28,21 +29,41 @@ _PRIVATE = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh")
 _ROOT_SOCKETS = ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The highest sandbox level that works here, and what stopped the next one, in the words of who refused it."""
+
+    level: int
+    error: str = ""  # empty at the highest level
+    bwrap: str | None = None  # path of the program; None if it is not installed
+
+
 def detect() -> int:
-    """The highest sandbox level that works on this machine, tested by starting one; takes about 20 ms."""
+    """The highest sandbox level that works on this machine."""
+    return probe().level
+
+
+def probe() -> Probe:
+    """Find the highest level by starting a sandbox; takes about 20 ms."""
     bwrap = shutil.which("bwrap")
-    if bwrap is None or not _starts(bwrap, None):
-        return 0
+    if bwrap is None:
+        return Probe(0, "bubblewrap (bwrap) is not installed")
+    if error := _error_of(bwrap, None):
+        return Probe(0, error, bwrap)
     filter_fd = seccomp.open_filter(2)
     if filter_fd is None:
-        return 1
+        return Probe(1, f"there is no system-call filter for {os.uname().machine}", bwrap)
     try:
-        return 2 if cgroup.works() and _starts(bwrap, filter_fd) else 1
+        if not cgroup.works():
+            return Probe(1, "this process may not divide its control group", bwrap)
+        error = _error_of(bwrap, filter_fd)
     finally:
         os.close(filter_fd)
+    return Probe(1 if error else 2, error, bwrap)
 
 
-def _starts(bwrap: str, filter_fd: int | None) -> bool:
+def _error_of(bwrap: str, filter_fd: int | None) -> str:
+    """Start a sandbox; the last line of bubblewrap's error output, empty if it started."""
     import subprocess
 
     command = [bwrap, *_OWN_NAMESPACES, *_IDENTITY, *_filter(filter_fd)]
@@ -50,9 +71,14 @@ def _starts(bwrap: str, filter_fd: int | None) -> bool:
     fds = () if filter_fd is None else (filter_fd,)
     try:
         trial = subprocess.run(command, capture_output=True, timeout=10, check=False, pass_fds=fds)  # noqa: S603 -- a fixed command
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return trial.returncode == 0
+    except subprocess.TimeoutExpired:
+        return "bubblewrap did not end within 10 s"
+    except OSError as error:
+        return f"{bwrap} cannot be started: {error.strerror}"
+    if trial.returncode == 0:
+        return ""
+    lines = trial.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"bubblewrap ended with exit code {trial.returncode}"
 
 
 def open_filter(launch: Launch) -> int | None:
