@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
-python3 make.py demo | up | down | check | test | ci | mutants | bench | screens | chaos | install-service | lock
+python3 make.py demo | up | down | check | test | ci | mutants | bench | screens | chaos | install-service | torch | lock
 
 ``.venv`` belongs to the Python that made it. Another one gets an environment of its own, such as ``.venv-3.13.0``.
 """
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent
 # The program itself, also where an environment's link to it was called.
 THIS_PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 REQUIREMENTS = ROOT / "requirements"
-TORCH = "torch>=2.10,<2.14"  # a range: the GPU machine gets its CUDA build, one without GPU its CPU build
+TORCH = "torch>=2.10,<2.14"  # a range: each driver gets the newest build that it can run
 RIVALS = ("accelerate>=1.10", "lightning>=2.5")  # trainers to measure beside ours
 OLDEST = (3, 11)
 
@@ -69,7 +69,8 @@ def run(*command: object, **variables: str) -> None:
 def install(group: str) -> None:
     """Bring ``.venv`` in step with the lock file of a group; nothing to do takes a millisecond."""
     lock = REQUIREMENTS / f"{group}.txt"
-    wanted = hashlib.sha256(lock.read_bytes() + TORCH.encode() + str(ROOT).encode()).hexdigest()
+    chosen = TORCH + os.environ.get("BERTH_TORCH_INDEX", "")
+    wanted = hashlib.sha256(lock.read_bytes() + chosen.encode() + str(ROOT).encode()).hexdigest()
     stamp = VENV / f".{group}.installed"
     clear_of_lost_python()
     if stamp.exists() and stamp.read_text() == wanted and PYTHON.exists():
@@ -80,11 +81,57 @@ def install(group: str) -> None:
     began = time.monotonic()
     say(f"installing {count_packages(lock)} locked packages ({group}) ...")
     pip("install", "--require-hashes", "--requirement", lock)
-    say(f"installing {TORCH} (the largest part) ...")
-    pip("install", TORCH)
     link_project()
+    install_torch()
     stamp.write_text(wanted)
     say(f"installed in {time.monotonic() - began:.0f} s")
+
+
+def install_torch() -> None:
+    """Install the build of torch that the NVIDIA driver can run, or that BERTH_TORCH_INDEX names."""
+    index = os.environ.get("BERTH_TORCH_INDEX", "")
+    build, fits = (index, False) if index else build_for_driver()
+    if "/" in index:
+        say(f"installing {TORCH} from {index} (the largest part) ...")
+        pip("install", "--upgrade", "--index-url", index, TORCH)
+    elif build == "default" or fits:
+        say(f"installing {TORCH} unless it is there (the largest part) ...")
+        pip("install", TORCH)
+    else:
+        install_build(build, asked_for=bool(index))
+
+
+def install_build(build: str, *, asked_for: bool) -> None:
+    """Install one build by uv, which knows where each is; else the one that pip finds, unless it was asked for."""
+    say(f"installing {TORCH} for {build} (the largest part) ...")
+    uv, python = str(VENV / "bin" / "uv"), str(PYTHON)
+    command = [uv, "pip", "install", "--python", python, "--quiet", "--torch-backend", build]
+    done = subprocess.run([*command, "--reinstall-package", "torch", TORCH], cwd=ROOT, check=False)
+    if done.returncode == 0:
+        return
+    if asked_for:
+        sys.exit(f"berth: the build {build} of BERTH_TORCH_INDEX could not be installed.")
+    say(f"the index of {build} does not answer; taking torch from where pip takes its packages instead ...")
+    pip("install", TORCH)
+
+
+def build_for_driver() -> tuple[str, bool]:
+    """The build for this machine, and whether the torch that is installed already is as good."""
+    answer = subprocess.run(
+        [PYTHON, "-m", "orchestrator.devices.torch_builds"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    build, _, state = answer.stdout.strip().partition(" ")
+    return (build, state == "fits") if answer.returncode == 0 else ("default", False)
+
+
+def torch() -> None:
+    """Bring torch in step with a driver that was changed."""
+    install("base")
+    install_torch()
 
 
 def clear_of_lost_python() -> None:
@@ -287,6 +334,7 @@ def main() -> None:
     campaign.add_argument("--faults", type=int, default=100)
     campaign.add_argument("--seed", type=int, default=1)
     commands.add_parser("install-service", help="let systemd run it for this user")
+    commands.add_parser("torch", help="install the torch that fits the NVIDIA driver")
     commands.add_parser("lock", help="write the lock files again")
     chosen = parser.parse_args()
     match chosen.command:
@@ -314,6 +362,8 @@ def main() -> None:
             chaos(chosen.faults, chosen.seed)
         case "install-service":
             install_service()
+        case "torch":
+            torch()
         case "lock":
             lock()
 

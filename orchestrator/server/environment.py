@@ -44,6 +44,7 @@ class Environment:
     sockets_a_person: int  # open live views per person
     user_cache_gib: int  # limit of one person's cache; 0: none is kept
     wheels: Path | None  # the only place that packages come from; None: the index
+    torch_index: str  # build of torch, or the address of its index; empty: by the driver
 
     @property
     def redis_socket(self) -> Path:
@@ -87,6 +88,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         sockets_a_person=_read_sockets(variables),
         user_cache_gib=_read_count(variables, "BERTH_CACHE_GIB", default="100"),
         wheels=_read_folder(variables, "BERTH_WHEELS"),
+        torch_index=_read_torch_index(variables),
     )
 
 
@@ -222,6 +224,16 @@ def _read_folder(variables: Mapping[str, str], name: str) -> Path | None:
     if not folder.is_absolute() or not folder.is_dir():
         raise WrongSetting(f"{name} is {text!r}; give the absolute path of a folder that is there.")
     return folder
+
+
+def _read_torch_index(variables: Mapping[str, str]) -> str:
+    text = variables.get("BERTH_TORCH_INDEX", "")
+    if not re.fullmatch(r"(default|cpu|cu\d{3}|(https?|file):///?\S+)?", text, re.ASCII):
+        raise WrongSetting(
+            f"BERTH_TORCH_INDEX is {text!r}; give cpu, cu126 or another build, default (where pip takes its "
+            "packages), or the https:// address of an index. Without it the build fits the driver."
+        )
+    return text
 
 
 def _read_database(variables: Mapping[str, str], home: Home) -> dict[str, object]:

@@ -86,11 +86,15 @@ class Workshop:
             constraint.write_text(f"torch=={base.torch}\n")
             words += ["--constraint", constraint]
         safe = NO_PYTHON | self._with_stubs("stubs", base)
+        if base.torch is None:
+            safe |= sources.for_torch()
         answer = replace(self.safe, extra=safe).run(*words)
         if answer.failed and needs_build(answer.words):
             self.from_source = True
             # What a build itself needs must not be met by a stub, and torch is no part of that.
             torch = self._with_stubs("torch", base.torch_alone())
+            if base.torch is None:
+                torch |= sources.for_torch()
             answer = replace(self.own, extra=torch).run(*words)
         if answer.failed:
             raise cause_of(answer.words)
@@ -154,8 +158,10 @@ class Workshop:
             "--requirement",
             wanted,
         ]
+        torch = next((each.version for each in packages if each.name == "torch"), None)
+        extra = {} if torch is None else sources.for_torch(torch)
         if not self.from_source:
-            answer = self.shared.run(*words, "--no-build")
+            answer = replace(self.shared, extra=extra).run(*words, "--no-build")
             if not answer.failed:
                 return
             if not needs_build(answer.words):
@@ -163,7 +169,7 @@ class Workshop:
             # Without a link to the shared cache in it.
             clear(self.made.root)
             self.make_venv()
-        answer = self.own.run(*words)
+        answer = replace(self.own, extra=extra).run(*words)
         if answer.failed:
             raise cause_of(answer.words)
 

@@ -1,12 +1,16 @@
 """Where packages come from: the operator's settings for uv, else for pip, else the usual index."""
 
 import configparser
+import functools
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from django.conf import settings
+
+from orchestrator.devices import torch_builds
 
 # What uv calls pip's settings.  pip takes the best version of all indexes, so uv is asked to do the same.
 _FROM_PIP = {
@@ -41,6 +45,30 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     if any(name in of_uv for name in _OF_UV):
         return {**best, **passed, **of_uv}
     return {**best, **passed, **_of_pip(environment), **of_uv}
+
+
+def for_torch(locked: str | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables for a torch other than the server's: the build that fits the driver, or the operator's choice.
+
+    Args:
+        locked: the version in a lock, such as 2.13.0+cu126; None while it is resolved.
+    """
+    known = variables(environment)
+    if "UV_TORCH_BACKEND" in known or settings.ENVIRONMENT.wheels is not None:
+        return {}
+    index = settings.ENVIRONMENT.torch_index
+    if "/" in index:
+        return {"UV_INDEX": f"{index} {known.get('UV_INDEX', '')}".strip()}
+    mirrored = any(name in known for name in _OF_UV)  # a mirror has the builds that it has
+    build = index or ("default" if mirrored else _build_for_driver())
+    if locked is not None and build != "default":
+        build = locked.partition("+")[2]
+    return {"UV_TORCH_BACKEND": build} if re.fullmatch(r"cpu|cu\d{3}", build) else {}
+
+
+@functools.cache
+def _build_for_driver() -> str:
+    return torch_builds.choose(torch_builds.read_host()).name
 
 
 def readable() -> list[Path]:

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from berth import words
 from orchestrator.server import doctor
-from orchestrator.server.doctor import sandbox
+from orchestrator.server.doctor import machine
 
 
 class Command(BaseCommand):
@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["fix"]:
             self._fix()
-        for line in sandbox.describe():
+        for line in machine.describe():
             self.stdout.write(line)
         findings = doctor.examine(hashes=options["hashes"])
         if options["repair"] and any(finding.repair for finding in findings):
@@ -42,6 +42,6 @@ class Command(BaseCommand):
 
     def _fix(self) -> None:
         try:
-            sandbox.fix(self.stdout.write)
-        except sandbox.NotCured as error:
+            machine.fix(self.stdout.write)
+        except machine.NotCured as error:
             raise CommandError(str(error)) from None

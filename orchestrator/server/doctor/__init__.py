@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from django.db import DatabaseError
 
-from orchestrator.server.doctor import attempts, database, disk, history, outputs, processes, sandbox
+from orchestrator.server.doctor import attempts, database, disk, history, machine, outputs, processes
 from orchestrator.server.doctor.findings import Finding, advice, repair, summary
 
 __all__ = ["Finding", "examine", "repair"]
@@ -36,7 +36,8 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     processes.check_processes,
     processes.check_reaping,
     processes.check_agent,
-    sandbox.check_sandbox,
+    machine.check_sandbox,
+    machine.check_torch,
 )
 
 

@@ -10,6 +10,8 @@
  *   utilization.N percent   (0)    temperature.N C  (40)    power.N mW  (100000)    mig.N 1  (0)
  *   error.N code            what every call about the GPU answers (0; 15 = lost, 999 = unknown)
  *   open.N code             what opening it answers (0)
+ *   driver 535              the first number of the driver's version (570), minor 86 the second (0)
+ *   capability.N 75         compute capability of a GPU, ten times (90)
  *   hang.N seconds          each call about it takes so long (0);  hang seconds: each call to the driver
  *   process.N pid bytes     a process on it; may be repeated
  *   xid.N number            an error it reports; may be repeated.  Lines that are added later come later, each once
@@ -131,8 +133,15 @@ int nvmlShutdown(void) { started = 0; return SUCCESS; }
 const char *nvmlErrorString(int code) { (void)code; return "an error of the stub"; }
 
 int nvmlSystemGetDriverVersion(char *text, unsigned size) {
-    snprintf(text, size, "570.00.00-stub");
+    snprintf(text, size, "%lld.%lld.00-stub", driver_value("driver", 570), driver_value("minor", 0));
     return ask_driver();
+}
+
+int nvmlDeviceGetCudaComputeCapability(Gpu *gpu, int *major, int *minor) {
+    long long capability = value_of("capability", gpu->number, 90);
+    *major = (int)(capability / 10);
+    *minor = (int)(capability % 10);
+    return ask(gpu);
 }
 
 int nvmlDeviceGetCount_v2(unsigned *count) {

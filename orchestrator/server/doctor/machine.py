@@ -1,10 +1,13 @@
-"""The sandbox of jobs: whether there is one, and its cure where something refuses it."""
+"""The machine under the jobs: whether it starts their sandbox, and whether torch fits its driver."""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 
+from django.conf import settings
+
+from orchestrator.devices import torch_builds
 from orchestrator.exceptions import Unavailable
 from orchestrator.jobs.launch import isolation
 from orchestrator.jobs.launch.refusals import Cure
@@ -21,6 +24,15 @@ def check_sandbox() -> Iterator[Finding]:
     """Jobs of several people can be kept apart."""
     if sentence := isolation.problem():
         yield Finding("T13", sentence)
+
+
+def check_torch() -> Iterator[Finding]:
+    """The torch that jobs run with can use the GPUs of this machine."""
+    here = torch_builds.installed()
+    if here is None or settings.ENVIRONMENT.devices not in {"auto", "nvml"}:
+        return
+    if sentence := torch_builds.misfit(*here, torch_builds.read_host()):
+        yield Finding("F79", f"{sentence} `make torch` installs the build for this driver.")
 
 
 def describe() -> Iterator[str]:
