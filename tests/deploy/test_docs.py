@@ -173,7 +173,7 @@ def test_every_target_of_make_that_the_pages_name_is_there():
     everywhere = commands([*PAGES, "tutorial"])
     named = {words(line)[1][1] for _, line in everywhere if words(line)[1][0] == "make"}
 
-    assert named == {"demo", "up", "down", "install-service", "chaos"}
+    assert named == {"demo", "up", "down", "install-service", "torch", "chaos"}
     assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in named)
 
 
