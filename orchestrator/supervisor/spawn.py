@@ -2,17 +2,20 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from orchestrator.supervisor.linux.scopes import scope_command, scope_environment
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.records import read_record, read_tail
 
 _PROGRAM = Path(__file__).with_name("__main__.py")
 _DEADLINE_S = 2.0
 _POLL_S = 0.001
+_UNSAFE = re.compile(r"[^A-Za-z0-9-]")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -23,7 +26,8 @@ class SpawnFailed(Exception):
 def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> int:
     """Start the attempt's supervisor and return its pid once it has written its identity.
 
-    The supervisor is not our child: it leaves no zombie, and survives the end of this process and its session.  If
+    The supervisor is not our child: it leaves no zombie, and survives the end of this process and its session.  Where
+    systemd runs the machine it is in a scope of its own, so that it survives the end of our service as well.  If
     the attempt has a supervisor already, starts nothing and returns the pid of that one.
 
     Raises:
@@ -31,23 +35,37 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
         OSError: ``python`` cannot be executed, or the folder cannot be written.
     """
     folder.logs.mkdir(mode=0o700, exist_ok=True)
-    started = _start(folder, python)
-    _send_secrets(started, secrets)
-    started.wait()
+    command = [python, "-I", "-S", str(_PROGRAM), "--detach", str(folder.root)]
+    in_scope = scope_command(_scope_name(folder), command)
+    if in_scope is None or not _run(folder, in_scope, secrets, scope_environment()):
+        _run(
+            folder, command, secrets, {}
+        )  # a manager that refuses the scope must not keep a job from starting
     return _wait_for_identity(folder)
 
 
-def _start(folder: AttemptFolder, python: str) -> subprocess.Popen[bytes]:
+def _scope_name(folder: AttemptFolder) -> str:
+    """A name for ``systemctl``; each start has its own, so that one that is left over refuses nothing."""
+    job, number = folder.root.parents[1].name, folder.root.name
+    return f"berth-{_UNSAFE.sub('-', f'{job}-{number}')}-{os.getpid()}-{time.monotonic_ns()}"
+
+
+def _run(
+    folder: AttemptFolder, command: list[str], secrets: Mapping[str, str], variables: Mapping[str, str]
+) -> bool:
+    """Start the supervisor, which leaves for the background once it has forked; False if it did not start."""
     with folder.supervisor_log.open("ab") as log:
-        return subprocess.Popen(  # noqa: S603 -- our own program, arguments as a list
-            [python, "-I", "-S", str(_PROGRAM), "--detach", str(folder.root)],
+        started = subprocess.Popen(  # noqa: S603 -- our own program, arguments as a list
+            command,
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             cwd="/",
-            env={"PATH": os.environ.get("PATH", _SYSTEM_PATH), "LANG": "C.UTF-8"},
+            env={"PATH": os.environ.get("PATH", _SYSTEM_PATH), "LANG": "C.UTF-8", **variables},
             start_new_session=True,
         )
+    _send_secrets(started, secrets)
+    return started.wait() == 0
 
 
 def _send_secrets(started: subprocess.Popen[bytes], secrets: Mapping[str, str]) -> None:

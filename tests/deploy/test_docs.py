@@ -37,6 +37,7 @@ ELSEWHERE = {
     "git": "needs a remote",
     "docker": "no engine here; the file is checked in test_compose.py",
     "systemctl": "needs a user manager; the units are checked in test_service_units.py",
+    "sudo": "changes the machine; the command is tested in test_service_units.py",
     "make": "its targets are checked below; they become manage.py",
     "0": "a line of a crontab",
 }

@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from orchestrator.supervisor.linux import scopes
 from orchestrator.supervisor.linux.processes import children, environ
 from orchestrator.supervisor.liveness import Liveness, liveness
 from orchestrator.supervisor.protocol.orders import order_stop
@@ -83,6 +85,27 @@ def test_a_refused_launch_is_no_failure_to_spawn(make_attempt: MakeAttempt) -> N
     spawn(attempt.folder, python=sys.executable, secrets={})
 
     assert attempt.record()["kind"] == "infra"
+
+
+def test_manager_that_refuses_a_scope_keeps_no_job_from_starting(
+    make_attempt: MakeAttempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    program = tmp_path / "systemd-run"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" > {asked}\necho "Failed to start transient scope unit" >&2\nexit 1\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(scopes, "_BOOTED", tmp_path)
+    monkeypatch.setattr(scopes, "_manager_stays", lambda _uid: True)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    attempt = make_attempt("import os\nprint(os.environ['KEY'])")
+
+    spawn(attempt.folder, python=sys.executable, secrets={"KEY": "value"})
+
+    wait_until(attempt.folder.exit.exists)
+    assert attempt.log() == "value\n"
+    assert "--scope --quiet --collect --property Delegate=yes" in asked.read_text()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The systemd user units that run Berth: one per process, one that prepares, and a target for all."""
+"""The systemd units that run Berth, of a user or of the system: one per process, one that prepares, and a target."""
 
 import sys
 from collections.abc import Mapping
@@ -41,6 +41,8 @@ KEPT = (
     "BERTH_LDAP_ROLES",
 )
 ENVIRONMENT_FILE = "%h/.config/berth/environment"
+SYSTEM_ENVIRONMENT_FILE = "/etc/berth/environment"
+SYSTEM_FOLDER = Path("/etc/systemd/system")
 TARGET = "berth.target"
 
 
@@ -49,11 +51,17 @@ def user_folder() -> Path:
     return Path.home() / ".config" / "systemd" / "user"
 
 
-def units(environment: Environment, folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+def units(
+    environment: Environment, folder: Path, variables: Mapping[str, str], *, user: str | None = None
+) -> dict[str, str]:
     """The text of every unit by file name.
 
-    Supervisors are children of the worker or the agent. Stopping these two units therefore ends only their main
-    process (``KillMode=process``): restarting them must not end a training.
+    Supervisors get a scope of their own where this user's manager outlives logins. Elsewhere they are in the group of
+    the worker or the agent, so stopping these two ends only their main process (``KillMode=process``): restarting
+    them must not end a training. Both may divide their group (``Delegate=yes``), which level 2 of the sandbox needs.
+
+    Args:
+        user: whom units of the system run as; None: units of the present user.
     """
     chosen = {name: variables[name] for name in KEPT if variables.get(name)}
     processes = {
@@ -65,16 +73,25 @@ def units(environment: Environment, folder: Path, variables: Mapping[str, str]) 
     if environment.own_redis:
         processes["redis"] = ("wake-ups", "manage.py serve redis", "", "")
     written = {
-        f"berth-{name}.service": _service(name, *each, folder=folder, chosen=chosen)
+        f"berth-{name}.service": _service(name, *each, folder=folder, chosen=chosen, user=user)
         for name, each in processes.items()
     }
     wanted = " ".join(sorted(written))
-    written[TARGET] = f"[Unit]\nDescription=Berth\nWants={wanted}\n\n[Install]\nWantedBy=default.target\n"
+    start = "default.target" if user is None else "multi-user.target"
+    written[TARGET] = f"[Unit]\nDescription=Berth\nWants={wanted}\n\n[Install]\nWantedBy={start}\n"
     return written
 
 
 def _service(
-    name: str, what: str, command: str, kill_mode: str, after: str, *, folder: Path, chosen: Mapping[str, str]
+    name: str,
+    what: str,
+    command: str,
+    kill_mode: str,
+    after: str,
+    *,
+    folder: Path,
+    chosen: Mapping[str, str],
+    user: str | None,
 ) -> str:
     once = name == "prepare"
     lines = ["[Unit]", f"Description=Berth: {what}", f"PartOf={TARGET}"]
@@ -84,10 +101,12 @@ def _service(
     lines += ["", "[Service]", f"Type={'oneshot' if once else 'exec'}"]
     lines += ["RemainAfterExit=yes"] if once else ["Restart=always", "RestartSec=1"]
     if kill_mode:
-        lines += [f"KillMode={kill_mode}"]
+        lines += [f"KillMode={kill_mode}", "Delegate=yes", "TasksMax=infinity"]
+    if user is not None:
+        lines += [f"User={user}"]
     lines += [f"WorkingDirectory={_quoted(str(folder))}"]
     lines += [f"Environment={_quoted(f'{key}={value}')}" for key, value in chosen.items()]
-    lines += [f"EnvironmentFile=-{ENVIRONMENT_FILE}"]
+    lines += [f"EnvironmentFile=-{ENVIRONMENT_FILE if user is None else SYSTEM_ENVIRONMENT_FILE}"]
     lines += [f"ExecStart={_quoted(sys.executable)} {command}"]
     return "\n".join(lines) + "\n"
 

@@ -7,10 +7,12 @@ system-call filter, and Landlock if the kernel has it.
 import errno
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.supervisor.linux import scopes
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.launch import Launch
 from orchestrator.supervisor.sandbox import cgroup, interpreter, landlock, seccomp
@@ -54,12 +56,17 @@ def probe() -> Probe:
     if filter_fd is None:
         return Probe(1, f"there is no system-call filter for {os.uname().machine}", bwrap)
     try:
-        if not cgroup.works():
+        if not cgroup.works() and not _groups_work_in_scope():
             return Probe(1, "this process may not divide its control group", bwrap)
         error = _error_of(bwrap, filter_fd)
     finally:
         os.close(filter_fd)
     return Probe(1 if error else 2, error, bwrap)
+
+
+def _groups_work_in_scope() -> bool:
+    """Whether a supervisor, which gets a scope of systemd, can make groups though this process cannot."""
+    return scopes.works(f"berth-try-{os.getpid()}", [sys.executable, "-I", "-S", cgroup.__file__])
 
 
 def _error_of(bwrap: str, filter_fd: int | None) -> str:
