@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.exceptions import Impossible
+from orchestrator.store.files.file_systems import why_unreadable
 from orchestrator.store.files.untrusted import walk_tree
 
 HASHED_BYTES = 64 * 1024**2  # above this the caller would wait too long for the checksum
@@ -118,7 +119,8 @@ def refusals_told() -> Iterator[None]:
     except OSError as error:
         name = os.fsencode(error.filename or "a file").decode(errors="replace")
         if isinstance(error, PermissionError):
-            sentence = f"Berth may not read {name}; let its user read it, or register a folder without it."
+            why = why_unreadable(Path(os.fsdecode(error.filename or "/")))
+            sentence = f"Berth may not read {name}; let its user read it, or register a folder without it. {why}".strip()
         else:
             sentence = f"{name} cannot be read ({error.strerror}); try again when it can."
         raise unusable(sentence) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.exceptions import WrongSetting
+from orchestrator.store.files.file_systems import mount_of
 from orchestrator.store.layout import Home
 
 LONGEST_SOCKET_PATH_BYTES = 100  # the kernel refuses 108 and more; leave room for temporary names
@@ -236,9 +237,21 @@ def _read_torch_index(variables: Mapping[str, str]) -> str:
     return text
 
 
+def _refuse_network(home: Home) -> None:
+    """SQLite's write-ahead log needs memory that processes share, and locks that a network may lose."""
+    mount = mount_of(home.root)
+    if mount.is_network:
+        raise WrongSetting(
+            f"BERTH_HOME is {str(home.root)!r} on a network file system ({mount.kind} at {mount.point}), where the "
+            "database would be damaged. Set BERTH_HOME to a folder on a local disk, such as /var/lib/berth; datasets "
+            "may stay where they are."
+        )
+
+
 def _read_database(variables: Mapping[str, str], home: Home) -> dict[str, object]:
     url = variables.get("DATABASE_URL", "")
     if not url:
+        _refuse_network(home)
         return {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": str(home.database),

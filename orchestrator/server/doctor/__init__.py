@@ -38,6 +38,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     processes.check_agent,
     machine.check_sandbox,
     machine.check_torch,
+    machine.check_home,
 )
 
 

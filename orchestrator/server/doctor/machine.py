@@ -12,6 +12,7 @@ from orchestrator.exceptions import Unavailable
 from orchestrator.jobs.launch import isolation
 from orchestrator.jobs.launch.refusals import Cure
 from orchestrator.server.doctor.findings import Finding
+from orchestrator.store.files import file_systems
 
 _WITHIN_S = 600.0  # a package manager downloads, and sudo asks for a password
 
@@ -33,6 +34,17 @@ def check_torch() -> Iterator[Finding]:
         return
     if sentence := torch_builds.misfit(*here, torch_builds.read_host()):
         yield Finding("F79", f"{sentence} `make torch` installs the build for this driver.")
+
+
+def check_home() -> Iterator[Finding]:
+    """The state lies on a disk of this machine: the locks of attempts, sockets and live readings need one."""
+    mount = file_systems.mount_of(settings.HOME.root)
+    if mount.is_network:
+        yield Finding(
+            "F58",
+            f"BERTH_HOME ({settings.HOME.root}) is on a network file system ({mount.kind} at {mount.point}); a lock that "
+            "is lost there can run a job twice. Move it to a local disk (docs/how-to/use-network-storage.md).",
+        )
 
 
 def describe() -> Iterator[str]:
