@@ -6,6 +6,7 @@ import shutil
 import tarfile
 import zipfile
 from io import BytesIO, StringIO
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -232,3 +233,98 @@ def test_a_damaged_database_is_kept_aside_as_it_is_and_replaced(tmp_path):
     (kept,) = (home / "before-restore").glob("*/db.sqlite3")
     assert kept.read_bytes().startswith(b"no database at all")
     assert manage(home, "doctor").returncode == 0
+
+
+def snapshots_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name[0].isdigit())
+
+
+def test_rehearsed_restore_from_a_snapshot_brings_everything_back(job, home, tmp_path):
+    (home.root / "secret_key").write_text("of this installation")
+    command("snapshot", tmp_path / "snapshots")
+    wipe(home)
+    (snapshot,) = snapshots_in(tmp_path / "snapshots")
+
+    said = command("restore", snapshot)
+
+    assert Job.objects.get().pk == job.pk
+    (generation,) = GenerationStore(home.job(job.pk)).list()
+    GenerationStore(home.job(job.pk)).verify(generation)
+    assert (home.root / "secret_key").read_text() == "of this installation"
+    assert "No problems found" in said
+    assert snapshot.stat().st_mode & 0o077 == 0
+
+
+def test_second_snapshot_shares_unchanged_files_and_copies_changed_ones(job, home, tmp_path):
+    log, code = home.job(job.pk).root / "log", home.job(job.pk).root / "code"
+    log.write_text("first line\n")
+    code.write_text("print(1)\n")
+    command("snapshot", tmp_path / "snapshots")
+    log.write_text("first line\nsecond line\n")
+
+    said = command("snapshot", tmp_path / "snapshots")
+
+    first, second = (each / "home/jobs" / str(job.pk) for each in snapshots_in(tmp_path / "snapshots"))
+    assert (first / "code").samefile(second / "code")
+    assert not (first / "code").samefile(code)
+    assert (first / "log").read_text() == "first line\n"
+    assert (second / "log").read_text() == "first line\nsecond line\n"
+    assert "copied 1 file" in said
+
+
+def test_checkpoints_on_the_same_disk_take_no_room_twice(job, home, tmp_path):
+    command("snapshot", tmp_path / "snapshots")
+
+    (snapshot,) = snapshots_in(tmp_path / "snapshots")
+    (generation,) = GenerationStore(home.job(job.pk)).list()
+    files = [path for path in generation.folder.rglob("*") if path.is_file()]
+    assert files
+    assert all(path.samefile(snapshot / "home" / path.relative_to(home.root)) for path in files)
+
+
+def test_restored_snapshot_shares_no_file_with_the_state(job, home, tmp_path):
+    code = home.job(job.pk).root / "code"
+    code.write_text("print(1)\n")
+    command("snapshot", tmp_path / "snapshots")
+    (snapshot,) = snapshots_in(tmp_path / "snapshots")
+
+    command("restore", snapshot)
+    code.write_text("changed\n")
+
+    assert (snapshot / "home/jobs" / str(job.pk) / "code").read_text() == "print(1)\n"
+
+
+def test_oldest_snapshots_go(job, tmp_path):
+    for _ in range(3):
+        command("snapshot", tmp_path / "snapshots", "--keep", 2)
+
+    assert len(snapshots_in(tmp_path / "snapshots")) == 2
+
+
+def test_damaged_snapshot_replaces_nothing(job, home, tmp_path):
+    (home.job(job.pk).root / "code").write_text("print(1)\n")
+    command("snapshot", tmp_path / "snapshots")
+    (snapshot,) = snapshots_in(tmp_path / "snapshots")
+    (snapshot / "home/jobs" / str(job.pk) / "code").unlink()
+
+    with pytest.raises(CommandError, match="is missing from it"):
+        command("restore", snapshot)
+
+    assert Job.objects.get() == job
+    assert (home.job(job.pk).root / "code").read_text() == "print(1)\n"
+
+
+def test_small_backup_restores_the_database_and_leaves_files_where_they_are(job, home, tmp_path):
+    (home.root / "secret_key").write_text("of this installation")
+    command("backup", tmp_path / "small.tar", "--database-only")
+    Job.objects.all().delete()
+    (home.root / "secret_key").write_text("lost")
+
+    command("restore", tmp_path / "small.tar")
+
+    assert Job.objects.get() == job
+    assert (home.root / "secret_key").read_text() == "of this installation"
+    (generation,) = GenerationStore(home.job(job.pk)).list()
+    GenerationStore(home.job(job.pk)).verify(generation)
+    with tarfile.open(tmp_path / "small.tar") as archive:
+        assert not [name for name in archive.getnames() if "jobs" in name]

@@ -18,10 +18,17 @@ class Command(BaseCommand):
         parser.add_argument(
             "--without-checkpoints", action="store_true", help="backup without checkpoints, much smaller"
         )
+        parser.add_argument(
+            "--database-only", action="store_true", help="only database, keys and settings; small"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            contents = backup.write(options["file"], checkpoints=not options["without_checkpoints"])
+            contents = backup.write(
+                options["file"],
+                checkpoints=not options["without_checkpoints"],
+                database_only=options["database_only"],
+            )
         except OrchestratorError as error:
             raise CommandError(str(error)) from None
         size_mib = contents.size_bytes / 2**20

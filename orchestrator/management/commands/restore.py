@@ -14,7 +14,7 @@ class Command(BaseCommand):
     help = "Restore a backup; the present state is kept aside. Berth must be stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("file", type=Path, help="file written by backup")
+        parser.add_argument("file", type=Path, help="file of backup, or folder of one snapshot")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

@@ -6,12 +6,13 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from django.conf import settings
 
 from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.server.backup import snapshots
 from orchestrator.server.backup.dumping import dump_name, keep_aside, load
 from orchestrator.server.backup.sealing import SEALED
 from orchestrator.server.backup.unpacking import unpack
@@ -43,12 +44,8 @@ def restore(source: Path, tell: Callable[[str], object] = lambda text: None) -> 
     home = settings.HOME.root
     _refuse_in_use(home)
     try:
-        with (
-            tarfile.open(source) as archive,
-            tempfile.TemporaryDirectory(dir=home, prefix="restore-") as folder,
-        ):
-            sealed = _check(archive)
-            if not unpack(archive, Path(folder), sealed=sealed):
+        with tempfile.TemporaryDirectory(dir=home, prefix="restore-") as folder:
+            if not _take_out(source, Path(folder)):
                 tell(UNCHECKED)
             aside = _put_aside(home, Path(folder))
             for path in Path(folder, "home").iterdir():
@@ -57,6 +54,19 @@ def restore(source: Path, tell: Callable[[str], object] = lambda text: None) -> 
     except UNREADABLE as error:
         raise Malformed(f"{source} could not be restored: {error}.") from error
     tell(f"The previous state is in {aside}. Remove it when everything works.")
+
+
+def _take_out(source: Path, folder: Path) -> bool:
+    """Put a file's or a snapshot's content into a folder; False if nothing could be compared with a list."""
+    if source.is_dir():
+        _check_about(json.loads((source / ABOUT).read_text()))
+        snapshots.copy_out(source, folder)
+        return True
+    with tarfile.open(source) as archive:
+        sealed = _check(archive)
+        done = unpack(archive, folder, sealed=sealed)
+    (folder / "home").mkdir(exist_ok=True)
+    return done
 
 
 def _refuse_in_use(home: Path) -> None:
@@ -82,11 +92,15 @@ def _check(archive: tarfile.TarFile) -> bool:
         raise ValueError("it is not a backup")
     file = archive.extractfile(first)
     about = json.load(file) if file else {}
+    _check_about(about)
+    return SEALED in about
+
+
+def _check_about(about: Mapping[str, object]) -> None:
     if about.get("v") != VERSION:
         raise ValueError("it is not a backup of this version")
     if about["database"] != dump_name():
         raise ValueError(f"it holds {about['database']}, but DATABASE_URL names another kind of database")
-    return SEALED in about
 
 
 def _put_aside(home: Path, new: Path) -> Path:

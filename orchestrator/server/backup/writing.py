@@ -56,12 +56,13 @@ class Contents:
     hollow: int = 0  # sparse files that were skipped
 
 
-def write(target: Path, *, checkpoints: bool = True) -> Contents:
+def write(target: Path, *, checkpoints: bool = True, database_only: bool = False) -> Contents:
     """Write a backup that is complete or absent, while jobs may run.
 
     Args:
         target: a new file outside of the state folder.
         checkpoints: False saves space; jobs then start from the beginning after a restore.
+        database_only: database, keys and settings; the files of jobs stay as they are at a restore.
 
     Raises:
         CannotBackUp, DatabaseToolFailed
@@ -75,7 +76,7 @@ def write(target: Path, *, checkpoints: bool = True) -> Contents:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            contents = _write_archive(file, checkpoints=checkpoints)
+            contents = _write_archive(file, checkpoints=checkpoints, database_only=database_only)
             file.flush()
             os.fsync(file.fileno())
         part.replace(target)
@@ -87,7 +88,7 @@ def write(target: Path, *, checkpoints: bool = True) -> Contents:
     return contents
 
 
-def _write_archive(file: io.BufferedWriter, *, checkpoints: bool) -> Contents:
+def _write_archive(file: io.BufferedWriter, *, checkpoints: bool, database_only: bool) -> Contents:
     count = size_bytes = hollow = 0
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         seal = Seal()
@@ -96,8 +97,9 @@ def _write_archive(file: io.BufferedWriter, *, checkpoints: bool) -> Contents:
             dumped = Path(folder, dump_name())
             dump(dumped)
             size_bytes += _add(archive, seal, dumped, dumped.name)
-        for path, name in _files(settings.HOME.root, checkpoints=checkpoints):
-            if _is_hollow(path):
+        root = settings.HOME.root
+        for path, name in _settings_of(root) if database_only else files_of(root, checkpoints=checkpoints):
+            if is_hollow(path):
                 hollow += 1
                 continue
             count += 1
@@ -106,7 +108,7 @@ def _write_archive(file: io.BufferedWriter, *, checkpoints: bool) -> Contents:
     return Contents(count, size_bytes, hollow)
 
 
-def _is_hollow(path: Path) -> bool:
+def is_hollow(path: Path) -> bool:
     """Whether a file is mostly holes: an archive would store each zero of a job's sparse terabyte."""
     try:
         status = path.lstat()
@@ -115,7 +117,14 @@ def _is_hollow(path: Path) -> bool:
     return status.st_size - status.st_blocks * 512 > MOST_HOLES_BYTES
 
 
-def _files(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
+def _settings_of(root: Path) -> Iterator[tuple[Path, str]]:
+    """The files of the state folder itself: keys and settings."""
+    for path in sorted(root.iterdir()):
+        if path.is_file() and not path.is_symlink() and not path.name.endswith(LEFT_OUT_FILES):
+            yield path, f"home/{path.name}"
+
+
+def files_of(root: Path, *, checkpoints: bool) -> Iterator[tuple[Path, str]]:
     """Paths to back up, folders before their content; without sockets, pipes and temporary files."""
     for folder, names, files in walk_tree(root):
         here = Path(folder)
