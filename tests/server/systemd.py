@@ -130,6 +130,7 @@ def booted(root: Path, binds: Sequence[Path]) -> Iterator[Machine]:
 
 def _systemd(outer: "subprocess.Popen[bytes]") -> int | None:
     """The pid of the machine's systemd here; None while its root is still being built."""
+    assert outer.poll() is None, "the machine ended at its start"
     with suppress(OSError, ValueError):
         pid = int(Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text())
         if Path(f"/proc/{pid}/exe").resolve().name == "systemd":

@@ -20,13 +20,12 @@ def scope_command(name: str, run: Sequence[str]) -> list[str] | None:
     program, clean = shutil.which("systemd-run"), shutil.which("env")
     if program is None or clean is None or not _BOOTED.is_dir():
         return None
-    words = [program, "--scope", "--quiet", "--collect", *_PROPERTIES, f"--unit={name}"]
     uid = os.getuid()
-    if uid == 0:
-        return [*words, *run]
-    if not _manager_stays(uid):
+    if uid and not _manager_stays(uid):
         return None
-    return [*words, "--user", clean, "-u", "XDG_RUNTIME_DIR", *run]
+    manager = "--user" if uid else "--system"
+    words = [program, manager, "--scope", "--quiet", "--collect", *_PROPERTIES, f"--unit={name}"]
+    return [*words, clean, "-u", "XDG_RUNTIME_DIR", *run]
 
 
 def scope_environment() -> dict[str, str]:
