@@ -62,6 +62,10 @@ mount -t cgroup2 cgroup2 $root/sys/fs/cgroup/unified
 """
 
 
+class CannotBoot(Exception):
+    """No package would help: the machine ended at its start."""
+
+
 def missing() -> str | None:
     """What this machine lacks for such a machine; None if it has all."""
     if os.geteuid() != 0:
@@ -130,7 +134,8 @@ def booted(root: Path, binds: Sequence[Path]) -> Iterator[Machine]:
 
 def _systemd(outer: "subprocess.Popen[bytes]") -> int | None:
     """The pid of the machine's systemd here; None while its root is still being built."""
-    assert outer.poll() is None, "the machine ended at its start"
+    if outer.poll() is not None:
+        raise CannotBoot("this kernel lets no systemd boot in namespaces")
     with suppress(OSError, ValueError):
         pid = int(Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text())
         if Path(f"/proc/{pid}/exe").resolve().name == "systemd":
