@@ -4,6 +4,7 @@ import errno
 import functools
 import hashlib
 import os
+import pwd
 import stat
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.exceptions import Impossible
-from orchestrator.store.files.file_systems import why_unreadable
+from orchestrator.store.files.file_systems import network_trap
 from orchestrator.store.files.untrusted import walk_tree
 
 HASHED_BYTES = 64 * 1024**2  # above this the caller would wait too long for the checksum
@@ -118,12 +119,53 @@ def refusals_told() -> Iterator[None]:
         yield
     except OSError as error:
         name = os.fsencode(error.filename or "a file").decode(errors="replace")
-        if isinstance(error, PermissionError):
-            why = why_unreadable(Path(os.fsdecode(error.filename or "/")))
-            sentence = f"Berth may not read {name}; let its user read it, or register a folder without it. {why}".strip()
-        else:
+        sentence = why_unreadable(Path(error.filename)) if error.filename else None
+        if sentence is None:
             sentence = f"{name} cannot be read ({error.strerror}); try again when it can."
         raise unusable(sentence) from error
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Explain which permission keeps Berth from a path, and what helps; None if it is another reason.
+
+    A folder may be open to everybody and still be out of reach, because one above it is not.
+    """
+    place = next(
+        (each for each in (*reversed(path.parents), path) if not _lets_in(each, is_last=each == path)), None
+    )
+    if place is None:
+        return None
+    server = _user_name(os.geteuid())
+    try:
+        about = place.stat()
+    except OSError:  # gone, or changed just now
+        return None
+    mode, owner = stat.S_IMODE(about.st_mode), _user_name(about.st_uid)
+    who = "g" if about.st_gid in {os.getegid(), *os.getgroups()} else "o"
+    where = "it" if place == path else _text(place)
+    help_ = f"chmod {who}+{'rX' if place == path else 'x'} {_text(place)}"
+    return (
+        f"This server's user ({server}) cannot read {_text(path)}: {where} is {owner}'s with mode {mode:04o}. "
+        f"Ask {owner} to let {server} in ({help_}), or copy the data to the server: berth data push NAME {_text(path)}"
+        f"{network_trap(place)}"
+    )
+
+
+def _lets_in(path: Path, *, is_last: bool) -> bool:
+    """Whether we may read the last part of a path, or go through one before it."""
+    wanted = os.X_OK if not is_last else os.R_OK | (os.X_OK if path.is_dir() else 0)
+    return not os.path.lexists(path) or os.access(path, wanted, effective_ids=True)
+
+
+def _text(path: Path) -> str:
+    return os.fsencode(path).decode(errors="replace")
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # of a container, or of another machine
+        return f"user {number}"
 
 
 def refuse_kernel_files(path: Path, status: os.stat_result) -> None:

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
-from orchestrator.jobs.dataset_files import measure, refusals_told, refuse_kernel_files
+from orchestrator.jobs.dataset_files import measure, refusals_told, refuse_kernel_files, why_unreadable
 from orchestrator.models import Dataset, DatasetRoot
 from orchestrator.spec.job_spec import DATASET_REFERENCE, clean_text
 
@@ -155,6 +155,18 @@ def resolve(reference: str) -> Dataset:
     return dataset
 
 
+def check_readable(dataset: Dataset) -> None:
+    """Refuse a dataset whose permissions have changed so that Berth, and with it each job, cannot read it.
+
+    One that is not there now is left to the launch: its disk may come back while the job waits.
+
+    Raises:
+        Impossible: with the folder that refuses, and what to do.
+    """
+    if sentence := why_unreadable(Path(os.path.realpath(Path(dataset.root.path) / dataset.path))):
+        raise _impossible("datasets", sentence)
+
+
 def variable_of(name: str) -> str:
     """The environment variable that has the dataset's path."""
     return "BERTH_DATASET_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
@@ -170,6 +182,8 @@ def checked_path(dataset: Dataset) -> Path:
     """
     root = Path(os.path.realpath(dataset.root.path))
     if not os.access(root, os.X_OK, effective_ids=True) or not root.is_dir():
+        if sentence := why_unreadable(root):
+            raise _impossible("path", sentence)
         raise Unavailable(
             f"The folder of dataset root {dataset.root_id} is not there now; tell the operator (is a disk unmounted?)."
         )
@@ -179,6 +193,8 @@ def checked_path(dataset: Dataset) -> Path:
     try:
         status = path.stat()
     except OSError as error:
+        if sentence := why_unreadable(path):
+            raise _impossible("path", sentence) from error
         raise _impossible(
             "path",
             f"The dataset {dataset.reference} is not there: root {dataset.root_id}, path {dataset.path}.",

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +14,10 @@ import pytest
 
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
 from orchestrator.jobs import dataset_files, datasets
+from orchestrator.jobs.submission import checks
 from orchestrator.models import Dataset, DatasetRoot
-from tests.conftest import lacking
+from orchestrator.spec.job_spec import JobSpec
+from tests.conftest import NOBODY, lacking
 
 PROBE = """
 import sys
@@ -216,6 +220,33 @@ def test_a_file_that_berth_may_not_read_is_named_and_422(closed, data, client_of
     assert answer.status_code == 422
     assert closed in answer.json()["errors"]["path"][0]
     assert not Dataset.objects.exists()
+
+
+def test_folder_above_that_lets_nobody_in_is_named_at_registration_and_at_submit(
+    data, digits, ada, make_device, as_ordinary_user
+):
+    make_device()
+    spec = JobSpec.model_validate({"datasets": ["digits"]})
+    checks.resolve(ada, spec)
+    server = pwd.getpwuid(NOBODY if os.geteuid() == 0 else os.geteuid()).pw_name
+    with as_ordinary_user():
+        data.chmod(0o600)
+        with pytest.raises(Impossible) as registration:
+            datasets.register(ada, name="x", root="data", path="digits")
+        with pytest.raises(Impossible) as submit:
+            checks.resolve(ada, spec)
+        data.chmod(0o700)
+        assert checks.resolve(ada, spec).datasets == ["digits@1"]
+
+    (sentence,) = registration.value.fields["path"]
+    who = f"This server's user ({server}) cannot read"
+    assert sentence.startswith(f"{who} {data}: it is {server}'s with mode 0600. Ask ")
+    assert sentence.endswith(f"berth data push NAME {data}")
+    (sentence,) = submit.value.fields["datasets"]
+    assert sentence.startswith(
+        f"{who} {data / 'digits'}: {data} is {server}'s with mode 0600. Ask {server} to let"
+    )
+    assert re.search(rf"\(chmod [go]\+x {data}\)", sentence)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,31 +49,18 @@ def _read_mounts() -> list[Mount]:
     return mounts
 
 
-def why_unreadable(path: Path) -> str:
-    """Which folder or file on the way refuses this process, with the numbers that decide; empty if none does."""
-    for place in [*reversed(path.parents), path]:
-        try:
-            status = place.stat()
-        except OSError:  # the folder before it was readable, so this is what refuses us
-            return f"{place} cannot be looked at by user {os.geteuid()}.{_on_network(place)}"
-        wanted = os.R_OK if place == path else os.X_OK
-        if stat.S_ISDIR(status.st_mode) and place == path:
-            wanted |= os.X_OK
-        if not os.access(place, wanted, effective_ids=True):
-            groups = ", ".join(str(group) for group in sorted({os.getegid(), *os.getgroups()}))
-            return (
-                f"{place} belongs to user {status.st_uid} and group {status.st_gid} with mode "
-                f"{stat.S_IMODE(status.st_mode):04o}; Berth runs as user {os.geteuid()} in groups {groups}."
-                f"{_on_network(place)}"
-            )
-    return ""
-
-
-def _on_network(path: Path) -> str:
+def network_trap(path: Path) -> str:
+    """What decides on the network who may read a path; empty for a path on a disk of this machine."""
     mount = mount_of(path)
     if not mount.is_network:
         return ""
+    try:
+        status = path.stat()
+        owners = f" (user {status.st_uid}, group {status.st_gid})"
+    except OSError:
+        owners = ""
+    groups = ", ".join(str(group) for group in sorted({os.getegid(), *os.getgroups()}))
     return (
-        f" It lies on the network ({mount.kind} at {mount.point}), whose server compares these numbers, not names, "
-        "and takes root for nobody (root_squash)."
+        f" It lies on the network ({mount.kind} at {mount.point}), whose server compares numbers, not names{owners}, "
+        f"and takes root for nobody (root_squash). Berth runs as user {os.geteuid()} in groups {groups}."
     )
