@@ -111,6 +111,9 @@ def print_error(job: Job, *, as_json: bool) -> None:
     if job.exit_kind == "environment":
         _print_installation(job, as_json=as_json)
         return
+    if job.exit_kind == "data":
+        show_json(job.json) if as_json else say(f"{job_line(job)}: {safe(job.exit_detail)}")
+        return
     attempt = next((each for each in reversed(job.attempts()) if each.exit_kind not in {None, "ok"}), None)
     if attempt is None:
         raise NotFound(f"{job_line(job)} has no failed attempt; its state is {job.state}.")

@@ -23,7 +23,7 @@ from dashboard.pages.reader import signed_in
 from dashboard.parts import forms, remedies, rows, wall
 from dashboard.parts.comparison import device_s_of
 from dashboard.parts.result_files import MOST_FILES, file_card
-from orchestrator.api.resources.environments import log_of
+from orchestrator.api.resources.environments import log_of, show_fetch
 from orchestrator.exceptions import Conflict, OrchestratorError
 from orchestrator.facts.record import Fact
 from orchestrator.jobs import checkpoints, steering, training_plans
@@ -99,6 +99,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "spec": orjson.dumps(_shown_spec(found, request), option=orjson.OPT_INDENT_2).decode(),
         "environment": environment,
         "environment_log": log_of(environment) if environment else "",
+        "fetches": [show_fetch(row) for row in found.fetches.order_by("pk")],
         "log": log,
         "colour": wall.colour_classes(found.colour),
         "data": {

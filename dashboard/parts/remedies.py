@@ -29,6 +29,7 @@ REMEDIES = {
     ExitKind.TIMEOUT: Remedy.EDIT,
     ExitKind.PREEMPTED: Remedy.AGAIN,
     ExitKind.ENVIRONMENT: Remedy.EDIT,
+    ExitKind.DATA: Remedy.EDIT,
 }
 
 

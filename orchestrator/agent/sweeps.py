@@ -14,6 +14,7 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import caches, lifecycle, retention
+from orchestrator.jobs.data import eviction, fetching
 from orchestrator.jobs.environments import preparing, upkeep
 from orchestrator.jobs.launch import launcher
 from orchestrator.jobs.lifecycle import Ending, IllegalTransition, StaleJob
@@ -71,6 +72,7 @@ class Sweeper:
             self.stop_over_limit,
             self.run_errands,
             preparing.sweep,
+            fetching.sweep,
             self.pass_in_time,
             self.clean,
         ):
@@ -245,6 +247,7 @@ def _remove_old_files(now: datetime) -> None:
         retention.sweep(now)
         caches.sweep()
         upkeep.sweep(now)
+        eviction.sweep(now)
     except Exception:
         logger.exception("Removing old files failed")
     finally:

@@ -2,6 +2,7 @@
 
 from celery import shared_task
 
+from orchestrator.jobs.data import fetching
 from orchestrator.jobs.environments import preparing
 from orchestrator.jobs.launch import launcher
 from orchestrator.models import Attempt
@@ -29,3 +30,9 @@ def launch(job_id: str, number: int) -> None:
 def prepare(environment: int) -> None:
     """Build the packages of waiting jobs in a thread, so that no launch waits for it."""
     preparing.start(environment)
+
+
+@shared_task
+def fetch(number: int) -> None:
+    """Fetch data of waiting jobs in a thread, as above."""
+    fetching.start(number)

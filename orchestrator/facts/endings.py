@@ -47,5 +47,6 @@ class Ended(StrEnum):
     COULD_NOT_PREPARE = "could_not_prepare"
     CROWDED_OUT = "crowded_out"
     ENVIRONMENT_FAILED = "environment_failed"
+    DATA_FAILED = "data_failed"
     NOT_IN_BACKUP = "not_in_backup"
     CLOSED_BY_DOCTOR = "closed_by_doctor"

@@ -118,6 +118,11 @@ def prepare(environment: int) -> None:
     transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.prepare", environment))
 
 
+def fetch(number: int) -> None:
+    """Ask a worker to fetch data, after the current transaction."""
+    transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.fetch", number))
+
+
 def _send_task(name: str, *arguments: object, **named: object) -> None:
     if _withheld.get():
         return

@@ -7,6 +7,7 @@ from orchestrator.models.credentials import IdempotencyKey, JobSecret, Scope, To
 from orchestrator.models.datasets import Dataset, DatasetRoot
 from orchestrator.models.environments import Environment, EnvironmentState
 from orchestrator.models.events import JobEvent
+from orchestrator.models.fetches import Fetch, FetchState
 from orchestrator.models.jobs import (
     FINAL_STATES,
     LEASED_STATES,
@@ -45,6 +46,8 @@ __all__ = [
     "EnvironmentState",
     "Errand",
     "ExitKind",
+    "Fetch",
+    "FetchState",
     "Health",
     "IdempotencyKey",
     "Job",

@@ -31,6 +31,7 @@ class ExitKind(models.TextChoices):
     TIMEOUT = "timeout"
     PREEMPTED = "preempted"
     ENVIRONMENT = "environment"  # its packages could not be installed, so no attempt was made
+    DATA = "data"  # data that it names could not be fetched, so no attempt was made
 
 
 class AttemptQuerySet(models.QuerySet["Attempt"]):

@@ -10,6 +10,7 @@ from django.db import models
 
 from orchestrator.facts.record import Fact
 from orchestrator.models.environments import Environment
+from orchestrator.models.fetches import Fetch
 from orchestrator.models.people import operated_pools
 from orchestrator.models.pools import Pool
 from orchestrator.sentences import say
@@ -102,6 +103,7 @@ class Job(models.Model):
     environment = models.ForeignKey(
         Environment, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs"
     )
+    fetches = models.ManyToManyField(Fetch, blank=True, related_name="jobs")  # data that it names by address
     bundle = models.CharField(max_length=64)
     priority = models.PositiveSmallIntegerField(default=50)
     gpus = models.PositiveIntegerField(default=1)

@@ -80,6 +80,53 @@ def _environment_failed(cause: str, origin: str, message: str) -> str:
     return f"{what.format(origin=origin)} {message}{end} {help_}".strip()
 
 
+_DATA_FAILED = {
+    "missing": (
+        "There is nothing at {address}",
+        "Check the address; what is not public needs {needs}.",
+    ),
+    "denied": (
+        "{address} is not open to you",
+        "Ask for access, or check {needs}.",
+    ),
+    "checksum": (
+        "{address} is not what the job asked for",
+        "Check the checksum, or ask who offers the data whether it changed.",
+    ),
+    "quota": (
+        "{address} is too large for this server",
+        "Name a part of it, or ask an administrator for more room (BERTH_DATA_CACHE_GIB).",
+    ),
+    "private": (
+        "{address} leads into the server's own network",
+        "An administrator can allow its host (BERTH_DATA_ALLOW).",
+    ),
+    "network": (
+        "{address} could not be reached",
+        "Run the job again later; what has come already is kept.",
+    ),
+    "disk": ("{address} could not be written", "Ask an administrator to make room on the disk."),
+    "tool": (
+        "What reads {address} could not be installed",
+        "Ask an administrator whether this server reaches its package index.",
+    ),
+}
+_NEEDED_SECRETS = {
+    "hf": "your secret HF_TOKEN (berth secret set HF_TOKEN)",
+    "s3": "your secrets AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (berth secret set NAME)",
+    "gs": "your secret GOOGLE_CREDENTIALS, the JSON of a service account (berth secret set NAME)",
+}
+
+
+@ends(Ended.DATA_FAILED)
+def _data_failed(cause: str, address: str, message: str) -> str:
+    """What is wrong, the source's own words, and what to do."""
+    what, help_ = _DATA_FAILED.get(cause, ("{address} could not be fetched", ""))
+    needs = _NEEDED_SECRETS.get(address.partition("://")[0], "an address that is signed")
+    end = "" if message.endswith((".", "!", "?")) else "."
+    return f"{what.format(address=address)}: {message}{end} {help_.format(needs=needs)}".strip()
+
+
 @ends(Ended.CROWDED_OUT)
 def _crowded_out(ending: Mapping[str, Any], device: str, foreign_bytes: int, by: Sequence[str]) -> str:
     said = (

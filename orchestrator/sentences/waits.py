@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from berth import words
 from orchestrator.sentences.table import Words
 
 Facts = Mapping[str, Any]
@@ -192,6 +193,20 @@ def _environment(facts: Facts, now_s: float) -> str:
     return f"Preparing {what}, {lasting(max(0.0, now_s - facts['since_s']))}."
 
 
+def _data(facts: Facts, now_s: float) -> str:
+    """How much of the data is here; or when it is tried again."""
+    address = facts["address"]
+    if "next_try_s" in facts:
+        wait_s = max(0.0, facts["next_try_s"] - now_s)
+        return f"Waits for {address}, which could not be reached; next try in {lasting(wait_s)}."
+    if "began" not in facts:
+        return f"Waits for {address}."
+    done, total = words.size(facts["done_bytes"]), facts.get("total_bytes")
+    if total is None:
+        return f"Fetching {address}: {done} so far." if facts["done_bytes"] else f"Fetching {address}."
+    return f"Fetching {done} of {words.size(total)} from {address}."
+
+
 def _quota(facts: Facts, now_s: float) -> str:
     """The owner's limit that holds a job back."""
     limit = f"Limit of {facts['owner']}" + (f" in pool {facts['pool']}" if "pool" in facts else "")
@@ -232,6 +247,7 @@ WAITS: dict[str, Words] = {
     "depends": _depends,
     "not_before": _not_before,
     "environment": _environment,
+    "data": _data,
     "quota": _quota,
     "array": _array,
     "impossible": _impossible,

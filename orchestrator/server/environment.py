@@ -46,6 +46,10 @@ class Environment:
     user_cache_gib: int  # limit of one person's cache; 0: none is kept
     wheels: Path | None  # the only place that packages come from; None: the index
     torch_index: str  # build of torch, or the address of its index; empty: by the driver
+    data_cache_gib: int  # limit of all fetched data together; 0: none
+    data_keep_days: int  # how long fetched data is kept that no job uses; 0: forever
+    data_allow: tuple[str, ...]  # hosts inside the network that data may be fetched from
+    user_data_gib: int  # limit of one person's pushed data; 0: none
 
     @property
     def redis_socket(self) -> Path:
@@ -90,6 +94,10 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         user_cache_gib=_read_count(variables, "BERTH_CACHE_GIB", default="100"),
         wheels=_read_folder(variables, "BERTH_WHEELS"),
         torch_index=_read_torch_index(variables),
+        data_cache_gib=_read_count(variables, "BERTH_DATA_CACHE_GIB", default="500"),
+        data_keep_days=_read_count(variables, "BERTH_DATA_KEEP_DAYS", default="30"),
+        data_allow=_read_list(variables, "BERTH_DATA_ALLOW"),
+        user_data_gib=_read_count(variables, "BERTH_USER_DATA_GIB", default="100"),
     )
 
 

@@ -25,6 +25,7 @@ from berth.job_fields import BY_NAME, STARTS, started_words
 from orchestrator.spec.arrays import ArraySpec, read_array
 from orchestrator.spec.packages import EnvironmentFiles, Package
 from orchestrator.spec.plain_text import why_unwritable
+from orchestrator.spec.remote_data import EXAMPLES, looks_remote, read_remote
 
 GIB = 1024**3
 YEAR_S = 366 * 24 * 3600
@@ -298,9 +299,15 @@ class JobSpec(BaseModel):
         if self.min_gpus is not None and self.min_gpus > self.gpus:
             raise ValueError(f"min_gpus: {self.min_gpus} is more than gpus, which is {self.gpus}")
         for reference in self.datasets:
-            if not DATASET_REFERENCE.fullmatch(reference):
+            if looks_remote(reference):
+                try:
+                    read_remote(reference)
+                except ValueError as error:
+                    raise ValueError(f"datasets: {error}") from None
+            elif not DATASET_REFERENCE.fullmatch(reference):
                 raise ValueError(
-                    f"datasets: {reference[:80]!r} is not a dataset; give name or name@version of a registered one"
+                    f"datasets: {reference[:80]!r} is not a dataset; give name or name@version of one on this server, "
+                    f"or an address such as {EXAMPLES}"
                 )
         return self
 

@@ -104,6 +104,34 @@ class EnvironmentsFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchedFolder:
+    """``fetched/``: data that jobs name by its address; files of equal content are hard links."""
+
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        """A folder for each address that is being fetched, or was when its process was killed."""
+        return self.root / "work"
+
+    @property
+    def trees(self) -> Path:
+        return self.root / "trees"
+
+    def tree(self, key: str) -> Path:
+        """Fetched files and their list; a rename put it into its place, so it is whole where it is there."""
+        return self.trees / key
+
+    def log(self, number: int) -> Path:
+        """What the fetching program said, by the number of the fetch's row."""
+        return self.root / "logs" / f"{number}.log"
+
+    def lock(self, name: str) -> Path:
+        """Locked while a fetch is at work, by the name of its work folder."""
+        return self.root / "logs" / f"{name}.lock"
+
+
+@dataclass(frozen=True, slots=True)
 class Home:
     """The folder that holds all of Berth's state."""
 
@@ -165,6 +193,10 @@ class Home:
     @property
     def environments(self) -> "EnvironmentsFolder":
         return EnvironmentsFolder(self.root / "environments")
+
+    @property
+    def fetched(self) -> "FetchedFolder":
+        return FetchedFolder(self.root / "fetched")
 
     @property
     def device_history(self) -> Path:

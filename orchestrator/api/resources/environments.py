@@ -1,4 +1,4 @@
-"""The packages of a job."""
+"""What a job waits for before it starts: its packages, and data that is fetched."""
 
 from datetime import datetime
 
@@ -10,7 +10,8 @@ from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.resources.job_filters import find_job
 from orchestrator.api.resources.schemas import FactOut
 from orchestrator.exceptions import NotFound
-from orchestrator.models import Environment, Job
+from orchestrator.models import Environment, Fetch, Job
+from orchestrator.spec.remote_data import without_query
 from orchestrator.store.logs.chunks import read_tail
 from orchestrator.store.logs.text import display_text
 
@@ -54,6 +55,41 @@ def get_environment(request: ApiRequest, job_id: str) -> EnvironmentOut:
         lock=row.lock,
         why=row.why or None,
         log=log_of(row),
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+class FetchOut(BaseModel):
+    """Data that a job names by its address."""
+
+    address: str = Field(description="without a query, which may be a password")
+    state: str = Field(description="waiting, fetching, ready or failed")
+    files: int | None
+    done_bytes: int
+    total_bytes: int | None = Field(description="null until the source was asked, or where it does not tell")
+    why: FactOut | None = Field(description="why it failed, or is tried again")
+    log: str = Field(description="the last lines of what the fetching program said")
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@router.get("/{job_id}/data", response=list[FetchOut])
+def get_fetches(request: ApiRequest, job_id: str) -> list[FetchOut]:
+    """The data that a job names by its address, and how far it is; empty if it names none."""
+    job = find_job(Job.objects.all(), request.user, job_id)
+    return [show_fetch(row) for row in job.fetches.order_by("pk")]
+
+
+def show_fetch(row: Fetch) -> FetchOut:
+    return FetchOut(
+        address=without_query(row.address),
+        state=row.state,
+        files=row.files,
+        done_bytes=row.done_bytes,
+        total_bytes=row.total_bytes,
+        why=row.why or None,
+        log=display_text(read_tail(settings.HOME.fetched.log(row.pk), LOG_LINES).data),
         started_at=row.started_at,
         ended_at=row.ended_at,
     )

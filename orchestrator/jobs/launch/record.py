@@ -7,12 +7,13 @@ from typing import TypedDict
 
 from django.conf import settings
 
-from orchestrator.jobs import caches, datasets, training_plans
+from orchestrator.jobs import caches, datasets, fetches, training_plans
 from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import python_of, script_path, started
 from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
+from orchestrator.spec.remote_data import looks_remote
 from orchestrator.store.layout import JobFolder
 
 LOG_BYTES_PER_RANK = 256 * 1024**2
@@ -72,6 +73,7 @@ def describe(
         for lease in attempt.leases.filter(ended_at=None).select_related("device").order_by("rank")
     ]
     data = {dataset.name: datasets.checked_path(dataset) for dataset in _datasets(spec)}
+    data |= fetches.paths_of(job)
     values = _placeholder_values(job, folder, data, resume)
     arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]
     arguments = fill_placeholders(arguments, values)
@@ -153,7 +155,7 @@ def _resumes(job: Job, attempt: Attempt) -> bool:
 
 
 def _datasets(spec: JobSpec) -> list[Dataset]:
-    return [datasets.resolve(reference) for reference in spec.datasets]
+    return [datasets.resolve(reference) for reference in spec.datasets if not looks_remote(reference)]
 
 
 def _placeholder_values(

@@ -10,11 +10,12 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from orchestrator.exceptions import Impossible
-from orchestrator.jobs import datasets, retention
+from orchestrator.jobs import datasets, fetches, retention
 from orchestrator.jobs.launch import isolation
-from orchestrator.models import CPU_POOL, AdminState, Device, Health, Job, Pool
+from orchestrator.models import CPU_POOL, AdminState, Dataset, Device, Health, Job, Pool
 from orchestrator.people import rights, secrets
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
+from orchestrator.spec.remote_data import RemoteData, looks_remote, read_remote
 
 LONGEST_DELAY = timedelta(days=366)
 _SHORT_ID = re.compile(r"[0-9a-f]{6,12}", re.ASCII)
@@ -128,12 +129,25 @@ def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
 def _pin_datasets(spec: JobSpec) -> list[str]:
     """Resolve references to versions, each once; each dataset needs an environment variable of its own."""
     reference_of: dict[str, str] = {}
-    for dataset in map(datasets.resolve, spec.datasets):
+    for dataset in map(_dataset_of, spec.datasets):
         variable = datasets.variable_of(dataset.name)
         if reference_of.setdefault(variable, dataset.reference) != dataset.reference:
-            sentence = f"{reference_of[variable]} and {dataset.reference} would both be {variable}; give one of them."
+            sentence = (
+                f"{reference_of[variable]} and {dataset.reference} would both be {variable}; give one of them"
+                f"{', or another name: NAME=ADDRESS' if isinstance(dataset, RemoteData) else ''}."
+            )
             raise _impossible("datasets", sentence)
     return list(reference_of.values())
+
+
+def _dataset_of(reference: str) -> Dataset | RemoteData:
+    if not looks_remote(reference):
+        dataset = datasets.resolve(reference)
+        datasets.check_readable(dataset)
+        return dataset
+    remote = read_remote(reference)
+    fetches.check(remote)
+    return remote
 
 
 def _find_dependencies(user: AbstractBaseUser, spec: JobSpec) -> list[Dependency]:

@@ -18,7 +18,7 @@ from berth.job_fields import STARTS
 from orchestrator.exceptions import Conflict, Malformed, OrchestratorError
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
-from orchestrator.jobs import lifecycle, memory_claims
+from orchestrator.jobs import fetches, lifecycle, memory_claims
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.requests import Wanted
@@ -203,6 +203,10 @@ def _create(
     else:
         jobs = [Job(**columns)]
     Job.objects.bulk_create(jobs)
+    if parent is None:
+        fetches.ask(spec, jobs)
+    else:
+        fetches.ask_again(jobs[0], parent)
     said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": user.get_username()}
     JobEvent.objects.bulk_create(JobEvent(job=job, kind=Happened.SUBMITTED, **said) for job in jobs)
     lifecycle.announce(jobs[0])

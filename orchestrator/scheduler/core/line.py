@@ -204,6 +204,8 @@ class Line:
                 return {"not_before_s": job.not_before}
             case WaitCode.ENVIRONMENT:
                 return job.preparing or {}
+            case WaitCode.DATA:
+                return job.fetching or {}
             case WaitCode.QUOTA:
                 kinds = {"device_kinds": sorted(self._part.room.kinds)}
                 return {**kinds, **(self._part.quotas.limit_of(job) or {})}

@@ -91,6 +91,8 @@ class PoolPass:
             return WaitCode.NOT_BEFORE
         if job.preparing is not None:
             return WaitCode.ENVIRONMENT
+        if job.fetching is not None:
+            return WaitCode.DATA
         return self.quotas.barrier(job)
 
     def _ever_fits(self, job: QueuedJob) -> bool:

@@ -61,7 +61,7 @@ def _why_void(hold: RetryHold, devices: Mapping[str, Device], state: State, book
 
 
 def _comes_first(job: QueuedJob, hold: RetryHold, now: float) -> bool:
-    ready = not job.waits_for and job.preparing is None and (job.not_before is None or job.not_before <= now)
+    ready = not job.waits_for and job.has_all_it_needs and (job.not_before is None or job.not_before <= now)
     return job.pool == hold.pool and job.priority > hold.priority and ready
 
 

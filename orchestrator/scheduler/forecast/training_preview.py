@@ -23,6 +23,7 @@ from orchestrator.jobs.launch import interpreters, isolation
 from orchestrator.jobs.training_plans import read_candidates
 from orchestrator.models import Device, Job, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
+from orchestrator.spec.remote_data import looks_remote
 from orchestrator.store.bundles import bundles
 from orchestrator.supervisor.protocol.folder import AttemptFolder
 from orchestrator.supervisor.protocol.orders import order_stop
@@ -53,8 +54,8 @@ class DeviceCountPreview(TypedDict):
 
 
 def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] | None:
-    """The candidates for each number of devices up to the job's; None for scripts and for code not uploaded yet."""
-    if spec.kind != "model" or not job.bundle:
+    """The candidates for each number of devices up to the job's; None for scripts, and for code or data not here yet."""
+    if spec.kind != "model" or not job.bundle or any(map(looks_remote, spec.datasets)):
         return None
     counts = _counts(spec.gpus)
     memory_bytes = _device_memory(job)

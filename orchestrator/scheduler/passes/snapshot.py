@@ -11,11 +11,11 @@ from orchestrator.live import readings as live
 from orchestrator.models import LEASED_STATES, Checkpoint, Device, Job, JobState, Lease, SchedulerTerm
 from orchestrator.scheduler import core
 from orchestrator.scheduler.passes.dependencies import unmet_dependencies
-from orchestrator.scheduler.passes.environments import environments_in_making
 from orchestrator.scheduler.passes.facts import bookings, device_facts, job_facts, running_facts
 from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import recall
 from orchestrator.scheduler.passes.limits import usage, with_limits
+from orchestrator.scheduler.passes.preparations import data_on_its_way, environments_in_making
 from orchestrator.scheduler.passes.retry_holds import retry_holds
 
 
@@ -37,6 +37,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
     saved_at = _newest_checkpoints()
     learned = recall()
     preparing = environments_in_making(jobs.values())
+    fetching = data_on_its_way()
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
     term = SchedulerTerm.objects.filter(pk=1).first()
     owners, pool_limits = with_limits(usage(now), jobs.values(), now)
@@ -52,6 +53,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
                 waits_for_end=tuple(id_ for id_, when in unmet.get(job_id, ()) if when == "any"),
                 not_before=_seconds(job.not_before),
                 preparing=preparing.get(job.environment_id),
+                fetching=fetching.get(job_id),
             )
             for job_id, job in jobs.items()
             if job.state == JobState.QUEUED

@@ -35,6 +35,7 @@ LEFT_OUT = frozenset(
         "before-restore",
         "environments",
         "caches",
+        "fetched",
     }
 )
 LONGEST_PATH = 1_500  # of a folder: deeper ones might not fit into another BERTH_HOME

@@ -1,0 +1,379 @@
+"""Fetch data: ``python -m orchestrator.jobs.data.transfer``, with a JSON object on standard input.
+
+This is a separate process, with nothing of Django: libraries that talk to strangers find no secrets here but those of
+the request, and reach public addresses only. It writes a line of JSON for each news, and goes on where a killed one was.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from orchestrator.jobs.data.sources import READ_BYTES, RemoteFile, Source, open_source
+from orchestrator.people.notices.reach import Unreachable, guard_sockets
+
+AT_ONCE = 8  # files
+TELL_EVERY_S = 1.0
+MOST_FILES = 200_000
+JOURNAL = "journal.jsonl"
+MANIFEST = "manifest.json"
+DATA = "data"  # the folder of the files
+_DENIED = frozenset({"NoCredentialsError", "GatedRepoError", "LocalTokenNotFoundError", "RefreshError"})
+_MISSING = frozenset(
+    [
+        "RepositoryNotFoundError",
+        "RevisionNotFoundError",
+        "EntryNotFoundError",
+        "RemoteEntryNotFoundError",
+        "NoSuchBucket",
+    ]
+)
+_NETWORK = (ConnectionError, TimeoutError)
+_NETWORK_NAMES = (
+    "Connect",
+    "Timeout",
+    "Disconnected",
+    "ProtocolError",
+    "IncompleteRead",
+    "RemoteProtocolError",
+    "PayloadError",
+)
+
+
+class CannotFetch(Exception):
+    """The data cannot be had: a cause to decide by, and words for people."""
+
+    def __init__(self, cause: str, words: str) -> None:
+        super().__init__(words)
+        self.cause = cause
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counts the bytes of all threads, and tells them now and then."""
+
+    most_bytes: int
+    done_bytes: int = 0
+    told_at: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, count: int) -> None:
+        with self.lock:
+            self.done_bytes += count
+            if time.monotonic() - self.told_at > TELL_EVERY_S:
+                self.told_at = time.monotonic()
+                tell(done_bytes=self.done_bytes)
+        if self.done_bytes > self.most_bytes:
+            raise CannotFetch(
+                "quota", f"It has more than the {self.most_bytes:,} bytes that there is room for."
+            )
+
+
+def tell(**news: object) -> None:
+    sys.stdout.write(json.dumps(news) + "\n")
+    sys.stdout.flush()
+
+
+def log(words: str) -> None:
+    """Write a line for the owners of the jobs that wait."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S', time.gmtime())} {words}\n")
+
+
+def main() -> int:
+    request: dict[str, Any] = json.load(sys.stdin)
+    guard_sockets(request["allowed"])
+    try:
+        fetch(request)
+    except Exception as error:  # noqa: BLE001 -- the caller decides by the cause
+        traceback.print_exc()
+        failure = cause_of(error)
+        tell(cause=failure.cause, words=str(failure))
+        return 1
+    return 0
+
+
+def fetch(request: Mapping[str, Any]) -> None:
+    """Fetch what a request names into its folder.
+
+    Raises:
+        CannotFetch: what came is not what was asked for.
+        Exception: those of the source.
+    """
+    folder = Path(request["folder"])
+    source, (files, is_file), is_private = _listed(request["address"], request["credentials"])
+    total = _check(files, request["sha256"], request["most_bytes"])
+    tell(total_bytes=total, files=len(files), private=is_private)
+    size = "size unknown" if total is None else f"{total:,} bytes"
+    log(f"{len(files):,} files, {size}, read {'with your credentials' if is_private else 'as anybody'}")
+    journal = Journal(folder, request["earlier"])
+    target = folder / DATA
+    progress = Progress(request["most_bytes"])
+    begun_s = time.monotonic()
+
+    def take(file: RemoteFile) -> dict[str, Any]:
+        place = target / file.path
+        sha256 = Copy(source, file, place, journal, progress).take(request["sha256"])
+        size_bytes = place.stat().st_size
+        return {"path": file.path, "size_bytes": size_bytes, "sha256": sha256, "identity": file.identity}
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        entries = list(pool.map(take, files))
+    _remove_others(target, {file.path for file in files})
+    (folder / MANIFEST).write_text(json.dumps(sorted(entries, key=lambda entry: str(entry["path"]))))
+    log(f"all there and verified after {time.monotonic() - begun_s:.1f} s")
+    tell(done_bytes=progress.done_bytes, finished=True, is_file=is_file)
+
+
+def _listed(
+    address: str, credentials: Mapping[str, str]
+) -> tuple[Source, tuple[list[RemoteFile], bool], bool]:
+    """The source and its files: as anybody, so that others may use them too, else with a person's credentials."""
+    try:
+        source = open_source(address, None)
+        found = source.files()
+        if credentials:  # some lists are open to everybody, and the files are not
+            _, chunks = source.read(replace(found[0][0], size_bytes=1), 0)
+            next(chunks, b"")
+    except Exception as error:
+        if not credentials or cause_of(error).cause not in {"denied", "missing"}:
+            raise
+    else:
+        return source, found, False
+    source = open_source(address, credentials)
+    return source, source.files(), True
+
+
+def _check(files: Sequence[RemoteFile], sha256: str, most_bytes: int) -> int | None:
+    """The size of all files; None if the source does not tell it.
+
+    Raises:
+        CannotFetch: too many or too large, or with names that no folder can hold.
+    """
+    if len(files) > MOST_FILES:
+        raise CannotFetch("quota", f"It has {len(files):,} files, and at most {MOST_FILES:,} are fetched.")
+    if sha256 and len(files) > 1:
+        raise CannotFetch("checksum", f"It is a folder of {len(files):,} files, and a checksum is for one.")
+    for file in files:
+        parts = PurePosixPath(file.path).parts
+        if not parts or ".." in parts or file.path.startswith("/") or "\0" in file.path:
+            raise CannotFetch("other", f"It has a file that cannot be written here: {file.path[:100]!r}.")
+    sizes = [file.size_bytes for file in files]
+    total = None if None in sizes else sum(size or 0 for size in sizes)
+    if total is not None and total > most_bytes:
+        raise CannotFetch("quota", f"It has {total:,} bytes, and there is room for {most_bytes:,}.")
+    return total
+
+
+class Journal:
+    """Which version of each file was begun and finished here, so that a later try goes on with it."""
+
+    def __init__(self, folder: Path, earlier: str | None) -> None:
+        self.path = folder / JOURNAL
+        self.begun: dict[str, str] = {}
+        self.finished: dict[str, tuple[str, str]] = {}  # identity and checksum
+        self.lock = threading.Lock()
+        for entry in _lines(self.path):
+            path, identity = entry["path"], entry["identity"]
+            self.begun[path] = identity
+            if "sha256" in entry:
+                self.finished[path] = identity, entry["sha256"]
+        self.earlier = _earlier(earlier)
+
+    def write(self, **entry: str) -> None:
+        with self.lock, self.path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def _lines(path: Path) -> Iterator[dict[str, str]]:
+    if not path.exists():
+        return
+    for line in path.read_text(errors="replace").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:  # cut off when its writer was killed
+            continue
+
+
+def _earlier(folder: str | None) -> dict[tuple[str, str], tuple[Path, str]]:
+    """The files of an earlier fetch of the same address, by path and identity."""
+    if folder is None or not Path(folder, MANIFEST).exists():
+        return {}
+    return {
+        (entry["path"], entry["identity"]): (Path(folder, DATA, entry["path"]), entry["sha256"])
+        for entry in json.loads(Path(folder, MANIFEST).read_text())
+        if entry["identity"]
+    }
+
+
+@dataclass(slots=True)
+class Copy:
+    """One file on its way."""
+
+    source: Source
+    file: RemoteFile
+    place: Path
+    journal: Journal
+    progress: Progress
+
+    def take(self, expected: str) -> str:
+        """Bring the file to its place, verified; returns its SHA-256.
+
+        Raises:
+            CannotFetch: what came is not what the source or the job announced.
+        """
+        path, identity = self.file.path, self.file.identity
+        if (sha256 := self._there_already()) is None:
+            part = self.place.with_name(f".{self.place.name}.part")
+            part.parent.mkdir(parents=True, exist_ok=True)
+            if not identity or self.journal.begun.get(path) != identity:
+                part.unlink(missing_ok=True)
+            self.journal.write(path=path, identity=identity)
+            sha256 = self._download(part)
+            self._verify(part, sha256, expected)
+            part.replace(self.place)
+            self.journal.write(path=path, identity=identity, sha256=sha256)
+        elif expected and sha256 != expected:
+            raise _wrong_checksum(path, sha256, expected)
+        return sha256
+
+    def _there_already(self) -> str | None:
+        path, identity = self.file.path, self.file.identity
+        finished = self.journal.finished.get(path)
+        if finished and identity and finished[0] == identity and self.place.is_file():
+            self.progress.add(self.place.stat().st_size)
+            return finished[1]
+        origin, sha256 = self.journal.earlier.get((path, identity), (None, ""))
+        if origin is None or not origin.is_file():
+            return None
+        self.place.parent.mkdir(parents=True, exist_ok=True)
+        self.place.unlink(missing_ok=True)
+        try:
+            os.link(origin, self.place)
+        except OSError:  # removed just now, or with too many links: it is fetched
+            return None
+        self.progress.add(self.place.stat().st_size)
+        return sha256
+
+    def _download(self, part: Path) -> str:
+        """Write the part to its end; returns the checksum of the whole."""
+        offset = part.stat().st_size if part.exists() else 0
+        if self.file.size_bytes is not None and offset > self.file.size_bytes:
+            offset = 0
+        begin, chunks = self.source.read(self.file, offset)
+        digest = hashlib.sha256()
+        with part.open("r+b" if part.exists() else "w+b") as file:
+            while (left := begin - file.tell()) > 0:
+                digest.update(file.read(min(left, READ_BYTES)))
+            file.truncate()
+            self.progress.add(begin)
+            for chunk in chunks:
+                file.write(chunk)
+                digest.update(chunk)
+                self.progress.add(len(chunk))
+            file.flush()
+            os.fsync(file.fileno())
+        return digest.hexdigest()
+
+    def _verify(self, part: Path, sha256: str, expected: str) -> None:
+        size, announced = part.stat().st_size, self.file.size_bytes
+        if announced is not None and size < announced:
+            raise CannotFetch(
+                "network", f"{self.file.path}: the connection ended after {size:,} of {announced:,} bytes."
+            )
+        wanted = expected or self.file.sha256
+        if wanted and sha256 != wanted:
+            part.unlink()
+            raise _wrong_checksum(self.file.path, sha256, wanted)
+        if (announced is not None and size != announced) or (self.file.md5 and _md5(part) != self.file.md5):
+            part.unlink()
+            raise CannotFetch("network", f"{self.file.path} came damaged, or changed meanwhile.")
+
+
+def _wrong_checksum(path: str, sha256: str, wanted: str) -> CannotFetch:
+    return CannotFetch("checksum", f"{path} has the SHA-256 {sha256}, not {wanted}.")
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _remove_others(target: Path, paths: set[str]) -> None:
+    """Remove what an earlier try left of files that are gone at the source."""
+    for folder, _, names in os.walk(target):
+        for name in names:
+            path = Path(folder, name)
+            if path.relative_to(target).as_posix() not in paths:
+                path.unlink()
+
+
+def cause_of(error: BaseException) -> CannotFetch:
+    """What an error of whatever library means."""
+    chain = list(_chain(error))
+    for each in chain:
+        if isinstance(each, CannotFetch):
+            return each
+        if isinstance(each, Unreachable) or "is not a public address" in str(each):
+            return CannotFetch("private", str(each)[:300])
+    cause = next((found for each in chain if (found := _cause(each))), "other")
+    words = " ".join(str(error).split()) or type(error).__name__
+    return CannotFetch(cause, words[:600])
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        reason = getattr(error, "reason", None)  # of an error of urllib
+        error = reason if isinstance(reason, BaseException) else error.__cause__ or error.__context__
+
+
+def _cause(error: BaseException) -> str:
+    name, status = type(error).__name__, _status(error)
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "disk"
+    if name in _DENIED:
+        return "denied"
+    if name in _MISSING or status in {404, 410} or isinstance(error, FileNotFoundError):
+        return "missing"
+    if status in {401, 403} or isinstance(error, PermissionError):
+        return "denied"
+    if status is not None and (status >= 500 or status in {408, 425, 429}):
+        return "network"
+    if isinstance(error, ModuleNotFoundError):
+        return "tool"
+    if isinstance(error, _NETWORK) or name == "gaierror" or any(word in name for word in _NETWORK_NAMES):
+        return "network"
+    return ""
+
+
+def _status(error: BaseException) -> int | None:
+    """The status of an answer, wherever a library keeps it."""
+    answer = getattr(error, "response", None)
+    if isinstance(answer, Mapping):
+        answer = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    for value in (
+        answer,
+        getattr(answer, "status_code", None),
+        getattr(error, "code", None),
+        getattr(error, "status", None),
+    ):
+        if isinstance(value, int) and 100 <= value < 600:
+            return value
+        if isinstance(value, str) and value.isdigit():
+            return int(value)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
