@@ -465,6 +465,7 @@ class Dataset(Record):
     owner: str
     created_at: datetime
     available: bool
+    pushed: bool
 
 
 class Person(Record):
@@ -498,7 +499,7 @@ class Spec(TypedDict, total=False):
     workdir: str | None
     args: Sequence[str]
     resume_args: Sequence[str]
-    datasets: Sequence[str]
+    datasets: Sequence[str | Path]  # a Path is a file or folder of this machine, pushed on the way
     pool: str
     gpus: int
     min_gpus: int | None
@@ -853,6 +854,8 @@ class Berth:
             code: a script, an archive (.zip, .tar.gz) or a folder with ``entrypoint`` inside; None where
                 ``source`` has the code.
         """
+        if "datasets" in spec:
+            spec["datasets"] = [self._reference(each) for each in spec["datasets"]]
         files = {}
         if code is not None:
             part, name, data = _read_code(Path(code), spec)
@@ -924,7 +927,7 @@ class Berth:
         return Usage(self.send("GET", "/usage", params=params).json())
 
     def datasets(self) -> list[Dataset]:
-        """List the registered datasets, newest first."""
+        """List the registered datasets and those that you pushed, newest first."""
         return [Dataset(each) for each in self.pages("/datasets")]
 
     def add_dataset(
@@ -937,6 +940,40 @@ class Berth:
         """
         body = {"name": name, "root": root, "path": path, "version": version, "description": description}
         return Dataset(self.send("POST", "/datasets", json=body).json())
+
+    def push(
+        self,
+        name: str,
+        path: str | Path,
+        *,
+        version: str | None = None,
+        description: str = "",
+        tell: Callable[[int, int], None] | None = None,
+    ) -> Dataset:
+        """Push a file or folder of this machine to a dataset of yours; unchanged files are not sent again.
+
+        Args:
+            version: default: the next number, if anything changed.
+            tell: called with the bytes that are there, and of all that are sent.
+        """
+        from berth.pushing import CannotPush, push  # late import: most programs push nothing
+
+        try:
+            return Dataset(push(self, name, Path(path), version=version, description=description, tell=tell))
+        except CannotPush as error:
+            raise BerthError(str(error)) from error
+
+    def _reference(self, data: str | Path) -> str:
+        """The name of a dataset, which is pushed first if it is a path of this machine."""
+        if isinstance(data, str):
+            return data
+        from berth.pushing import name_of  # late import, as above
+
+        return self.push(name_of(data), data).reference
+
+    def remove_dataset(self, reference: str) -> None:
+        """Remove a dataset of yours: one version, or by its name alone all; registered files stay where they are."""
+        self.send("DELETE", f"/datasets/{quote(reference)}")
 
     def secrets(self) -> list[str]:
         """List the names of your secrets for jobs; values are never shown."""

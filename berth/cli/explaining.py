@@ -103,7 +103,7 @@ def dataset_table(datasets: Sequence[Dataset]) -> Table:
             Text(each.reference),
             "" if each.size_bytes is None else words.size(each.size_bytes),
             Text(safe(each.owner)),
-            Text(safe(f"{each.root}:{each.path}")),
+            Text("pushed" if each.pushed else safe(f"{each.root}:{each.path}")),
             Text("" if each.available else "its files are not there now", "yellow"),
         )
     return table
@@ -112,5 +112,5 @@ def dataset_table(datasets: Sequence[Dataset]) -> Table:
 def say_dataset(dataset: Dataset) -> None:
     size = "" if dataset.size_bytes is None else f" ({words.size(dataset.size_bytes)})"
     say(
-        f"{dataset.reference} is registered{size}. Use it with: berth run --data {dataset.reference} train.py"
+        f"{dataset.reference} is {'here' if dataset.pushed else 'registered'}{size}. Use it with: berth run --data {dataset.reference} train.py"
     )

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
+from berth.arguments import WrongUse
 from berth.cli.options import JobId, Json
 from berth.cli.printing import remark, show_json
 
 commands = typer.Typer()
-data_app = typer.Typer(help="Datasets: list, add.", invoke_without_command=True)
+data_app = typer.Typer(help="Datasets: list, add, push, remove.", invoke_without_command=True)
 commands.add_typer(data_app, name="data", rich_help_panel="Fetch")
 
 
@@ -67,9 +68,10 @@ def data(ctx: typer.Context, as_json: Json = False) -> None:
         list_data(as_json=as_json)
 
 
+@data_app.command("ls", hidden=True)
 @data_app.command("list")
 def list_data(as_json: Json = False) -> None:
-    """List the registered datasets."""
+    """List the registered datasets, and those that you pushed."""
     from berth.cli.choosing import connect
 
     datasets = connect().datasets()
@@ -82,7 +84,7 @@ def list_data(as_json: Json = False) -> None:
     if datasets:
         terminal().print(dataset_table(datasets))
     else:
-        remark("No datasets yet. Register one with: berth data add NAME PATH")
+        remark("No datasets yet. Push one with: berth data push NAME PATH")
 
 
 @data_app.command("add")
@@ -103,3 +105,43 @@ def add_data(
         show_json(added.json)
     else:
         say_dataset(added)
+
+
+@data_app.command("push")
+def push_data(
+    name: Annotated[str, typer.Argument(help="Name in jobs")],
+    path: Annotated[Path, typer.Argument(help="File or folder of this machine")],
+    version: Annotated[str | None, typer.Option(help="Version; default: the next number")] = None,
+    description: Annotated[str, typer.Option()] = "",
+    as_json: Json = False,
+) -> None:
+    """Copy a file or folder of this machine to a dataset of yours."""
+    from berth.cli.choosing import connect
+    from berth.cli.explaining import say_dataset
+    from berth.cli.printing import progress
+
+    if not path.expanduser().exists():
+        raise WrongUse(f"There is nothing at {path} on this machine; check the path.")
+    with progress() as tell:
+        pushed = connect().push(name, path.expanduser(), version=version, description=description, tell=tell)
+    if as_json:
+        show_json(pushed.json)
+    else:
+        say_dataset(pushed)
+
+
+@data_app.command("rm")
+def remove_data(
+    names: Annotated[list[str], typer.Argument(metavar="NAME[@VERSION]...", help="Datasets to remove")],
+    as_json: Json = False,
+) -> None:
+    """Remove datasets of yours; of registered ones the files stay."""
+    from berth.cli.choosing import connect
+
+    berth = connect()
+    for name in names:
+        berth.remove_dataset(name)
+        if not as_json:
+            remark(f"Removed {name}.")
+    if as_json:
+        show_json({"removed": names})

@@ -6,6 +6,7 @@ from typing import Any
 
 from berth import words
 from berth.cli.explaining import say_calibration, say_changes
+from berth.cli.local_data import is_path
 from berth.cli.printing import safe, say
 from berth.client import Berth, BerthError, Plan, Spec
 
@@ -22,6 +23,8 @@ def ask(berth: Berth, code: str | None, spec: Spec) -> Plan:
             raise BerthError(f"There is no script {code!r} here; name a .py file, or leave it out.")
         spec["entrypoint"] = path.name
         spec["source"] = {"text": path.read_text(errors="replace")}
+    if named := spec.get("datasets"):  # what is not pushed yet tells nothing about the start
+        spec["datasets"] = [each for each in named if not is_path(str(each))]
     return berth.plan(**spec)
 
 

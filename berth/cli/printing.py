@@ -4,7 +4,11 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from berth import words
 
 if TYPE_CHECKING:  # late import: costs 60 ms, and `berth --help` does not need it
     from berth.client import BerthError
@@ -62,3 +66,22 @@ def write_log(text: str) -> None:
     """Print a piece of a log: made safe for a terminal, unchanged into a pipe or file."""
     sys.stdout.write(safe(text, colours=in_colour()) if sys.stdout.isatty() else text)
     sys.stdout.flush()
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[int, int], None]]:
+    """A line on a terminal that says how much was sent; nothing elsewhere, and nothing where nothing is sent."""
+    shown = False
+
+    def tell(done_bytes: int, total_bytes: int) -> None:
+        nonlocal shown
+        if sys.stderr.isatty():
+            shown = True
+            sys.stderr.write(f"\r{words.size(done_bytes)} of {words.size(total_bytes)} sent\x1b[K")
+            sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            sys.stderr.write("\n")

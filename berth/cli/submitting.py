@@ -10,7 +10,7 @@ from berth.arguments import WrongUse, merge
 from berth.cli.choosing import newest
 from berth.cli.following import follow_log, wait_for_end
 from berth.cli.package_files import beside
-from berth.cli.printing import remark, safe, say, show_json
+from berth.cli.printing import progress, remark, safe, say, show_json
 from berth.cli.project_file import NAME as PROJECT_FILE
 from berth.cli.project_file import merge as merge_project
 from berth.cli.project_file import read_project
@@ -72,6 +72,7 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
     """
     if "=" in (named := spec.get("entrypoint") or "") and not Path(code, named).exists():
         raise WrongUse(f"-e names the script in a folder; for a variable: --env {named}")
+    with_data(berth, spec)
     if code == "-":
         spec["source"] = {"text": sys.stdin.read()}
         return berth.run(None, **spec)
@@ -84,11 +85,25 @@ def submit(berth: Berth, code: str, spec: Spec) -> Job:
     return berth.run(path, **spec)
 
 
+def with_data(berth: Berth, spec: Spec) -> None:
+    """Push the data that a job names by a path of this machine, and name the datasets instead."""
+    if named := spec.get("datasets"):
+        from berth.cli.local_data import push_named
+
+        with progress() as tell:
+            spec["datasets"] = [push_named(berth, str(text), _say_data, tell) for text in named]
+
+
+def _say_data(sentence: str) -> None:
+    remark(f"berth: {safe(sentence)}")
+
+
 def run_again(
     berth: Berth, text: str | None, changes: Spec, args: Sequence[str], *, resume: bool = False
 ) -> Job:
     """Clone the named job, or the newest; ``args`` replace arguments of the same name."""
     states = sorted(FINAL_STATES) if resume else None
+    with_data(berth, changes)
     parent = newest(berth, text, states, "You have no job to run again; submit one with: berth run train.py")
     if args:
         changes["args"] = merge(parent.args, args)

@@ -13,7 +13,7 @@ from django.db.models import F, Q
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
-from orchestrator.jobs import caches, lifecycle, retention
+from orchestrator.jobs import caches, lifecycle, pushing, retention
 from orchestrator.jobs.data import eviction, fetching
 from orchestrator.jobs.environments import preparing, upkeep
 from orchestrator.jobs.launch import launcher
@@ -248,6 +248,7 @@ def _remove_old_files(now: datetime) -> None:
         caches.sweep()
         upkeep.sweep(now)
         eviction.sweep(now)
+        pushing.sweep(now)
     except Exception:
         logger.exception("Removing old files failed")
     finally:

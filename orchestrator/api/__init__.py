@@ -28,6 +28,7 @@ from orchestrator.api.resources import (
     secrets,
     timeline,
     tokens,
+    uploads,
     usage,
 )
 from orchestrator.api.resources.schemas import JobChanges
@@ -60,6 +61,7 @@ for _prefix, _router in (
     ("/reservations", reservations.router),
     ("/audit", audit.router),
     ("/datasets", datasets.router),
+    ("/uploads", uploads.router),
     ("/tokens", tokens.router),
     ("/secrets", secrets.router),
     ("/notifications", notifications.router),

@@ -119,10 +119,10 @@ def refusals_told() -> Iterator[None]:
         yield
     except OSError as error:
         name = os.fsencode(error.filename or "a file").decode(errors="replace")
-        sentence = why_unreadable(Path(error.filename)) if error.filename else None
-        if sentence is None:
-            sentence = f"{name} cannot be read ({error.strerror}); try again when it can."
-        raise unusable(sentence) from error
+        refusal = why_unreadable(Path(error.filename)) if error.filename else None
+        raise unusable(
+            refusal or f"{name} cannot be read ({error.strerror}); try again when it can."
+        ) from error
 
 
 def why_unreadable(path: Path) -> str | None:

@@ -13,6 +13,8 @@ from django.utils.text import slugify
 from orchestrator.exceptions import Conflict, Forbidden, Impossible, Malformed, Unavailable
 from orchestrator.jobs.dataset_files import measure, refusals_told, refuse_kernel_files, why_unreadable
 from orchestrator.models import Dataset, DatasetRoot
+from orchestrator.models.datasets import DatasetQuerySet
+from orchestrator.people.rights import Someone
 from orchestrator.spec.job_spec import DATASET_REFERENCE, clean_text
 
 
@@ -40,8 +42,7 @@ def register(
         Conflict: this version is registered already.
         Forbidden: a name of another person, or a new root by somebody who may not add one.
     """
-    _check_reference(name, version)
-    description = _check_description(description)
+    description = check_names(name, version, description)
     _check_owner(user, name)
     try:
         with refusals_told(), transaction.atomic():  # a refused dataset leaves no root behind
@@ -64,6 +65,16 @@ def register(
             f"The dataset {name}@{version} is registered already; choose another version."
         ) from error
     return dataset
+
+
+def check_names(name: str, version: str, description: str) -> str:
+    """Check what people call a dataset; returns the description as it is stored.
+
+    Raises:
+        Malformed: with the field.
+    """
+    _check_reference(name, version)
+    return _check_description(description)
 
 
 def _find_root(name: str) -> DatasetRoot:
@@ -133,8 +144,10 @@ def check_root(path: str) -> None:
         )
 
 
-def resolve(reference: str) -> Dataset:
-    """Find the dataset ``name@version``, or the newest version of ``name``.
+def resolve(reference: str, user: Someone) -> Dataset:
+    """Find the dataset ``name@version``, or the newest version of ``name``, for a person.
+
+    A name alone means what this person pushed, else what is registered; ``person/name`` what that person pushed.
 
     Raises:
         Malformed: the reference has another form.
@@ -143,16 +156,40 @@ def resolve(reference: str) -> Dataset:
     if not DATASET_REFERENCE.fullmatch(reference):
         sentence = f"{reference[:80]!r} is not a dataset; give name or name@version of a registered one."
         raise Malformed(sentence, fields={"datasets": [sentence]})
-    name, _, version = reference.partition("@")
-    rows = Dataset.objects.select_related("root").filter(name=name).order_by("-created_at", "-pk")
+    rows = named(reference, user)
+    version = split_reference(reference)[2]
     dataset = (rows.filter(version=version) if version else rows).first()
     if dataset is None:
+        name = reference.removesuffix(f"@{version}")
         known = ", ".join(f"{name}@{each}" for each in rows.values_list("version", flat=True)[:5])
         raise _impossible(
             "datasets",
             f"There is no dataset {reference!r}; {f'there is {known}' if known else 'register it first'}.",
         )
     return dataset
+
+
+def split_reference(reference: str) -> tuple[str, str, str]:
+    """The person, name and version of a reference; empty where it has none."""
+    whose, _, rest = reference.rpartition("/")
+    name, _, version = rest.partition("@")
+    return whose, name, version
+
+
+def named(reference: str, user: Someone) -> DatasetQuerySet:
+    """All versions of what a reference means for a person, newest first."""
+    whose, name, _ = split_reference(reference)
+    rows = Dataset.objects.visible_to(user).select_related("root", "owner").filter(name=name)
+    rows = rows.order_by("-created_at", "-pk")
+    if whose:
+        return rows.filter(root__isnull=True, owner__username=whose)
+    own = rows.pushed_by(user.pk or 0)
+    return own if own.exists() else rows.registered()
+
+
+def root_of(dataset: Dataset) -> Path:
+    """The folder that a dataset's path is relative to."""
+    return settings.HOME.pushed if dataset.root is None else Path(dataset.root.path)
 
 
 def check_readable(dataset: Dataset) -> None:
@@ -163,7 +200,7 @@ def check_readable(dataset: Dataset) -> None:
     Raises:
         Impossible: with the folder that refuses, and what to do.
     """
-    if sentence := why_unreadable(Path(os.path.realpath(Path(dataset.root.path) / dataset.path))):
+    if sentence := why_unreadable(Path(os.path.realpath(root_of(dataset) / dataset.path))):
         raise _impossible("datasets", sentence)
 
 
@@ -180,7 +217,7 @@ def checked_path(dataset: Dataset) -> Path:
         Impossible: the path does not exist, is neither file nor folder, or is the kernel's.
         Unavailable: the root itself is missing, for example on an unmounted disk.
     """
-    root = Path(os.path.realpath(dataset.root.path))
+    root = Path(os.path.realpath(root_of(dataset)))
     if not os.access(root, os.X_OK, effective_ids=True) or not root.is_dir():
         if sentence := why_unreadable(root):
             raise _impossible("path", sentence)
@@ -197,7 +234,7 @@ def checked_path(dataset: Dataset) -> Path:
             raise _impossible("path", sentence) from error
         raise _impossible(
             "path",
-            f"The dataset {dataset.reference} is not there: root {dataset.root_id}, path {dataset.path}.",
+            f"The dataset {dataset.reference} is not there: root {dataset.root_id or 'of pushed data'}, path {dataset.path}.",
         ) from error
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise _impossible("path", f"The dataset {dataset.reference} is neither a file nor a folder.")
@@ -230,7 +267,7 @@ def _can_be_path(text: str) -> bool:
 
 def _check_reference(name: str, version: str) -> None:
     for field, value in (("name", name), ("version", version)):
-        if "@" in value or not DATASET_REFERENCE.fullmatch(f"{name}@{version}"):
+        if "@" in value or "/" in value or not DATASET_REFERENCE.fullmatch(f"{name}@{version}"):
             raise _malformed(
                 field,
                 "A dataset's name and version have letters, digits, '.', '_' and '-', at most 64 and 32 of them, "
@@ -250,7 +287,7 @@ def _check_description(text: str) -> str:
 
 def _check_owner(user: User, name: str) -> None:
     """Refuse a name that another person registered first: a newer version of theirs would replace the data of jobs."""
-    first = Dataset.objects.filter(name=name).order_by("pk").select_related("owner").first()
+    first = Dataset.objects.registered().filter(name=name).order_by("pk").select_related("owner").first()
     if first and first.owner_id != user.pk and not user.is_staff:
         raise Forbidden(f"The dataset {name} belongs to {first.owner.username}; choose another name.")
 

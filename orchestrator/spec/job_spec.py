@@ -31,7 +31,10 @@ GIB = 1024**3
 YEAR_S = 366 * 24 * 3600
 DEFAULT_SCRIPT = "train.py"
 SCRIPT_SUFFIXES = frozenset({".py", ".sh"})
-DATASET_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?")
+# Before a slash the name of the person who pushed it, as accounts may be called.
+DATASET_REFERENCE = re.compile(
+    r"(?:[\w.@+-]{1,150}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?"
+)
 PLACEHOLDER = re.compile(
     r"\{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+))\}"
 )

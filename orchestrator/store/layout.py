@@ -199,6 +199,11 @@ class Home:
         return FetchedFolder(self.root / "fetched")
 
     @property
+    def pushed(self) -> Path:
+        """Data that people pushed: a folder for each, by their number."""
+        return self.root / "pushed"
+
+    @property
     def device_history(self) -> Path:
         return self.readings / "history"
 

@@ -293,14 +293,14 @@ def test_the_kernels_files_are_found_behind_a_bind_mount(where, tmp_path):
 def test_a_reference_without_version_means_the_newest(data, digits, ada):
     newer = datasets.register(ada, name="digits", version="2", root="data", path="text.txt")
 
-    assert datasets.resolve("digits") == newer
-    assert datasets.resolve("digits@1") == digits
+    assert datasets.resolve("digits", ada) == newer
+    assert datasets.resolve("digits@1", ada) == digits
 
 
 @pytest.mark.parametrize("reference", ["letters", "digits@9"])
-def test_an_unknown_reference_is_impossible(reference, digits):
+def test_an_unknown_reference_is_impossible(reference, digits, ada):
     with pytest.raises(Impossible, match="no dataset"):
-        datasets.resolve(reference)
+        datasets.resolve(reference, ada)
 
 
 def test_a_version_is_registered_once_and_a_name_belongs_to_its_first_owner(digits, ada, bob, root):

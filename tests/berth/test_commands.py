@@ -263,6 +263,30 @@ def test_pull_fetches_files_once_and_overwrites_nothing(cli, tmp_path, web):
     assert "accuracy" in (folder / "result.json").read_text()
 
 
+def test_data_is_pushed_named_by_its_path_and_removed(cli, tmp_path):
+    (tmp_path / "letters" / "more").mkdir(parents=True)
+    (tmp_path / "letters" / "a.txt").write_text("abc")
+    (tmp_path / "letters" / "more" / "large.bin").write_bytes(os.urandom(9 * 1024**2))  # two parts
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    pushed = cli("data", "push", "letters", "letters")
+    assert pushed.stdout.startswith(
+        "ada/letters@1 is here (9 MiB). Use it with: berth run --data ada/letters@1"
+    )
+    (tmp_path / "letters" / "a.txt").write_text("changed")
+    submitted = cli("run", "--data", "./letters", "--data", "moby=letters/a.txt", "train.py", "--json")
+    job = json.loads(submitted.stdout)
+    assert job["datasets"] == ["ada/letters@2", "ada/moby@1"], submitted.stderr
+    assert "letters is your dataset ada/letters@2." in submitted.stderr
+    missing = cli("run", "--data", "./nothing", "train.py")
+    assert missing.stderr == "berth: There is nothing at nothing on this machine; check the path.\n"
+
+    assert re.search(r"ada/letters@1 +9 MiB +ada +pushed", cli("data", "ls").stdout)
+    refused = cli("data", "rm", "letters")
+    assert "uses ada/letters@2; cancel it, or wait for its end." in refused.stderr
+    assert cli("data", "rm", "letters@1").stderr == "Removed letters@1.\n"
+
+
 def test_datasets_are_added_and_listed(cli):
     added = cli("data", "add", "moby", "moby_dick.txt", "--root", "examples")
 

@@ -23,6 +23,7 @@ IN_PATHS = {
     "device_id": "GPU-5c1f2a90",
     "pool_id": "default",
     "username": "ana",
+    "key": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "name": "digits",
     **dict.fromkeys(("quota_id", "reservation_id", "token_id", "target_id"), "7"),
 }
@@ -34,6 +35,7 @@ QUERIES = {
     "search_merged_log": "?q=error",
     "poll_frames": "?topic=devices&after=",
     "search": "?q=digits",
+    "send_part": "?offset=0&size_bytes=6",
     "get_usage": "?by=owner",
 }
 _OF_THE_CLIENT = "/api/v1"
@@ -119,6 +121,12 @@ SAMPLES = {
         {"name": "digits", "path": "/data/digits.csv.gz"},
         "berth data add digits /data/digits.csv.gz",
         'berth.add_dataset("digits", path="/data/digits.csv.gz")',
+    ),
+    "remove_dataset": Sample(None, "berth data rm digits", 'berth.remove_dataset("digits")'),
+    "push_dataset": Sample(
+        {"name": "digits", "files": [["train.csv", 6, "", "2026-11-22"]]},
+        "berth data push digits ./digits",
+        'berth.push("digits", "./digits")',
     ),
     "make_token": Sample({"name": "laptop"}),
     "list_secrets": Sample(None, "berth secret list", "berth.secrets()"),

@@ -1,8 +1,11 @@
 """Dataset references."""
 
+import os
 from datetime import datetime
+from typing import NoReturn
 
 from django.db.models import QuerySet
+from django.http import HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field, StrictStr
 
@@ -10,8 +13,9 @@ from orchestrator.api.http.authentication import ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
 from orchestrator.exceptions import NotFound, OrchestratorError
-from orchestrator.jobs import datasets
+from orchestrator.jobs import datasets, pushing
 from orchestrator.models import Dataset, Scope
+from orchestrator.models.datasets import DatasetQuerySet
 from orchestrator.spec.job_spec import DATASET_REFERENCE
 
 router = Router()
@@ -21,7 +25,7 @@ class DatasetOut(BaseModel):
     name: str
     version: str
     reference: str
-    root: str
+    root: str = Field(description="empty for what a person pushed")
     path: str
     description: str
     sha256: str | None = Field(description="null for data too large to hash at registration")
@@ -29,6 +33,7 @@ class DatasetOut(BaseModel):
     owner: str
     created_at: datetime
     available: bool = Field(description="the files exist now")
+    pushed: bool = Field(description="its files are Berth's own; it is for its owner's jobs only")
 
 
 class DatasetIn(Body):
@@ -42,10 +47,23 @@ class DatasetIn(Body):
     description: StrictStr = ""
 
 
+class DatasetQuery(Paging):
+    path: str | None = Field(
+        None, max_length=1100, description="only the registered ones that are this absolute path"
+    )
+
+
 @router.get("", response=Page[DatasetOut])
-def list_datasets(request: ApiRequest, paging: Query[Paging]) -> Page[DatasetOut]:
-    """All registered datasets, newest first; everyone who is signed in may use them."""
-    return page(Page[DatasetOut], request, _rows(), paging, show=show_dataset)
+def list_datasets(request: ApiRequest, asked: Query[DatasetQuery]) -> Page[DatasetOut]:
+    """All registered datasets, which everyone who is signed in may use, and those that the caller pushed."""
+    rows = _rows(request)
+    if asked.path is not None:
+        rows = rows.filter(pk__in=[row.pk for row in rows.registered() if _is_at(row, asked.path)])
+    return page(Page[DatasetOut], request, rows, asked, show=show_dataset)
+
+
+def _is_at(dataset: Dataset, path: str) -> bool:
+    return os.path.realpath(datasets.root_of(dataset) / dataset.path) == os.path.normpath(path)
 
 
 @router.post("", response={201: DatasetOut})
@@ -55,17 +73,32 @@ def register_dataset(request: ApiRequest, body: DatasetIn) -> DatasetOut:
     return show_dataset(datasets.register(request.user, **body.model_dump(), may_add_root=may_add_root))
 
 
-@router.get("/{name}", response=DatasetOut)
+@router.get("/{path:name}", response=DatasetOut)
 def get_dataset(request: ApiRequest, name: str) -> DatasetOut:
-    """One dataset by name@version, or the newest version by name alone."""
+    """One dataset by name@version, or the newest version by name alone; person/name for what that person pushed."""
+    return show_dataset(_find(request, name).first() or _nothing(name))
+
+
+@router.delete("/{path:name}", response={204: None})
+def remove_dataset(request: ApiRequest, name: str) -> HttpResponse:
+    """Remove a version, or by name alone all versions: the files of pushed data, or only the name of registered data."""
+    rows = list(_find(request, name)) or [_nothing(name)]
+    for dataset in rows:
+        pushing.check_removal(request.user, dataset)
+    for dataset in rows:
+        pushing.remove(dataset)
+    return HttpResponse(status=204)
+
+
+def _find(request: ApiRequest, name: str) -> QuerySet[Dataset]:
     if not DATASET_REFERENCE.fullmatch(name):
         raise NotFound(f"There is no dataset {name[:80]!r}.")
-    plain, _, version = name.partition("@")
-    rows = _rows().filter(name=plain).order_by("-created_at", "-pk")
-    dataset = (rows.filter(version=version) if version else rows).first()
-    if dataset is None:
-        raise NotFound(f"There is no dataset {name!r}.")
-    return show_dataset(dataset)
+    rows, version = datasets.named(name, request.user), datasets.split_reference(name)[2]
+    return rows.filter(version=version) if version else rows
+
+
+def _nothing(name: str) -> NoReturn:
+    raise NotFound(f"There is no dataset {name!r}.")
 
 
 def show_dataset(dataset: Dataset) -> DatasetOut:
@@ -73,19 +106,20 @@ def show_dataset(dataset: Dataset) -> DatasetOut:
         name=dataset.name,
         version=dataset.version,
         reference=dataset.reference,
-        root=dataset.root_id,
-        path=dataset.path,
+        root=dataset.root_id or "",
+        path="" if dataset.is_pushed else dataset.path,
         description=dataset.description,
         sha256=dataset.sha256 or None,
         size_bytes=dataset.size_bytes,
         owner=dataset.owner.username,
         created_at=dataset.created_at,
         available=is_available(dataset),
+        pushed=dataset.is_pushed,
     )
 
 
-def _rows() -> QuerySet[Dataset]:
-    return Dataset.objects.select_related("root", "owner")
+def _rows(request: ApiRequest) -> DatasetQuerySet:
+    return Dataset.objects.visible_to(request.user).select_related("root", "owner")
 
 
 def is_available(dataset: Dataset) -> bool:

@@ -66,7 +66,7 @@ def search(request: ApiRequest, wanted: Query[SearchFor]) -> SearchOut:
         *_places(text),
         *_devices(text),
         *_people(request.user, text),
-        *_datasets(text),
+        *_datasets(request, text),
     ]
     return SearchOut(results=hits)
 
@@ -121,10 +121,11 @@ def _people(user: User, text: str) -> list[HitOut]:
     ]
 
 
-def _datasets(text: str) -> list[HitOut]:
+def _datasets(request: ApiRequest, text: str) -> list[HitOut]:
     if not text:
         return []
-    matches = Dataset.objects.filter(Q(name__icontains=text) | Q(description__icontains=text))
+    rows = Dataset.objects.visible_to(request.user).select_related("owner")
+    matches = rows.filter(Q(name__icontains=text) | Q(description__icontains=text))
     return [
         HitOut(
             kind="dataset",

@@ -72,7 +72,7 @@ def describe(
         lease.device
         for lease in attempt.leases.filter(ended_at=None).select_related("device").order_by("rank")
     ]
-    data = {dataset.name: datasets.checked_path(dataset) for dataset in _datasets(spec)}
+    data = {dataset.name: datasets.checked_path(dataset) for dataset in _datasets(job)}
     data |= fetches.paths_of(job)
     values = _placeholder_values(job, folder, data, resume)
     arguments = [*spec.args, *(spec.resume_args if resume and _resumes(job, attempt) else [])]
@@ -154,8 +154,9 @@ def _resumes(job: Job, attempt: Attempt) -> bool:
     return attempt.number > 1 or job.resume_job_id is not None
 
 
-def _datasets(spec: JobSpec) -> list[Dataset]:
-    return [datasets.resolve(reference) for reference in spec.datasets if not looks_remote(reference)]
+def _datasets(job: Job) -> list[Dataset]:
+    named = job.spec.datasets
+    return [datasets.resolve(reference, job.owner) for reference in named if not looks_remote(reference)]
 
 
 def _placeholder_values(

@@ -39,7 +39,7 @@ def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser
     _check_pool(user, spec, asked_by or user)
     _check_delay(spec)
     _check_secrets(user, spec)
-    pinned = _pin_datasets(spec)
+    pinned = _pin_datasets(user, spec)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
 
@@ -126,10 +126,10 @@ def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
         )
 
 
-def _pin_datasets(spec: JobSpec) -> list[str]:
+def _pin_datasets(user: AbstractBaseUser, spec: JobSpec) -> list[str]:
     """Resolve references to versions, each once; each dataset needs an environment variable of its own."""
     reference_of: dict[str, str] = {}
-    for dataset in map(_dataset_of, spec.datasets):
+    for dataset in (_dataset_of(reference, user) for reference in spec.datasets):
         variable = datasets.variable_of(dataset.name)
         if reference_of.setdefault(variable, dataset.reference) != dataset.reference:
             sentence = (
@@ -140,9 +140,9 @@ def _pin_datasets(spec: JobSpec) -> list[str]:
     return list(reference_of.values())
 
 
-def _dataset_of(reference: str) -> Dataset | RemoteData:
+def _dataset_of(reference: str, user: AbstractBaseUser) -> Dataset | RemoteData:
     if not looks_remote(reference):
-        dataset = datasets.resolve(reference)
+        dataset = datasets.resolve(reference, user)
         datasets.check_readable(dataset)
         return dataset
     remote = read_remote(reference)

@@ -59,7 +59,8 @@ def preview(user: AbstractBaseUser, spec: JobSpec, job: Job) -> dict[str, Any] |
         return None
     counts = _counts(spec.gpus)
     memory_bytes = _device_memory(job)
-    data = {dataset.name: datasets.checked_path(dataset) for dataset in map(datasets.resolve, spec.datasets)}
+    named = [datasets.resolve(reference, user) for reference in spec.datasets]
+    data = {dataset.name: datasets.checked_path(dataset) for dataset in named}
     asked = [job.bundle, spec.entrypoint, spec.args, counts, memory_bytes, sorted(map(str, data.values()))]
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]
     folder = settings.HOME.root / "plans"

@@ -1,0 +1,385 @@
+"""Data that people push: sent file by file in parts, kept once by content, a dataset of theirs alone when it is whole."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path, PurePosixPath
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import IntegrityError
+
+from berth import words
+from orchestrator.exceptions import Conflict, Forbidden, Malformed, NotFound, TooLarge
+from orchestrator.jobs import datasets
+from orchestrator.models import Dataset, Job
+from orchestrator.people.rights import Someone
+from orchestrator.spec.job_spec import GIB
+from orchestrator.store.files.durable import sync_tree
+from orchestrator.store.files.untrusted import remove_tree, walk_tree
+
+PART_BYTES = 8 * 1024**2
+MOST_FILES = 50_000
+PARTS_KEPT = timedelta(days=7)  # after the last byte that came, and of files that no dataset has
+FREE_SHARE = 0.05  # of the disk, which nobody's data fills
+LONGEST_PATH = 800
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class PushedFile:
+    """A file of the dataset to be."""
+
+    path: str
+    size_bytes: int
+    sha256: str  # of the content; empty where the sender cannot tell
+    token: str  # else what the sender knows it by: its time of change
+
+    @property
+    def key(self) -> str:
+        """Names its parts: an equal file goes on where it was."""
+        facts = self.sha256 or f"{self.path}\n{self.size_bytes}\n{self.token}"
+        return hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A file that is not here yet."""
+
+    file: PushedFile
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The folder of one person."""
+
+    root: Path
+
+    @property
+    def contents(self) -> Path:
+        """Files by their SHA-256; datasets are hard links to them."""
+        return self.root / "contents"
+
+    def part(self, key: str) -> Path:
+        return self.root / "parts" / key
+
+    def known(self, key: str) -> Path:
+        """Holds the SHA-256 of a file whose sender could not tell it."""
+        return self.root / "known" / key
+
+    def version(self, name: str, version: str) -> Path:
+        return self.root / "sets" / name / version
+
+
+def shelf_of(user: Someone) -> Shelf:
+    return Shelf(settings.HOME.pushed / str(user.pk))
+
+
+def push(
+    user: User,
+    *,
+    name: str,
+    version: str | None,
+    description: str,
+    files: Sequence[PushedFile],
+    is_file: bool,
+) -> tuple[Dataset | None, list[Missing]]:
+    """Make the dataset if all of its files are here, else say what is missing; to be asked again after that is sent.
+
+    Content that is the newest version's already makes no other version.
+
+    Raises:
+        Malformed: a name or path of the wrong form.
+        Conflict: the name is a registered dataset's, or the version has other content.
+        TooLarge: beyond this person's share of the disk.
+    """
+    description = datasets.check_names(name, version or "1", description)
+    _check_files(files, is_file=is_file)
+    if Dataset.objects.registered().filter(name=name).exists():
+        raise Conflict(f"{name} is a dataset that is registered for everybody; choose another name.")
+    shelf = shelf_of(user)
+    sums = {file.path: _sum_of(shelf, file) for file in files}
+    missing = [Missing(file, _sent(shelf, file)) for file in files if sums[file.path] is None]
+    if missing:
+        _check_room(user, shelf, sum(each.file.size_bytes for each in missing))
+        _expect(shelf, missing)
+        return None, missing
+    listed = [(path, sha256) for path, sha256 in sorted(sums.items()) if sha256]
+    return _keep(user, shelf, name, version, description, listed, files, is_file=is_file), []
+
+
+def _check_files(files: Sequence[PushedFile], *, is_file: bool) -> None:
+    if not files or len(files) > MOST_FILES or (is_file and len(files) > 1):
+        raise _malformed(
+            f"A dataset has 1 to {MOST_FILES:,} files; this has {len(files):,}. Put many small ones into an archive."
+        )
+    paths = {file.path for file in files}
+    for file in files:
+        parts = PurePosixPath(file.path).parts
+        plain = (
+            file.path.isprintable() and "\\" not in file.path and str(PurePosixPath(file.path)) == file.path
+        )
+        if (
+            not plain
+            or not parts
+            or ".." in parts
+            or file.path.startswith("/")
+            or len(file.path) > LONGEST_PATH
+        ):
+            raise _malformed(f"{file.path[:80]!r} cannot be the path of a file in a dataset.")
+        if any(str(parent) in paths for parent in PurePosixPath(file.path).parents) or file.size_bytes < 0:
+            raise _malformed(f"{file.path[:80]!r} is below a file, or has no size.")
+        if file.sha256 and not _SHA256.fullmatch(file.sha256):
+            raise _malformed(f"The checksum of {file.path[:80]!r} is no SHA-256.")
+    if len(paths) < len(files):
+        raise _malformed("A path stands twice in the list.")
+
+
+def _malformed(sentence: str) -> Malformed:
+    return Malformed(sentence, fields={"files": [sentence]})
+
+
+def _sum_of(shelf: Shelf, file: PushedFile) -> str | None:
+    """The SHA-256 of a file that is here whole; None where it is not."""
+    sha256 = file.sha256
+    if not sha256:
+        try:
+            sha256 = shelf.known(file.key).read_text()
+        except FileNotFoundError:
+            return None
+    try:
+        return sha256 if (shelf.contents / sha256).stat().st_size == file.size_bytes else None
+    except FileNotFoundError:
+        return None
+
+
+def _sent(shelf: Shelf, file: PushedFile) -> int:
+    try:
+        return min(shelf.part(file.key).stat().st_size, file.size_bytes)
+    except FileNotFoundError:
+        return 0
+
+
+def _check_room(user: User, shelf: Shelf, more_bytes: int) -> None:
+    limit_bytes = settings.ENVIRONMENT.user_data_gib * GIB
+    used_bytes = _size(shelf.contents)
+    if limit_bytes and used_bytes + more_bytes > limit_bytes:
+        raise TooLarge(
+            f"This needs {words.size(more_bytes)}; of your {words.size(limit_bytes)} for pushed data "
+            f"{words.size(used_bytes)} are in use{_largest(user)}. Remove what you no longer need (berth data rm NAME), or "
+            "ask an administrator for more (BERTH_USER_DATA_GIB)."
+        )
+    disk = shutil.disk_usage(settings.HOME.root)
+    if more_bytes > disk.free - disk.total * FREE_SHARE:
+        raise TooLarge(f"This needs {words.size(more_bytes)}, and the server's disk is too full for that.")
+
+
+def _largest(user: User) -> str:
+    largest = Dataset.objects.pushed_by(user.pk).order_by("-size_bytes").first()
+    return (
+        f", most by {largest.name}@{largest.version} ({words.size(largest.size_bytes or 0)})"
+        if largest
+        else ""
+    )
+
+
+def _size(folder: Path) -> int:
+    return sum(each.stat().st_size for each in folder.iterdir()) if folder.is_dir() else 0
+
+
+def used_bytes(user: Someone) -> int:
+    """What a person's pushed data takes on the disk; equal files count once."""
+    return _size(shelf_of(user).contents)
+
+
+def _expect(shelf: Shelf, missing: Sequence[Missing]) -> None:
+    """Make the parts: only what was announced, and had room, may be sent."""
+    for folder in (shelf.contents, shelf.part("x").parent, shelf.known("x").parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        shelf.part(each.file.key).touch()
+
+
+def take_part(
+    user: User, key: str, offset: int, size_bytes: int, sha256: str, data: bytes, data_sha256: str
+) -> int:
+    """Take the bytes of a file from ``offset`` on; returns how many of the file are here, where the sender goes on.
+
+    Bytes that do not follow what is here change nothing, so that a part may be sent twice.
+
+    Args:
+        sha256: of the whole file, if the sender knows it.
+        data_sha256: of these bytes, likewise.
+
+    Raises:
+        NotFound: nobody announced this file.
+        Malformed: the bytes came damaged, or the file is not what was announced.
+    """
+    shelf = shelf_of(user)
+    if data_sha256 and hashlib.sha256(data).hexdigest() != data_sha256:
+        raise Malformed("This part came damaged; send it again.")
+    with _part(shelf, key) as part:
+        here = os.fstat(part).st_size
+        if offset == here and here + len(data) <= size_bytes:
+            os.pwrite(part, data, offset)
+            here += len(data)
+        if here == size_bytes:
+            _finish(shelf, key, part, sha256)
+    return here
+
+
+@contextmanager
+def _part(shelf: Shelf, key: str) -> Iterator[int]:
+    """The locked part of a file: two connections may send it at once."""
+    try:
+        if not _SHA256.fullmatch(key):
+            raise FileNotFoundError
+        fd = os.open(shelf.part(key), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise NotFound(
+            "This file was not announced, or is here already; ask again what is missing."
+        ) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _finish(shelf: Shelf, key: str, part: int, sha256: str) -> None:
+    os.fsync(part)
+    with os.fdopen(os.dup(part), "rb") as file:
+        file.seek(0)
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 and found != sha256:
+        shelf.part(key).unlink(missing_ok=True)
+        raise Malformed(
+            "The file is not what was announced (did it change meanwhile?); send it again from its beginning."
+        )
+    if not sha256:
+        shelf.known(key).write_text(found)
+    os.fchmod(part, 0o444)
+    if shelf.part(key).exists():  # not yet moved by the other connection
+        shelf.part(key).replace(shelf.contents / found)
+
+
+def _keep(
+    user: User,
+    shelf: Shelf,
+    name: str,
+    version: str | None,
+    description: str,
+    listed: Sequence[tuple[str, str]],
+    files: Sequence[PushedFile],
+    *,
+    is_file: bool,
+) -> Dataset:
+    digest = hashlib.sha256("".join(f"{sha256} {path!r}\n" for path, sha256 in listed).encode()).hexdigest()
+    earlier = Dataset.objects.pushed_by(user.pk).filter(name=name)
+    known = earlier.filter(version=version).first() if version else earlier.order_by("-pk").first()
+    if known is not None and known.sha256 == digest:
+        return known
+    if known is not None and version:
+        raise Conflict(f"{name}@{version} has other content already; leave out the version for a new one.")
+    number = version or str(
+        1 + max((int(each.version) for each in earlier if each.version.isdecimal()), default=0)
+    )
+    place = shelf.version(name, number)
+    try:
+        _link(shelf, place, listed)
+        inner = place / listed[0][0] if is_file else place
+        return Dataset.objects.create(
+            name=name,
+            version=number,
+            path=str(inner.relative_to(settings.HOME.pushed)),
+            description=description,
+            sha256=digest,
+            size_bytes=sum(file.size_bytes for file in files),
+            owner=user,
+        )
+    except (IntegrityError, FileExistsError) as error:
+        raise Conflict(f"Another push makes {name}@{number} right now; try again.") from error
+
+
+def _link(shelf: Shelf, place: Path, listed: Sequence[tuple[str, str]]) -> None:
+    """Make the folder of a version beside its place; a rename shows it whole."""
+    made = shelf.root / "made" / f"{os.getpid()}-{time.monotonic_ns()}"
+    for path, sha256 in listed:
+        target = made / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(shelf.contents / sha256, target)
+    sync_tree(made, [made / path for path, _ in listed])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if (
+        place.is_dir()
+        and not Dataset.objects.filter(path__startswith=str(place.relative_to(settings.HOME.pushed))).exists()
+    ):
+        remove_tree(place)  # of a push that was killed before its row was written
+    try:
+        made.rename(place)
+    except OSError:
+        remove_tree(made)
+        raise FileExistsError(place) from None
+
+
+def check_removal(user: Someone, dataset: Dataset) -> None:
+    """Check that a person may remove a dataset, and that no unfinished job needs it.
+
+    Raises:
+        Forbidden: it is another person's.
+        Conflict: a job waits for it or reads it.
+    """
+    if dataset.owner_id != user.pk and not getattr(user, "is_staff", False):
+        raise Forbidden(
+            f"{dataset.reference} belongs to {dataset.owner.username}; only they and admins can remove it."
+        )
+    jobs = Job.objects.unfinished().only("id", "name", "spec_fields")
+    reader = next((job for job in jobs if dataset.reference in (job.spec_fields.get("datasets") or [])), None)
+    if reader is not None:
+        raise Conflict(f"{reader} uses {dataset.reference}; cancel it, or wait for its end.")
+
+
+def remove(dataset: Dataset) -> None:
+    """Forget a dataset; of pushed data also the files that no other version has."""
+    path = settings.HOME.pushed / dataset.path
+    dataset.delete()
+    if not dataset.is_pushed:
+        return
+    shelf = Shelf(settings.HOME.pushed / path.relative_to(settings.HOME.pushed).parts[0])
+    place = shelf.version(dataset.name, dataset.version)
+    inodes = {entry.stat().st_ino for entry in _files_below(place)}
+    remove_tree(place)
+    for content in shelf.contents.iterdir():
+        about = content.stat()
+        if about.st_ino in inodes and about.st_nlink == 1:
+            content.unlink()
+
+
+def _files_below(place: Path) -> Iterator[Path]:
+    for folder, _, names in walk_tree(place):
+        yield from (Path(folder, os.fsdecode(name)) for name in names)
+
+
+def sweep(now: datetime) -> None:
+    """Remove parts that nobody goes on with, and files that never became a dataset's."""
+    oldest = (now - PARTS_KEPT).timestamp()
+    for shelf in map(Shelf, settings.HOME.pushed.iterdir() if settings.HOME.pushed.is_dir() else ()):
+        for path in [
+            *(shelf.root / "parts").glob("*"),
+            *shelf.contents.glob("*"),
+            *(shelf.root / "known").glob("*"),
+        ]:
+            about = path.stat()
+            if about.st_nlink == 1 and about.st_mtime < oldest:
+                path.unlink()
+        for folder in (shelf.root / "made").glob("*"):
+            if folder.stat().st_mtime < oldest:
+                remove_tree(folder)
