@@ -2,6 +2,7 @@
 
 from typing import TypedDict
 
+from django.conf import settings
 from django.contrib import messages
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
@@ -11,9 +12,10 @@ from django.views.decorators.http import require_http_methods
 from dashboard.pages.reader import signed_in
 from orchestrator.api.resources.datasets import is_available
 from orchestrator.exceptions import OrchestratorError
-from orchestrator.jobs import datasets
+from orchestrator.jobs import datasets, pushing
 from orchestrator.models import Dataset, DatasetRoot, Job
 from orchestrator.people import rights
+from orchestrator.spec.job_spec import GIB
 
 MOST = 200
 MOST_JOBS = 500
@@ -53,13 +55,17 @@ def _page(
     request: HttpRequest, texts: dict[str, str], errors: dict[str, str], status: int = 200
 ) -> HttpResponse:
     wanted = request.GET.get("q", "")[:100]
-    found = Dataset.objects.select_related("root", "owner")
+    found = Dataset.objects.visible_to(request.user).select_related("root", "owner")
     if wanted:
         found = found.filter(Q(name__icontains=wanted) | Q(description__icontains=wanted))
     context = {
         "nav": "datasets",
-        "rows": [_row(dataset, users) for dataset, users in _with_users(request, list(found[:MOST]))],
+        "rows": [
+            _row(request, dataset, users) for dataset, users in _with_users(request, list(found[:MOST]))
+        ],
         "wanted": wanted,
+        "used_bytes": pushing.used_bytes(request.user),
+        "limit_bytes": settings.ENVIRONMENT.user_data_gib * GIB,
         "roots": list(DatasetRoot.objects.order_by("name")),
         "may_add_root": rights.administers(signed_in(request)),
         "texts": texts,
@@ -73,10 +79,17 @@ class DatasetRow(TypedDict):
     available: bool
     jobs: list[Job]
     more: int
+    may_remove: bool
 
 
-def _row(dataset: Dataset, users: list[Job]) -> DatasetRow:
-    return {"object": dataset, "available": is_available(dataset), "jobs": users[:5], "more": len(users[5:])}
+def _row(request: HttpRequest, dataset: Dataset, users: list[Job]) -> DatasetRow:
+    return {
+        "object": dataset,
+        "available": is_available(dataset),
+        "jobs": users[:5],
+        "more": len(users[5:]),
+        "may_remove": dataset.owner_id == request.user.pk or rights.administers(signed_in(request)),
+    }
 
 
 def _with_users(request: HttpRequest, found: list[Dataset]) -> list[tuple[Dataset, list[Job]]]:

@@ -25,6 +25,7 @@ from orchestrator.jobs import example
 from orchestrator.jobs.submission import intake
 from orchestrator.models import AdminState, Dataset, Job, Pool
 from orchestrator.people import rights
+from orchestrator.spec.remote_data import looks_remote
 from orchestrator.store.bundles import bundles, scripts
 
 ARCHIVE_HEADS = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b")
@@ -53,7 +54,7 @@ def submit(request: HttpRequest) -> HttpResponse:
         if isinstance(value, str)
     }
     code, errors = _take_code(request)
-    data, unreadable = forms.read_fields(texts, request.POST.getlist("datasets"))
+    data, unreadable = forms.read_fields(texts, forms.chosen_data(request.POST))
     for name, messages_of in unreadable.items():
         errors.setdefault(name, []).extend(messages_of)
     if code.entrypoint and not any(data.get(name) for name in STARTS):
@@ -172,8 +173,10 @@ def _page(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    chosen = request.POST.getlist("datasets") or forms.names(texts.get("datasets", ""))
-    registered = Dataset.objects.order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
+    chosen = forms.chosen_data(request.POST) or forms.names(texts.get("datasets", ""))
+    addresses = [each for each in chosen if looks_remote(each)]
+    usable = Dataset.objects.registered() | Dataset.objects.pushed_by(signed_in(request).pk)
+    registered = usable.select_related("owner").order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
     references = [dataset.reference for dataset in registered]
     pools = [_pool(pool) for pool in Pool.objects.prefetch_related("devices")]
     shown = {"file", *forms.LABELS}
@@ -196,7 +199,8 @@ def _page(
             count for count in (1, 2, 4, 8) if count <= max((pool["devices"] for pool in pools), default=0)
         ],
         # A clone keeps a dataset that is beyond the list, or no longer registered: the submit says so.
-        "datasets": [*references, *(name for name in chosen if name not in references)],
+        "datasets": [*references, *(name for name in chosen if name not in (*references, *addresses))],
+        "addresses": "\n".join(addresses),
         "chosen_datasets": chosen,
         "key": secrets.token_hex(16),
         "plan": read_plan(signed_in(request), texts, chosen),

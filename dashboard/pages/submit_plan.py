@@ -22,7 +22,7 @@ from orchestrator.scheduler.forecast.wording import tell_outcomes
 @require_POST
 def submit_plan(request: HttpRequest) -> HttpResponse:
     posted = {name: str(value)[: forms.MOST_TEXT + 1] for name, value in request.POST.items()}
-    context = read_plan(signed_in(request), posted, request.POST.getlist("datasets"))
+    context = read_plan(signed_in(request), posted, forms.chosen_data(request.POST))
     return render(request, "dashboard/_submit_plan.html", {"plan": context})
 
 

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from django.http import QueryDict
+
 from berth.arguments import WrongUse, duration_s
 from berth.field import UNITS_S, JobField, written_duration, written_number, written_time
 from berth.job_fields import BY_NAME, FIELDS
@@ -52,6 +54,11 @@ def read_fields(
         if value not in ([], {}):
             job[field.name] = value
     return job, errors
+
+
+def chosen_data(posted: QueryDict) -> list[str]:
+    """The datasets that were chosen in a form, and the addresses that were written below them."""
+    return [*posted.getlist("datasets"), *posted.get("addresses", "")[:MOST_TEXT].split()]
 
 
 def _read(field: JobField, text: str) -> Any:

@@ -1,5 +1,6 @@
 """The pages of pools, devices and datasets."""
 
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -7,6 +8,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from orchestrator.exceptions import NotFound
+from orchestrator.jobs import pushing
 from orchestrator.models import Booking, Dataset, DatasetRoot, Device, PoolRight, Quota, Right
 from tests.api.conftest import ApiClient
 from tests.dashboard.markup import html_of
@@ -220,3 +223,21 @@ def test_a_dataset_whose_files_are_gone_says_so(reader, ada, data):
     Dataset.objects.create(name="gone", root=data, path="gone.txt", owner=ada)
 
     assert "no: check the path" in html_of(reader(ada).get(reverse("datasets")))
+
+
+def test_without_javascript_an_owner_removes_pushed_data_and_others_do_not_see_it(home, reader, ada, bob):
+    file = pushing.PushedFile("a.csv", 3, "", "today")
+    for _ in range(2):
+        pushing.push(ada, name="digits", version=None, description="", files=[file], is_file=True)
+        with suppress(NotFound):  # the second time it is here
+            pushing.take_part(ada, file.key, 0, 3, "", b"1,2", "")
+
+    page = html_of(reader(ada).get(reverse("datasets")))
+    assert "pushed, for your jobs only" in page
+    assert "3 bytes of 100.0 GiB in use" in " ".join(page.split())
+    assert "digits" not in html_of(reader(bob).get(reverse("datasets"))).partition("Upload a dataset")[0]
+    answer = change(reader(bob), "DELETE /api/v1/datasets/{name}", name="ada/digits@1")
+    assert Dataset.objects.exists()
+    answer = change(reader(ada), "DELETE /api/v1/datasets/{name}", name="ada/digits@1")
+    assert "Done." in html_of(answer)
+    assert not Dataset.objects.exists()

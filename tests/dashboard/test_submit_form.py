@@ -12,6 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
 from berth.job_fields import FIELDS, command_line
+from orchestrator.jobs import datasets
 from orchestrator.models import Dataset, DatasetRoot, Job
 from tests.dashboard.markup import html_of
 from tests.spec.every_field import DEFAULTS, every_field
@@ -309,3 +310,23 @@ def test_text_too_long_for_the_form_is_refused_beside_its_field(form):
     html = form(env="A=" + "x" * 100_001).content.decode()
 
     assert "more than 100,000 characters" in error_at(html, "env")
+
+
+def test_addresses_below_the_datasets_are_data_of_the_job_and_stay_in_a_refused_form(
+    home, reader, ada, make_device, tmp_path
+):
+    make_device()
+    DatasetRoot.objects.create(name="data", path=str(tmp_path))
+    datasets.register(ada, name="all", root="data", path=".")
+    script = SimpleUploadedFile("train.py", b"print()\n")
+    form = {"datasets": ["all@1"], "addresses": "hf://datasets/lab/digits\ns3://lab/shards ", "gpus": "9"}
+
+    refused = reader(ada).post(reverse("submit"), {**form, "file": script})
+    script.seek(0)
+    accepted = reader(ada).post(reverse("submit"), {**form, "gpus": "1", "file": script})
+
+    assert refused.status_code == 422
+    assert "hf://datasets/lab/digits\ns3://lab/shards</textarea>" in refused.content.decode()
+    assert accepted.status_code == 302, accepted.content
+    assert Job.objects.get().spec.datasets == ["all@1", "hf://datasets/lab/digits", "s3://lab/shards"]
+    assert Job.objects.get().fetches.count() == 2
