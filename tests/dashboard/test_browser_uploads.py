@@ -24,7 +24,7 @@ def test_upload_goes_on_after_a_dropped_connection_and_is_removed_again(
     (tmp_path / "digits" / "train.bin").write_bytes(content)
     (tmp_path / "digits" / "more" / "empty.txt").write_bytes(b"")
     page = open_page(ada, "/datasets")
-    dropped = []
+    dropped: list[str] = []
 
     def drop_second(route: Route) -> None:
         if "offset=100000" in route.request.url and not dropped:
