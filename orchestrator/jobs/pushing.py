@@ -318,16 +318,19 @@ def _link(shelf: Shelf, place: Path, listed: Sequence[tuple[str, str]]) -> None:
         os.link(shelf.contents / sha256, target)
     sync_tree(made, [made / path for path, _ in listed])
     place.parent.mkdir(parents=True, exist_ok=True)
-    if (
-        place.is_dir()
-        and not Dataset.objects.filter(path__startswith=str(place.relative_to(settings.HOME.pushed))).exists()
-    ):
+    if place.is_dir() and not _has_row(place):
         remove_tree(place)  # of a push that was killed before its row was written
     try:
         made.rename(place)
     except OSError:
         remove_tree(made)
         raise FileExistsError(place) from None
+
+
+def _has_row(place: Path) -> bool:
+    """Whether the folder of a version belongs to a dataset."""
+    owner, _, name, version = place.relative_to(settings.HOME.pushed).parts
+    return Dataset.objects.pushed_by(int(owner)).filter(name=name, version=version).exists()
 
 
 def check_removal(user: Someone, dataset: Dataset) -> None:
@@ -380,6 +383,7 @@ def sweep(now: datetime) -> None:
             about = path.stat()
             if about.st_nlink == 1 and about.st_mtime < oldest:
                 path.unlink()
-        for folder in (shelf.root / "made").glob("*"):
-            if folder.stat().st_mtime < oldest:
+        unfinished = [*(shelf.root / "made").glob("*"), *shelf.root.glob("sets/*/*")]
+        for folder in unfinished:
+            if folder.stat().st_mtime < oldest and (folder.parent.name == "made" or not _has_row(folder)):
                 remove_tree(folder)

@@ -21,7 +21,8 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import fetches, lifecycle
 from orchestrator.jobs.data import eviction, program
-from orchestrator.jobs.data.transfer import DATA, JOURNAL, MANIFEST, CannotFetch
+from orchestrator.jobs.data.causes import CannotFetch
+from orchestrator.jobs.data.transfer import DATA, JOURNAL, MANIFEST
 from orchestrator.jobs.lifecycle import IllegalTransition, StaleJob
 from orchestrator.live import wakeups
 from orchestrator.models import WAITING_STATES, Errand, ExitKind, Fetch, FetchState, Job, JobState

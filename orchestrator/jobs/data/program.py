@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from django.conf import settings
 
-from orchestrator.jobs.data.transfer import CannotFetch
+from orchestrator.jobs.data.causes import CannotFetch
 from orchestrator.jobs.environments import building
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.failures import CannotPrepare

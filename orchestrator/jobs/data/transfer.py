@@ -4,7 +4,6 @@ This is a separate process, with nothing of Django: libraries that talk to stran
 the request, and reach public addresses only. It writes a line of JSON for each news, and goes on where a killed one was.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -18,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from orchestrator.jobs.data.causes import CannotFetch, cause_of
 from orchestrator.jobs.data.sources import READ_BYTES, RemoteFile, Source, open_source
-from orchestrator.people.notices.reach import Unreachable, guard_sockets
+from orchestrator.people.notices.reach import guard_sockets
 
 AT_ONCE = 8  # files
 TELL_EVERY_S = 1.0
@@ -27,34 +27,6 @@ MOST_FILES = 200_000
 JOURNAL = "journal.jsonl"
 MANIFEST = "manifest.json"
 DATA = "data"  # the folder of the files
-_DENIED = frozenset({"NoCredentialsError", "GatedRepoError", "LocalTokenNotFoundError", "RefreshError"})
-_MISSING = frozenset(
-    [
-        "RepositoryNotFoundError",
-        "RevisionNotFoundError",
-        "EntryNotFoundError",
-        "RemoteEntryNotFoundError",
-        "NoSuchBucket",
-    ]
-)
-_NETWORK = (ConnectionError, TimeoutError)
-_NETWORK_NAMES = (
-    "Connect",
-    "Timeout",
-    "Disconnected",
-    "ProtocolError",
-    "IncompleteRead",
-    "RemoteProtocolError",
-    "PayloadError",
-)
-
-
-class CannotFetch(Exception):
-    """The data cannot be had: a cause to decide by, and words for people."""
-
-    def __init__(self, cause: str, words: str) -> None:
-        super().__init__(words)
-        self.cause = cause
 
 
 @dataclass(slots=True)
@@ -314,65 +286,6 @@ def _remove_others(target: Path, paths: set[str]) -> None:
             path = Path(folder, name)
             if path.relative_to(target).as_posix() not in paths:
                 path.unlink()
-
-
-def cause_of(error: BaseException) -> CannotFetch:
-    """What an error of whatever library means."""
-    chain = list(_chain(error))
-    for each in chain:
-        if isinstance(each, CannotFetch):
-            return each
-        if isinstance(each, Unreachable) or "is not a public address" in str(each):
-            return CannotFetch("private", str(each)[:300])
-    cause = next((found for each in chain if (found := _cause(each))), "other")
-    words = " ".join(str(error).split()) or type(error).__name__
-    return CannotFetch(cause, words[:600])
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        reason = getattr(error, "reason", None)  # of an error of urllib
-        error = reason if isinstance(reason, BaseException) else error.__cause__ or error.__context__
-
-
-def _cause(error: BaseException) -> str:
-    name, status = type(error).__name__, _status(error)
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return "disk"
-    if name in _DENIED:
-        return "denied"
-    if name in _MISSING or status in {404, 410} or isinstance(error, FileNotFoundError):
-        return "missing"
-    if status in {401, 403} or isinstance(error, PermissionError):
-        return "denied"
-    if status is not None and (status >= 500 or status in {408, 425, 429}):
-        return "network"
-    if isinstance(error, ModuleNotFoundError):
-        return "tool"
-    if isinstance(error, _NETWORK) or name == "gaierror" or any(word in name for word in _NETWORK_NAMES):
-        return "network"
-    return ""
-
-
-def _status(error: BaseException) -> int | None:
-    """The status of an answer, wherever a library keeps it."""
-    answer = getattr(error, "response", None)
-    if isinstance(answer, Mapping):
-        answer = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    for value in (
-        answer,
-        getattr(answer, "status_code", None),
-        getattr(error, "code", None),
-        getattr(error, "status", None),
-    ):
-        if isinstance(value, int) and 100 <= value < 600:
-            return value
-        if isinstance(value, str) and value.isdigit():
-            return int(value)
-    return None
 
 
 if __name__ == "__main__":
