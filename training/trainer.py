@@ -1,7 +1,7 @@
 """Trainer: trains a model on a dataset, for programs without a training loop of their own."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ from training.memory.scarcity import Scarcity
 from training.model.objective import (
     LossFn,
     MakeOptimizer,
+    MakeScheduler,
     add_warmup,
     batch_growth,
     default_loss,
     make_optimizer,
+    make_scheduler,
     scale_rate,
     warmup_steps,
 )
@@ -55,7 +57,6 @@ from training.watch.hang import watch_hangs
 from training.watch.losses import LossWatch
 
 EXIT_STOPPED = 143  # what a shell shows for a process ended by SIGTERM
-MakeScheduler = Callable[[Optimizer], LRScheduler]
 
 
 class Stopped(SystemExit):
@@ -93,7 +94,7 @@ class Trainer:
         *,
         loss_fn: LossFn | None = None,
         optimizer: Optimizer | MakeOptimizer | None = None,
-        scheduler: MakeScheduler | None = None,
+        scheduler: LRScheduler | MakeScheduler | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> TrainState:
         """Train ``model`` in place; samples are pairs of inputs and targets.
@@ -253,7 +254,7 @@ class Trainer:
         length: int,
         strategy: Strategy,
         optimizer: Optimizer | MakeOptimizer | None,
-        scheduler: MakeScheduler | None,
+        scheduler: LRScheduler | MakeScheduler | None,
     ) -> TrainState:
         config = self.config
         sampler = ResumableSampler(
@@ -268,7 +269,7 @@ class Trainer:
         scale_rate(raw, config, growth)
         ready = prepare_optimizer(raw, strategy)
         steps = warmup_steps(config, count_steps(config, strategy.plan, sampler, 0), growth)
-        rate = add_warmup(ready, scheduler(ready) if scheduler else None, steps)
+        rate = add_warmup(ready, make_scheduler(scheduler, ready), steps)
         return TrainState(
             model, ready, rate, sampler, strategy, Scaler(strategy.plan.precision, strategy.device)
         )

@@ -1,5 +1,6 @@
 """Programs written for the first design's names run as they are, over the same loop."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -294,3 +295,36 @@ def test_f74_step_that_ends_all_ranks_is_not_retried(manager: MultiGPUTrainingMa
 
     assert manager.fault_tolerance.handle_error(short)
     assert not manager.fault_tolerance.handle_error(OutOfMemoryInStep(short, step=3, rank=1, why="they wait"))
+
+
+def test_training_returns_to_its_newest_checkpoint_after_an_error(manager: MultiGPUTrainingManager) -> None:
+    model, loader, _ = manager.setup_training(nn.Linear(4, 1), make_data())
+    assert manager.fault_tolerance.recover() is None
+    manager.train_epoch(loader, 0)  # four steps
+    manager.train_epoch(loader, 1)  # eight; step 5 is saved
+    with torch.no_grad():
+        model.weight.fill_(float("nan"))  # type: ignore[operator]  # a parameter
+
+    step = manager.fault_tolerance.recover()
+
+    assert step == manager.trainer.run.state.step == 5
+    assert torch.isfinite(model.weight).all()  # type: ignore[arg-type]  # a parameter
+    assert manager.train_epoch(loader, 1)["loss"] > 0
+    assert manager.trainer.run.state.step == 8
+
+
+def test_scheduler_of_an_optimizer_that_no_step_uses_is_refused(manager: MultiGPUTrainingManager) -> None:
+    model = nn.Linear(4, 1)
+    stray = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(model.parameters()), 1)
+
+    with pytest.raises(ConfigError, match="This StepLR belongs to an optimizer that no step uses"):
+        manager.setup_training(model, make_data(), scheduler=stray)
+
+
+def test_refused_rank_does_not_count_as_started(manager: MultiGPUTrainingManager) -> None:
+    manager.config.world_size, manager.config.rank, manager.config.backend = 8, 0, "carrier pigeon"
+
+    with pytest.raises(ConfigError, match="backend is 'carrier pigeon'"):
+        manager.setup_training(nn.Linear(4, 1), make_data())
+
+    assert "RANK" not in os.environ

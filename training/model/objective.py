@@ -15,6 +15,7 @@ from training.config.plan import Plan
 
 LossFn = Callable[[Any, Any], Tensor]
 MakeOptimizer = Callable[[nn.Module], Optimizer]
+MakeScheduler = Callable[[Optimizer], LRScheduler]
 _WARMUP_SHARE = 0.05  # of the run, if the rate was raised (Goyal et al., 2017, section 2.2)
 
 
@@ -48,6 +49,24 @@ def make_optimizer(
     return wanted
 
 
+def make_scheduler(wanted: LRScheduler | MakeScheduler | None, optimizer: Optimizer) -> LRScheduler | None:
+    """Return the scheduler of the optimizer that the steps use.
+
+    Raises:
+        ConfigError: the scheduler was made for another optimizer, which no step uses.
+    """
+    if not isinstance(wanted, LRScheduler):
+        return wanted(optimizer) if wanted is not None else None
+    if wanted.optimizer is not optimizer:
+        raise ConfigError(
+            f"This {type(wanted).__name__} belongs to an optimizer that no step uses. Pass that optimizer to fit() "
+            "too; where the strategy replaces it, pass a function, as "
+            f"scheduler=lambda optimizer: {type(wanted).__name__}(optimizer, ...)."
+        )
+    wanted.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]  # scaled since it was made
+    return wanted
+
+
 def like(optimizer: Optimizer, model: nn.Module) -> Optimizer:
     """Make an optimizer of the same class and settings for another model's parameters."""
     return type(optimizer)(model.parameters(), **optimizer.defaults)
@@ -67,6 +86,8 @@ def scale_rate(optimizer: Optimizer, config: TrainConfig, growth: float) -> None
     factor = {"none": 1.0, "linear": growth, "sqrt": sqrt(growth)}[config.lr_scaling]
     for group in optimizer.param_groups:
         group["lr"] *= factor
+        if "initial_lr" in group:  # a scheduler was made before
+            group["initial_lr"] *= factor
 
 
 def warmup_steps(config: TrainConfig, total_steps: int, growth: float) -> int:

@@ -34,8 +34,23 @@ class MetricsCollector:
         share = trainer.run.strategy.measure_communication()
         if share is not None:
             now["communication_overhead"] = share
+        utilization = _gpu_utilization(trainer.run.strategy.device)
+        if utilization is not None:
+            now["gpu_utilization"] = utilization
         self.record(**now)
         return now
+
+    def get_metrics(self) -> dict[str, float | list[float] | None]:
+        """Return the metrics by their published names; None for what was not measured (no GPU, one rank)."""
+        history = self.history
+        return {
+            "training_time": sum(history.get("training_time", [])),
+            "throughput": _mean(history.get("throughput")),
+            "memory_usage": max(history.get("memory_gib", [0.0])),
+            "gpu_utilization": _mean(history.get("gpu_utilization")),
+            "communication_overhead": _mean(history.get("communication_overhead")),
+            "loss_history": [*history.get("loss", [])],
+        }
 
     def summary(self) -> dict[str, dict[str, float]]:
         return {
@@ -88,6 +103,20 @@ class PerformanceMonitor:
         names = ("loss", "throughput", "memory_gib")
         write_curves({name: [row[name] for row in self._rows] for name in names}, target)
         return target
+
+
+def _mean(values: list[float] | None) -> float | None:
+    return fmean(values) if values else None
+
+
+def _gpu_utilization(device: torch.device) -> float | None:
+    """Return the percent of time with work on the GPU, if NVML can be asked."""
+    if device.type != "cuda":
+        return None
+    try:
+        return float(torch.cuda.utilization(device))
+    except (ModuleNotFoundError, RuntimeError):  # no pynvml, or a driver without these figures
+        return None
 
 
 def _memory_bytes(device: torch.device | None) -> int:

@@ -2,9 +2,11 @@
 
 import os
 import re
+import warnings
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from typing import Literal
 
 import torch
 
@@ -80,10 +82,12 @@ class MultiGPUConfig:
             _refuse_with_data_parallel(self)
         if self.sync_bn and not single_rank and not torch.cuda.is_available():
             raise ConfigError("sync_bn is True, which needs GPUs; remove it on CPUs.")
+        if data_parallel and not torch.cuda.is_available():
+            data_parallel = _replace_data_parallel()
         try:
             return TrainConfig(
                 strategy="dp" if data_parallel else "single" if single_rank else "ddp",
-                precision="auto" if self.use_mixed_precision else "fp32",
+                precision=_mixed_precision() if self.use_mixed_precision else "fp32",
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
                 epochs=self.num_epochs,
@@ -110,6 +114,21 @@ class MultiGPUConfig:
             )
         except ConfigError as error:
             raise ConfigError(_in_own_names(str(error), self)) from error
+
+
+def _replace_data_parallel() -> bool:
+    """Warn that there are no GPUs to divide a batch over; torch's DataParallel runs on the CPU then, too."""
+    warnings.warn(
+        "There is no GPU here, so TrainingMode.DATA_PARALLEL runs as one process on the CPU.",
+        stacklevel=4,
+    )
+    return False
+
+
+def _mixed_precision() -> Literal["auto", "fp16"]:
+    """Return bf16 where the GPUs have it, as "auto" does; on older ones fp16 with scaled gradients."""
+    old_gpu = torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False)
+    return "fp16" if old_gpu else "auto"
 
 
 def _checkpoint_every(config: MultiGPUConfig) -> int | str | None:
@@ -208,3 +227,9 @@ def become_rank(config: MultiGPUConfig) -> None:
     os.environ.update(RANK=str(config.rank), LOCAL_RANK=str(local), WORLD_SIZE=str(config.world_size))
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", _PORT)
+    if config.rank == 0:
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        print(  # noqa: T201 -- for whoever waits in a terminal
+            f"Waiting at {place} for the other {(config.world_size or 1) - 1} processes; torchrun starts all of them.",
+            flush=True,
+        )

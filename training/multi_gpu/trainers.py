@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from training.checkpoint.policy import StopRequest
@@ -18,6 +20,7 @@ from training.data import SizedDataset, measure_length, move_to, start_epoch
 from training.evaluation import validate
 from training.loop import end_step
 from training.memory.autotune import OutOfMemoryInStep, clear_memory, is_out_of_memory
+from training.model.objective import LossFn, MakeOptimizer
 from training.multi_gpu.performance import MetricsCollector, PerformanceMonitor
 from training.multi_gpu.settings import MultiGPUConfig, TrainingMode, become_rank
 from training.rng import mix_seeds, seed_rng
@@ -26,7 +29,7 @@ from training.saving import save
 from training.step import forward_backward, train_step, update
 from training.strategies.choose import choose_device, make_strategy, prepare_model
 from training.strategies.precision import has_bf16
-from training.trainer import Trainer
+from training.trainer import MakeScheduler, Trainer
 from training.watch.explanation import explain
 
 
@@ -39,7 +42,12 @@ class MultiGPUTrainer(ABC):
         config: MultiGPUConfig,
         dataset: SizedDataset,
         val_dataset: SizedDataset | None = None,
+        *,
+        loss_fn: LossFn | None = None,
+        optimizer: Optimizer | MakeOptimizer | None = None,
+        scheduler: LRScheduler | MakeScheduler | None = None,
     ) -> None:
+        """Distribute ``model``; the options are those of ``Trainer.fit``."""
         trainer = Trainer(config.to_train_config())
         device = choose_device(config.device_ids)
         world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -47,12 +55,12 @@ class MultiGPUTrainer(ABC):
         strategy = make_strategy(plan, device, trainer.config, device_ids=config.device_ids)
         seed_rng(mix_seeds(config.seed, strategy.data_rank))
         self.model = prepare_model(model, strategy, compiled=False)
-        state = trainer._make_state(model, measure_length(dataset), strategy, None, None)
+        state = trainer._make_state(model, measure_length(dataset), strategy, optimizer, scheduler)
         checkpointer = trainer._make_checkpointer(strategy)
         if checkpoint := trainer._find_checkpoint(checkpointer):
             state.load_state_dict(checkpoint.state)
         self.run = trainer._make_run(
-            self.model, state, dataset, val_dataset, None, checkpointer, StopRequest()
+            self.model, state, dataset, val_dataset, loss_fn, checkpointer, StopRequest()
         )
         self.run.saved_s = time.monotonic()
 
@@ -66,26 +74,27 @@ class MultiGPUTrainer(ABC):
         return self.run.strategy.device
 
     def train_step(self, batch: Any) -> dict[str, float]:
-        """Make one optimizer update on a pair of inputs and targets; waits for the loss."""
+        """Make one optimizer update on a batch of this rank; ``loss`` is the mean over all ranks."""
         inputs, targets = move_to(tuple(batch), self.device)
         self.model.train()
         loss = forward_backward(self.run, inputs, targets, 1.0, last=True)
         update(self.run)
         self.run.state.step += 1
-        return {"loss": float(loss)}
+        ranks = self.run.strategy.ranks
+        return {"loss": float(ranks.sum(loss.double())) / ranks.size}
 
     def train_epoch(self, loader: DataLoader[Any]) -> float:
-        """Train the rest of the epoch, each sample once over all ranks; return this rank's mean loss."""
+        """Train the rest of the epoch, each sample once over all ranks; return the mean loss of all."""
         run, sampler = self.run, self.run.state.sampler
         in_step = run.strategy.plan.samples_per_step
         start_epoch(loader, sampler)
         batches = run.stream(loader)
         self.model.train()
-        losses: list[tuple[Tensor, int]] = []
+        losses: list[tuple[Tensor, int]] = []  # with the number of this rank's samples
         ended = False
         while not ended:
             samples = min(sampler.left, in_step)
-            losses.append((train_step(run, batches, samples), samples))
+            losses.append((train_step(run, batches, samples), sampler.rank_count(samples)))
             run.state.step += 1
             ended = sampler.advance(samples)
             if run.reread:
@@ -93,7 +102,10 @@ class MultiGPUTrainer(ABC):
                 batches = run.stream(load(run, run.train_dataset, sampler))
             run.reporter.report(run.state.step, loss=losses[-1][0])
             end_step(run)
-        return float(sum(float(loss) * samples for loss, samples in losses) / sum(n for _, n in losses))
+        total = torch.stack([loss.double() * samples for loss, samples in losses]).sum().cpu()
+        own_samples = torch.tensor(sum(samples for _, samples in losses), dtype=torch.float64)
+        sums = run.strategy.ranks.sum(torch.stack([total, own_samples]))
+        return float(sums[0] / sums[1])
 
     def close(self) -> None:
         """Save, and leave the process group."""
@@ -112,10 +124,11 @@ class DistributedDataParallelTrainer(MultiGPUTrainer):
 
 @dataclass
 class FaultToleranceManager:
-    """Explains errors, and decides whether the training may continue."""
+    """Explains errors, decides whether the training may continue, and returns to the newest checkpoint."""
 
     config: MultiGPUConfig
     errors: list[str] = field(default_factory=list)
+    trainer: MultiGPUTrainer | None = None  # since ``setup_training``
 
     def handle_error(self, error: BaseException) -> bool:
         """Record the explanation; return True if another step may be tried, after freeing memory."""
@@ -125,6 +138,25 @@ class FaultToleranceManager:
             return False
         clear_memory()
         return True
+
+    def recover(self) -> int | None:
+        """Return to the newest checkpoint that verifies; return its step, or None if there is none.
+
+        All ranks must call this.  Afterwards continue with ``train_epoch``.
+
+        Raises:
+            CheckpointError: all checkpoints are damaged, or this program cannot read the newest.
+        """
+        if self.trainer is None:
+            raise ConfigError("There is no trainer yet; call setup_training(model, dataset) first.")
+        run = self.trainer.run
+        run.checkpointer.wait()
+        checkpoint = run.checkpointer.load_latest(begin_anew=False)
+        if checkpoint is None:
+            return None
+        run.state.optimizer.zero_grad(set_to_none=True)
+        run.state.load_state_dict(checkpoint.state)
+        return checkpoint.step
 
 
 class MultiGPUTrainingManager:
@@ -144,22 +176,37 @@ class MultiGPUTrainingManager:
         return self._trainer
 
     def setup_training(
-        self, model: nn.Module, dataset: SizedDataset, val_dataset: SizedDataset | None = None
+        self,
+        model: nn.Module,
+        dataset: SizedDataset,
+        val_dataset: SizedDataset | None = None,
+        *,
+        loss_fn: LossFn | None = None,
+        optimizer: Optimizer | MakeOptimizer | None = None,
+        scheduler: LRScheduler | MakeScheduler | None = None,
     ) -> tuple[nn.Module, DataLoader[Any], DataLoader[Any] | None]:
-        """Return the model on its devices, and loaders of this rank's samples.
+        """Return the model on its devices, and loaders of this rank's samples; options as of ``Trainer.fit``.
 
         Raises:
             ConfigError, DataError: a setting or dataset cannot be used; the message says what to change.
         """
+        self.config.to_train_config()  # before this process becomes a rank, which a refusal would leave behind
         become_rank(self.config)
         kinds: dict[TrainingMode, type[MultiGPUTrainer]] = {
             TrainingMode.DATA_PARALLEL: DataParallelTrainer,
             TrainingMode.DISTRIBUTED_DATA_PARALLEL: DistributedDataParallelTrainer,
         }
         self._trainer = kinds[TrainingMode(self.config.training_mode)](
-            model, self.config, dataset, val_dataset
+            model,
+            self.config,
+            dataset,
+            val_dataset,
+            loss_fn=loss_fn,
+            optimizer=optimizer,
+            scheduler=scheduler,
         )
         run = self._trainer.run
+        self.fault_tolerance.trainer = self._trainer
         train_loader = load(run, dataset, run.state.sampler)
         val_loader: DataLoader[Any] | None = None
         if val_dataset is not None:
@@ -173,7 +220,7 @@ class MultiGPUTrainingManager:
         loss = self.trainer.train_epoch(loader)
         took_s = time.perf_counter() - start_s
         result = {"loss": loss, "epoch": float(epoch), "throughput": samples / took_s, "epoch_time": took_s}
-        self.metrics.record(loss=loss, throughput=result["throughput"])
+        self.metrics.record(loss=loss, throughput=result["throughput"], training_time=took_s)
         self.metrics.collect(self.trainer)
         return result
 
@@ -186,7 +233,7 @@ class MultiGPUTrainingManager:
         """Save, and leave the process group; does nothing before ``setup_training``."""
         if self._trainer is not None:
             self._trainer.close()
-            self._trainer = None
+            self._trainer = self.fault_tolerance.trainer = None
 
     def _generate_comparison_report(self, results: Mapping[str, Mapping[str, float]]) -> str:
         """Make a table of runs, the one with the highest throughput first."""
