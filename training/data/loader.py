@@ -1,18 +1,18 @@
 """Loaders of a rank's micro-batches, and checks of datasets."""
 
 import random
-from collections.abc import Iterator, Sized
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 from training.config.plan import Plan
+from training.data.collation import Collate, collate, draw
 from training.data.sampler import DataError, ResumableSampler
+from training.data.stream import StreamSampler, is_stream, make_stream_loader, measure_stream
 from training.rng import mix_seeds
-
-T = TypeVar("T")
 
 
 class _RankBatches(Sampler[list[int]]):
@@ -96,6 +96,9 @@ def _no_collation(batch: Any) -> Any:
     return batch
 
 
+AnySampler = ResumableSampler | StreamSampler
+
+
 class SizedDataset(Protocol):
     """A dataset with a length, and a sample for each index below it."""
 
@@ -105,11 +108,12 @@ class SizedDataset(Protocol):
 
 
 def make_loader(
-    dataset: SizedDataset,
-    sampler: ResumableSampler,
+    dataset: SizedDataset | Iterable[Any],
+    sampler: AnySampler,
     batch_size: int,
     num_workers: int,
     *,
+    collate_fn: Collate | None = None,
     pin_memory: bool | None = None,
     prefetch_factor: int | None = None,
     persistent_workers: bool = False,
@@ -117,9 +121,20 @@ def make_loader(
     """Make the loader of micro-batches for the rest of the sampler's epoch.
 
     Make a new loader for each epoch; with ``persistent_workers`` call ``start_epoch`` instead.
-    ``sum(sampler.shares)`` must be ``batch_size`` times the number of ranks.
+    ``sum(sampler.shares)`` must be ``batch_size`` times the number of ranks.  That of a stream gives each
+    micro-batch with the samples of all ranks in it, and is for a ``StreamReader``.
     """
-    whole = type(dataset) is TensorDataset
+    if isinstance(sampler, StreamSampler):
+        return make_stream_loader(
+            dataset,
+            sampler,
+            batch_size,
+            num_workers,
+            collate_fn=collate_fn,
+            pin_memory=pin_memory,
+            prefetch_factor=prefetch_factor,
+        )
+    whole = type(dataset) is TensorDataset and collate_fn is None
     source: object = dataset
     if whole:
         source = WholeBatches(cast(TensorDataset, dataset))
@@ -127,7 +142,7 @@ def make_loader(
         source = _SeededFetch(dataset, sampler.seed, sampler.epoch)
     return DataLoader(
         cast(Dataset[Any], source),
-        collate_fn=_no_collation if whole else None,
+        collate_fn=_no_collation if whole else collate_fn or collate,
         batch_sampler=_RankBatches(sampler, batch_size),
         num_workers=num_workers,
         # The loader draws a seed when it starts. From the global generator, a resumed run would draw once more.
@@ -138,7 +153,16 @@ def make_loader(
     )
 
 
-def start_epoch(loader: DataLoader[Any], sampler: ResumableSampler) -> None:
+def make_sampler(dataset: object, *, seed: int = 0, rank: int, world_size: int, shuffle: bool) -> AnySampler:
+    """Make the order of a dataset's samples, or the position in a stream, which has its own order."""
+    if is_stream(dataset):
+        return StreamSampler(measure_stream(dataset), seed=seed, rank=rank, world_size=world_size)
+    return ResumableSampler(
+        measure_length(dataset) or 0, seed=seed, rank=rank, world_size=world_size, shuffle=shuffle
+    )
+
+
+def start_epoch(loader: DataLoader[Any], sampler: AnySampler) -> None:
     """Move a loader with persistent workers to the sampler's new epoch."""
     if isinstance(loader.dataset, _SeededFetch):
         loader.dataset.start_epoch(sampler.epoch)
@@ -146,9 +170,9 @@ def start_epoch(loader: DataLoader[Any], sampler: ResumableSampler) -> None:
         loader.generator.manual_seed(mix_seeds(sampler.seed, sampler.epoch))
 
 
-def require_batch(length: int, batch_size: int, ranks: int) -> None:
+def require_batch(length: int | None, batch_size: int, ranks: int) -> None:
     """Raise DataError if the dataset does not fill one micro-batch of all ranks."""
-    if length < batch_size * ranks:
+    if length is not None and length < batch_size * ranks:
         raise DataError(
             f"The dataset has {length} samples, fewer than one batch: batch_size {batch_size} on {ranks} "
             f"data-parallel ranks takes {batch_size * ranks}. Choose a batch_size of at most {length // ranks}, "
@@ -158,35 +182,27 @@ def require_batch(length: int, batch_size: int, ranks: int) -> None:
         )
 
 
-def measure_length(dataset: object) -> int:
-    """Return the number of samples.
+def measure_length(dataset: object) -> int | None:
+    """Return the number of samples; None for a stream that does not know its own.
 
     Raises:
-        DataError: the dataset has no length, such as an IterableDataset.
+        DataError: the dataset can be read neither by index nor repeatedly from its beginning.
     """
+    if is_stream(dataset):
+        return measure_stream(dataset)
     if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         raise DataError(
-            f"{type(dataset).__name__} has no length or no access by index; exact resume needs both. "
-            "Use a dataset with __len__ and __getitem__."
+            f"{type(dataset).__name__} cannot be read: it has neither __len__ and __getitem__, as a dataset that is "
+            "read by index, nor __iter__, as a stream."
         )
     return len(dataset)
 
 
-def move_to(batch: T, device: torch.device) -> T:
-    """Move every tensor of a batch to ``device``, without waiting for the copy."""
-    if isinstance(batch, Tensor):
-        return cast(T, batch.to(device, non_blocking=True))
-    if isinstance(batch, dict):
-        return cast(T, {name: move_to(value, device) for name, value in batch.items()})
-    if isinstance(batch, list | tuple) and not hasattr(batch, "_fields"):
-        return cast(T, type(batch)(move_to(value, device) for value in batch))
-    return batch
-
-
-def draw_example(dataset: SizedDataset, plan: Plan) -> Any | None:
+def draw_example(dataset: Any, plan: Plan, collate_fn: Collate | None = None) -> Any | None:
     """Return example inputs of one part of a batch, for a pipeline; leaves torch's generators unchanged."""
     if plan.strategy != "pipeline":
         return None
     part = plan.batch_size // plan.pipeline_micro_batches
     with torch.random.fork_rng(devices=[]):
-        return default_collate([dataset[index % len(dataset)] for index in range(part)])[0]
+        batch = (collate_fn or collate)([*draw(dataset, part)])
+    return batch[0] if isinstance(batch, list | tuple) else batch

@@ -1,6 +1,6 @@
 """Prefetching: batches are copied to the device, and augmented there, before they are needed."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -55,7 +55,7 @@ def _mark_used(batch: Any, device: torch.device) -> None:
     """Keep the allocator from reusing the memory while the training's stream still reads it."""
     if isinstance(batch, Tensor):
         batch.record_stream(torch.cuda.current_stream(device))
-    elif isinstance(batch, dict):
+    elif isinstance(batch, Mapping):
         for value in batch.values():
             _mark_used(value, device)
     elif isinstance(batch, list | tuple):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ class SamplerState(TypedDict):
     shuffle: bool
     epoch: int
     position: int
+    stream: NotRequired[bool]  # whether it is one, which has its own order
 
 
 class ResumableSampler(Sampler[int]):
@@ -106,6 +107,11 @@ class ResumableSampler(Sampler[int]):
         Raises:
             DataError: the dataset has another length.
         """
+        if state.get("stream"):
+            raise DataError(
+                "The checkpoint was made with a stream, and this dataset is read by index; resume with the same "
+                "dataset, or start from scratch with resume=False."
+            )
         if state["length"] != self.length:
             raise DataError(
                 f"The checkpoint was made with {state['length']} samples, the dataset has {self.length}; "
