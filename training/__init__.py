@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from training.callbacks import BestWeights as BestWeights
+    from training.callbacks import Callback as Callback
     from training.callbacks import EarlyStopping as EarlyStopping
     from training.checkpoint import Checkpointer as Checkpointer
     from training.config import TrainConfig as TrainConfig
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from training.watch.explanation import explain as explain
 
 __all__ = [
+    "BestWeights",
+    "Callback",
     "Checkpointer",
     "EarlyStopping",
     "Plan",
@@ -39,6 +43,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BestWeights": "training.callbacks",
+    "Callback": "training.callbacks",
     "Checkpointer": "training.checkpoint",
     "EarlyStopping": "training.callbacks",
     "Plan": "training.config.plan",

@@ -1,21 +1,25 @@
-"""Loss and outputs of a model, during a training and after it; its weights in one file."""
+"""Loss, metrics and outputs of a model, during a training and after it."""
 
 import os
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from training.config import TrainConfig
+from training import data
+from training.config import ConfigError, TrainConfig
 from training.config.plan import Plan
-from training.data import ResumableSampler, SizedDataset, make_loader, move_to
-from training.model.objective import LossFn
+from training.data import AnySampler, DataError, SizedDataset, StreamSampler, is_stream, move_to
+from training.model.batches import Compared, Objective, pair_of_stages
+from training.model.metrics import Metrics, MetricSet
 from training.run import Run, load
-from training.state import TrainState
 from training.strategies.choose import choose_device
 from training.strategies.interface import Strategy
-from training.strategies.precision import make_autocast
 from training.strategies.single import Single
 
 
@@ -29,37 +33,82 @@ def connect(config: TrainConfig, plan: Plan) -> Strategy:
     return Single(plan, device, Connected(device, config.recovery_timeout))
 
 
+@dataclass(slots=True)
+class Task:
+    """What to do with the samples of an evaluation, and how to read them."""
+
+    strategy: Strategy
+    objective: Objective
+    around_forward: Callable[[], AbstractContextManager[Any]]
+    load: Callable[[Any, AnySampler], DataLoader[Any]]
+    metrics: Metrics | None = None
+    heartbeat: Callable[[], object] = lambda: None
+
+
 @torch.no_grad()
-def evaluate(
-    model: nn.Module, dataset: SizedDataset, strategy: Strategy, loss_fn: LossFn, workers: int
-) -> float:
-    """Return the mean loss over all samples, on all ranks."""
+def measure(task: Task, model: nn.Module, dataset: Any) -> dict[str, float]:
+    """Return ``loss`` (the mean) and the metrics over ``dataset``, each sample once over all ranks."""
+    strategy = task.strategy
     sampler = make_sampler(dataset, strategy)
-    autocast = make_autocast(strategy.plan.precision, strategy.device)
-    total, remaining = torch.zeros((), dtype=torch.float64), len(sampler)
-    model.to(strategy.device).eval()
-    for batch in make_loader(dataset, sampler, strategy.plan.batch_size, workers):
-        inputs, targets = move_to(batch, strategy.device)
-        size = min(remaining, strategy.plan.batch_size)
+    metrics = MetricSet(task.metrics, strategy.device, strategy.ranks.size, strategy.ranks.gather)
+    total = torch.zeros((), dtype=torch.float64, device=strategy.device)
+    samples = 0
+    model.to(strategy.device).eval() if not strategy.staged else model.eval()
+    for size, batch in _with_sizes(task.load(dataset, sampler), sampler, strategy.plan.batch_size):
+        compared = _compare(task, model, move_to(batch, strategy.device), size)
+        if compared.loss is not None:
+            total += compared.loss.double() * size
+            samples += size
+        if metrics:
+            metrics.update(compared.outputs, compared.targets, size)
+        task.heartbeat()
+    # Ranks that share samples count them equally often, which does not change the mean.
+    sums = strategy.ranks.sum(torch.stack([total.cpu(), torch.tensor(samples, dtype=torch.float64)]))
+    loss = {"loss": float(sums[0] / sums[1])} if sums[1] else {}
+    return {**loss, **(metrics.compute() if metrics else {})}
+
+
+def _with_sizes(loader: DataLoader[Any], sampler: AnySampler, batch_size: int) -> Iterator[tuple[int, Any]]:
+    """Iterate over batches with the number of this rank's samples, which is 0 for a filler."""
+    if isinstance(sampler, StreamSampler):
+        for count, batch in loader:
+            yield sampler.rank_count(count), batch
+        return
+    remaining = len(sampler)
+    for batch in loader:
+        size = min(remaining, batch_size)
         remaining -= size
-        with autocast():
-            loss = loss_fn(model(inputs), targets)
-        total += loss.double().cpu() * size
-    sums = strategy.ranks.sum(torch.stack([total, torch.tensor(len(sampler), dtype=torch.float64)]))
-    return float(sums[0] / sums[1])
+        yield size, batch
+
+
+def _compare(task: Task, model: nn.Module, batch: Any, size: int) -> Compared:
+    if task.strategy.staged:
+        if task.metrics:
+            raise ConfigError(
+                "metrics need the outputs, which strategy 'pipeline' does not gather; remove them."
+            )
+        loss = task.strategy.evaluate_stages(*pair_of_stages(batch), task.objective.pair_loss)
+        return Compared(loss, None, None)
+    with task.around_forward():
+        return task.objective.validate(model, batch, size)
 
 
 @torch.no_grad()
-def predict(model: nn.Module, dataset: SizedDataset, strategy: Strategy, workers: int) -> Tensor:
-    """Return the outputs for all samples in the dataset's order, in host memory of every rank."""
+def predict(task: Task, model: nn.Module, dataset: SizedDataset) -> Tensor:
+    """Return the outputs for all samples, in the dataset's order, on all ranks.
+
+    Raises:
+        DataError: the dataset is a stream, which has no order to return to.
+    """
+    if is_stream(dataset):
+        raise DataError("predict() needs a dataset that is read by index; this one is a stream.")
+    strategy = task.strategy
     sampler = make_sampler(dataset, strategy)
-    autocast = make_autocast(strategy.plan.precision, strategy.device)
     outputs: list[Tensor] = []
     model.to(strategy.device).eval()
-    for batch in make_loader(dataset, sampler, strategy.plan.batch_size, workers):
-        inputs = batch[0] if isinstance(batch, list | tuple) else batch
-        with autocast():
-            outputs.append(model(move_to(inputs, strategy.device)).float().cpu())
+    for batch in task.load(dataset, sampler):
+        with task.around_forward():
+            outputs.append(task.objective.predict(model, move_to(batch, strategy.device)).float().cpu())
     own = torch.cat(outputs)[: len(sampler)]  # a rank without samples computed a filler
     of_ranks: list[Tensor] = strategy.ranks.gather(own)
     ordered = own.new_empty((len(dataset), *own.shape[1:]))
@@ -68,58 +117,32 @@ def predict(model: nn.Module, dataset: SizedDataset, strategy: Strategy, workers
     return ordered
 
 
-def make_sampler(dataset: SizedDataset, strategy: Strategy) -> ResumableSampler:
-    return ResumableSampler(
-        len(dataset), rank=strategy.data_rank, world_size=strategy.data_ranks, shuffle=False
+def make_sampler(dataset: Any, strategy: Strategy, seed: int = 0) -> AnySampler:
+    return data.make_sampler(
+        dataset, rank=strategy.data_rank, world_size=strategy.data_ranks, shuffle=False, seed=seed
     )
 
 
-def export(state: TrainState, path: Path) -> None:
-    """Write the whole model's ``state_dict`` to ``path`` atomically. All ranks must call this.
-
-    The file does not depend on the strategy; ``torch.load(path, weights_only=True)`` reads it.
-    """
-    whole = state.full_model_state()
-    if state.strategy.ranks.rank != 0:
-        return
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        torch.save(whole, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-@torch.no_grad()
-def validate(run: Run, dataset: SizedDataset) -> float:
-    """Return the mean loss over ``dataset``, each sample once over all ranks; waits for the result."""
-    strategy = run.strategy
-    sampler = ResumableSampler(
-        len(dataset),
-        rank=strategy.data_rank,
-        world_size=strategy.data_ranks,
-        shuffle=False,
-        seed=run.config.seed,
+def validate(run: Run, dataset: Any) -> dict[str, float]:
+    """Return ``val_loss`` and the other metrics of a running training's model; waits for the result."""
+    task = Task(
+        run.strategy,
+        run.objective,
+        run.around_forward,
+        partial(load, run),
+        run.metrics,
+        run.reporter.heartbeat,
     )
     # Not the DDP wrapper, which would make the ranks wait for each other.
     model = run.state.model
     model.eval()
-    total = torch.zeros((), dtype=torch.float64, device=strategy.device)
-    remaining = own_samples = len(sampler)
-    for batch in load(run, dataset, sampler):
-        inputs, targets = move_to(batch, strategy.device)
-        size = min(remaining, strategy.plan.batch_size)
-        remaining -= size
-        total += mean_loss(run, model, inputs, targets).double() * size
-        run.reporter.heartbeat()
-    model.train()
-    # Ranks that share samples count them equally often, which does not change the mean.
-    sums = strategy.ranks.sum(torch.stack([total.cpu(), torch.tensor(own_samples, dtype=torch.float64)]))
-    return float(sums[0] / sums[1])
-
-
-def mean_loss(run: Run, model: nn.Module, inputs: Any, targets: Any) -> Tensor:
-    if run.strategy.staged:
-        return run.strategy.evaluate_stages(inputs, targets, run.loss_fn)
-    with run.around_forward():
-        return run.loss_fn(model(inputs), targets)
+    run.hooks.call("before_validation", run.state)
+    try:
+        values = measure(task, model, dataset)
+        named = {name if name.startswith("val_") else f"val_{name}": value for name, value in values.items()}
+        named |= run.objective.take_validation_values(run.strategy.ranks.gather)
+    finally:
+        model.train()
+    run.state.metrics |= named
+    run.hooks.call("after_validation", run.state, named)
+    return named

@@ -6,18 +6,29 @@ per step; the last step of an epoch takes the remaining ones.
 """
 
 import time
+from collections.abc import Mapping
 from functools import partial
+from math import isinf
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from training.data import start_epoch
+from training.data import StreamSampler, start_epoch
 from training.evaluation import validate
 from training.rng import capture_rng
-from training.run import Run, load
+from training.run import Run, count_steps, load
 from training.saving import save, save_is_due
 from training.step import train_step
 from training.strategies.ranks import NO_REQUESTS
+
+
+def train_or_tell(run: Run) -> bool:
+    """As ``train``, telling the callbacks of an error."""
+    try:
+        return train(run)
+    except BaseException as error:
+        run.hooks.call("on_exception", run.state, error)
+        raise
 
 
 def train(run: Run) -> bool:
@@ -30,25 +41,35 @@ def train(run: Run) -> bool:
     """
     state = run.state
     run.saved_s = time.monotonic()
-    run.reporter.total_steps(run.total_steps)
+    report_total(run)
+    run.hooks.call("before_training", state)
     loader: DataLoader[Any] | None = None
     loader_batch_size = 0
     while state.step < run.total_steps:
         run.model.train()
         if (
             loader is None
+            or isinstance(state.sampler, StreamSampler)
             or not run.config.persistent_workers
             or loader_batch_size != run.strategy.plan.batch_size
         ):
             loader_batch_size = run.strategy.plan.batch_size
             loader = load(run, run.train_dataset, state.sampler, persistent=run.config.persistent_workers)
         start_epoch(loader, state.sampler)
+        run.hooks.call("before_epoch", state)
         if not train_epoch(run, loader):
+            run.hooks.call("after_training", state)
             return False
         run.balance.after_epoch(state)
     save(run)
     run.loss_watch.finish()
+    run.hooks.call("after_training", state)
     return True
+
+
+def report_total(run: Run) -> None:
+    if not isinf(run.total_steps):
+        run.reporter.total_steps(int(run.total_steps))
 
 
 def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
@@ -59,6 +80,8 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
     while not epoch_ended and state.step < run.total_steps:
         start_s = time.perf_counter()
         samples = min(state.sampler.left, in_step)
+        for hook in run.hooks.before_step:
+            hook(state)
         if run.probe.is_due(run.steps_here):
             loss, exchange_share = run.probe.measure(partial(train_step, run, batches, samples))
             run.reporter.report(state.step + 1, comm_percent=round(100 * exchange_share, 2))
@@ -67,7 +90,7 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
         state.step += 1
         run.steps_here += 1
         if run.steps_here == 1 and not run.strategy.gathers:  # the optimizer has its state from here on
-            run.checkpointer.allocate(state.state_dict([capture_rng()]))
+            run.checkpointer.allocate(state.state_dict([capture_rng()], run.hooks.state_dict()))
         epoch_ended = state.sampler.advance(samples)
         if run.reread:
             run.reread = False
@@ -81,7 +104,10 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
             loss=reported_loss,
             lr=state.optimizer.param_groups[0]["lr"],
             samples_per_s=samples / took_s,
+            **run.objective.take_step_values(),
         )
+        for after_step in run.hooks.after_step:
+            after_step(state, {"loss": loss})
         if epoch_ended:
             finish_epoch(run)
         if end_step(run):
@@ -91,12 +117,16 @@ def train_epoch(run: Run, loader: DataLoader[Any]) -> bool:
 
 def finish_epoch(run: Run) -> None:
     """Validate, then call the callbacks; if one of them returns True, this step is the last."""
-    state, val_loss = run.state, None
-    if run.val_dataset is not None:
-        val_loss = validate(run, run.val_dataset)
-        run.reporter.report(state.step, val_loss=val_loss)
-    ends = [callback.after_epoch(state, val_loss) for callback in run.callbacks]  # every callback is called
-    if any(ends):
+    state = run.state
+    if isinf(run.total_steps):  # an epoch of the stream has ended, so its length is known
+        run.total_steps = count_steps(run.config, run.strategy.plan, state.sampler, state.step)
+        report_total(run)
+    values: Mapping[str, float] = {} if run.val_dataset is None else validate(run, run.val_dataset)
+    of_epoch = run.objective.take_epoch_values(run.strategy.ranks.gather)
+    state.metrics |= of_epoch
+    if values or of_epoch:
+        run.reporter.report(state.step, **values, **of_epoch)
+    if run.hooks.call("after_epoch", state, values.get("val_loss")):
         run.total_steps = state.step
 
 

@@ -27,7 +27,8 @@ def save(run: Run) -> None:
     run.stop_request.save = False
     run.saved_s = time.monotonic()
     of_ranks = run.strategy.ranks.gather((capture_rng(), run.checkpointer.failures, run.stop_request.stop))
-    state = run.state.state_dict([rng for rng, _, _ in of_ranks])
+    run.hooks.call("before_save", run.state)
+    state = run.state.state_dict([rng for rng, _, _ in of_ranks], run.hooks.state_dict())
     limit, stops = run.config.pause_after_failed_saves, any(stop for _, _, stop in of_ranks)
     if limit and not stops and max(failures for _, failures, _ in of_ranks) >= limit:
         _save_patiently(run, state)
@@ -35,6 +36,7 @@ def save(run: Run) -> None:
         run.checkpointer.save(state, run.state.step)
     if run.policy is not None:
         run.policy.note_save(run.checkpointer.stall_s)
+    run.hooks.call("after_save", run.state)
 
 
 def _save_patiently(run: Run, state: SavedState) -> None:

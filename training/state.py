@@ -1,15 +1,18 @@
 """The state of a training: everything needed to resume it exactly."""
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from training.checkpoint.differences import explain_other_model
-from training.data import ResumableSampler
+from training.data import AnySampler
 from training.data.sampler import SamplerState
 from training.rng import RngState, mix_seeds, restore_rng, seed_rng
 from training.strategies.interface import Strategy, Weights
@@ -24,6 +27,7 @@ class SavedState(Weights):
     sampler: SamplerState
     scaler: Mapping[str, Any] | None  # missing in checkpoints of earlier versions
     rng: list[RngState]  # of each rank
+    callbacks: dict[str, Any]  # missing in checkpoints of earlier versions
 
 
 @dataclass(slots=True)
@@ -36,12 +40,13 @@ class TrainState:
     model: nn.Module
     optimizer: Optimizer
     scheduler: LRScheduler | None
-    sampler: ResumableSampler
+    sampler: AnySampler
     strategy: Strategy
     scaler: Scaler
     step: int = 0  # optimizer updates done
+    metrics: dict[str, float] = field(default_factory=dict)  # the newest of each name, of all ranks
 
-    def state_dict(self, rng: list[RngState]) -> SavedState:
+    def state_dict(self, rng: list[RngState], callbacks: dict[str, Any] | None = None) -> SavedState:
         """Return the state to save: complete on rank 0, or split as DTensors. All ranks must call this.
 
         ``rng`` holds ``capture_rng`` of each rank.
@@ -55,6 +60,7 @@ class TrainState:
             "sampler": self.sampler.state_dict(),
             "scaler": self.scaler.state_dict(),
             "rng": rng,
+            "callbacks": callbacks or {},
         }
 
     def load_state_dict(self, state: SavedState) -> None:
@@ -80,3 +86,18 @@ class TrainState:
     def full_model_state(self) -> Mapping[str, Any]:
         """Return the whole model's ``state_dict``, complete on rank 0. All ranks must call this."""
         return self.strategy.full_state(self.model, self.optimizer).get("model", {})
+
+    def export(self, path: Path) -> None:
+        """Write the whole model's ``state_dict`` to ``path`` atomically. All ranks must call this.
+
+        The file does not depend on the strategy; ``torch.load(path, weights_only=True)`` reads it.
+        """
+        whole = self.full_model_state()
+        if self.strategy.ranks.rank != 0:
+            return
+        part = path.with_name(f"{path.name}.part")
+        with part.open("wb") as file:
+            torch.save(whole, file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)

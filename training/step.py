@@ -11,6 +11,7 @@ from training import events
 from training.config.words import say_names
 from training.memory.autotune import OutOfMemoryInStep, clear_memory, is_host_memory, is_out_of_memory
 from training.memory.repeat import run_with_less
+from training.model.batches import pair_of_stages
 from training.run import Run, load
 
 
@@ -111,30 +112,28 @@ def run_passes(run: Run, batches: Iterator[Any], samples: int, *, exchange: bool
     losses: list[Tensor] = []
     run.balance.clock.start()
     for start in range(0, samples, in_micro_batch):
-        inputs, targets = next(batches)
+        batch = next(batches)
         last = start + in_micro_batch >= samples
         size = own_samples if last and not start else sampler.rank_count(min(in_micro_batch, samples - start))
         weight = size * strategy.data_ranks / samples
-        loss = forward_backward(run, inputs, targets, weight, last=last, exchange=exchange)
+        loss = forward_backward(run, batch, weight, last=last, exchange=exchange)
         losses.append(weigh(loss, size / max(own_samples, 1)))
         run.reporter.heartbeat()
     strategy.end_passes()
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
 
-def forward_backward(
-    run: Run, inputs: Any, targets: Any, weight: float, *, last: bool, exchange: bool = True
-) -> Tensor:
+def forward_backward(run: Run, batch: Any, weight: float, *, last: bool, exchange: bool = True) -> Tensor:
     """Run one micro-batch, adding to the gradients of the step; return its mean loss, detached."""
     strategy, scaler = run.strategy, run.state.scaler
     if strategy.staged:
-        return strategy.run_stages(inputs, targets, run.loss_fn, weight)
+        return strategy.run_stages(*pair_of_stages(batch), run.objective.pair_loss, weight)
     with strategy.micro_batch(last=last, exchange=exchange):
         if run.plain:
-            loss = run.loss_fn(run.model(inputs), targets)
+            loss = run.objective.loss(run.model, batch)
         else:
             with run.around_forward():
-                loss = run.loss_fn(run.model(inputs), targets)
+                loss = run.objective.loss(run.model, batch)
         if last:
             run.balance.clock.stop()  # from here on, ranks wait for each other
         weighted = weigh(loss, weight)
@@ -149,6 +148,8 @@ def update(run: Run) -> None:
     if run.config.max_grad_norm is not None:
         state.scaler.unscale(state.optimizer)
         strategy.clip(state.model, run.config.max_grad_norm)
+    for hook in run.hooks.before_update:
+        hook(state)
     state.scaler.step(state.optimizer)
     strategy.after_step()
     state.optimizer.zero_grad(set_to_none=True)

@@ -1,33 +1,45 @@
 """Trainer: trains a model on a dataset, for programs without a training loop of their own."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from training import evaluation
-from training.callbacks import Callback
+from training.callbacks import Callback, Hooks, make_registered
 from training.checkpoint import Checkpoint, Checkpointer
 from training.checkpoint.policy import SavePolicy, StopRequest
-from training.config import TrainConfig
+from training.config import ConfigError, TrainConfig
 from training.config.fixed_plan import DEFAULT_BATCH_SIZE
 from training.config.plan import Plan
-from training.data import ResumableSampler, SizedDataset, draw_example, measure_length, require_batch
-from training.loop import train
+from training.data import (
+    Collate,
+    SizedDataset,
+    draw_example,
+    is_stream,
+    make_loader,
+    make_sampler,
+    measure_length,
+    require_batch,
+)
+from training.data.prefetch import Augment
+from training.loop import train_or_tell
 from training.memory.meters import pretended_memory
 from training.memory.scarcity import Scarcity
+from training.model.batches import Objective
+from training.model.lightning import LightningObjective, is_lightning
+from training.model.metrics import Metrics, name_metrics
 from training.model.objective import (
     LossFn,
     MakeOptimizer,
     MakeScheduler,
     add_warmup,
     batch_growth,
-    default_loss,
     make_optimizer,
     make_scheduler,
     scale_rate,
@@ -48,7 +60,7 @@ from training.strategies.choose import (
     prepare_optimizer,
 )
 from training.strategies.interface import Strategy
-from training.strategies.precision import Scaler
+from training.strategies.precision import Scaler, make_autocast
 from training.strategies.ranks import close_at_next_training, close_ended_trainings
 from training.strategies.replicas import check_ranks_agree
 from training.watch.balance import Balance
@@ -89,20 +101,28 @@ class Trainer:
     def fit(
         self,
         model: nn.Module,
-        train_dataset: SizedDataset,
-        val_dataset: SizedDataset | None = None,
+        train_dataset: SizedDataset | Iterable[Any],
+        val_dataset: SizedDataset | Iterable[Any] | None = None,
         *,
         loss_fn: LossFn | None = None,
         optimizer: Optimizer | MakeOptimizer | None = None,
         scheduler: LRScheduler | MakeScheduler | None = None,
         callbacks: Sequence[Callback] = (),
+        metrics: Metrics | None = None,
+        augment: Augment | None = None,
+        collate_fn: Collate | None = None,
     ) -> TrainState:
-        """Train ``model`` in place; samples are pairs of inputs and targets.
+        """Train ``model`` in place; samples are pairs of inputs and targets, or dicts of the model's arguments.
 
-        ``loss_fn(outputs, targets)`` must return the mean over the samples; the default is cross-entropy
-        for integer targets, else the mean squared error.  ``optimizer`` and ``scheduler`` may be
-        functions of the model and the optimizer; the scheduler steps once per optimizer update.
-        Strategies that split the model need a function, because they replace the parameters.
+        ``loss_fn(outputs, targets)`` must return the mean over the samples; the default is the loss that the
+        model returns for a dict, else cross-entropy for integer targets and the mean squared error for others.
+        ``optimizer`` and ``scheduler`` may be functions of the model and the optimizer; the scheduler steps
+        once per optimizer update.  Strategies that split the model need a function, because they replace the
+        parameters.  Datasets are read by index, or as a stream from its beginning.
+
+        A ``LightningModule`` brings steps, optimizer and hooks of its own.  ``metrics`` are evaluated with the
+        validation dataset (see ``MetricSet``), ``augment(batch)`` changes each training batch on its device, and
+        ``collate_fn(samples)`` makes batches.
 
         Returns the final state.  A split model stays split: see ``export`` and ``TrainState.full_model_state``, which
         can gather it until the next ``fit``.
@@ -113,9 +133,19 @@ class Trainer:
             Stopped: SIGTERM arrived; the state is saved.
         """
         length = measure_length(train_dataset)
-        device = choose_device()
+        callbacks = [*callbacks, *make_registered(self.config.callback_names)]
+        name_metrics(metrics)
+        if is_stream(train_dataset) and self.config.load_balance:
+            raise ConfigError("load_balance needs a dataset that is read by index, and this one is a stream.")
+        device, objective = choose_device(), Objective.of(loss_fn)
         close_ended_trainings()
-        training = Training.of(self.config, model, train_dataset, device, loss_fn, optimizer)
+        if loss_fn is None and is_lightning(model):
+            objective = LightningObjective(model, self.config)
+            objective.set_up()
+            optimizer = optimizer or objective.make_optimizer
+            scheduler = scheduler or objective.take_scheduler
+            callbacks = [cast(Callback, objective), *callbacks]
+        training = Training.of(self.config, model, train_dataset, device, objective, optimizer, collate_fn)
         plan = self.given_plan or choose_plan(training, self.reporter)
         require_batch(length, plan.batch_size, plan.dp)
         if self.config.deterministic:
@@ -123,21 +153,28 @@ class Trainer:
         stop_request = StopRequest()
         stop_request.listen()
         try:
-            strategy = make_strategy(plan, device, self.config, draw_example(train_dataset, plan))
-            check_ranks_agree(strategy, self.config, model, length)
+            example = draw_example(train_dataset, plan, collate_fn)
+            strategy = make_strategy(plan, device, self.config, example)
+            check_ranks_agree(strategy, self.config, model, length or 0)
             seed_rng(mix_seeds(self.config.seed, strategy.data_rank))
             prepared = prepare_model(model, strategy, compiled=self.config.compile)
-            state = self._make_state(model, length, strategy, optimizer, scheduler)
+            if isinstance(objective, LightningObjective):
+                one_rank = make_sampler(train_dataset, rank=0, world_size=1, shuffle=False)
+                objective.expect(plan.strategy, count_steps(self.config, plan, one_rank, 0))
+            state = self._make_state(model, train_dataset, strategy, optimizer, scheduler)
+            hooks = Hooks(callbacks)
             checkpointer = self._make_checkpointer(strategy)
             if checkpoint := self._find_checkpoint(checkpointer):
                 state.load_state_dict(checkpoint.state)
+                hooks.load_state_dict(checkpoint.state.get("callbacks", {}))
             del checkpoint  # the loaded copy would keep its memory until the end
             run = self._make_run(
-                prepared, state, train_dataset, val_dataset, loss_fn, checkpointer, stop_request
+                prepared, state, train_dataset, val_dataset, objective, checkpointer, stop_request
             )
-            run.callbacks = callbacks
+            run.hooks, run.metrics = hooks, metrics
+            run.augment, run.collate_fn = augment, collate_fn
             with watch_hangs(self.reporter), pretended_memory([*model.parameters(), *model.buffers()]):
-                finished = train(run)
+                finished = train_or_tell(run)
             checkpointer.close()
             # Not after an error: closing would wait for ranks that may be gone.
             close_at_next_training(strategy.close)
@@ -149,7 +186,12 @@ class Trainer:
         return state
 
     def resume(
-        self, model: nn.Module, train_dataset: SizedDataset, *, checkpoint: str | None = None, **options: Any
+        self,
+        model: nn.Module,
+        train_dataset: SizedDataset | Iterable[Any],
+        *,
+        checkpoint: str | None = None,
+        **options: Any,
     ) -> TrainState:
         """Run ``fit`` from ``checkpoint``, or else from the newest intact one, if there is one.
 
@@ -160,20 +202,54 @@ class Trainer:
             model, train_dataset, **options
         )
 
-    def evaluate(self, model: nn.Module, dataset: SizedDataset, *, loss_fn: LossFn | None = None) -> float:
+    def evaluate(
+        self,
+        model: nn.Module,
+        dataset: SizedDataset | Iterable[Any],
+        *,
+        loss_fn: LossFn | None = None,
+        collate_fn: Collate | None = None,
+    ) -> float:
         """Return the mean loss over ``dataset``, each sample once over all ranks; every rank holds all of ``model``."""
-        strategy = evaluation.connect(self.config, self._plan_of_inference())
-        workers = self.config.num_workers
-        return evaluation.evaluate(model, dataset, strategy, loss_fn or default_loss, workers)
+        return self.measure(model, dataset, loss_fn=loss_fn, collate_fn=collate_fn)["loss"]
 
-    def predict(self, model: nn.Module, dataset: SizedDataset) -> Tensor:
-        """Return the outputs for all samples, in the dataset's order; of a pair the input is used."""
-        strategy = evaluation.connect(self.config, self._plan_of_inference())
-        return evaluation.predict(model, dataset, strategy, self.config.num_workers)
+    def measure(
+        self,
+        model: nn.Module,
+        dataset: SizedDataset | Iterable[Any],
+        metrics: Metrics | None = None,
+        *,
+        loss_fn: LossFn | None = None,
+        collate_fn: Collate | None = None,
+    ) -> dict[str, float]:
+        """Return ``loss`` and the metrics over ``dataset``, each sample once over all ranks (see ``MetricSet``)."""
+        task = self._inference(Objective.of(loss_fn), metrics, collate_fn)
+        return evaluation.measure(task, model, dataset)
+
+    def predict(
+        self, model: nn.Module, dataset: SizedDataset, *, collate_fn: Collate | None = None
+    ) -> Tensor:
+        """Return the outputs for all samples, in the dataset's order; targets of a pair or a dict are not used."""
+        return evaluation.predict(self._inference(Objective(), None, collate_fn), model, dataset)
 
     def export(self, state: TrainState, path: str | Path) -> None:
         """Write the whole model's ``state_dict``, for any strategy; all ranks must call this before the next ``fit``."""
-        evaluation.export(state, Path(path))
+        state.export(Path(path))
+
+    def _inference(
+        self, objective: Objective, metrics: Metrics | None, collate_fn: Collate | None
+    ) -> evaluation.Task:
+        config, plan = self.config, self._plan_of_inference()
+        strategy = evaluation.connect(config, plan)
+        return evaluation.Task(
+            strategy,
+            objective,
+            make_autocast(plan.precision, strategy.device),
+            lambda dataset, sampler: make_loader(
+                dataset, sampler, plan.batch_size, config.num_workers, collate_fn=collate_fn
+            ),
+            metrics,
+        )
 
     def _plan_of_inference(self) -> Plan:
         config, batch_size = self.config, self.config.batch_size
@@ -185,12 +261,13 @@ class Trainer:
     def plan(
         self,
         model: nn.Module,
-        train_dataset: SizedDataset,
+        train_dataset: SizedDataset | Iterable[Any],
         *,
         devices: int | None = None,
         memory_bytes: int | None = None,
         loss_fn: LossFn | None = None,
         optimizer: Optimizer | MakeOptimizer | None = None,
+        collate_fn: Collate | None = None,
     ) -> PlanTable:
         """List the plans that the config allows, with predicted memory, step time and reasons; train nothing.
 
@@ -201,7 +278,9 @@ class Trainer:
             CannotEstimate: the model cannot be traced without data.
             DoesNotFit: no plan fits into memory; its ``table`` lists the candidates.
         """
-        training = Training.of(self.config, model, train_dataset, choose_device(), loss_fn, optimizer)
+        training = Training.of(
+            self.config, model, train_dataset, choose_device(), loss_fn, optimizer, collate_fn
+        )
         ranks = devices or int(os.environ.get("WORLD_SIZE", "1"))
         return make_table(training, ranks, memory_bytes=memory_bytes)
 
@@ -209,9 +288,9 @@ class Trainer:
         self,
         prepared: nn.Module,
         state: TrainState,
-        train_dataset: SizedDataset,
-        val_dataset: SizedDataset | None,
-        loss_fn: LossFn | None,
+        train_dataset: Any,
+        val_dataset: Any | None,
+        objective: Objective,
         checkpointer: Checkpointer,
         stop_request: StopRequest,
     ) -> Run:
@@ -221,7 +300,7 @@ class Trainer:
             strategy=strategy,
             model=prepared,
             around_forward=forward_context(strategy.plan, strategy.device),
-            loss_fn=loss_fn or default_loss,
+            objective=objective,
             state=state,
             train_dataset=train_dataset,
             val_dataset=val_dataset,
@@ -251,14 +330,14 @@ class Trainer:
     def _make_state(
         self,
         model: nn.Module,
-        length: int,
+        dataset: Any,
         strategy: Strategy,
         optimizer: Optimizer | MakeOptimizer | None,
         scheduler: LRScheduler | MakeScheduler | None,
     ) -> TrainState:
         config = self.config
-        sampler = ResumableSampler(
-            length,
+        sampler = make_sampler(
+            dataset,
             seed=config.seed,
             rank=strategy.data_rank,
             world_size=strategy.data_ranks,

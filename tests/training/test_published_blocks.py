@@ -32,7 +32,7 @@ NEEDS_GPUS = {  # by heading; what a machine without these GPUs answers, when th
     "DistributedDataParallel Training": "backend is 'nccl', which needs GPUs; remove it, or choose 'gloo'",
     "3. Communication Errors": "backend is 'nccl', which needs GPUs; remove it, or choose 'gloo'",
 }
-SEVERAL_PROCESSES = {
+SEVERAL_PROCESSES: dict[str, Any] = {
     "world_size": None,
     "rank": None,
     "local_rank": None,
@@ -185,7 +185,7 @@ def test_published_metric_names_are_measured(names: dict[str, Any]) -> None:
     manager: MultiGPUTrainingManager = names["manager"]
     loader = manager.trainer.run.train_dataset
 
-    manager.train_epoch(torch.utils.data.DataLoader(loader, batch_size=8), 0)  # type: ignore[arg-type]  # a TensorDataset
+    manager.train_epoch(torch.utils.data.DataLoader(loader, batch_size=8), 0)
     measured = manager.metrics.get_metrics()
 
     assert set(names["metrics"]) <= set(measured)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final, Literal, Self, cast, get_args
 
+from training.config.extensions import ExtensionError, Kind, registered
 from training.config.plan import CheckpointingName, OffloadName, PrecisionName, ScheduleName, StrategyName
 
 Strategy = Literal["auto"] | StrategyName
@@ -70,6 +71,7 @@ class TrainConfig:
     checkpoint_every: int | str | None = "60s"  # steps, seconds as "90s", or "auto"; None: only at the end
     checkpoint_dir: str | None = None  # None: BERTH_CHECKPOINT_DIR, else "checkpoints"
     keep_last: int = 3
+    callbacks: str = ""  # registered by other packages, names with commas between
     pause_after_failed_saves: int = (
         3  # consecutive failures before the training waits for a save; 0: never wait
     )
@@ -78,8 +80,17 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}; it can be {', '.join(allowed)}.")
+            value = getattr(self, name)
+            if value in allowed or (name == "strategy" and value in _registered("strategies")):
+                continue
+            own = _registered("strategies") if name == "strategy" else []
+            raise ConfigError(f"{name} is {value!r}; it can be {', '.join([*allowed, *own])}.")
+        for name in self.callback_names:
+            if name not in (there := _registered("callbacks")):
+                raise ConfigError(
+                    f"callbacks has {name!r}, which no installed package registers; there are "
+                    f"{', '.join(there) or 'none'}."
+                )
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if (value is None and name in _OPTIONAL) or (value == "auto" and name == "batch_size"):
@@ -117,6 +128,19 @@ class TrainConfig:
     def checkpoint_every_s(self) -> float | None:
         """Seconds between checkpoints; for "auto" the first interval."""
         return None if self.checkpoint_every is None else _parse_interval(self.checkpoint_every)[1]
+
+    @property
+    def callback_names(self) -> list[str]:
+        if not isinstance(self.callbacks, str):
+            raise ConfigError(
+                f"callbacks is {self.callbacks!r}; it must be a text of names with commas between."
+            )
+        return [name.strip() for name in self.callbacks.split(",") if name.strip()]
+
+    @property
+    def has_own_strategy(self) -> bool:
+        """Whether another package registered the strategy."""
+        return self.strategy not in _CHOICES["strategy"]
 
     @property
     def resumes(self) -> bool:
@@ -206,6 +230,13 @@ _OFFLOADS: Final[dict[str, tuple[str, ...]]] = {
     "parameters": ("zero2", "fsdp"),
     "activations": ("single", "ddp", "zero1", "zero2", "fsdp", "tensor"),
 }
+
+
+def _registered(kind: Kind) -> list[str]:
+    try:
+        return sorted(registered(kind))
+    except ExtensionError as error:
+        raise ConfigError(f"{error}") from error
 
 
 def _refuse_contradictions(config: TrainConfig) -> None:

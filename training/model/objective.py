@@ -1,7 +1,7 @@
 """Loss, optimizer and learning rate of a training."""
 
 from collections.abc import Callable
-from math import sqrt
+from math import isinf, sqrt
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from training.config.plan import Plan
 
 LossFn = Callable[[Any, Any], Tensor]
 MakeOptimizer = Callable[[nn.Module], Optimizer]
-MakeScheduler = Callable[[Optimizer], LRScheduler]
+MakeScheduler = Callable[[Optimizer], LRScheduler | None]
 _WARMUP_SHARE = 0.05  # of the run, if the rate was raised (Goyal et al., 2017, section 2.2)
 
 
@@ -63,7 +63,8 @@ def make_scheduler(wanted: LRScheduler | MakeScheduler | None, optimizer: Optimi
             "too; where the strategy replaces it, pass a function, as "
             f"scheduler=lambda optimizer: {type(wanted).__name__}(optimizer, ...)."
         )
-    wanted.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]  # scaled since it was made
+    if all("initial_lr" in group for group in optimizer.param_groups):  # maybe scaled since it was made
+        wanted.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
     return wanted
 
 
@@ -90,10 +91,20 @@ def scale_rate(optimizer: Optimizer, config: TrainConfig, growth: float) -> None
             group["initial_lr"] *= factor
 
 
-def warmup_steps(config: TrainConfig, total_steps: int, growth: float) -> int:
+def warmup_steps(config: TrainConfig, total_steps: float, growth: float) -> int:
+    """Return the steps of the warm-up.
+
+    Raises:
+        ConfigError: they are a share of a stream whose end is unknown.
+    """
     if config.lr_warmup_steps is not None:
         return config.lr_warmup_steps
     raised = config.lr_scaling != "none" and growth > 1
+    if raised and isinf(total_steps):
+        raise ConfigError(
+            "lr_scaling raises the rate with a warm-up of 5 % of the run, and the end of this stream is unknown; set "
+            "lr_warmup_steps, or max_steps."
+        )
     return round(total_steps * _WARMUP_SHARE) if raised else 0
 
 

@@ -16,11 +16,12 @@ from torch.utils.data import DataLoader
 from training.checkpoint.policy import StopRequest
 from training.config import ConfigError
 from training.config.fixed_plan import fixed_plan
-from training.data import SizedDataset, measure_length, move_to, start_epoch
+from training.data import SizedDataset, move_to, start_epoch
 from training.evaluation import validate
 from training.loop import end_step
 from training.memory.autotune import OutOfMemoryInStep, clear_memory, is_out_of_memory
-from training.model.objective import LossFn, MakeOptimizer
+from training.model.batches import Objective
+from training.model.objective import LossFn, MakeOptimizer, MakeScheduler
 from training.multi_gpu.performance import MetricsCollector, PerformanceMonitor
 from training.multi_gpu.settings import MultiGPUConfig, TrainingMode, become_rank
 from training.rng import mix_seeds, seed_rng
@@ -29,7 +30,7 @@ from training.saving import save
 from training.step import forward_backward, train_step, update
 from training.strategies.choose import choose_device, make_strategy, prepare_model
 from training.strategies.precision import has_bf16
-from training.trainer import MakeScheduler, Trainer
+from training.trainer import Trainer
 from training.watch.explanation import explain
 
 
@@ -55,12 +56,12 @@ class MultiGPUTrainer(ABC):
         strategy = make_strategy(plan, device, trainer.config, device_ids=config.device_ids)
         seed_rng(mix_seeds(config.seed, strategy.data_rank))
         self.model = prepare_model(model, strategy, compiled=False)
-        state = trainer._make_state(model, measure_length(dataset), strategy, optimizer, scheduler)
+        state = trainer._make_state(model, dataset, strategy, optimizer, scheduler)
         checkpointer = trainer._make_checkpointer(strategy)
         if checkpoint := trainer._find_checkpoint(checkpointer):
             state.load_state_dict(checkpoint.state)
         self.run = trainer._make_run(
-            self.model, state, dataset, val_dataset, loss_fn, checkpointer, StopRequest()
+            self.model, state, dataset, val_dataset, Objective(loss_fn), checkpointer, StopRequest()
         )
         self.run.saved_s = time.monotonic()
 
@@ -75,9 +76,8 @@ class MultiGPUTrainer(ABC):
 
     def train_step(self, batch: Any) -> dict[str, float]:
         """Make one optimizer update on a batch of this rank; ``loss`` is the mean over all ranks."""
-        inputs, targets = move_to(tuple(batch), self.device)
         self.model.train()
-        loss = forward_backward(self.run, inputs, targets, 1.0, last=True)
+        loss = forward_backward(self.run, move_to(batch, self.device), 1.0, last=True)
         update(self.run)
         self.run.state.step += 1
         ranks = self.run.strategy.ranks
@@ -227,7 +227,8 @@ class MultiGPUTrainingManager:
     def validate_epoch(self, loader: DataLoader[Any]) -> dict[str, float]:
         """Return the mean loss over the loader's dataset, each sample once over all ranks."""
         dataset: Any = loader.dataset
-        return {"loss": validate(self.trainer.run, dataset)}
+        values = validate(self.trainer.run, dataset)
+        return {name.removeprefix("val_"): value for name, value in values.items()}
 
     def cleanup(self) -> None:
         """Save, and leave the process group; does nothing before ``setup_training``."""

@@ -3,11 +3,11 @@
 import copy
 
 import torch
-from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
 from training.config.plan import Plan
 from training.data import move_to
+from training.data.collation import repeat
 from training.memory.autotune import Found, find_batch_size, reserve_for_optimizer
 from training.memory.meters import make_meter
 from training.plan.training import Training
@@ -25,17 +25,17 @@ def find_by_trial(training: Training, plan: Plan, usable_bytes: int, *, most: in
     """
     device = training.device
     with torch.random.fork_rng():
-        sample = move_to(default_collate([training.dataset[0]]), device)
+        sample = move_to(default_collate([training.sample()]), device)
         model = copy.deepcopy(training.model).to(device).train()
         make = training.make_optimizer
         optimizer = torch.optim.AdamW(model.parameters()) if make is None else make(model)
         around_forward = forward_context(plan, device)
 
         def attempt(size: int) -> None:
-            inputs, targets = tree_map(lambda each: each.repeat_interleave(size, dim=0), sample)
+            batch = repeat(sample, size)
             try:
                 with around_forward():
-                    loss = training.loss_fn(model(inputs), targets)
+                    loss = training.objective.loss(model, batch)
                 torch.autograd.backward(loss)
             finally:
                 model.zero_grad(set_to_none=True)

@@ -11,7 +11,6 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-import torch
 from torch.distributed.rendezvous import rendezvous
 
 from training.config import ConfigError
@@ -30,6 +29,7 @@ from training.strategies.precision import has_bf16
 if TYPE_CHECKING:
     from training.plan.search import TimePlans
 
+_UNKNOWN_LENGTH = 1 << 20  # samples of a stream; only limits the largest batch
 _REPORTED = 12  # candidates shown on a job's page
 
 
@@ -43,7 +43,8 @@ def choose_plan(training: Training, reporter: Reporter | None = None) -> Plan:
     if plan := given_plan(world_size):
         _report(reporter, rank, plan, None, os.environ.get(WHY_VARIABLE, "Chosen by Berth."))
         return plan
-    if not leaves_choice(training.config) or _has_one_answer(training):
+    own = training.config.has_own_strategy  # whose memory and time are unknown
+    if own or not leaves_choice(training.config) or _has_one_answer(training):
         plan = _fixed(training, world_size)
         if METRICS_FILE_VARIABLE in os.environ:  # only a job's page shows it
             _report(reporter, rank, plan, None, "Determined by its settings.")
@@ -75,14 +76,12 @@ def make_table(
 
     device = training.device
     hardware = read_hardware(device, world_size, memory_bytes=memory_bytes)
-    with torch.random.fork_rng(devices=[]):
-        sample = training.dataset[0]
     workload = Workload.of(
         training.model,
-        sample,
+        training.sample(),
         training.loss_fn,
         training.make_optimizer,
-        len(training.dataset),
+        training.length or _UNKNOWN_LENGTH,
         on_gpu=device.type == "cuda",
     )
     return search(workload, training.config, hardware, time_plans=time_plans, has_bf16=has_bf16(device))
@@ -133,7 +132,7 @@ def _try_batches(training: Training, plan: Plan, memory_bytes: int | None) -> tu
         return plan, ""
     from training.plan.batch import find_by_trial
 
-    most = max(len(training.dataset) // plan.world_size, 1)
+    most = max((training.length or _UNKNOWN_LENGTH) // plan.world_size, 1)
     result = find_by_trial(training, plan, int(USABLE * limit_bytes), most=most)
     tried = ", ".join(f"{trial.batch_size} {'fits' if trial.fits else 'does not'}" for trial in result.trials)
     return replace(plan, batch_size=result.batch_size), f" Tried batches: {tried}."

@@ -21,6 +21,7 @@ from torch.utils.flop_counter import flop_registry
 
 from training.config.plan import CheckpointingName, PrecisionName
 from training.memory.activation_checkpointing import checkpoint_activations, restore_activations
+from training.model.batches import Objective
 from training.model.blocks import find_blocks
 from training.model.objective import LossFn
 from training.plan.memory import Footprint, OptimizerCost, Work
@@ -110,27 +111,27 @@ class _CountingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # untyped
 class _Step(nn.Module):
     """Forward and backward in one call, since recomputation needs the fake parameters in the model too."""
 
-    def __init__(self, model: nn.Module, loss_fn: LossFn, precision: PrecisionName) -> None:
+    def __init__(self, model: nn.Module, objective: Objective, precision: PrecisionName) -> None:
         super().__init__()
-        self.model, self.loss_fn, self.precision = model, loss_fn, precision
+        self.model, self.objective, self.precision = model, objective, precision
 
-    def forward(self, inputs: Any, targets: Any) -> None:
+    def forward(self, batch: Any) -> None:
         with _autocast(self.precision):
-            loss = self.loss_fn(self.model(inputs), targets)
+            loss = self.objective.loss(self.model, batch)
         torch.autograd.backward(loss)
 
 
 def trace_step(
     model: nn.Module,
     sample: Any,
-    loss_fn: LossFn,
+    loss_fn: LossFn | Objective | None,
     *,
     precision: PrecisionName = "fp32",
     checkpointing: CheckpointingName = "none",
 ) -> Footprint:
     """Trace forward and backward of one micro-batch; changes neither model nor generators.
 
-    ``sample`` is a pair of inputs and targets from the dataset, without the batch dimension.
+    ``sample`` is one of the dataset, without the batch dimension.
 
     Raises:
         CannotEstimate: the model reads values, or uses operations that fake tensors do not support.
@@ -147,13 +148,14 @@ def trace_step(
             stack.enter_context(_recomputed(model, checkpointing))
             stack.enter_context(_measured(blocks, mode, kept))
             stack.enter_context(mode)
-            inputs, targets = _batch(sample, prime)
-            mode.begin([*parameters.values(), *buffers.values(), *_tensors((inputs, targets))])
+            batch = _batch(sample, prime)
+            mode.begin([*parameters.values(), *buffers.values(), *_tensors(batch)])
             for each in parameters.values():
                 if each.requires_grad:
                     cast(Any, each).register_post_accumulate_grad_hook(mode.count_as_gradient)
             state = {f"model.{name}": each for name, each in (parameters | buffers).items()}
-            torch.func.functional_call(_Step(model, loss_fn, precision), state, (inputs, targets))
+            step = _Step(model, Objective.of(loss_fn), precision)
+            torch.func.functional_call(step, state, (batch,))
     except Exception as error:
         raise CannotEstimate(
             f"The model could not be traced without data: {type(error).__name__}: {_first_line(error)}"
@@ -176,7 +178,7 @@ def _summarise(
         trainable_bytes=sum(each.nbytes for each in model.parameters() if each.requires_grad),
         buffer_bytes=sum(each.nbytes for each in model.buffers()),
         largest_parameter_bytes=max(sizes, default=0),
-        sample_bytes=float(sum(torch.as_tensor(each).nbytes for each in tree_leaves(sample))),
+        sample_bytes=float(sum(each.nbytes for each in _numbers(sample))),
         block_parameter_bytes=tuple(sum(each.nbytes for each in block.parameters()) for block in blocks),
         block_kept=tuple(kept),
         timeline=np.array(mode.timeline or [(0.0, 0.0, 0.0)]).T,
@@ -213,7 +215,7 @@ def _choose_prime(model: nn.Module, sample: Any) -> int:
     tensors = [
         *model.parameters(),
         *model.buffers(),
-        *(torch.as_tensor(each) for each in tree_leaves(sample)),
+        *_numbers(sample),
     ]
     sizes = {size for each in tensors for size in each.shape}
     return next((prime for prime in _PRIMES if all(size % prime for size in sizes)), _PRIMES[0])
@@ -233,6 +235,15 @@ def _batch(sample: Any, size: int) -> Any:
         return torch.zeros((size, *as_tensor.shape), dtype=as_tensor.dtype)
 
     return tree_map(widen, sample)
+
+
+def _numbers(sample: Any) -> list[Tensor]:
+    """Return the parts of a sample that become tensors; texts stay in lists."""
+    return [
+        torch.as_tensor(each)
+        for each in tree_leaves(sample)
+        if each is not None and not isinstance(each, str | bytes)
+    ]
 
 
 def _tensors(tree: Any) -> list[Tensor]:

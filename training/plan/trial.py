@@ -5,16 +5,17 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import distributed, nn
 from torch._C._distributed_c10d import PrefixStore  # not exported by torch.distributed
-from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
 from training.config.plan import Plan
 from training.data import move_to
+from training.data.collation import repeat
+from training.model.batches import pair_of_stages
 from training.plan.training import Training
 from training.strategies.choose import forward_context, make_strategy, prepare_model, prepare_optimizer
 from training.strategies.interface import Strategy
@@ -32,10 +33,9 @@ class Trial:
 
     def __init__(self, training: Training, plan: Plan) -> None:
         self._plan, self._training = plan, training
-        with torch.random.fork_rng(devices=[]):
-            sample = training.dataset[0]
-        self._batch = move_to(_repeat(default_collate([sample]), plan.batch_size), training.device)
-        example = _repeat(default_collate([sample]), 2)[0] if plan.pp > 1 else None
+        sample = training.sample()
+        self._batch = move_to(repeat(default_collate([sample]), plan.batch_size), training.device)
+        example = pair_of_stages(repeat(default_collate([sample]), 2))[0] if plan.pp > 1 else None
         self._strategy: Strategy = make_strategy(plan, training.device, training.config, example)
         model = copy.deepcopy(training.model).to(training.device).train()
         self._model: nn.Module = prepare_model(model, self._strategy)
@@ -66,13 +66,13 @@ class Trial:
         return time.perf_counter() - began_s
 
     def _micro_batch(self, weight: float, *, last: bool) -> None:
-        inputs, targets = self._batch
+        objective = self._training.objective
         if self._strategy.staged:
-            self._strategy.run_stages(inputs, targets, self._training.loss_fn, weight)
+            self._strategy.run_stages(*pair_of_stages(self._batch), objective.pair_loss, weight)
             return
         with self._strategy.micro_batch(last=last):
             with self._around_forward():
-                loss = self._training.loss_fn(self._model(inputs), targets)
+                loss = objective.loss(self._model, self._batch)
             self._strategy.backward(self._scaler.scale(loss * weight))
 
     def _wait(self) -> None:
@@ -135,8 +135,3 @@ class SharedTrials:
         finally:
             distributed.destroy_process_group()
         self._store.set(f"{self._key}/{self._rank}", json.dumps(times))
-
-
-def _repeat(batch: Any, size: int) -> Any:
-    """Repeat a batch of one sample ``size`` times."""
-    return tree_map(lambda each: each.repeat_interleave(size, dim=0), batch)

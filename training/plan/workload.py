@@ -9,6 +9,7 @@ from torch import nn
 
 from training.config import ConfigError
 from training.config.plan import CheckpointingName, PrecisionName
+from training.model.batches import Objective
 from training.model.layer_splits import find_layers
 from training.model.objective import LossFn
 from training.plan.memory import Footprint, OptimizerCost
@@ -21,7 +22,7 @@ class Workload:
 
     model: nn.Module
     sample: Any
-    loss_fn: LossFn
+    loss_fn: LossFn | Objective | None
     optimizer: OptimizerCost
     dataset_length: int
     _traced: dict[tuple[str, str], Footprint]
@@ -31,7 +32,7 @@ class Workload:
         cls,
         model: nn.Module,
         sample: Any,
-        loss_fn: LossFn,
+        loss_fn: LossFn | Objective | None,
         make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None,
         dataset_length: int,
         *,

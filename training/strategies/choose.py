@@ -3,19 +3,21 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from training.config import ConfigError, TrainConfig
-from training.config.plan import Plan
+from training.config.extensions import ExtensionError, load
+from training.config.plan import Plan, StrategyName
 from training.memory.activation_checkpointing import checkpoint_activations
 from training.memory.offload import OffloadedOptimizer, offload_activations
 from training.model.blocks import find_blocks
 from training.strategies.interface import Strategy
 from training.strategies.precision import make_autocast
+from training.strategies.ranks import Alone, Ranks
 from training.strategies.single import Dp, Single
 
 
@@ -36,6 +38,8 @@ def make_strategy(
         ConfigError: the plan does not fit the ranks or the device.
     """
     config = config or TrainConfig()
+    if plan.strategy not in get_args(StrategyName):
+        return _make_registered(plan, device, config)
     if plan.strategy == "single":
         return Single(plan, device)
     if plan.strategy == "dp":
@@ -51,6 +55,20 @@ def make_strategy(
             f"but torchrun started {started}."
         )
     return _make_connected(plan, device, config, example)
+
+
+def _make_registered(plan: Plan, device: torch.device, config: TrainConfig) -> Strategy:
+    """Make a strategy of another package: ``factory(plan, device, ranks, config)``."""
+    ranks: Ranks = Alone()
+    if "RANK" in os.environ:
+        from training.strategies.ranks import Connected
+
+        ranks = Connected(device, config.recovery_timeout)
+    try:
+        strategy: Strategy = load("strategies", plan.strategy)(plan, device, ranks, config)
+    except ExtensionError as error:
+        raise ConfigError(f"{error}") from error
+    return strategy
 
 
 def _make_connected(plan: Plan, device: torch.device, config: TrainConfig, example: Any | None) -> Strategy:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from training import events
+from training.data import ResumableSampler
 from training.report import Reporter
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class Balance:
 
     def _balance_batches(self, state: "TrainState") -> None:
         plan, ranks = self._strategy.plan, self._strategy.data_ranks
+        assert isinstance(state.sampler, ResumableSampler)  # noqa: S101 -- streams are refused
         before = state.sampler.shares or (plan.batch_size,) * ranks
         shares = divide(plan.batch_size * ranks, self._busy_s, before)
         most = int(plan.batch_size * MOST_SHARE)  # limits the memory of the largest micro-batch
