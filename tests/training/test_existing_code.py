@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
 from tests.training.conftest import Lines
 from training import TrainConfig, Trainer
@@ -250,6 +250,26 @@ def test_stream_of_unknown_length_trains_whole_epochs_and_then_knows_its_end(
     totals = [(line.get("step"), line["total_steps"]) for line in lines() if "total_steps" in line]
     assert totals == [(None, 9)]
     assert sum("val_loss" in line for line in lines()) == 3
+
+
+def test_stream_that_knows_its_length_shows_progress_from_the_start(reporter: Reporter, lines: Lines) -> None:
+    class Sized(Numbers):
+        def __len__(self) -> int:
+            return self.count
+
+    fit(reporter, nn.Linear(2, 1), Sized(), epochs=2)
+
+    assert [line["total_steps"] for line in lines() if "total_steps" in line] == [6]
+    assert len(losses(lines)) == 6
+
+
+def test_loader_in_place_of_a_dataset_says_what_to_pass(reporter: Reporter) -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(8, 2), torch.zeros(8, 1)))
+
+    with pytest.raises(
+        DataError, match=r"A DataLoader makes batches itself. Pass its dataset \(loader\.dataset\)"
+    ):
+        fit(reporter, nn.Linear(2, 1), loader)
 
 
 def test_endless_stream_ends_after_max_steps(reporter: Reporter, lines: Lines) -> None:

@@ -1,6 +1,6 @@
 """The samples that ranks train on: their order, their batches, caches and prefetching."""
 
-from training.data.collation import Collate, collate, first_sample, move_to
+from training.data.collation import Collate, collate, first_sample, is_stream, move_to
 from training.data.loader import (
     AnySampler,
     SizedDataset,
@@ -12,7 +12,7 @@ from training.data.loader import (
     start_epoch,
 )
 from training.data.sampler import DataError, ResumableSampler
-from training.data.stream import StreamReader, StreamSampler, is_stream
+from training.data.stream import StreamReader, StreamSampler
 
 __all__ = [
     "AnySampler",

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
-from torch.utils.data import default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from training.data.sampler import DataError
 
@@ -77,9 +77,15 @@ def repeat(batch: Any, size: int) -> Any:
     )
 
 
+def is_stream(dataset: object) -> bool:
+    """Return whether the dataset is only read from its beginning: an IterableDataset, or anything alike."""
+    by_index = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    return isinstance(dataset, IterableDataset) or (hasattr(dataset, "__iter__") and not by_index)
+
+
 def draw(dataset: Any, count: int) -> Sequence[Any]:
     """Return ``count`` samples, repeated where there are fewer."""
-    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
+    if not is_stream(dataset):
         return [dataset[index % len(dataset)] for index in range(count)]
     samples = [sample for sample, _ in zip(iter(dataset), range(count), strict=False)]
     if not samples:

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 from training.config.plan import Plan
-from training.data.collation import Collate, collate, draw
+from training.data.collation import Collate, collate, draw, is_stream
 from training.data.sampler import DataError, ResumableSampler
-from training.data.stream import StreamSampler, is_stream, make_stream_loader, measure_stream
+from training.data.stream import StreamSampler, make_stream_loader, measure_stream
 from training.rng import mix_seeds
 
 

@@ -16,12 +16,6 @@ from training.data.sampler import DataError, SamplerState
 from training.rng import mix_seeds
 
 
-def is_stream(dataset: object) -> bool:
-    """Return whether the dataset is only read from its beginning: an IterableDataset, or anything alike."""
-    by_index = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    return isinstance(dataset, IterableDataset) or (hasattr(dataset, "__iter__") and not by_index)
-
-
 class StreamSampler:
     """The position in a stream, with what is known of its end.
 
@@ -234,8 +228,13 @@ def measure_stream(dataset: Any) -> int | None:
     """Return a stream's length if it says one.
 
     Raises:
-        DataError: the dataset can be read only once.
+        DataError: the dataset can be read only once, or is a DataLoader.
     """
+    if isinstance(dataset, DataLoader):
+        raise DataError(
+            "A DataLoader makes batches itself. Pass its dataset (loader.dataset), and its collate_fn to fit() if it "
+            "has one of its own; batch_size and num_workers are settings of TrainConfig."
+        )
     if hasattr(dataset, "__next__"):
         raise DataError(
             f"{type(dataset).__name__} can be read only once, so neither a second epoch nor a resume is possible. "
