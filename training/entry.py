@@ -20,7 +20,7 @@ _FOLDER = os.environ.get("BERTH_ATTEMPT_FOLDER")
 _RANK = os.environ.get("RANK", "0")
 _PID = os.getpid()
 _FILES_WITHIN_S = 10.0
-# Packages with functions that the tee wraps.
+# Packages with functions that a room of ours wraps, once the script imports one of them.
 _TRACKERS = frozenset(
     {
         "wandb",
@@ -35,6 +35,7 @@ _TRACKERS = frozenset(
     }
 )
 _TORCH_TRACKER = "torch.utils.tensorboard"
+_TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "ultralytics"})
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -154,34 +155,48 @@ def _prepare() -> None:
     fraction = os.environ.pop("BERTH_GPU_MEMORY_FRACTION", None)
     if fraction is not None:
         _limit_gpu_memory(float(fraction))
-    if _FOLDER is not None and os.environ.get("TRACKER_TEE") != "off":
-        sys.meta_path.insert(0, _TrackerFinder())
+    if _FOLDER is None:
+        return
+    if os.environ.get("TRACKER_TEE") != "off":
+        told = "read what trackers get"
+        sys.meta_path.insert(0, _Finder({*_TRACKERS, _TORCH_TRACKER}, "tee", [_metrics_file()], told))
+    watch_trainers()
 
 
-class _TrackerFinder:
-    """Loads the tee when the script imports a tracker; most scripts import none."""
+def watch_trainers() -> None:
+    """Let known trainers resume, unless the job's owner does not want it."""
+    if _FOLDER is not None and os.environ.get("TRAINER_RESUME") != "off":
+        sys.meta_path.insert(0, _Finder(_TRAINERS, "resuming", [], "resume trainers by itself"))
+
+
+class _Finder:
+    """Loads a room that wraps functions when the script imports one of its packages; most scripts import none."""
+
+    def __init__(self, names: Any, room: str, settings: list[Any], purpose: str) -> None:
+        self._names, self._room, self._settings, self._purpose = names, room, settings, purpose
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if (fullname not in _TRACKERS and fullname != _TORCH_TRACKER) or self not in sys.meta_path:
+        if fullname not in self._names or self not in sys.meta_path:
             return None
         try:
-            hook = _load_tee().start(_metrics_file())
+            hook = _load(self._room).start(*self._settings)
         except Exception as error:  # noqa: BLE001 -- the script's import must work without us
             sys.meta_path.remove(self)
-            sys.stderr.write(f"Berth does not read what trackers get: {type(error).__name__}: {error}\n")
+            sys.stderr.write(f"Berth does not {self._purpose}: {type(error).__name__}: {error}\n")
             return None
         sys.meta_path[sys.meta_path.index(self)] = hook
         return hook.find_spec(fullname, path, target)
 
 
-def _load_tee() -> Any:
-    """By its folder: the script may have a module of its own that is called training."""
-    folder = os.path.dirname(os.path.abspath(__file__))
-    package = ModuleType("_berth_tee")
-    package.__path__ = [f"{folder}/tee"]
-    sys.modules[package.__name__] = package
-    __import__("_berth_tee.hook")
-    return sys.modules["_berth_tee.hook"]
+def _load(room: str) -> Any:
+    """The hook of a room, by its folder: the script may have a module of its own that is called training."""
+    if "_berth_rooms" not in sys.modules:
+        package = ModuleType("_berth_rooms")
+        package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+        sys.modules[package.__name__] = package
+    name = f"_berth_rooms.{room}.hook"
+    __import__(name)
+    return sys.modules[name]
 
 
 def _metrics_file() -> str | None:

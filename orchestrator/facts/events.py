@@ -55,6 +55,8 @@ class Happened(StrEnum):
     CHECKPOINT_PASSED_OVER = "checkpoint_passed_over"
     OUTSIDE_KEPT = "outside_kept"
     OUTSIDE_NOT_KEPT = "outside_not_kept"
+    RESUME_OPTION = "resume_option"
+    RESUME_CODE = "resume_code"
     CHECKPOINT_QUARANTINED = "checkpoint_quarantined"
 
     # Noticed while it runs

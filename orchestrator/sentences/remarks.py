@@ -60,6 +60,19 @@ def _outside_not_kept(path: str, times: int, glob: str) -> str:
     )
 
 
+@says(Happened.RESUME_OPTION)
+def _resume_option(words: str) -> str:
+    return (
+        "The script has an option to resume, and nothing uses it yet: with "
+        f"--resume-args '{words}' a retry continues from the newest checkpoint."
+    )
+
+
+@says(Happened.RESUME_CODE)
+def _resume_code(trainer: str, line: str) -> str:
+    return f"{trainer} does not resume by itself: with {line} in the script, a retry continues from the newest checkpoint."
+
+
 @says(Happened.CHECKPOINT_QUARANTINED)
 def _checkpoint_quarantined(name: str) -> str:
     return f"{name.capitalize()} was damaged; doctor moved it to quarantine/."

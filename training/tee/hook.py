@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..import_hook import ImportHook  # noqa: TID252 -- the entry loads the room under another name
 from .calls import CALLS, STEP_NAMES, Call
 from .lines import Lines
 from .offline import OfflineRuns
@@ -124,38 +125,7 @@ class Tee:
         return f"{folder.removeprefix(f'{first}/') if folder.startswith(f'{first}/') else Path(folder).name}/"
 
 
-def start(metrics_file: str | None) -> "Hook":
+def start(metrics_file: str | None) -> ImportHook:
     """Watch the imports of trackers from now on; without a file only W&B's mode is looked after."""
-    return Hook(Tee(Lines(metrics_file) if metrics_file else None))
-
-
-class Hook:
-    """A finder of modules: finds none itself, but has the others' loaders call the tee after they loaded a tracker."""
-
-    def __init__(self, tee: Tee) -> None:
-        self._tee = tee
-        self._modules = {call.module for call in CALLS} | {"wandb"}
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self._modules:
-            return None
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            if finder is self or find is None or (spec := find(name, path, target)) is None:
-                continue
-            if spec.loader is not None:
-                self._wrap_after_load(spec.loader)
-            return spec
-        return None
-
-    def _wrap_after_load(self, loader: Any) -> None:
-        execute = getattr(loader, "exec_module", None)
-        if execute is None:
-            return
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            self._tee.wrap(module)
-
-        with suppress(AttributeError):  # a loader that lets nobody replace its methods
-            loader.exec_module = exec_module
+    tee = Tee(Lines(metrics_file) if metrics_file else None)
+    return ImportHook({call.module for call in CALLS} | {"wandb"}, tee.wrap)

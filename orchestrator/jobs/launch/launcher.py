@@ -14,7 +14,7 @@ from orchestrator.exceptions import OrchestratorError
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
-from orchestrator.jobs.launch import isolation
+from orchestrator.jobs.launch import isolation, trainers
 from orchestrator.jobs.launch import record as launch_record
 from orchestrator.jobs.launch import resume as resuming
 from orchestrator.jobs.launch.engines import NotStarted, engine_of, order_of
@@ -128,6 +128,8 @@ def prepare(job: Job, attempt: Attempt) -> None:
     folder = home_folder.attempt(attempt.number)
     _make_folders(home_folder, attempt)
     bundles.materialise(settings.HOME.bundles, job.bundle, home_folder.work)
+    if attempt.number == 1:
+        trainers.tell_how_to_resume(job, home_folder.work)
     resume = resuming.choose_checkpoint(job, home_folder)
     isolation.check()
     level = isolation.level()

@@ -8,7 +8,7 @@ from typing import TypedDict
 from django.conf import settings
 
 from orchestrator.jobs import caches, datasets, fetches, training_plans
-from orchestrator.jobs.launch import interpreters, isolation
+from orchestrator.jobs.launch import interpreters, isolation, trainers
 from orchestrator.jobs.launch.resume import Resume
 from orchestrator.jobs.launch.start import python_of, script_path, started
 from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Network
@@ -18,6 +18,7 @@ from orchestrator.store.layout import JobFolder
 
 LOG_BYTES_PER_RANK = 256 * 1024**2
 ENTRY = settings.BASE_DIR / "training" / "entry.py"
+COMMANDS = "resuming/commands"  # beside the entry: what each Python of a command runs first
 CONTEXT_BYTES = 512 * 1024**2  # of a CUDA context with the libraries that torch loads
 MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
 
@@ -86,6 +87,7 @@ def describe(
         }
     python, roots, entry = _interpreter(job, spec)
     cache = caches.folder_of(job)
+    for_commands = {"PYTHONPATH": str(Path(entry).parent / COMMANDS)} if spec.command else {}
     return {
         "v": 1,
         "job_id": str(job.pk),
@@ -95,7 +97,11 @@ def describe(
         "python_roots": roots,
         "entry": entry,
         **run,
-        "env": {**caches.variables(cache), **_environment(job, attempt, folder, devices, data, resume)},
+        "env": {
+            **for_commands,
+            **caches.variables(cache),
+            **_environment(job, attempt, folder, devices, data, resume),
+        },
         "ranks": 1 if spec.command else len(devices),
         "devices": len(devices),
         "launcher": spec.launcher,
@@ -213,6 +219,8 @@ def _environment(
         environment[datasets.variable_of(name)] = str(path)
     if resume:
         environment["BERTH_RESUME_FROM"] = str(resume.path)
+        if trainers.may_resume(job, resume.generation):
+            environment["BERTH_RESUME_TRAINER"] = "1"
     if job.array_index is not None:
         environment["BERTH_ARRAY_INDEX"] = str(job.array_index)
     environment |= training_plans.environment(job, attempt)

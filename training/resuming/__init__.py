@@ -1,0 +1,1 @@
+"""Lets trainers of other packages continue from the newest checkpoint when Berth restarts a job."""
