@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs what Berth needs into ``.venv`` and runs it; standard library only, so it works on a bare machine.
 
-python3 make.py demo | up | down | check | test | ci | mutants | bench | screens | chaos | install-service | torch | lock
+python3 make.py demo | up | down | check | test | ci | mutants | trainers | bench | screens | chaos | install-service | torch | lock
 
 ``.venv`` belongs to the Python that made it. Another one gets an environment of its own, such as ``.venv-3.13.0``.
 """
@@ -226,6 +226,12 @@ def mutants(arguments: list[str]) -> None:
     become("tests.mutants", *arguments)
 
 
+def trainers(names: list[str], home: str | None) -> None:
+    install("base")
+    install("test")
+    become("tests.trainers", *names, *(["--home", home] if home else []))
+
+
 def install_rivals() -> None:
     """The trainers that `bench` measures beside ours; torch stays the one that is there."""
     stamp = VENV / ".rivals.installed"
@@ -327,6 +333,9 @@ def main() -> None:
     commands.add_parser("mutants", help="small faults that tests should notice").add_argument(
         "arguments", nargs="*", help="room, and options of tests.mutants"
     )
+    matrix = commands.add_parser("trainers", help="trainers of other packages, from install to resume")
+    matrix.add_argument("names", nargs="*", help="some of them; all by default")
+    matrix.add_argument("--home", help="folder that keeps their packages for the next time")
     commands.add_parser("bench", help="print the benchmarks' tables").add_argument("--name")
     commands.add_parser("docs", help="build the documentation site, which Berth serves under /docs/")
     commands.add_parser("screens", help="take a picture of every page into docs/screens/")
@@ -352,6 +361,8 @@ def main() -> None:
             ci(chosen.user)
         case "mutants":
             mutants(chosen.arguments)
+        case "trainers":
+            trainers(chosen.names, chosen.home)
         case "bench":
             bench(chosen.name)
         case "docs":
