@@ -19,8 +19,10 @@ import yaml
 
 from berth.cli.app import app
 from tests.system.server import Prepared, Server
+from tests.trainers import page as page_of_trainers
 from tests.waiting import PATIENCE_S
 from training.config import TrainConfig
+from training.resuming.trainers import TRAINERS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -167,6 +169,18 @@ def _follow_tutorial(server: Server, line: str, folder: Path) -> str:
     )
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def test_table_of_trainers_is_made_of_what_was_run():
+    text = page_of_trainers.PAGE.read_text()
+
+    assert text == page_of_trainers.with_table(text, page_of_trainers.read()), "write it again: make trainers"
+
+
+def test_guide_has_each_trainer_that_berth_knows_and_where_it_saves():
+    text = (ROOT / "docs/how-to/resume.md").read_text()
+
+    assert [each.name for each in TRAINERS if each.name not in text or each.saves not in text] == []
 
 
 def test_every_target_of_make_that_the_pages_name_is_there():

@@ -37,6 +37,7 @@ DEAREST = (
     "tests/dashboard/test_browser_log.py",
     "tests/system/test_scripts.py",
     "tests/system/test_scheduling.py",
+    "tests/system/test_trainers.py",
     "tests/system/test_outages.py",
     "tests/system/test_live.py",
     "tests/system/test_postgresql.py",

@@ -16,12 +16,23 @@ BY_ITSELF = "by itself"
 
 
 def run(server: Server, row: Row, ranks: int) -> dict[str, Any]:
+    """Run a trainer as ``resume`` does, with what the history of a first job says to add.
+
+    Raises:
+        AssertionError: as ``resume``.
+    """
+    return resume(server, row, ranks, advice_for(server, row, ranks))
+
+
+def resume(server: Server, row: Row, ranks: int, words: str = "") -> dict[str, Any]:
     """Run a trainer to its end, with a SIGKILL after its first checkpoint; what was seen, for the table.
+
+    Args:
+        words: what Berth said to add: options, or code.
 
     Raises:
         AssertionError: something that should be live, kept or resumed is not; the message has the end of the log.
     """
-    words = advice_for(server, row, ranks)
     job = submit(server, row, ranks, words)
     live = watch(server, job, row)
     kept = _wait(

@@ -167,7 +167,8 @@ class LineParser:
         values = _values_of(layout.fields, numbers)
         if not values or (self.progress.step is None and not layout.printed_dict):
             return None
-        return self._line(None, values)
+        # Of a training that prints once per epoch, the epoch's own line named all of them.
+        return self._line(self.progress.total_epochs if self.progress.unit == EPOCH else None, values)
 
     def _line(self, total: int | None, values: Mapping[str, float]) -> LineValues:
         progress = self.progress
