@@ -32,6 +32,7 @@ _TRACKERS = frozenset(
         "tensorboardX",
         "lightning",
         "lightning_fabric",
+        "pytorch_lightning",
     }
 )
 _TORCH_TRACKER = "torch.utils.tensorboard"

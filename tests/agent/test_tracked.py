@@ -57,6 +57,16 @@ def test_a_script_that_prints_nothing_shows_what_it_gives_to_its_tracker(run, ho
     assert series(home, run) == {"loss": [(1, 2.0), (7, 1.5)], "accuracy": [(7, 0.5)]}
 
 
+def test_length_that_a_trainer_tells_is_the_total_of_what_it_prints(run):
+    write(run, {"tracker": "lightning", "total_steps": 40}, tracked(3, {"total_steps": 9, "loss": 1.0}))
+    say(run, "Epoch 0: 100%|#####| 10/10 [00:00<00:00, 12.30it/s, v_num=0, train_loss=0.7]\n")
+    say(run, "Epoch 1:  50%|##   | 5/10 [00:00<00:00, 12.30it/s, v_num=0, train_loss=0.5]\n")
+
+    job = poll(run)
+
+    assert (job.step, job.total_steps) == (15, 40)
+
+
 def test_a_metric_that_is_printed_and_tracked_is_one_series_and_the_printed_total_stays(run, home):
     say(run, "step 1/100 loss 2.0\n")
     write(run, tracked(1, {"train/loss": 2.0001, "val/loss": 3.0}))

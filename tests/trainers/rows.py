@@ -69,7 +69,6 @@ ROWS = (
         "lightning_fit.py",
         ("lightning",),
         "lightning",
-        told=("loss", "learning rate", "throughput", "progress"),
     ),
     Row(
         "lightning-cli",
@@ -78,7 +77,7 @@ ROWS = (
         ("lightning[pytorch-extra]",),
         "lightning",
         args=(*_CLI, *_CLI_SAVES, "--trainer.devices=auto"),
-        told=("loss", "throughput", "progress"),
+        told=("loss", "throughput", "progress", "total"),
     ),
     Row("deepspeed", "DeepSpeed", "deepspeed_loop.py", ("deepspeed",), "deepspeed"),
     Row("timm", "timm", "timm_train.py", ("timm",), "timm", ranks=(1,), hold_at=60),

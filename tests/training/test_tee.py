@@ -12,6 +12,7 @@ import pytest
 from tests.training import tracker_stand_ins
 from training import entry
 from training.tee.calls import CALLS as CALLS_OF_TRACKERS
+from training.tee.lengths import LENGTHS
 
 ENTRY = Path(__file__).resolve().parents[2] / "training/entry.py"
 
@@ -138,8 +139,34 @@ def test_scalars_of_a_tracker_arrive_once_with_their_step(run, tracker):
     assert done.values == expected
 
 
+@pytest.mark.parametrize(
+    ("epochs", "steps", "batches", "accumulated", "told"),
+    [
+        (3, -1, "10", 1, [30]),
+        (3, 12, "10", 1, [12]),
+        (3, 12, "10", 2, [24]),
+        (-1, 12, "float('inf')", 1, [12]),
+        (3, -1, "float('inf')", 1, []),
+        (-1, -1, "10", 1, []),
+        (None, 8, "10", 1, [8]),
+        (3, -1, "None", 1, []),  # another version may tell it differently
+    ],
+)
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+def test_lightning_tells_how_long_its_training_is(run, package, epochs, steps, batches, accumulated, told):
+    done = run(
+        f"from {package}.loops.fit_loop import _FitLoop\n"
+        f"loop = _FitLoop(max_epochs={epochs}, max_steps={steps}, num_training_batches={batches}, "
+        f"accumulate_grad_batches={accumulated})\n"
+        "loop.on_advance_start()\nprint(loop.on_advance_start(), _FitLoop.on_advance_start.__doc__)\n"
+    )
+
+    assert done.log == "the loop's own answer the loop's own words\n"
+    assert done.lines == [{"tracker": "lightning", "total_steps": total} for total in told]
+
+
 def test_the_entry_watches_each_tracker_of_the_table():
-    packages = {call.module.partition(".")[0] for call in CALLS_OF_TRACKERS} - {"torch"}
+    packages = {each.module.partition(".")[0] for each in (*CALLS_OF_TRACKERS, *LENGTHS)} - {"torch"}
 
     assert packages == entry._TRACKERS
     assert all(

@@ -38,6 +38,17 @@ class Metric:
     def __init__(self, key, value, step):
         self.key, self.value, self.step = key, value, step
 """
+FIT_LOOP = """
+from types import SimpleNamespace
+
+class _FitLoop:
+    def __init__(self, **about):
+        self.trainer = SimpleNamespace(**about)
+
+    def on_advance_start(self):
+        "the loop's own words"
+        return "the loop's own answer"
+"""
 # By module: its classes with their methods.
 CLASSES = {
     "wandb.sdk.wandb_run": {"Run": ["log"]},
@@ -49,7 +60,12 @@ CLASSES = {
     "tensorboardX.writer": {"SummaryWriter": ["add_scalar", "add_scalars"]},
     "lightning.fabric.loggers.csv_logs": {"CSVLogger": ["log_metrics"]},
 }
-SOURCES = {"wandb": WANDB, "mlflow.tracking.fluent": FLUENT}
+SOURCES = {
+    "wandb": WANDB,
+    "mlflow.tracking.fluent": FLUENT,
+    "lightning.pytorch.loops.fit_loop": FIT_LOOP,
+    "pytorch_lightning.loops.fit_loop": FIT_LOOP,
+}
 
 
 def install(folder: Path) -> None:

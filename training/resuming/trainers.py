@@ -94,7 +94,8 @@ TRAINERS: Final = (
         ("keras",),
         "`latest.weights.h5` of `BackupAndRestore`",
         uses=r"\.fit\(",
-        add="keras.callbacks.BackupAndRestore(os.environ['BERTH_CHECKPOINT_DIR'])",
+        # A folder below: the callback removes its folder at the end of the training.
+        add="keras.callbacks.BackupAndRestore(os.environ['BERTH_CHECKPOINT_DIR'] + '/backup')",
         loads=r"BackupAndRestore|load_model|load_weights",
     ),
     Trainer(

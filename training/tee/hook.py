@@ -11,6 +11,7 @@ from typing import Any
 
 from ..import_hook import ImportHook  # noqa: TID252 -- the entry loads the room under another name
 from .calls import CALLS, STEP_NAMES, Call
+from .lengths import LENGTHS, Length
 from .lines import Lines
 from .offline import OfflineRuns
 from .values import MOST_VALUES, Numbers, name_of, numbers_of, scalars
@@ -27,6 +28,7 @@ class Tee:
         self._steps: dict[tuple[str, int, str], int] = {}  # the next one of calls without a step
         self._folders: list[str] = []
         self._told: set[str] = set()
+        self._length: int | None = None
 
     def wrap(self, module: ModuleType) -> None:
         """Wrap what the table has of a module.
@@ -44,6 +46,34 @@ class Tee:
             if callable(original):
                 with suppress(AttributeError, TypeError):
                     setattr(holder, name, self._wrapped(original, call))
+        for length in LENGTHS if self._lines is not None else ():
+            if length.module == module.__name__:
+                self._wrap_length(module, length)
+
+    def _wrap_length(self, module: ModuleType, length: Length) -> None:
+        owner, _, name = length.function.rpartition(".")
+        holder = getattr(module, owner, None)
+        original = getattr(holder, name, None)
+        if not callable(original):
+            return
+
+        @functools.wraps(original)
+        def measured(loop: Any, *args: Any, **kwargs: Any) -> Any:
+            answer = original(loop, *args, **kwargs)
+            self._tell_length(length, loop)
+            return answer
+
+        setattr(holder, name, measured)
+
+    def _tell_length(self, length: Length, loop: Any) -> None:
+        """Tell how long the training is, again only if that changes; a surprise never reaches the script."""
+        try:
+            steps = length.steps_of(loop)
+        except Exception:  # noqa: BLE001 -- another version of the trainer may have other attributes
+            steps = None
+        if steps is not None and steps != self._length and self._lines is not None and self._lines.active:
+            self._length = steps
+            self._lines.tell_total(length.trainer, steps)
 
     def _wrapped(self, original: Callable[..., Any], call: Call) -> Callable[..., Any]:
         names = (*(["self"] if "." in call.function else []), *call.arguments.split())
@@ -128,4 +158,5 @@ class Tee:
 def start(metrics_file: str | None) -> ImportHook:
     """Watch the imports of trackers from now on; without a file only W&B's mode is looked after."""
     tee = Tee(Lines(metrics_file) if metrics_file else None)
-    return ImportHook({call.module for call in CALLS} | {"wandb"}, tee.wrap)
+    watched = {each.module for each in (*CALLS, *LENGTHS)}
+    return ImportHook(watched | {"wandb"}, tee.wrap)

@@ -41,6 +41,11 @@ class Lines:
         self._pending.append((tracker, -1, 0.0, {}))
         self.flush()
 
+    def tell_total(self, trainer: str, steps: int) -> None:
+        """Write at once how many steps a training will have."""
+        self._pending.append((trainer, -1, 0.0, {"total_steps": steps}))
+        self.flush()
+
     def flush(self) -> None:
         if not self.active or not self._writing.acquire(timeout=1.0):
             return

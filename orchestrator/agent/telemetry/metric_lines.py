@@ -112,12 +112,16 @@ def _decode(line: bytes) -> dict[str, Any] | None:
 
 
 def _read_progress(batch: ParsedBatch, record: Mapping[str, Any]) -> None:
-    total = record.get(TOTAL_STEPS)
-    if isinstance(total, int) and not isinstance(total, bool) and 0 < total <= INT64_LAST:
-        batch.total_steps = total
+    _read_total(batch, record)
     epoch = record.get(EPOCH)
     if isinstance(epoch, int | float) and not isinstance(epoch, bool) and _finite(epoch):
         batch.epoch = float(epoch)
+
+
+def _read_total(batch: ParsedBatch, record: Mapping[str, Any]) -> None:
+    total = record.get(TOTAL_STEPS)
+    if isinstance(total, int) and not isinstance(total, bool) and 0 < total <= INT64_LAST:
+        batch.total_steps = total
 
 
 def _read_values(batch: ParsedBatch, record: Mapping[str, Any], now: float) -> None:
@@ -144,6 +148,8 @@ def _read_tracked(batch: ParsedBatch, record: Mapping[str, Any], tracker: str, n
     source = short_name(tracker)
     if len(batch.trackers) < MOST_TRACKERS:
         batch.trackers.add(source)
+    if STEP not in record:  # with a step it is a value of the script's that happens to have this name
+        _read_total(batch, record)
     step = record.get(STEP)
     if type(step) is not int or not 0 <= step <= INT64_LAST:
         return

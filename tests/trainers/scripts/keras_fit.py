@@ -27,5 +27,5 @@ class Numbers(keras.utils.PyDataset):
 
 model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
 model.compile(optimizer="adam", loss="mse")
-backup = keras.callbacks.BackupAndRestore(os.environ["BERTH_CHECKPOINT_DIR"])
+backup = keras.callbacks.BackupAndRestore(os.environ["BERTH_CHECKPOINT_DIR"] + "/backup")
 model.fit(Numbers(), epochs=4, callbacks=[backup], verbose=2)
