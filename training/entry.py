@@ -33,6 +33,7 @@ _TRACKERS = frozenset(
         "lightning",
         "lightning_fabric",
         "pytorch_lightning",
+        "stable_baselines3",
     }
 )
 _TORCH_TRACKER = "torch.utils.tensorboard"

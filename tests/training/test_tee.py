@@ -165,6 +165,16 @@ def test_lightning_tells_how_long_its_training_is(run, package, epochs, steps, b
     assert done.lines == [{"tracker": "lightning", "total_steps": total} for total in told]
 
 
+def test_stable_baselines_tells_its_timesteps(run):
+    done = run(
+        "from stable_baselines3.common.base_class import BaseAlgorithm\n"
+        "print(BaseAlgorithm()._setup_learn(768, callback='mine'))\n"
+    )
+
+    assert done.log == "(768, 'mine')\n"
+    assert done.lines == [{"tracker": "stable_baselines3", "total_steps": 768}]
+
+
 def test_the_entry_watches_each_tracker_of_the_table():
     packages = {each.module.partition(".")[0] for each in (*CALLS_OF_TRACKERS, *LENGTHS)} - {"torch"}
 

@@ -49,6 +49,12 @@ class _FitLoop:
         "the loop's own words"
         return "the loop's own answer"
 """
+BASE_CLASS = """
+class BaseAlgorithm:
+    def _setup_learn(self, total_timesteps, callback=None):
+        self._total_timesteps = total_timesteps
+        return total_timesteps, callback
+"""
 # By module: its classes with their methods.
 CLASSES = {
     "wandb.sdk.wandb_run": {"Run": ["log"]},
@@ -65,6 +71,7 @@ SOURCES = {
     "mlflow.tracking.fluent": FLUENT,
     "lightning.pytorch.loops.fit_loop": FIT_LOOP,
     "pytorch_lightning.loops.fit_loop": FIT_LOOP,
+    "stable_baselines3.common.base_class": BASE_CLASS,
 }
 
 

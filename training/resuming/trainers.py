@@ -103,7 +103,7 @@ TRAINERS: Final = (
         ("stable_baselines3", "sb3_contrib"),
         "`rl_model_1000_steps.zip` of `CheckpointCallback`",
         uses=r"\.learn\(",
-        add=_IF_RESUMED + "model.set_parameters(path)",
+        add=_IF_RESUMED + "model = type(model).load(path, model.get_env())",
         loads=r"set_parameters\(|\.load\(",
     ),
     Trainer(

@@ -26,7 +26,20 @@ def _batches_of_lightning(loop: Any) -> int | None:
     return int(whole) if math.isfinite(whole) and whole > 0 else None
 
 
-LENGTHS: Final = tuple(
-    Length("lightning", f"{package}.loops.fit_loop", "_FitLoop.on_advance_start", _batches_of_lightning)
-    for package in ("lightning.pytorch", "pytorch_lightning")
+def _timesteps(model: Any) -> int | None:
+    total: object = model._total_timesteps
+    return total if isinstance(total, int) and total > 0 else None
+
+
+LENGTHS: Final = (
+    *(
+        Length("lightning", f"{package}.loops.fit_loop", "_FitLoop.on_advance_start", _batches_of_lightning)
+        for package in ("lightning.pytorch", "pytorch_lightning")
+    ),
+    Length(
+        "stable_baselines3",
+        "stable_baselines3.common.base_class",
+        "BaseAlgorithm._setup_learn",
+        _timesteps,
+    ),
 )

@@ -21,4 +21,4 @@ model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, verbose=1, device="cpu")
 # What Berth says to add stands in the next line.
 # ADD
 callbacks = CallbackList([CheckpointCallback(save_freq=128, save_path="saves"), Hold()])
-model.learn(total_timesteps=768, callback=callbacks, log_interval=1)
+model.learn(total_timesteps=768, callback=callbacks, log_interval=1, reset_num_timesteps=False)
