@@ -91,17 +91,18 @@ def run(tmp_path: Path) -> Callable[..., list[str]]:
             path.write_text(text)
         (tmp_path / "work" / "train.py").write_text(script)
         resumes = {"BERTH_RESUME_FROM": str(resume), "BERTH_RESUME_TRAINER": "1"} if resume else {}
+        variables = {
+            "BERTH_ATTEMPT_FOLDER": str(tmp_path),
+            "RANK": "0",
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": f"{SITE}{os.pathsep}{tmp_path / 'more'}" if command else "",
+            **resumes,
+            **environment,
+        }
         done = subprocess.run(
             [sys.executable, *([] if command else ["-u", str(ENTRY)]), "train.py"],
             cwd=tmp_path / "work",
-            env={
-                "BERTH_ATTEMPT_FOLDER": str(tmp_path),
-                "RANK": "0",
-                "LANG": "C.UTF-8",
-                **({"PYTHONPATH": f"{SITE}{os.pathsep}{tmp_path / 'more'}"} if command else {}),
-                **resumes,
-                **environment,
-            },
+            env={name: value for name, value in variables.items() if value},
             capture_output=True,
             text=True,
             check=False,
@@ -183,6 +184,7 @@ def test_beginnings_of_the_first_two_trainings_are_noted_by_the_first_rank(run, 
     notes = tmp_path / "logs/rank0.trainings"
 
     run(script, RANK="1")
+    run(script, command=True, RANK="", LOCAL_RANK="1")
     assert not notes.exists()
     run(script)
 

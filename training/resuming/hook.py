@@ -23,7 +23,8 @@ def start() -> ImportHook:
     """Watch the imports of trainers from now on, in a process of the run."""
     environment = os.environ
     checkpoint = environment.get("BERTH_RESUME_FROM") if environment.get("BERTH_RESUME_TRAINER") else None
-    is_first_rank = environment.get("RANK", "0") == "0"
+    # A command's own launcher may name ranks by LOCAL_RANK alone, as Lightning's does.
+    is_first_rank = environment.get("RANK", environment.get("LOCAL_RANK", "0")) == "0"
     notes = f"{environment['BERTH_ATTEMPT_FOLDER']}/logs/rank0.trainings" if is_first_rank else None
     return ImportHook(WATCHED, Resumer(checkpoint, notes).wrap)
 
