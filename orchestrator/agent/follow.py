@@ -68,6 +68,7 @@ class FollowState(TypedDict, total=False):
     printed: bool
     sources: dict[str, str]
     tracked_step: int | None
+    length: int | None
     parser: Mapping[str, Any]
     columns: Committed | None
     last_step: int | None
@@ -114,6 +115,8 @@ class Follower:
         self.events_come_as_lines: bool = state.get("events_come_as_lines", False)
         self.sources = Sources(state.get("sources", {}))
         self.tracked_step: int | None = state.get("tracked_step")  # the newest of trackers
+        # What the trainer told of the whole training; a bar may count what is left after a resume.
+        self.length: int | None = state.get("length")
         self.last_step: int | None = state.get("last_step")
         self.stepped: bool = state.get("stepped", self.last_step is not None)
         self.log_sizes: dict[int, int] = {}
@@ -145,6 +148,7 @@ class Follower:
         if batch.lines and not self.file_speaks:
             self.file_speaks = bool(batch.points or batch.events)
         self.events_come_as_lines = self.events_come_as_lines or EVENT_FILES in batch.trackers
+        self.length = batch.length or self.length
         read_stdout, more_stdout, read_events = 0, False, False
         if not (self.file_speaks or self.events_come_as_lines):
             read_events = self.events.read(batch, now, at_end=at_end)
@@ -266,6 +270,7 @@ class Follower:
             "events_come_as_lines": self.events_come_as_lines,
             "sources": self.sources.by_name,
             "tracked_step": self.tracked_step,
+            "length": self.length,
             "parser": self.parser.carried,
             "columns": columns,
             "last_step": self.last_step,
@@ -295,8 +300,9 @@ class Follower:
         if self.last_step is not None:
             changes["step"] = self.last_step
             changes["step_unit"] = self._unit()
-        if batch.total_steps is not None and not job.spec_fields.get("total_steps"):
-            changes["total_steps"] = min(batch.total_steps, INT64_LAST)
+        total = self.length or batch.total_steps
+        if total is not None and not job.spec_fields.get("total_steps"):
+            changes["total_steps"] = min(total, INT64_LAST)
         if rate is not None:
             changes["steps_per_s"] = rate
         if batch.points:

@@ -67,6 +67,16 @@ def test_length_that_a_trainer_tells_is_the_total_of_what_it_prints(run):
     assert (job.step, job.total_steps) == (15, 40)
 
 
+def test_bar_of_what_is_left_after_a_resume_does_not_change_the_length_that_the_trainer_told(run):
+    write(run, {"tracker": "lightning", "total_steps": 24})
+    poll(run)
+    say(run, "Epoch 0/-2 ━━━━━━━━━━ 24/7 0:00:00 • 0:00:00 10.40it/s v_num: 1.000\n")
+
+    job = poll(run)
+
+    assert (job.step, job.total_steps) == (24, 24)
+
+
 def test_a_metric_that_is_printed_and_tracked_is_one_series_and_the_printed_total_stays(run, home):
     say(run, "step 1/100 loss 2.0\n")
     write(run, tracked(1, {"train/loss": 2.0001, "val/loss": 3.0}))

@@ -31,6 +31,8 @@ class Row:
         return (SCRIPTS / self.script).read_text()
 
 
+# torchvision's wheel fits the torch of the same index alone; a server with another build of torch has no fitting one.
+_OWN_TORCH = "torch<2.13"
 _CLI = ("fit", "--trainer.max_steps=24", "--trainer.accelerator=cpu", "--trainer.log_every_n_steps=2")
 _CLI_SAVES = (
     "--trainer.callbacks+=lightning.pytorch.callbacks.ModelCheckpoint",
@@ -80,12 +82,12 @@ ROWS = (
         told=("loss", "throughput", "progress", "total"),
     ),
     Row("deepspeed", "DeepSpeed", "deepspeed_loop.py", ("deepspeed",), "deepspeed"),
-    Row("timm", "timm", "timm_train.py", ("timm",), "timm", ranks=(1,), hold_at=60),
+    Row("timm", "timm", "timm_train.py", ("timm", _OWN_TORCH), "timm", ranks=(1,), hold_at=60),
     Row(
         "ultralytics",
         "Ultralytics",
         "yolo_train.py",
-        ("ultralytics", "opencv-python-headless"),
+        ("ultralytics", "opencv-python-headless", _OWN_TORCH),
         "ultralytics",
         ranks=(1,),
         hold_at=0,

@@ -52,6 +52,7 @@ class ParsedBatch:
     first_nonfinite: tuple[str, int] | None = None  # name and step
     tracked: list[tuple[str, Point]] = field(default_factory=list)  # each with the tracker's name
     trackers: set[str] = field(default_factory=set)  # that were seen, with or without values
+    length: int | None = None  # steps of the whole training, as its trainer told the tee
 
 
 def parse_lines(
@@ -112,16 +113,17 @@ def _decode(line: bytes) -> dict[str, Any] | None:
 
 
 def _read_progress(batch: ParsedBatch, record: Mapping[str, Any]) -> None:
-    _read_total(batch, record)
+    batch.total_steps = _total(record) or batch.total_steps
     epoch = record.get(EPOCH)
     if isinstance(epoch, int | float) and not isinstance(epoch, bool) and _finite(epoch):
         batch.epoch = float(epoch)
 
 
-def _read_total(batch: ParsedBatch, record: Mapping[str, Any]) -> None:
+def _total(record: Mapping[str, Any]) -> int | None:
     total = record.get(TOTAL_STEPS)
     if isinstance(total, int) and not isinstance(total, bool) and 0 < total <= INT64_LAST:
-        batch.total_steps = total
+        return total
+    return None
 
 
 def _read_values(batch: ParsedBatch, record: Mapping[str, Any], now: float) -> None:
@@ -149,7 +151,7 @@ def _read_tracked(batch: ParsedBatch, record: Mapping[str, Any], tracker: str, n
     if len(batch.trackers) < MOST_TRACKERS:
         batch.trackers.add(source)
     if STEP not in record:  # with a step it is a value of the script's that happens to have this name
-        _read_total(batch, record)
+        batch.length = _total(record) or batch.length
     step = record.get(STEP)
     if type(step) is not int or not 0 <= step <= INT64_LAST:
         return
