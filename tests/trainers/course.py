@@ -125,8 +125,9 @@ def version_of(server: Server, job: str, row: Row) -> str:
 def _check_resumed(server: Server, job: str, ended: dict[str, Any]) -> None:
     attempts = server.attempts(job)
     told = _told(server, job)
-    assert (ended["state"], len(attempts)) == ("succeeded", 2), told
-    assert attempts[1]["resumed_from_step"] is not None, told
+    how = f"{ended['state']} after {len(attempts)} attempts"
+    assert (ended["state"], len(attempts)) == ("succeeded", 2), f"{how}\n{told}"
+    assert attempts[1]["resumed_from_step"] is not None, f"the second attempt had no checkpoint\n{told}"
     first = {number: _first_step(server, job, number) for number in (1, 2)}
     assert first[2] > first[1], (
         f"attempt 2 began at step {first[2]} again, as attempt 1 at {first[1]}\n{told}"

@@ -61,7 +61,7 @@ ROWS = (
         ("trl",),
         "trl",
         ranks=(1,),
-        command=("bash", "trl_sft.sh"),
+        command=("bash", "train.py"),  # what a text is stored as
         hold_at=0,
     ),
     Row("accelerate", "Accelerate", "accelerate_loop.py", ("accelerate",), "accelerate"),

@@ -33,5 +33,5 @@ with open("sentences/train.jsonl", "w") as file:
         file.write(json.dumps({"text": " ".join(words)}) + "\n")
 END
 fi
-exec trl sft --model_name_or_path tiny --dataset_name sentences --output_dir out --max_steps 300 --save_steps 10 \
+exec trl sft --model_name_or_path tiny --dataset_name sentences --output_dir out --max_steps 80 --save_steps 10 \
   --logging_steps 2 --per_device_train_batch_size 2 --max_length 32 --use_cpu --report_to none --bf16 false
