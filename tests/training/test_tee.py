@@ -176,7 +176,8 @@ def test_stable_baselines_tells_its_timesteps(run):
 
 
 def test_the_entry_watches_each_tracker_of_the_table():
-    packages = {each.module.partition(".")[0] for each in (*CALLS_OF_TRACKERS, *LENGTHS)} - {"torch"}
+    modules = {call.module for call in CALLS_OF_TRACKERS} | {length.module for length in LENGTHS}
+    packages = {module.partition(".")[0] for module in modules} - {"torch"}
 
     assert packages == entry._TRACKERS
     assert all(

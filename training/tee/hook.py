@@ -158,5 +158,5 @@ class Tee:
 def start(metrics_file: str | None) -> ImportHook:
     """Watch the imports of trackers from now on; without a file only W&B's mode is looked after."""
     tee = Tee(Lines(metrics_file) if metrics_file else None)
-    watched = {each.module for each in (*CALLS, *LENGTHS)}
+    watched = {call.module for call in CALLS} | {length.module for length in LENGTHS}
     return ImportHook(watched | {"wandb"}, tee.wrap)
