@@ -58,6 +58,8 @@ CODE_OF = {trainer.name: trainer.add for trainer in TRAINERS}
         ),
         ("parser.add_argument('-r', '--resume-from')\n", ["--resume-from {checkpoint}"]),
         ("parser.add_argument('--resume', action='store_true')\n", ["--resume"]),
+        ("parser.add_argument('--resume', help='go on (if it can)', action='store_true')\n", ["--resume"]),
+        (TAKES_PATH + "parser.add_argument('--fast', action='store_true')\n", ["--resume {checkpoint}"]),
         ("from accelerate import Accelerator\n" + TAKES_PATH, ["--resume {checkpoint}"]),
         ("from accelerate import Accelerator\n", [CODE_OF["Accelerate"]]),
         ("import accelerate\naccelerator = accelerate.Accelerator()\n", [CODE_OF["Accelerate"]]),
@@ -108,7 +110,7 @@ def archive(home: Home, **files: str) -> str:
 def test_modules_that_a_script_imports_are_read_as_well(advice, home):
     bundle = archive(
         home,
-        run="from lib.options import parse\n",
+        run="from lib.options import parse\n" + "".join(f"import package{each}\n" for each in range(90)),
         lib__options="from .inner import add\n",
         lib__inner=TAKES_PATH,
         unrelated="parser.add_argument('--resume-from')\n",

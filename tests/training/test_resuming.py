@@ -81,7 +81,12 @@ def run(tmp_path: Path) -> Callable[..., list[str]]:
     """Run a script beside the stand-ins, as a rank or as a command's own process; its lines."""
 
     def run(
-        script: str, resume: Path | None = None, *, command: bool = False, **environment: str
+        script: str,
+        resume: Path | None = None,
+        *,
+        command: bool = False,
+        after_another: bool = False,
+        **environment: str,
     ) -> list[str]:
         for name in ("logs", "errors", "finished", "work"):
             (tmp_path / name).mkdir(exist_ok=True)
@@ -111,6 +116,9 @@ def run(tmp_path: Path) -> Callable[..., list[str]]:
         lines = (done.stdout + done.stderr if command else log.read_text()).splitlines()
         log.unlink(missing_ok=True)
         assert done.returncode == 0, lines
+        if not after_another:
+            for notes in (tmp_path / "logs").glob("*.trainings"):
+                notes.rename(tmp_path / "trainings")
         return lines
 
     return run
@@ -179,17 +187,24 @@ def test_second_training_of_a_script_begins_as_it_did(run, checkpoints):
     assert trained == [f"trains from {checkpoint}", "trains from None"]
 
 
-def test_beginnings_of_the_first_two_trainings_are_noted_by_the_first_rank(run, tmp_path):
-    script = HUGGING_FACE + "for _ in range(4): Trainer().train()\n"
-    notes = tmp_path / "logs/rank0.trainings"
+def test_beginnings_of_the_first_two_trainings_are_noted(run, tmp_path):
+    run(HUGGING_FACE + "for _ in range(4): Trainer().train()\n")
 
-    run(script, RANK="1")
-    run(script, command=True, RANK="", LOCAL_RANK="1")
-    assert not notes.exists()
-    run(script)
-
-    first, second = map(int, notes.read_text().split())
+    first, second = map(int, (tmp_path / "trainings").read_text().split())
     assert first < second
+
+
+@pytest.mark.parametrize(
+    ("rank", "resumes"), [({"RANK": "1"}, True), ({"RANK": "", "LOCAL_RANK": "1"}, True), ({}, False)]
+)
+def test_later_process_of_a_command_does_not_get_the_checkpoint_of_the_first(run, checkpoints, rank, resumes):
+    """Each rank of the first process does."""
+    script, checkpoint = SCRIPTS["transformers"], checkpoints["transformers"]
+    run(script, checkpoint, command=True, after_another=True)
+
+    lines = run(script, checkpoint, command=True, after_another=True, **rank)
+
+    assert (f"trains from {checkpoint}" in lines) == resumes
 
 
 def test_without_the_servers_word_or_with_the_owners_nothing_resumes(run, checkpoints):

@@ -15,7 +15,7 @@ from typing import Any
 from ..import_hook import ImportHook  # noqa: TID252 -- the entry loads the room under another name
 from .trainers import TRAINERS, WATCHED, Call, Mark
 
-MOST_NOTED = 2  # that a second training began is enough to know
+MOST_NOTED_BYTES = 40  # two lines: that a second training began is enough to know
 MOST_PICKLED_BYTES = 64 << 20
 
 
@@ -24,23 +24,22 @@ def start() -> ImportHook:
     environment = os.environ
     checkpoint = environment.get("BERTH_RESUME_FROM") if environment.get("BERTH_RESUME_TRAINER") else None
     # A command's own launcher may name ranks by LOCAL_RANK alone, as Lightning's does.
-    is_first_rank = environment.get("RANK", environment.get("LOCAL_RANK", "0")) == "0"
-    notes = f"{environment['BERTH_ATTEMPT_FOLDER']}/logs/rank0.trainings" if is_first_rank else None
+    rank = environment.get("RANK", environment.get("LOCAL_RANK", "0"))
+    notes = f"{environment['BERTH_ATTEMPT_FOLDER']}/logs/rank{rank}.trainings"
     return ImportHook(WATCHED, Resumer(checkpoint, notes).wrap)
 
 
 class Resumer:
-    """Lets the first training of a process continue from the checkpoint; later ones are another training's.
+    """Lets an attempt's first training continue from the checkpoint; later ones are of other models.
 
     Args:
         checkpoint: a file or folder; None on a first attempt, or where nothing tells which training wrote it.
-        notes: a file that gets the time at which each of the first trainings began: a script may train several
-            models one after the other, and the launcher has to know which of them a checkpoint is of.
+        notes: a file of this rank that gets the times at which its first trainings began, also those of a command's
+            several processes.  The launcher learns from them which training a checkpoint is of.
     """
 
-    def __init__(self, checkpoint: str | None, notes: str | None) -> None:
+    def __init__(self, checkpoint: str | None, notes: str) -> None:
         self._checkpoint, self._notes = checkpoint, notes
-        self._trainings = 0
 
     def wrap(self, module: ModuleType) -> None:
         """Wrap the training functions of a module; those that this version of it lacks are left out."""
@@ -60,21 +59,25 @@ class Resumer:
 
         @functools.wraps(original)
         def resuming(*args: Any, **kwargs: Any) -> Any:
-            self._trainings += 1
-            self._note()
+            is_first = self._note()
             given = {**dict(zip(names, args, strict=False)), **kwargs}
-            if self._trainings == 1 and self._is_wanted(call, given) and is_own(self._checkpoint, marks):
+            if is_first and self._is_wanted(call, given) and is_own(self._checkpoint, marks):
                 args, kwargs = _with(original, names, args, kwargs, call, str(self._checkpoint))
                 sys.stderr.write(f"Berth: {call.function} continues from {self._checkpoint}\n")
             return original(*args, **kwargs)
 
         return resuming
 
-    def _note(self) -> None:
-        if self._notes is None or self._trainings > MOST_NOTED:
-            return
-        with suppress(OSError), open(self._notes, "ab", buffering=0) as file:  # noqa: PTH123 -- no pathlib here
-            file.write(b"%d\n" % time.time_ns())
+    def _note(self) -> bool:
+        """Note that a training begins; whether it is the attempt's first."""
+        try:
+            with open(self._notes, "ab", buffering=0) as file:  # noqa: PTH123 -- no pathlib here
+                before = file.tell()
+                if before < MOST_NOTED_BYTES:
+                    file.write(b"%d\n" % time.time_ns())
+        except OSError:  # the disk is full
+            return False
+        return before == 0
 
     def _is_wanted(self, call: Call, given: Mapping[str, Any]) -> bool:
         """Whether there is a checkpoint, and the script named none itself."""

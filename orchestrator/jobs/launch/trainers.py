@@ -20,6 +20,7 @@ from training.resuming.trainers import TRAINERS, Trainer
 MOST_NOTED_BYTES = 256
 MOST_PARENTS = 100
 MOST_FILES = 50
+MOST_PATHS = 2_000  # that are looked for: most imports are of packages
 MOST_BYTES = 256 << 10
 _IMPORT = re.compile(
     r"(?m)^[ \t]*(?:from[ \t]+(\.*[\w.]+)[ \t]+import|import[ \t]+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*))"
@@ -27,7 +28,8 @@ _IMPORT = re.compile(
 _OPTION = re.compile(
     r"add_argument\(\s*(?:['\"]-\w['\"]\s*,\s*)?['\"]"
     r"(--(?:resume|(?:auto|do)[-_]resume|resume[-_](?:from|path|ckpt|checkpoint|training|from[-_](?:ckpt|checkpoint|path))))"
-    r"['\"]([^()]{0,400})"
+    r"['\"]((?:(?!add_argument).){0,400})",
+    re.DOTALL,
 )
 _WITHOUT_VALUE = re.compile(r"store_true|BooleanOptionalAction")
 _LIBRARY = re.compile(r"BERTH_RESUME_FROM|\bCheckpointer\b")
@@ -87,7 +89,6 @@ def _advice(spec: JobSpec, work: Path) -> Fact | None:
     texts = list(_code(spec, work))
     code = "\n".join(texts)
     names = {name.partition(".")[0] for text in texts for name in _imports(text)}
-    names |= {PurePosixPath(word).name for word in spec.command}
     used = [trainer for trainer in TRAINERS if _is_used(trainer, names, code)]
     if any(trainer.calls for trainer in used) or _LIBRARY.search(code):
         return None
@@ -107,7 +108,8 @@ def _code(spec: JobSpec, work: Path) -> Iterator[str]:
     """The text of what the job starts, and of the modules of the upload that it imports."""
     pending = list(_starts(spec))
     seen: set[str] = set()
-    while pending and len(seen) < MOST_FILES:
+    texts = 0
+    while pending and len(seen) < MOST_PATHS and texts < MOST_FILES:
         path = pending.pop()
         if path in seen:
             continue
@@ -117,11 +119,18 @@ def _code(spec: JobSpec, work: Path) -> Iterator[str]:
                 text = file.read(MOST_BYTES)
         except (OSError, ValueError):
             continue
+        texts += 1
         yield text
-        for name in _imports(text):
-            place = name.lstrip(".").replace(".", "/")
-            for folder in {PurePosixPath(path).parent, PurePosixPath(spec.folder), PurePosixPath(".")}:
-                pending += [str(folder / f"{place}.py"), str(folder / place / "__init__.py")]
+        pending += _paths(text, {PurePosixPath(path).parent, PurePosixPath(spec.folder), PurePosixPath(".")})
+
+
+def _paths(text: str, folders: set[PurePosixPath]) -> Iterator[str]:
+    """Where the modules that a text imports lie, if they are the upload's."""
+    for name in set(_imports(text)):
+        place = name.lstrip(".").replace(".", "/")
+        for folder in folders:
+            yield str(folder / f"{place}.py")
+            yield str(folder / place / "__init__.py")
 
 
 def _starts(spec: JobSpec) -> Iterator[str]:
