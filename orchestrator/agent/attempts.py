@@ -19,6 +19,7 @@ from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact, sentence_only
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.launch import launcher
+from orchestrator.jobs.launch.trainers import failed_on_checkpoint
 from orchestrator.jobs.lifecycle import Ending
 from orchestrator.jobs.progress import is_silent
 from orchestrator.models import Attempt, AttemptState, ExitKind, Job, JobState
@@ -150,6 +151,8 @@ class AttemptWatch:
             return
         tail = self._log_tail(ending.first_failure) if ending.kind != ExitKind.OK else ""
         ending = blame_others(self.attempt, replace(ending, log_tail=tail, progressed=progressed))
+        if ending.kind == ExitKind.USER_ERROR and not progressed:
+            ending = replace(ending, not_resumable=failed_on_checkpoint(self.attempt))
         lifecycle.end(self.attempt, ending)
         self.close()
 

@@ -209,10 +209,13 @@ def _retried(
     delay_s: float,
     claim_bytes: int | None = None,
     lighter: str | None = None,
+    not_resumable: bool = False,
     kept_devices: Sequence[str] = (),
     kept_until: str | None = None,
 ) -> str:
     when = "now" if delay_s == 0 else f"in {delay_s:.0f} s"
+    if not_resumable:
+        when += " without giving the trainer its checkpoint, on which it failed"
     if claim_bytes is not None:
         when += f" with {words.size(claim_bytes)} on each device"
     if lighter is not None:

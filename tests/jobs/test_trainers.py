@@ -13,8 +13,8 @@ import pytest
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import sentence_only
 from orchestrator.jobs import lifecycle
-from orchestrator.jobs.launch import launcher
-from orchestrator.models import Attempt, ExitKind, Job
+from orchestrator.jobs.launch import launcher, trainers
+from orchestrator.models import Attempt, ExitKind, Job, JobState, Lease
 from orchestrator.store.bundles import bundles
 from orchestrator.store.checkpoints.collector import Collector
 from orchestrator.store.layout import Home, JobFolder
@@ -210,6 +210,53 @@ def test_attempt_that_saved_nothing_changes_nothing(started, home):
     note(folder, 2, written_ns + 20, written_ns + 30)
 
     assert "BERTH_RESUME_TRAINER" in prepare(again(second))
+
+
+def fail(attempt: Attempt, *, last_step: int | None = None) -> Job:
+    """The attempt's script raises, after this step."""
+    Attempt.objects.filter(pk=attempt.pk).update(last_step=last_step)
+    ending = lifecycle.Ending(
+        kind=ExitKind.USER_ERROR,
+        how=sentence_only("It raised."),
+        at=attempt.created_at,
+        not_resumable=trainers.failed_on_checkpoint(attempt),
+    )
+    lifecycle.end(attempt, ending)
+    return Job.objects.get(pk=attempt.job_id)
+
+
+def resumed(started: Callable[..., Attempt], home: Home) -> Attempt:
+    """A second attempt, whose trainer got the checkpoint of step 200."""
+    first = started()
+    assert resumes(first, home, ("before", 9))
+    second = Attempt.objects.get(job_id=first.job_id, number=2)
+    Attempt.objects.filter(pk=second.pk).update(resumed_from_step=200)
+    return second
+
+
+@pytest.mark.parametrize("last_step", [None, 200])
+def test_trainer_that_fails_on_its_checkpoint_is_retried_without_it(started, home, last_step):
+    attempt = resumed(started, home)
+
+    job = fail(attempt, last_step=last_step)
+
+    assert job.state == JobState.BACKOFF
+    assert "without giving the trainer its checkpoint" in job.reason
+    lifecycle.back_to_queue(job, now=attempt.created_at)
+    device = Lease.objects.get(attempt=attempt).device
+    third = lifecycle.start(job, [(device, None)], nonce="n", now=attempt.created_at)
+    environment = prepare(third)
+    assert "BERTH_RESUME_FROM" in environment
+    assert "BERTH_RESUME_TRAINER" not in environment
+    assert fail(third).state == JobState.FAILED
+
+
+def test_script_that_fails_after_it_resumed_is_not_retried(started, home):
+    assert fail(resumed(started, home), last_step=201).state == JobState.FAILED
+
+
+def test_script_that_fails_without_a_checkpoint_is_not_retried(started):
+    assert fail(started()).state == JobState.FAILED
 
 
 def test_notes_that_a_script_forged_are_harmless(started, home):

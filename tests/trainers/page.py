@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.trainers.course import BY_ITSELF
+from tests.trainers.course import BEGINS_AGAIN, BY_ITSELF
 from tests.trainers.rows import ROWS
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -54,7 +54,7 @@ def _line(title: str, result: dict[str, Any]) -> str:
     said = result["resumes"]
     resumes = (
         said
-        if said == BY_ITSELF
+        if said in {BY_ITSELF, BEGINS_AGAIN}
         else f"`--resume-args '{said}'`"
         if said.startswith("--")
         else f"with `{said}`"

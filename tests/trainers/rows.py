@@ -20,7 +20,7 @@ class Row:
     packages: tuple[str, ...]
     package: str  # whose version is told
     ranks: tuple[int, ...] = (1, 2)
-    args: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()  # {ranks} is their number
     command: tuple[str, ...] = ()
     hold_at: int = 80
     # What it prints or logs at all.
@@ -78,7 +78,7 @@ ROWS = (
         "lightning_cli.py",
         ("lightning[pytorch-extra]",),
         "lightning",
-        args=(*_CLI, *_CLI_SAVES, "--trainer.devices=auto"),
+        args=(*_CLI, *_CLI_SAVES, "--trainer.devices={ranks}"),
         told=("loss", "throughput", "progress", "total"),
     ),
     Row("deepspeed", "DeepSpeed", "deepspeed_loop.py", ("deepspeed",), "deepspeed"),

@@ -220,7 +220,7 @@ def _environment(
     if resume:
         environment["BERTH_RESUME_FROM"] = str(resume.path)
         if trainers.may_resume(job, resume.generation):
-            environment["BERTH_RESUME_TRAINER"] = "1"
+            environment[trainers.GIVEN] = "1"
     if job.array_index is not None:
         environment["BERTH_ARRAY_INDEX"] = str(job.array_index)
     environment |= training_plans.environment(job, attempt)

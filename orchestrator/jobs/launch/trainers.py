@@ -10,13 +10,15 @@ from django.conf import settings
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
-from orchestrator.models import Job
+from orchestrator.models import Attempt, Job
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.store.checkpoints.manifest import Generation
 from orchestrator.store.files.untrusted import open_beneath
 from orchestrator.store.layout import JobFolder
+from orchestrator.supervisor.protocol.records import read_record
 from training.resuming.trainers import TRAINERS, Trainer
 
+GIVEN = "BERTH_RESUME_TRAINER"  # the variable that lets a trainer take the checkpoint
 MOST_NOTED_BYTES = 256
 MOST_PARENTS = 100
 MOST_FILES = 50
@@ -45,9 +47,22 @@ def may_resume(job: Job, generation: Generation) -> bool:
     """
     if job.spec.resume_args or generation.source == "library":
         return False
+    if job.events.of(Happened.RETRIED, not_resumable=True).exists():
+        return False
     written_ns = max((file.seen[1] for file in generation.own_files if file.seen), default=0)
     begun = [times for folder in _folders(job) for times in _trainings(folder) if times[0] <= written_ns]
     return bool(begun) and all(later > written_ns for later in max(begun)[1:])
+
+
+def failed_on_checkpoint(attempt: Attempt) -> bool:
+    """Whether a trainer got a checkpoint by itself, and its script then failed before it got any further.
+
+    A job must not fail for good on what nobody asked for: without the checkpoint it would have begun at step 0.
+    """
+    record = read_record(settings.HOME.job(attempt.job_id).attempt(attempt.number).launch) or {}
+    attempt = Attempt.objects.get(pk=attempt.pk)
+    is_further = attempt.last_step is not None and attempt.last_step > (attempt.resumed_from_step or 0)
+    return GIVEN in record.get("env", {}) and not is_further
 
 
 def _folders(job: Job) -> Iterator[JobFolder]:

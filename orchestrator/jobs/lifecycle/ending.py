@@ -26,5 +26,6 @@ class Ending:
     retriable: bool = True  # False where trying again cannot help
     no_room: bool = False  # the disk was full before it began: nothing the job could have done
     crowded_out: bool = False  # others' processes held the memory that it had claimed
+    not_resumable: bool = False  # a trainer failed on the checkpoint that Berth gave it
     claim_bytes: int | None = None  # with which a job that outgrew its claim is tried again
     lighter: training_plans.Lighter | None = None  # the plan with which a model that ran out of memory is

@@ -175,14 +175,15 @@ def _retry_or_fail(job: Job, ending: Ending, common: dict[str, Any]) -> None:
     out_of_memory = ending.kind == ExitKind.OOM_GPU
     outgrew = out_of_memory and ending.claim_bytes is not None and not ending.crowded_out
     crowded_out = out_of_memory and ending.crowded_out
-    retried = ending.kind in RETRIED_KINDS or outgrew or crowded_out or ending.lighter is not None
+    lighter = ending.lighter is not None
+    retried = ending.kind in RETRIED_KINDS or outgrew or crowded_out or lighter or ending.not_resumable
     if never_ran or not ending.retriable or failures > budget or not retried:
         why = fact(Happened.GIVEN_UP, ending=ending.how, **_why_not_again(ending, failures, budget))
         move(job, JobState.FAILED, actor="supervisor", why=why, **common)
         return
     delay_s = 0.0 if ending.progressed else backoff_s(job, failures)
     kept_until = keeping.kept_until(job, ending, delay_s)
-    different: dict[str, Any] = {}
+    different: dict[str, Any] = {"not_resumable": True} if ending.not_resumable else {}
     if outgrew and ending.claim_bytes is not None:
         common["claim_floor_bytes"] = different["claim_bytes"] = ending.claim_bytes
     if ending.lighter is not None:
