@@ -115,6 +115,18 @@ def test_pinned_torch_is_installed_and_nothing_of_the_servers_is_seen(home, whee
 
 
 @pytest.mark.django_db(transaction=True)
+def test_another_torch_brings_what_it_needs_also_in_the_servers_own_version(home, wheels):
+    version = server_base().versions["filelock"]
+    make_wheel(wheels, "filelock", version)
+    make_wheel(wheels, "torch", "1.0", needs=["filelock"])
+
+    row = prepared("torch==1.0")
+
+    assert run(built(home, row), "import filelock; print(filelock.__version__)") == version
+    assert versions(row) == {"filelock": version, "torch": "1.0"}
+
+
+@pytest.mark.django_db(transaction=True)
 def test_package_that_needs_another_torch_brings_it(home, wheels):
     make_wheel(wheels, "torch", "1.0")
     make_wheel(wheels, "oldlib", needs=["torch==1.0"])

@@ -108,6 +108,7 @@ class Workshop:
     def _with_stubs(self, name: str, base: Base) -> dict[str, str]:
         """The variables with which the resolver finds the parts of the base as well."""
         folder = self.folder / name
+        clear(folder)  # of an earlier attempt: its stubs would be taken for packages that this base lacks
         base.write_stubs(folder)
         known = sources.variables().get("UV_FIND_LINKS")
         # Our stubs come first: of two wheels with one name uv opens the first, and the server's own torch is large.
