@@ -82,7 +82,16 @@ ROWS = (
         told=("loss", "throughput", "progress", "total"),
     ),
     Row("deepspeed", "DeepSpeed", "deepspeed_loop.py", ("deepspeed",), "deepspeed"),
-    Row("timm", "timm", "timm_train.py", ("timm", _OWN_TORCH), "timm", ranks=(1,), hold_at=60),
+    Row(
+        "timm",
+        "timm",
+        "timm_train.py",
+        ("timm", _OWN_TORCH),
+        "timm",
+        ranks=(1,),
+        hold_at=60,
+        told=("loss", "learning rate", "throughput", "progress"),
+    ),
     Row(
         "ultralytics",
         "Ultralytics",
