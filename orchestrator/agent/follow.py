@@ -105,6 +105,8 @@ class Follower:
         self.parser = LineParser()
         if "parser" in state:
             self.parser.carry_on(state["parser"])
+        else:
+            self.parser.progress.first_epoch = _first_epoch(attempt)
         self.columns = job_folder.metrics
         self.since_s = (attempt.launched_at or attempt.created_at).timestamp()
         self.writer = MetricWriter(self.columns, attempt.number, self.since_s, state.get("columns"))
@@ -391,6 +393,15 @@ def _of_run(value: object) -> int | float | str | None:
     if value is None or (isinstance(value, int | float) and math.isfinite(value)):
         return value
     return storable_text(str(value))
+
+
+def _first_epoch(attempt: Attempt) -> int:
+    """Whether the job's epochs begin at 0 or 1, as its attempt before found: a resumed one begins in the middle."""
+    earlier = Attempt.objects.filter(job_id=attempt.job_id, number__lt=attempt.number).order_by("-number")
+    for state in earlier.values_list("followed", flat=True)[:1]:
+        if state.get("parser", {}).get("standing", {}).get("first_epoch") == 0:
+            return 0
+    return 1
 
 
 def _read_plain(path: Path, offset: int, limit_bytes: int) -> bytes:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.follow import Follower
-from orchestrator.models import Attempt, Job, JobState
+from orchestrator.facts.record import sentence_only
+from orchestrator.jobs import lifecycle
+from orchestrator.models import Attempt, ExitKind, Job, JobState
 from orchestrator.store.metrics.series import read_series
 from tests.jobs.folders import make_folder
 
@@ -65,6 +67,21 @@ def test_length_that_a_trainer_tells_is_the_total_of_what_it_prints(run):
     job = poll(run)
 
     assert (job.step, job.total_steps) == (15, 40)
+
+
+def test_resumed_attempt_counts_epochs_as_the_one_before(run):
+    say(run, "Train: 0 [   0/6 (  0%)]  Loss: 1.31 (1.31)  LR: 1.000e-02\n")
+    poll(run)
+    device = run.leases.get().device
+    ending = lifecycle.Ending(kind=ExitKind.PREEMPTED, how=sentence_only(""), at=run.created_at)
+    lifecycle.end(run, ending)
+    job = Job.objects.get(pk=run.job_id)
+    second = lifecycle.start(job, [(device, None)], nonce="n", now=run.created_at)
+    make_folder(second)
+
+    say(second, "Train: 1 [   2/6 ( 40%)]  Loss: 1.21 (1.26)  LR: 1.000e-02\n")
+
+    assert poll(second).step == 8
 
 
 def test_bar_of_what_is_left_after_a_resume_does_not_change_the_length_that_the_trainer_told(run):
