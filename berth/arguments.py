@@ -1,7 +1,7 @@
 """Arguments of a script (grouped, merged, compared), and the durations and times that people type."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
@@ -19,6 +19,32 @@ def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
         return list(words), []
     at = words.index("--")
     return list(words[:at]), list(words[at + 1 :])
+
+
+def with_dashes(words: Sequence[str], own: Mapping[str, bool]) -> list[str]:
+    """Move what is not Berth's behind ``--``: unknown options with their words, and words after the script.
+
+    Args:
+        words: a command line without ``--``, from the name of the command on.
+        own: Berth's options, and whether each takes a value.
+    """
+    ours, theirs = list(words[:1]), list[str]()
+    value_of_ours = value_of_theirs = has_script = False
+    for word in words[1:]:
+        if word.startswith("-") and word != "-" and not _NUMBER.match(word):
+            name = word.partition("=")[0] if word.startswith("--") else word[:2]
+            is_ours, whole = name in own, word == name
+            (ours if is_ours else theirs).append(word)
+            value_of_ours = is_ours and whole and own[name]
+            value_of_theirs = not is_ours and "=" not in word
+        elif value_of_ours or not (value_of_theirs or has_script):
+            ours.append(word)
+            has_script = has_script or not value_of_ours
+            value_of_ours = False
+        else:
+            theirs.append(word)
+            value_of_theirs = False
+    return [*ours, "--", *theirs] if theirs else ours
 
 
 def group(args: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -1,3 +1,3 @@
 """Berth's server: accepts jobs, places them on devices, keeps them running."""
 
-__version__ = "0.1.0"
+from berth import __version__ as __version__

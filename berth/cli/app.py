@@ -1,12 +1,14 @@
 """The command ``berth``. What a command does is imported when it runs, so that each one starts fast."""
 
+import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from berth.arguments import WrongUse, split_at_dashes
+from berth import __version__
+from berth.arguments import WrongUse, split_at_dashes, with_dashes
 from berth.cli import (
     account_commands,
     device_commands,
@@ -16,17 +18,25 @@ from berth.cli import (
     submit_commands,
 )
 from berth.cli.options import Json
-from berth.cli.printing import show_error
+from berth.cli.printing import say, show_error, show_json
 
 if TYPE_CHECKING:
     from berth.client import BerthError
 
 CANNOT = 2  # exit status of a command that failed
 SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan"})
+# The parser's class of unknown options and of words too many; typer exports only the class below it.
+UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 class _Commands(TyperGroup):
     """Prints each failure of the client as its sentence."""
+
+    def make_context(self, *words: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*words, **options)
+        except UsageError as error:
+            _show_wrong_use(error)
 
     def invoke(self, ctx: Any) -> Any:
         from berth.client import BerthError, NotSignedIn
@@ -39,6 +49,8 @@ class _Commands(TyperGroup):
             show_error(error, as_json=_wants_json())
         except WrongUse as error:
             show_error(BerthError(str(error)), as_json=_wants_json())
+        except UsageError as error:
+            _show_wrong_use(error)
         raise typer.Exit(CANNOT)
 
 
@@ -62,7 +74,17 @@ for subject in (
 
 
 @app.callback()
-def overview(ctx: typer.Context, as_json: Json = False) -> None:
+def overview(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Version of this command")] = False,
+    as_json: Json = False,
+) -> None:
+    if version:
+        if as_json:
+            show_json({"version": __version__})
+        else:
+            say(f"berth {__version__}")
+        raise typer.Exit
     if ctx.invoked_subcommand is not None:
         if ctx.obj and ctx.invoked_subcommand not in SCRIPT_ARGUMENTS:
             raise WrongUse(f"Only {', '.join(sorted(SCRIPT_ARGUMENTS))} take arguments after --.")
@@ -84,6 +106,39 @@ def start(words: list[str]) -> None:
 
 def _wants_json() -> bool:
     return "--json" in split_at_dashes(sys.argv[1:])[0]
+
+
+def _show_wrong_use(error: Any) -> NoReturn:
+    """Explain a command line that does not fit the command: as JSON if asked for, else as typer does.
+
+    Raises:
+        UsageError: for people, who see how the command is used as well.
+        Exit: after the error was printed as JSON.
+    """
+    if hint := _hint_of_dashes(error):
+        error.message = f"{error.message}. {hint}"
+        error.possibilities = None  # similar names of ours distract from what is meant
+    if not _wants_json():
+        raise error
+    from berth.client import BerthError
+
+    show_error(BerthError(error.format_message()), as_json=True)
+    raise typer.Exit(CANNOT)
+
+
+def _hint_of_dashes(error: Any) -> str:
+    """Say how arguments reach the script, if a command line without -- would be right with one."""
+    ctx = error.ctx
+    if ctx is None or ctx.info_name not in SCRIPT_ARGUMENTS or isinstance(error, typer.BadParameter):
+        return ""
+    given = sys.argv[1:]
+    if "--" in given or ctx.info_name not in given:
+        return ""
+    own = {name: not getattr(one, "is_flag", False) for one in ctx.command.params for name in one.opts}
+    own |= {name: False for one in ctx.command.params for name in one.secondary_opts}
+    own |= dict.fromkeys(ctx.help_option_names, False)
+    meant = with_dashes(given[given.index(ctx.info_name) :], own)
+    return f"Arguments of the script come after --: berth {shlex.join(meant)}" if "--" in meant else ""
 
 
 def _how_to_sign_in(error: "BerthError") -> "BerthError":

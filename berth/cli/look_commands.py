@@ -42,6 +42,20 @@ def ps(
 
 
 @commands.command(rich_help_panel="Look")
+def show(job: JobId = None, as_json: Json = False) -> None:
+    """Show one job: state, progress, settings, newest values."""
+    from berth.cli.choosing import connect, newest_running
+
+    chosen = newest_running(connect(), job)
+    if as_json:
+        show_json(chosen.json)
+        return
+    from berth.cli import showing
+
+    showing.show(chosen)
+
+
+@commands.command(rich_help_panel="Look")
 def top(
     once: Annotated[bool, typer.Option("--once", help="One picture instead of a live one")] = False,
     as_json: Json = False,

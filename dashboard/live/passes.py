@@ -90,8 +90,8 @@ def identify(headers: Mapping[str, str], cookies: Mapping[str, str]) -> Pass | N
     address are not looked at, because addresses are logged (B64).
     """
     if (header := headers.get("authorization")) is not None:
-        scheme, _, text = header.partition(" ")
-        token = tokens.authenticate(text) if scheme == "Token" else None
+        text = tokens.in_header(header)
+        token = tokens.authenticate(text) if text is not None else None
         return _pass_of(token.user, token_id=token.pk) if token else None
     key = cookies.get(settings.SESSION_COOKIE_NAME, "")
     return _of_session(key) if key else None

@@ -22,6 +22,7 @@ NAME_LENGTH = 80
 _SEEN_EVERY = timedelta(minutes=1)  # spares a busy client a write per request
 _FORM = re.compile(r"berth_([0-9a-z]{10})_([0-9A-Za-z_-]{43})")
 _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SCHEMES = frozenset({"Token", "Bearer"})
 _RANK: Mapping[str, int] = {Scope.READ: 0, Scope.WRITE: 1, Scope.ADMIN: 2}
 
 
@@ -67,6 +68,12 @@ def issue(
         text_of_audit = f"Created the token {name} ({scope}, {life})."
         audit.record(user, "token.made", f"token {prefix}", text_of_audit, address=address)
     return token, text
+
+
+def in_header(header: str) -> str | None:
+    """Return the token of an Authorization header; None where the header has another scheme."""
+    scheme, _, text = header.partition(" ")
+    return text if scheme in _SCHEMES else None
 
 
 def authenticate(text: str, *, now: datetime | None = None) -> Token | None:

@@ -202,7 +202,9 @@ def test_bobs_list_does_not_show_adas_jobs(client_of, bob, adas_job):
         "Token ",
         "token {}",
         "TOKEN {}",
-        "Bearer {}",
+        "Bearer",
+        "bearer {}",
+        "Bearer  {}",
         "{}",
         "Token {}x",
         "Token  {}",
@@ -218,6 +220,15 @@ def test_b64_anything_but_the_exact_header_is_401(header, client_of, ada):
     answer = client.send("GET", "/jobs", Authorization=header.format(text))
 
     assert answer.status_code == 401
+
+
+def test_a_token_is_accepted_as_a_bearer_token_with_the_same_rights(client_of, ada):
+    client = client_of(ada, "read")
+    token = client.defaults["HTTP_AUTHORIZATION"].removeprefix("Token ")
+    client.defaults["HTTP_AUTHORIZATION"] = f"Bearer {token}"
+
+    assert client.send("GET", "/me").json()["scope"] == "read"
+    assert client.send("POST", "/jobs", {"name": "x"}).status_code == 403
 
 
 @pytest.mark.parametrize("name", ["token", "access_token", "api_key", "Token", "authorization"])

@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 from django.test import Client
 
 from berth import client
+from orchestrator.api.http import field_words
 
 from .test_access import every_route
 
@@ -112,6 +114,76 @@ def test_the_schema_is_openapi_3_1_without_dangling_references(schema):
     assert schema["openapi"].startswith("3.1")
     wanted = set(re.findall(r"#/components/schemas/([\w.-]+)", str(schema)))
     assert wanted <= set(schema["components"]["schemas"])
+
+
+def undescribed(document):
+    schemas = document["components"]["schemas"]
+    fields = [
+        f"{name}.{field}"
+        for name, schema in schemas.items()
+        for field, described in schema.get("properties", {}).items()
+        if not described.get("description")
+    ]
+    parameters = [
+        f"{operation['operationId']}({parameter['name']})"
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        for parameter in operation.get("parameters", ())
+        if not parameter.get("description")
+    ]
+    return fields + parameters
+
+
+def test_every_field_and_every_parameter_is_described(schema):
+    assert undescribed(schema) == []
+
+
+def test_no_word_about_a_field_is_of_a_schema_or_field_that_is_gone(schema):
+    schemas = schema["components"]["schemas"]
+
+    gone = [
+        f"{name}.{field}"
+        for name, words in field_words.IN_ONE.items()
+        for field in words
+        if field not in schemas.get(name, {}).get("properties", {})
+    ]
+    named = {field for each in schemas.values() for field in each.get("properties", {})}
+    assert gone == []
+    assert set(field_words.EVERYWHERE) - named == set()
+
+
+def test_every_json_body_has_an_example_that_its_schema_allows(schema):
+    bodies = {
+        operation["operationId"]: content["application/json"]
+        for methods in schema["paths"].values()
+        for operation in methods.values()
+        if "application/json" in (content := operation.get("requestBody", {}).get("content", {}))
+    }
+
+    assert len(bodies) > 10
+    assert [name for name, body in bodies.items() if "example" not in body] == []
+    for body in bodies.values():
+        whole = {**body["schema"], "components": schema["components"]}
+        jsonschema_rs.validator_for(whole).validate(body["example"])
+
+
+def test_every_example_of_a_field_is_allowed_by_the_field(schema):
+    wrong = []
+    for name, each in schema["components"]["schemas"].items():
+        for field, described in each.get("properties", {}).items():
+            validator = jsonschema_rs.validator_for({**described, "components": schema["components"]})
+            wrong += [
+                f"{name}.{field}" for one in described.get("examples", ()) if not validator.is_valid(one)
+            ]
+    assert wrong == []
+
+
+def test_every_route_behind_the_gate_names_both_schemes_of_the_header(schema):
+    assert schema["components"]["securitySchemes"]["Bearer"] == {"type": "http", "scheme": "bearer"}
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            if schemes := operation.get("security"):
+                assert {name for each in schemes for name in each} == {"TokenOrSession", "Bearer"}
 
 
 def test_what_is_served_beside_rest_is_described_too(schema):

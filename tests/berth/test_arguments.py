@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.arguments import WrongUse, by_name, duration_s, merge, pair, split_at_dashes, start_time
+from berth.arguments import (
+    WrongUse,
+    by_name,
+    duration_s,
+    merge,
+    pair,
+    split_at_dashes,
+    start_time,
+    with_dashes,
+)
 
 WORDS = st.lists(
     st.sampled_from(["--lr", "--lr=1", "1e-3", "-0.5", "--amp", "-v", "data", "x y", ""]), max_size=8
@@ -135,3 +144,20 @@ def test_f64_time_after_a_clock_change_is_local_wall_time(now, text, expected, t
 def test_text_that_is_no_time_is_refused():
     with pytest.raises(WrongUse, match="is not a time"):
         start_time("soon")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("run train.py --lr 3e-4", "run train.py -- --lr 3e-4"),
+        ("run train.py --lr 3e-4 -g 2 --wait", "run train.py -g 2 --wait -- --lr 3e-4"),
+        ("run --lr 3e-4 train.py", "run train.py -- --lr 3e-4"),
+        ("run -g2 train.py --amp --lr=1 --steps -5", "run -g2 train.py -- --amp --lr=1 --steps -5"),
+        ("run train.py data out", "run train.py -- data out"),
+        ("run -g 2 train.py", "run -g 2 train.py"),
+    ],
+)
+def test_what_berth_does_not_know_is_moved_behind_the_dashes(line, meant):
+    own = {"-g": True, "--gpus": True, "--wait": False}
+
+    assert " ".join(with_dashes(line.split(), own)) == meant

@@ -1,10 +1,20 @@
 """JSON for programs, from every command."""
 
-from collections.abc import Iterator
+import gc
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
 import typer
 
-from berth.cli.app import app
+from berth.cli.app import app, start
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")  # see answer_of
+WRONG_USE, TERMINATED = 2, 143
+# The job was cancelled before it had a checkpoint.
+STATUSES = {"berth resume {first}": WRONG_USE, "berth watch {first}": TERMINATED}
 
 
 def commands(group: typer.core.TyperGroup, name: str = "berth") -> Iterator[tuple[str, set[str]]]:
@@ -16,10 +26,123 @@ def commands(group: typer.core.TyperGroup, name: str = "berth") -> Iterator[tupl
             yield from commands(each, called)
 
 
+EVERY = dict(commands(typer.main.get_group(app)))
+# One after the other; {first} and {second} are what the first two lines submitted.
+CALLS = """
+berth run train.py
+berth run train.py -n second
+berth move {first} --behind {second}
+berth again {first}
+berth plan train.py
+berth ps
+berth top --once
+berth show {first}
+berth why {first}
+berth hold {first}
+berth release {first}
+berth cancel {first}
+berth resume {first}
+berth watch {first}
+berth logs tiny-gpt -n 1
+berth compare {first} {second}
+berth pull eval --to fetched
+berth checkpoints {first}
+berth data
+berth data list
+berth data add json-digits digits.csv.gz --root examples
+berth gpu 0
+berth usage
+berth drain 3
+berth drain 3 --undo
+berth calendar
+berth calendar list
+berth calendar add course -d 1 --for ada --from 2h --until 3h
+berth calendar remove {made}
+berth secret
+berth secret list
+berth secret set JSON_TEST
+berth secret forget JSON_TEST
+berth login {url} --token {token}
+berth logout
+"""
+
+
 def test_every_command_offers_json() -> None:
-    group = typer.main.get_group(app)
+    assert len(EVERY) > 25
+    assert [name for name, options in EVERY.items() if "--json" not in options] == []
 
-    found = dict(commands(group))
 
-    assert len(found) > 25
-    assert [name for name, options in found.items() if "--json" not in options] == []
+@pytest.fixture
+def answer_of(web, plain, monkeypatch, capsys, tmp_path) -> Callable[..., str]:
+    """What a command prints in this process, as root, who is an operator and has no jobs of the seed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BERTH_URL", web.url)
+    monkeypatch.setenv("BERTH_TOKEN", web.tokens["root"])
+    (tmp_path / "train.py").write_text("print('step 1 loss 0.5')\n")
+
+    def call(line: str, *, status: int = 0) -> str:
+        words = line.split()[1:]
+        monkeypatch.setattr(sys, "argv", ["berth", *words])
+        monkeypatch.setattr(sys, "stdin", Path(__file__).open())  # noqa: SIM115  # a secret's value; closed below
+        with sys.stdin, pytest.raises(SystemExit) as ended:
+            start(words)
+        code = int(ended.value.code or 0)
+        del ended  # its frames hold the client
+        gc.collect()  # a command ends with its process, which closes its connections
+        shown = capsys.readouterr()
+        assert code == status, f"{line}: {shown.err}"
+        return str(shown.err if status == WRONG_USE else shown.out)
+
+    return call
+
+
+@pytest.mark.slow
+def test_every_command_prints_json_and_nothing_else(web, answer_of) -> None:
+    names = {"url": web.url, "token": web.tokens["root"]}
+    lines = [line for line in CALLS.splitlines() if line]
+    assert {name for line in lines for name in EVERY if f"{line} ".startswith(f"{name} ")} == set(EVERY)
+
+    for line in lines:
+        status = STATUSES.get(line, 0)
+        answer = json.loads(answer_of(f"{line.format(**names)} --json", status=status))
+        for name, begins in (
+            ("first", "berth run train.py"),
+            ("second", "berth run train.py -n"),
+            ("made", "berth calendar add"),
+        ):
+            if line.startswith(begins):
+                names.setdefault(name, answer["id"])
+    for each in json.loads(answer_of("berth ps --mine --state queued --json")):
+        answer_of(f"berth cancel {each['id']} --json")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "berth run train.py --lr 3e-4 --json",
+        "berth nothing --json",
+        "berth --nothing --json",
+        "berth gpu --json",
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_answered_in_json_too(line: str, answer_of) -> None:
+    said = json.loads(answer_of(line, status=WRONG_USE))
+
+    assert set(said) == {"error", "status", "code", "fields"}
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("berth run train.py --lr 3e-4", "berth run train.py -- --lr 3e-4"),
+        ("berth run -g2 train.py --lr=3e-4 --json", "berth run -g2 train.py --json -- --lr=3e-4"),
+        ("berth run train.py data", "berth run train.py -- data"),
+        ("berth again --lr 3e-4", "berth again -- --lr 3e-4"),
+    ],
+)
+def test_arguments_of_a_script_without_dashes_are_answered_with_the_line_that_was_meant(
+    line: str, meant: str, answer_of
+) -> None:
+    said = " ".join(answer_of(line, status=WRONG_USE).replace("\u2502", " ").split())
+
+    assert f"Arguments of the script come after --: {meant}" in said

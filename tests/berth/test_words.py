@@ -1,10 +1,13 @@
 import re
+import tomllib
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import berth
 from berth import words
 
 
@@ -86,3 +89,9 @@ def test_a_range_in_words_holds_the_range_in_seconds(first_s, more_s):
 )
 def test_whole_numbers_are_written_in_full_and_others_with_four_digits(number: float | None, said: str):
     assert words.value(number) == said
+
+
+def test_the_version_of_the_command_is_the_projects():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+    assert berth.__version__ == project["version"]

@@ -40,7 +40,7 @@ class TokenOrSession(AuthBase):
     openapi_type = "apiKey"
     openapi_in = "header"
     openapi_name = "Authorization"
-    openapi_description = "`Token <token>`; a browser may use its session instead."
+    openapi_description = "`Token <token>`, or `Bearer <token>`; a browser may use its session instead."
     csrf = True  # tells ninja's docs page to send the CSRF token along
 
     def __init__(self, *, for_operators: bool = False, for_admins: bool = False) -> None:
@@ -97,9 +97,9 @@ def _role_too_low(needed: str) -> str:
 
 def _read_token(header: str) -> tuple[User, str, datetime | None]:
     """Identify the caller by the token alone; cookies are ignored."""
-    scheme, _, text = header.partition(" ")
-    if scheme != "Token":
-        raise Unauthenticated(f"The Authorization header must begin with 'Token '. {_HOW}")
+    text = tokens.in_header(header)
+    if text is None:
+        raise Unauthenticated(f"The Authorization header must begin with 'Token ' or 'Bearer '. {_HOW}")
     token = tokens.authenticate(text)
     if token is None:
         raise Unauthenticated(f"This token is unknown, expired or revoked. {_HOW}")

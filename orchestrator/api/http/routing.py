@@ -18,6 +18,7 @@ from ninja.params.models import ParamModel
 from pydantic import BaseModel
 
 from orchestrator.api.http.errors import Problem, WrongMethod, answer_error, problem
+from orchestrator.api.http.field_words import describe_names
 from orchestrator.api.http.samples import add_samples
 from orchestrator.api.http.schema import describe_outside
 from orchestrator.exceptions import Malformed
@@ -27,6 +28,8 @@ PROBLEM_RESPONSE = {
     "description": "What went wrong (RFC 9457)",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
+# Ninja knows one way to sign in; an agent's client usually sends this one.
+BEARER = {"Bearer": {"type": "http", "scheme": "bearer"}}
 
 
 class BerthAPI(NinjaAPI):
@@ -69,9 +72,13 @@ class BerthAPI(NinjaAPI):
             schema["components"]["schemas"].update(described.pop("$defs", {}))
             schema["components"]["schemas"][model.__name__] = described
         schema["paths"].update(describe_outside(path_prefix))
+        describe_names(schema)
+        schema["components"]["securitySchemes"].update(BEARER)
         for address, methods in schema["paths"].items():
             for method, operation in methods.items():
                 operation["responses"]["default"] = PROBLEM_RESPONSE
+                if operation.get("security"):
+                    operation["security"] = [*operation["security"], {name: [] for name in BEARER}]
                 add_samples(address, method, operation)
         return schema
 

@@ -159,6 +159,9 @@ def add_samples(address: str, method: str, operation: dict[str, Any]) -> None:
         ways.append(("Command line", "sh", sample.command))
     if path.startswith(_OF_THE_CLIENT):
         ways.append(("Python", "python", _python(path.removeprefix(_OF_THE_CLIENT), method, sample)))
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if content is not None and sample.body is not None:
+        content["example"] = sample.body
     parts = [operation.get("description", "")]
     parts += [f"**{label}**\n```{language}\n{text}\n```" for label, language, text in ways]
     operation["description"] = "\n\n".join(part for part in parts if part)

@@ -237,7 +237,9 @@ class JobOut(BaseModel):
     datasets: list[str]
     depends_on: list[str | DependsOnOut]
     not_before: datetime | None
-    array: ArrayOut | None
+    array: ArrayOut | None = Field(
+        examples=[{"id": "0198b2f6-6f0a-7b50-9d43-5a1c4f2a91c3", "index": 0, "count": 10, "at_most": 2}]
+    )
     env: dict[str, str | None] = Field(description="values are null for anyone but the owner")
     secrets: list[str] = Field(description="names only")
     checkpoint_glob: str | None
