@@ -244,8 +244,8 @@ def install_rivals() -> None:
 
 def bench(name: str | None) -> None:
     install("base")
-    if name in (None, "pages"):
-        install("test")  # a browser's driver
+    if name in (None, "pages", "mcp"):
+        install("test")  # a browser's driver, the SDK of MCP
     install_rivals()
     become("benchmarks", *([name] if name else []))
 

@@ -29,6 +29,7 @@ NAMES = (
     "bench_grid",
     "estimate",
     "plan",
+    "mcp",
 )
 LONG = ("soak", "environments")  # over an hour, or with downloads; only when asked for by name
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,6 +11,7 @@ from berth import __version__
 from berth.arguments import WrongUse, split_at_dashes, with_dashes
 from berth.cli import (
     account_commands,
+    agent_commands,
     device_commands,
     fetch_commands,
     look_commands,
@@ -69,6 +70,7 @@ for subject in (
     fetch_commands,
     device_commands,
     account_commands,
+    agent_commands,
 ):
     app.add_typer(subject.commands)
 

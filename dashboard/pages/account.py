@@ -40,7 +40,7 @@ def show_account(
     scopes = [scope for scope in Scope.values if scope != Scope.ADMIN or user.is_staff]
     context = {
         "nav": "account",
-        "tokens": list(Token.objects.filter(user=user, revoked_at=None)),
+        "tokens": list(Token.objects.filter(user=user, revoked_at=None).select_related("agent")),
         "now": timezone.now(),
         "scopes": scopes,
         "expiries": EXPIRIES,

@@ -10,7 +10,7 @@ from orchestrator.jobs import checkpoints, lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake
 from orchestrator.models import FINAL_STATES, WAITING_STATES, Job
-from orchestrator.people import audit, rights
+from orchestrator.people import agents, audit, rights
 
 ACTS: Mapping[str, tuple[Callable[..., Job], str]] = {
     "cancel": (lifecycle.cancel, "Cancelled it."),
@@ -30,7 +30,7 @@ def steer(user: AbstractBaseUser, job: Job, act: str, *, address: str = "") -> J
     """
     rights.check_steer(user, job)
     do, text = ACTS[act]
-    done = do(job, by=user.get_username())
+    done = do(job, by=agents.name_of(user))
     note(user, job, f"job.{act}", text, address=address)
     return done
 
@@ -51,7 +51,7 @@ def cancel_array(user: AbstractBaseUser, job: Job, *, address: str = "") -> Job:
     # Waiting members first, or they would start on the devices of running ones.
     for member in sorted(members, key=lambda each: each.state not in WAITING_STATES):
         try:
-            lifecycle.cancel(member, by=user.get_username())
+            lifecycle.cancel(member, by=agents.name_of(user))
         except IllegalTransition:
             continue  # the job has ended since the query
     note(user, job, "job.cancel", f"Cancelled {len(members)} jobs of its array.", address=address)
@@ -74,6 +74,6 @@ def retry(
 
 
 def note(user: AbstractBaseUser, job: Job, action: str, text: str, *, address: str = "") -> None:
-    """Audit an act on another person's job; acts on one's own are not audited."""
-    if job.owner_id != user.pk:
+    """Audit an act on another person's job, and each act of an agent; people's acts on their own are not audited."""
+    if job.owner_id != user.pk or agents.agent_of(user) is not None:
         audit.record(user, action, f"job {job.short_id} of {job.owner}", text, address=address)

@@ -3,7 +3,7 @@
 from orchestrator.models.attempts import Attempt, AttemptState, Checkpoint, ExitKind, Lease
 from orchestrator.models.audit import AppendOnly, AuditEntry
 from orchestrator.models.bookings import Booking, BookingKind
-from orchestrator.models.credentials import IdempotencyKey, JobSecret, Scope, Token
+from orchestrator.models.credentials import AgentRules, IdempotencyKey, JobSecret, Scope, Token
 from orchestrator.models.datasets import Dataset, DatasetRoot
 from orchestrator.models.environments import Environment, EnvironmentState
 from orchestrator.models.events import JobEvent
@@ -31,6 +31,7 @@ __all__ = [
     "LEASED_STATES",
     "WAITING_STATES",
     "AdminState",
+    "AgentRules",
     "AppendOnly",
     "Attempt",
     "AttemptState",

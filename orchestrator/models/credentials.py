@@ -32,6 +32,19 @@ class Token(models.Model):
         return f"{self.prefix}… of {self.user}"
 
 
+class AgentRules(models.Model):
+    """What makes a token an agent's: how much its jobs may use, and whether each is planned first."""
+
+    token = models.OneToOneField(Token, on_delete=models.CASCADE, primary_key=True, related_name="agent")
+    device_hours = models.FloatField(null=True)  # of all its jobs; None: no limit
+    width = models.PositiveIntegerField()  # devices that its jobs hold at once
+    plan_first = models.BooleanField()
+    planned = models.JSONField(default=dict)  # when it last planned what, by a hash
+
+    def __str__(self) -> str:
+        return f"agent's {self.token}"
+
+
 class IdempotencyKey(models.Model):
     """The answer to a request, so that repeating the request gets the same answer; stored for 24 h."""
 

@@ -113,6 +113,7 @@ class Job(models.Model):
         JobArray, null=True, blank=True, on_delete=models.PROTECT, related_name="members"
     )
     array_index = models.PositiveIntegerField(null=True)
+    agent = models.JSONField(default=dict)  # whose token submitted it: a mark, as people.agents writes it
 
     state = models.CharField(max_length=16, choices=JobState, default=JobState.QUEUED)
     # Rises with every transition, so that one of two racing writers loses.

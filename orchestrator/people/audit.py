@@ -5,6 +5,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from orchestrator.models import AuditEntry
+from orchestrator.people.agents import agent_of
 
 
 def record(actor: AbstractBaseUser | str, action: str, subject: str, text: str, *, address: str = "") -> None:
@@ -17,6 +18,8 @@ def record(actor: AbstractBaseUser | str, action: str, subject: str, text: str, 
         address: network address of the request.
     """
     name = actor if isinstance(actor, str) else actor.get_username()
+    if not isinstance(actor, str) and (rules := agent_of(actor)) is not None:
+        text = f"By the agent {rules.token.name}: {text}"
     AuditEntry.objects.create(
         at=timezone.now(),
         actor=name[:150],

@@ -7,13 +7,14 @@ import re
 import secrets
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from orchestrator.exceptions import Forbidden, Malformed
-from orchestrator.models import Scope, Token
+from orchestrator.models import AgentRules, Scope, Token
 from orchestrator.people import audit, rights
 from orchestrator.spec.job_spec import clean_text
 
@@ -24,6 +25,14 @@ _FORM = re.compile(r"berth_([0-9a-z]{10})_([0-9A-Za-z_-]{43})")
 _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SCHEMES = frozenset({"Token", "Bearer"})
 _RANK: Mapping[str, int] = {Scope.READ: 0, Scope.WRITE: 1, Scope.ADMIN: 2}
+
+
+class AgentLimits(NamedTuple):
+    """What an agent's token may use; see ``AgentRules``."""
+
+    device_hours: float | None
+    width: int
+    plan_first: bool
 
 
 def allows(scope: str, needed: str) -> bool:
@@ -40,12 +49,14 @@ def issue(
     at_most: str = Scope.ADMIN,
     ends_by: datetime | None = None,
     address: str = "",
+    agent: AgentLimits | None = None,
 ) -> tuple[Token, str]:
     """Create a token; the second value is the only copy of its text.
 
     Args:
         life_s: seconds until it expires; None: never.
         at_most: the caller's scope, which a new token cannot exceed.
+        agent: makes the token an agent's, which has these limits.
         ends_by: when the caller's token expires. A new token cannot outlive it, or a stolen one would never end.
 
     Raises:
@@ -58,14 +69,24 @@ def issue(
     prefix = "".join(secrets.choice(_LETTERS) for _ in range(10))
     text = f"berth_{prefix}_{secrets.token_urlsafe(32)}"
     expires_at = None if life_s is None else timezone.now() + timedelta(seconds=life_s)
+    if agent is not None and (scope == Scope.ADMIN or expires_at is None):
+        raise Malformed(
+            "An agent's token has the scope read or write, and an end.",
+            fields={"scope": ["choose read or write"]}
+            if scope == Scope.ADMIN
+            else {"expires_in_s": ["give seconds"]},
+        )
     if ends_by is not None:
         expires_at = ends_by if expires_at is None else min(expires_at, ends_by)
     with transaction.atomic():
         token = Token.objects.create(
             user=user, name=name, prefix=prefix, digest=_digest(text), scope=scope, expires_at=expires_at
         )
+        if agent is not None:
+            AgentRules.objects.create(token=token, **agent._asdict())
         life = "never expires" if expires_at is None else f"until {expires_at:%Y-%m-%d}"
-        text_of_audit = f"Created the token {name} ({scope}, {life})."
+        kind = "agent's token" if agent else "token"
+        text_of_audit = f"Created the {kind} {name} ({scope}, {life})."
         audit.record(user, "token.made", f"token {prefix}", text_of_audit, address=address)
     return token, text
 
@@ -82,7 +103,7 @@ def authenticate(text: str, *, now: datetime | None = None) -> Token | None:
         return None
     now = now or timezone.now()
     digest = _digest(text)
-    candidates = Token.objects.select_related("user").filter(prefix=form[1])
+    candidates = Token.objects.select_related("user", "agent").filter(prefix=form[1])
     token = next((token for token in candidates if hmac.compare_digest(token.digest, digest)), None)
     if token is None or not _is_usable(token, now):
         return None

@@ -11,7 +11,7 @@ from orchestrator.facts.record import fact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.steering import note
 from orchestrator.models import Errand, Job, JobState
-from orchestrator.people import rights
+from orchestrator.people import agents, rights
 from orchestrator.scheduler.passes.terms import turn
 from orchestrator.sentences import say
 
@@ -36,7 +36,7 @@ def move(user: AbstractBaseUser, job: Job, other: Job, *, behind: bool, address:
             raise Conflict("One of the two jobs waits no more, so their order stays.")
         _write(line, _moved(line, ids.index(job.pk), ids.index(other.pk), behind=behind))
         moved = fact(Happened.MOVED, job=str(other), behind=behind)
-        lifecycle.remark(job, moved, actor=user.get_username())
+        lifecycle.remark(job, moved, actor=agents.name_of(user))
         lifecycle.queue_errand(job, Errand.SCHEDULE)
     note(user, job, "job.moved", say(moved), address=address)
     job.refresh_from_db()

@@ -24,11 +24,12 @@ share_connections()
 django_application = get_asgi_application()  # loads the models; the consumers need them
 
 from dashboard.live.routing import WithPolling, websocket_urlpatterns  # noqa: E402  # after Django is set up
+from orchestrator.api.http.agents_door import AgentsDoor  # noqa: E402  # likewise
 from orchestrator.api.http.connections import BodyLimit, Departures  # noqa: E402  # likewise
 
 application = ProtocolTypeRouter(
     {
-        "http": WithPolling(BodyLimit(Departures(django_application))),
+        "http": WithPolling(BodyLimit(AgentsDoor(Departures(django_application)))),
         "websocket": URLRouter(websocket_urlpatterns),
     }
 )

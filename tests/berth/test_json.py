@@ -62,6 +62,8 @@ berth secret
 berth secret list
 berth secret set JSON_TEST
 berth secret forget JSON_TEST
+berth skill
+berth mcp
 berth login {url} --token {token}
 berth logout
 """

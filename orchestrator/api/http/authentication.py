@@ -12,8 +12,9 @@ from orchestrator.api.http import rate
 from orchestrator.api.http.errors import Unauthenticated
 from orchestrator.exceptions import Forbidden
 from orchestrator.models import Scope
-from orchestrator.people import rights, tokens
+from orchestrator.people import agents, rights, tokens
 
+API = "/api/v1"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 # Query parameters that carry tokens elsewhere. Addresses end up in logs and histories.
 _TOKEN_PARAMETERS = frozenset(
@@ -58,6 +59,8 @@ class TokenOrSession(AuthBase):
         """
         user, scope, ends_at = _identify(request)
         rate.requests.take(user.pk)
+        if agents.agent_of(user) is not None:
+            agents.check_route(request.method or "", request.path.removeprefix(API))
         needed = Scope.READ if request.method in SAFE_METHODS else Scope.WRITE
         if self.for_operators or self.for_admins:
             needed = Scope.ADMIN
@@ -103,6 +106,8 @@ def _read_token(header: str) -> tuple[User, str, datetime | None]:
     token = tokens.authenticate(text)
     if token is None:
         raise Unauthenticated(f"This token is unknown, expired or revoked. {_HOW}")
+    user: Any = token.user
+    user.agent = getattr(token, "agent", None)
     return token.user, token.scope, token.expires_at
 
 

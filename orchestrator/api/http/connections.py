@@ -47,7 +47,7 @@ class BodyLimit:
             return
         limit = _limit(scope)
         if _announced(scope) > limit:
-            await _refuse(send, _too_large(limit))
+            await refuse_at_once(send, _too_large(limit))
             return
         body = _Body(receive, limit, self.longest_silence_s)
         try:
@@ -55,7 +55,7 @@ class BodyLimit:
         except (TooLarge, TooSlow) as error:
             if error is not body.error:
                 raise
-            await _refuse(send, error)
+            await refuse_at_once(send, error)
 
 
 class _Body:
@@ -103,7 +103,8 @@ def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"The body is larger than {limit:,} bytes. Register large data as a dataset.")
 
 
-async def _refuse(send: Send, error: OrchestratorError) -> None:
+async def refuse_at_once(send: Send, error: OrchestratorError) -> None:
+    """Answer outside Django, and close the connection."""
     response = problem(error)
     headers = [(key.lower().encode(), value.encode()) for key, value in response.items()]
     await send(

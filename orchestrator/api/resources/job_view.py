@@ -97,6 +97,7 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> JobOut:
         pool=job.pool_id,
         priority=job.priority,
         tags=job.tags,
+        agent=job.agent.get("name"),
         gpus=job.gpus if spec["gpus"] else 0,
         not_before=job.not_before,
         array=_array(job),

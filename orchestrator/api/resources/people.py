@@ -14,9 +14,10 @@ from pydantic import BaseModel, Field, StrictBool
 from orchestrator.api.http.authentication import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page, whole
 from orchestrator.api.http.reading import Body
+from orchestrator.api.resources.tokens import AgentOut, show_agent
 from orchestrator.exceptions import Malformed
 from orchestrator.models import Pool, PoolRight, Right, Role
-from orchestrator.people import accounts, audit, quotas, rights
+from orchestrator.people import accounts, agents, audit, quotas, rights
 
 router = Router()
 rights_router = Router()
@@ -139,6 +140,7 @@ class PersonOut(BaseModel):
     )
     scope: str = Field(description="what the credentials of this request allow: read, write or admin")
     limits: list[StandingOut]
+    agent: AgentOut | None = Field(None, description="what this agent's token may use; null: a person acts")
 
 
 @me_router.get("", response=PersonOut)
@@ -150,6 +152,7 @@ def get_me(request: ApiRequest) -> PersonOut:
         is_operator=rights.administers(request.user),
         scope=request.token_scope,
         limits=[_show_standing(standing) for standing in quotas.standings(request.user)],
+        agent=show_agent(agents.agent_of(request.user)),
     )
 
 

@@ -13,6 +13,7 @@ from orchestrator.api.resources.job_view import show_calibration, show_change
 from orchestrator.api.resources.schemas import CalibrationOut, ChangeOut, MemoryClaimOut
 from orchestrator.exceptions import Malformed
 from orchestrator.jobs.submission import intake
+from orchestrator.people import agents
 from orchestrator.scheduler.forecast import training_preview
 from orchestrator.scheduler.forecast.durations import Like
 from orchestrator.scheduler.forecast.planning import SubmitPreview, plan, register_training_planner
@@ -99,7 +100,9 @@ def plan_job(request: ApiRequest) -> PlanOut:
     if (request.content_type or "").startswith("multipart/"):
         raise Malformed("Send the job as JSON; a script's text goes into source.")
     spec = intake.parse_spec(read_object(request.body))
-    return _show(plan(request.user, spec))
+    planned = plan(request.user, spec)
+    agents.remember_plan(request.user, spec.model_copy(update={"pool": planned.job.pool_id}))
+    return _show(planned)
 
 
 def _show(planned: SubmitPreview) -> PlanOut:

@@ -214,6 +214,9 @@ class JobOut(BaseModel):
     pool: str
     priority: int
     tags: list[str]
+    agent: str | None = Field(
+        None, description="the agent that submitted it for its owner; null: a person did"
+    )
     gpus: int = Field(description="that it holds or waits for; 0: a CPU slot")
     min_gpus: int | None = None
     gpu_memory_gib: float | None

@@ -14,6 +14,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic import ValidationError
 
+from berth import words
 from berth.job_fields import STARTS
 from orchestrator.exceptions import Conflict, Malformed, OrchestratorError
 from orchestrator.facts.events import Happened
@@ -35,7 +36,7 @@ from orchestrator.models import (
     JobState,
 )
 from orchestrator.models.transactions import again_when_undone
-from orchestrator.people import quotas, rights
+from orchestrator.people import agents, audit, quotas, rights
 from orchestrator.sentences.events import ended_as
 from orchestrator.sentences.waits import NOT_SEEN
 from orchestrator.spec.arrays import ArraySpec
@@ -141,6 +142,8 @@ def accept(
                 return kept
             quotas.one_submit_at_a_time(user)
             quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
+            agents.check_submit(user, spec)
+            agents.check_planned(user, spec)
             environment = {"environment": _environment_row(wanted.declared)}
             job = _create(user, spec, (columns or _columns(user, spec, stored.sha256)) | environment)
             if request:
@@ -207,8 +210,11 @@ def _create(
         fetches.ask(spec, jobs)
     else:
         fetches.ask_again(jobs[0], parent)
-    said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": user.get_username()}
+    said = {"number": 1, "at": now, "to_state": JobState.QUEUED, "actor": agents.name_of(user)}
     JobEvent.objects.bulk_create(JobEvent(job=job, kind=Happened.SUBMITTED, **said) for job in jobs)
+    if agents.agent_of(user) is not None:
+        subject = f"job {jobs[0].short_id}"
+        audit.record(user, "job.submitted", subject, f"Submitted {words.plural(len(jobs), 'job')}.")
     lifecycle.announce(jobs[0])
     lifecycle.queue_errand(jobs[0], Errand.SCHEDULE, now=now)
     return jobs[0]
@@ -228,6 +234,7 @@ def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, An
         "time_limit_s": spec.time_limit_s,
         "not_before": spec.not_before,
         "total_steps": spec.total_steps,
+        "agent": agents.mark_of(user),
         "event_count": 1,
         "wait_code": NOT_SEEN,
     }
@@ -243,6 +250,7 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
     """
     resolved = checks.resolve(user, spec)
     quotas.check_submit(user, resolved, len(spec.array.members) if spec.array else 1)
+    agents.check_submit(user, resolved)
     bundle = ""  # unknown code: nothing was learned from its earlier runs
     if spec.source is not None and spec.source.bundle is not None:
         checks.check_bundle(user, spec.source.bundle)
@@ -333,7 +341,9 @@ def retry(
     with transaction.atomic():
         quotas.one_submit_at_a_time(owner)
         quotas.check_submit(owner, spec)
-        columns = _columns(owner, spec, job.bundle)
+        agents.check_submit(user, spec)
+        agents.check_planned(user, spec)
+        columns = _columns(owner, spec, job.bundle) | {"agent": agents.mark_of(user)}
         columns["environment"] = (
             _environment_row(wanted.declared) if wanted else _same_environment(job.environment)
         )
@@ -368,6 +378,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
             fields={name[:80]: ["cannot be changed"] for name in refused},
         )
     rights.check_steer(user, job)
+    agents.check_change(user, changes)
     with transaction.atomic():
         # The row as it is now, locked: two changes at once must not undo each other.
         job = Job.objects.select_for_update().get(pk=job.pk)
@@ -383,7 +394,7 @@ def update(user: AbstractBaseUser, job: Job, changes: Mapping[str, Any]) -> Job:
         kept = spec.model_dump(mode="json", exclude=set(NOT_KEPT))
         Job.objects.filter(pk=job.pk).update(spec_fields=kept, **columns)
         changed = {name: kept[name] for name in values}
-        lifecycle.remark(job, fact(Happened.CHANGED, changes=changed), actor=user.get_username())
+        lifecycle.remark(job, fact(Happened.CHANGED, changes=changed), actor=agents.name_of(user))
         if not job.is_final:
             lifecycle.queue_errand(job, Errand.SCHEDULE)
     job.refresh_from_db()

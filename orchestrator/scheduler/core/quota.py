@@ -18,7 +18,8 @@ class Quotas:
         self.pool_devices: Counter[tuple[str, str]] = Counter()
         self.jobs: Counter[str] = Counter()
         self.arrays: Counter[str | None] = Counter()
-        self.limited = bool(self.limits or self.pool_limits)  # False: only arrays have limits
+        self.agents: Counter[str | None] = Counter()
+        self.limited = bool(self.limits or self.pool_limits)  # False: only arrays and agents have limits
         for job in running:
             self.add(job, len(job.shares))
 
@@ -29,17 +30,23 @@ class Quotas:
         self.jobs[job.owner] += 1
         if job.array is not None:
             self.arrays[job.array] += 1
+        if job.agent is not None and job.needs_gpu:
+            self.agents[job.agent] += devices
 
     def barrier(self, job: Job) -> WaitCode | None:
         """The kind of limit that a job would exceed if it started now."""
         if job.array_at_most is not None and self.arrays[job.array] >= job.array_at_most:
             return WaitCode.ARRAY
+        if self._agent_limit(job):
+            return WaitCode.QUOTA
         if not self.limited:
             return None
         return WaitCode.QUOTA if self.limit_of(job) else None
 
     def limit_of(self, job: Job) -> Facts | None:
         """The limit that holds a job back, and how much of it is used."""
+        if facts := self._agent_limit(job):
+            return facts
         limit, used = self.limits.get(job.owner), self.devices[job.owner]
         if limit is not None:
             jobs = self.jobs[job.owner]
@@ -53,6 +60,13 @@ class Quotas:
         used = self.pool_devices[job.owner, job.pool]
         facts = _over(there, used, job)
         return {"owner": job.owner, "pool": job.pool, **facts} if facts else None
+
+    def _agent_limit(self, job: Job) -> Facts | None:
+        used = self.agents[job.agent]
+        if job.agent_width is None or not job.needs_gpu or used + job.gpus <= job.agent_width:
+            return None
+        owner = f"the agent {job.agent} of {job.owner}"
+        return {"owner": owner, "devices": used, "most_devices": job.agent_width, "gpus": job.gpus}
 
 
 def _limited(owner: OwnerUsage) -> bool:

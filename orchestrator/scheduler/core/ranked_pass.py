@@ -87,7 +87,7 @@ class RankedPass(PoolPass):
         for job in jobs:
             shape = shapes[job.id] = shape_of(job)
             free = not job.waits_for and job.not_before is None and job.array_at_most is None
-            free = free and job.has_all_it_needs
+            free = free and job.agent is None and job.has_all_it_needs
             plain = free and not limited and fits.get(shape)  # true for most of a long queue
             code = None if plain else self._barred(job, shape)
             if code is None:

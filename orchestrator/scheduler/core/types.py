@@ -96,6 +96,8 @@ class Job:
     constraints: Constraints = ANYWHERE
     array: str | None = None  # the array it belongs to
     array_at_most: int | None = None  # members of the array that hold devices at once; None: no limit
+    agent: str | None = None  # the program that submitted it for its owner
+    agent_width: int | None = None  # devices that the agent's jobs hold at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,9 @@ def _residue_bytes(reading: DeviceEntry, holders: Collection[tuple[str, int]]) -
     )
 
 
+BEHIND_PEOPLE = 101  # takes the highest priority of an agent's job below the lowest of a person's
+
+
 class JobFacts(TypedDict):
     """The fields of ``core.Job`` that come from a job's row."""
 
@@ -71,6 +74,8 @@ class JobFacts(TypedDict):
     preemptible: bool
     array: str | None
     array_at_most: int | None
+    agent: str | None
+    agent_width: int | None
 
 
 def job_facts(job: Job) -> JobFacts:
@@ -84,7 +89,7 @@ def job_facts(job: Job) -> JobFacts:
         "constraints": core.ANYWHERE if job.gpus == 1 else core.WHOLE_GPUS,
         "name": job.name,
         "memory_bytes": job.claimed_bytes,
-        "priority": job.priority,
+        "priority": job.priority - BEHIND_PEOPLE if job.agent else job.priority,
         "submitted": job.submitted_at.timestamp(),
         "owner_place": job.own_place,
         "time_limit_s": job.time_limit_s,
@@ -98,6 +103,8 @@ def job_facts(job: Job) -> JobFacts:
         "preemptible": job.seen_to_resume or bool(spec.get("preemptible")),
         "array": None if job.array_id is None else str(job.array_id),
         "array_at_most": None if job.array is None else job.array.at_most,
+        "agent": f"{job.agent['name']} {job.agent['token']}" if job.agent else None,
+        "agent_width": job.agent["width"] if job.agent else None,
     }
 
 

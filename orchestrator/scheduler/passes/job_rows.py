@@ -44,7 +44,7 @@ _PLAIN = (
     "start_earliest",
     "start_latest",
 )
-_JSON = ("spec_fields", "memory_claim", "wait_blocked_by", "wait_facts")
+_JSON = ("spec_fields", "agent", "memory_claim", "wait_blocked_by", "wait_facts")
 _COLUMNS = (*_PLAIN, *_JSON)
 
 

@@ -435,3 +435,16 @@ def test_busy_device_of_earlier_reservation_stays_although_another_is_free_soone
 
     assert fresh.reserve[0].device_ids == ("gpu-1",)
     assert later.reserve[0].device_ids == ("gpu-0",)
+
+
+def test_jobs_of_an_agent_hold_no_more_devices_at_once_than_its_token_allows():
+    jobs = [
+        queued(name, agent="claude 7", agent_width=2, submitted=index) for index, name in enumerate("abc")
+    ]
+    others = queued("d", agent="pi 8", agent_width=1, submitted=9)
+
+    decided = decide(state(gpus(4), *jobs, others))
+
+    assert {start.job_id for start in decided.start} == {"id-a", "id-b", "id-d"}
+    (wait,) = decided.wait
+    assert sentence_of(wait).startswith("Limit of the agent claude 7 of ada: 2 of 2 GPUs in use")

@@ -1,0 +1,1 @@
+"""What programs that act for people may do: tools over REST, served by MCP; the same through /mcp and `berth mcp`."""
