@@ -93,6 +93,10 @@ class Agent:
             pass
         return answer
 
+    def end_of(self, job: str) -> str:
+        """Wait for the end; returns the state."""
+        return str(self.wait(job)["state"])
+
     def stop(self, job: str) -> Answer:
         return self("stop", job=job, confirm=self("preview_stop", job=job)["confirm"])
 
@@ -171,21 +175,22 @@ def _time_answers(agent: Agent, outcome: Outcome) -> None:
 
 def knows_who_it_is(agent: Agent) -> bool:
     me = agent("server")
-    return me["agent"]["name"] == "bench" and me["agent"]["width"] == 3 and me["pools"][0]["devices"] == 4
+    agent_is = (me["agent"]["name"], me["agent"]["width"])
+    return agent_is == ("bench", 3) and bool(me["pools"][0]["devices"] == 4)
 
 
 def finds_free_devices(agent: Agent) -> bool:
-    return sum(one["state"] == "free" for one in agent("devices")["devices"]) == 4
+    return bool(sum(one["state"] == "free" for one in agent("devices")["devices"]) == 4)
 
 
 def plans_without_submitting(agent: Agent) -> bool:
     plan = agent("plan", job={"gpus": 1, "time_limit_s": 60})
-    return bool(plan["starts_now"]) and agent("queue")["jobs"] == []
+    return bool(plan["starts_now"]) and not agent("queue")["jobs"]
 
 
 def trains_to_the_end(agent: Agent) -> bool:
     job = agent.start(ENDS)
-    return agent.wait(job)["state"] == "succeeded" and agent("job", job=job)["last_values"]["loss"] == 0.02
+    return agent.end_of(job) == "succeeded" and bool(agent("job", job=job)["last_values"]["loss"] == 0.02)
 
 
 def finds_a_job_by_name(agent: Agent) -> bool:
@@ -225,7 +230,7 @@ def mends_a_failure(agent: Agent) -> bool:
     agent.wait(broken)
     change = {"args": ["--lr"]}
     agent("plan", like=broken, job=change)
-    return agent.wait(agent("submit", like=broken, job=change)["id"])["state"] == "succeeded"
+    return agent.end_of(agent("submit", like=broken, job=change)["id"]) == "succeeded"
 
 
 def compares_two_runs(agent: Agent) -> bool:
@@ -238,7 +243,7 @@ def compares_two_runs(agent: Agent) -> bool:
 def sweeps(agent: Agent) -> bool:
     job = {"source": {"text": ENDS}, "time_limit_s": 600, "array": 3}
     agent("plan", job=job)
-    return [agent.wait(each)["state"] for each in agent("submit", job=job)["jobs"]] == ["succeeded"] * 3
+    return [agent.end_of(each) for each in agent("submit", job=job)["jobs"]] == ["succeeded"] * 3
 
 
 def submits_once(agent: Agent) -> bool:
@@ -252,7 +257,7 @@ def stops_after_a_preview(agent: Agent) -> bool:
     job = agent.start(RUNS)
     agent.wait(job, "started")
     agent.stop(job)
-    return agent.wait(job)["state"] == "cancelled"
+    return agent.end_of(job) == "cancelled"
 
 
 def cannot_stop_with_an_old_preview(agent: Agent) -> bool:
@@ -261,7 +266,7 @@ def cannot_stop_with_an_old_preview(agent: Agent) -> bool:
     agent("preview_stop", job=job)
     refused = agent.refused("stop", "Call preview_stop", job=job, confirm="00000000")
     agent.stop(job)
-    return refused and agent.wait(job)["state"] == "cancelled"
+    return refused and agent.end_of(job) == "cancelled"
 
 
 def stays_within_its_width(agent: Agent) -> bool:

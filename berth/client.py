@@ -476,6 +476,7 @@ class Person(Record):
     is_operator: bool
     scope: str
     limits: list[Limit]  # over all pools first
+    agent: Mapping[str, Any] | None  # what an agent's token may use; None: a person acts
 
 
 class LogPart(NamedTuple):
@@ -545,6 +546,7 @@ class Job(Record):
     pool: str
     priority: int
     tags: list[str]
+    agent: str | None  # the agent that submitted it for its owner; None: a person did
     gpus: int
     gpu_memory_gib: float | None
     memory_claim: MemoryClaim | None

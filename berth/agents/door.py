@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,8 +27,10 @@ def make_server(rest_of: Callable[[Any], Rest]) -> Server[Any]:
         rest_of: how a call reaches REST, from the HTTP request that brought the call (None over stdio).
     """
 
+    listed = types.ListToolsResult(tools=[described(tool) for tool in TOOLS.values()])
+
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[described(tool) for tool in TOOLS.values()])
+        return listed
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
@@ -46,9 +48,16 @@ def make_server(rest_of: Callable[[Any], Rest]) -> Server[Any]:
         "berth",
         version=__version__,
         instructions=INSTRUCTIONS,
+        # Without it the SDK lists all tools at each call, to check the call's headers by the tool's schema.
+        get_tool_input_schema=input_schema_of,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+def input_schema_of(name: str) -> Mapping[str, Any] | None:
+    tool = TOOLS.get(name)
+    return tool.input_schema if tool else None
 
 
 def described(tool: Tool) -> types.Tool:

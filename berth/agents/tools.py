@@ -71,7 +71,7 @@ class Tool(NamedTuple):
             kind = self.takes[name]["type"]
             if not isinstance(value, _KINDS[kind]) or (kind == "integer" and isinstance(value, bool)):
                 raise ToolError(f"{name} of {self.name} is a JSON {kind}.")
-            if kind == "array" and not all(isinstance(one, str) for one in value):
+            if isinstance(value, list) and not all(isinstance(one, str) for one in value):
                 raise ToolError(f"{name} of {self.name} is a list of texts.")
 
 

@@ -36,7 +36,8 @@ def show(job: Job) -> None:
 
 
 def _course(job: Job) -> Iterator[tuple[str, str]]:
-    yield "owner", job.owner
+    agent = job.json.get("agent")  # an older server sends none
+    yield "owner", f"{job.owner}, by the agent {agent}" if agent else job.owner
     yield "id", job.id
     if job.attempt_count and not job.ended:
         yield "where", on_devices(job)

@@ -2,7 +2,9 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import httpx
@@ -13,9 +15,10 @@ from berth.agents.skill import skill_text
 from berth.agents.tools import TOOLS
 from berth.cli.agent_commands import rest_of
 from berth.client import Berth
-from orchestrator.api.http.agents_door import is_installed
+from orchestrator.api.http.agents_door import AgentsDoor
 from tests.berth.conftest import BERTH, Web, environment_for
 from tests.conftest import lacking
+from tests.system.server import REPOSITORY
 
 VERSION = "2026-07-28"
 MOST_TOKENS = 2000
@@ -56,7 +59,7 @@ def post(web: Web) -> Callable[..., httpx.Response]:
 
 @pytest.fixture
 def needs_sdk() -> None:
-    if not is_installed():
+    if find_spec("mcp") is None:
         lacking("the extra mcp")
 
 
@@ -114,6 +117,34 @@ def test_call_with_wrong_arguments_says_what_the_tool_takes(name, given, said):
     with pytest.raises(ToolError) as refused:
         TOOLS[name].check(given)
     assert str(refused.value) == said
+
+
+async def test_without_the_sdk_the_door_says_so_and_the_rest_is_served():
+    async def behind(scope, receive, send):
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    door: Any = AgentsDoor(behind, sdk="an_sdk_that_is_not_there")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://localhost") as client:
+        told = await client.post("/mcp", json={})
+        other = await client.get("/mcpx")
+
+    assert (told.status_code, told.json()["code"], other.status_code) == (501, "not_installed", 204)
+    assert "installs the extra mcp" in told.json()["detail"]
+
+
+@pytest.mark.slow
+def test_neither_the_server_nor_the_command_loads_the_sdk_before_an_agent_comes(plain, tmp_path):
+    code = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+import orchestrator.server.asgi, orchestrator.server.urls, berth.cli.app
+print([name for name in sys.modules if name.partition(".")[0] in {"mcp", "mcp_types", "starlette"}])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.slow

@@ -535,3 +535,16 @@ def test_project_is_run_as_its_file_says_or_by_the_command_after_the_dashes(cli,
     ]
     (tmp_path / "berth.toml").write_text("gpuz = 1\n")
     assert "line 1: there is no field 'gpuz'. Was 'gpus' meant?" in cli("run").stderr
+
+
+def test_show_prints_state_settings_and_newest_values_of_one_job(cli, web):
+    shown = cli("show", "tiny-gpt").stdout
+
+    assert shown.splitlines()[0].startswith(f"tiny-gpt {web.jobs['running'][-8:]}  running")
+    for said in (
+        r"owner +ada",
+        r"arguments +--lr 3e-4 --depth 4",
+        r"progress +72% step 720/1,000",
+        r"last loss +2\.31",
+    ):
+        assert re.search(f"^{said}", shown, re.MULTILINE), said

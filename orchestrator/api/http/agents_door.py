@@ -38,14 +38,16 @@ class NotInstalled(OrchestratorError):
 class AgentsDoor:
     """Serve ``/mcp`` to callers with a token; everything else goes to the application behind it."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, *, sdk: str = "mcp") -> None:
         self._application = application
+        self._sdk = sdk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].rstrip("/") != PATH:
             await self._application(scope, receive, send)
             return
         try:
+            check_installed(self._sdk)
             await database_sync_to_async(_check)(scope)
         except OrchestratorError as error:
             await refuse_at_once(send, error)
@@ -59,12 +61,8 @@ def _check(scope: Scope) -> None:
     """Let a request pass that could also call REST.
 
     Raises:
-        NotInstalled, Malformed, WrongMethod, Unauthenticated, TooMany: in words for the agent's person.
+        Malformed, WrongMethod, Unauthenticated, TooMany: in words for the agent's person.
     """
-    if not is_installed():
-        raise NotInstalled(
-            "This server offers nothing for agents: its administrator installs the extra mcp and restarts it."
-        )
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     domain, _ = split_domain_port(headers.get("host", ""))
     if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
@@ -81,8 +79,16 @@ def _check(scope: Scope) -> None:
 
 
 @cache
-def is_installed() -> bool:
-    return importlib.util.find_spec("mcp") is not None
+def check_installed(sdk: str) -> None:
+    """Check that the SDK is there, without loading it.
+
+    Raises:
+        NotInstalled: it is not.
+    """
+    if importlib.util.find_spec(sdk) is None:
+        raise NotInstalled(
+            "This server offers nothing for agents. Its administrator installs the extra mcp, then restarts Berth."
+        )
 
 
 def _make_manager() -> Any:
@@ -109,7 +115,7 @@ def _rest_of(request: Any) -> Rest:
     """Reach REST with the token and from the address of the request that brought the call."""
     client = httpx.Client(
         transport=httpx.WSGITransport(
-            app=_django(),  # type: ignore[arg-type]  # Django has no types of WSGI
+            app=_django(),
             remote_addr=request.client.host if request.client else "",
         ),
         base_url=f"{request.url.scheme}://{request.headers['host']}/api/v1",

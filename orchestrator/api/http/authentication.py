@@ -60,7 +60,7 @@ class TokenOrSession(AuthBase):
         user, scope, ends_at = _identify(request)
         rate.requests.take(user.pk)
         if agents.agent_of(user) is not None:
-            agents.check_route(request.method or "", request.path.removeprefix(API))
+            agents.check_route(request.method or "", request.path_info.removeprefix(API))
         needed = Scope.READ if request.method in SAFE_METHODS else Scope.WRITE
         if self.for_operators or self.for_admins:
             needed = Scope.ADMIN
