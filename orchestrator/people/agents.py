@@ -6,7 +6,6 @@ The gate puts the rules of such a token on the user object, as ``agent``; a pers
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -27,22 +26,6 @@ _MAY_CHANGE = re.compile(rf"POST /(plan|jobs(/[^/]+/({_ACTS}))?)|PATCH /jobs/[^/
 _PLANNED = ("pool", "gpus", "min_gpus", "gpu_memory_gib", "cpus", "memory_gib", "time_limit_s", "array")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Which agent a job is of, as its row keeps it."""
-
-    token: int
-    name: str
-    width: int
-
-    def as_json(self) -> dict[str, Any]:
-        return {"token": self.token, "name": self.name, "width": self.width}
-
-    @staticmethod
-    def read(row: Mapping[str, Any]) -> "Mark | None":
-        return Mark(row["token"], row["name"], row["width"]) if row else None
-
-
 def agent_of(user: AbstractBaseUser) -> AgentRules | None:
     """The rules of the token that this request came with; None where a person acts."""
     rules: AgentRules | None = getattr(user, "agent", None)
@@ -57,9 +40,9 @@ def name_of(user: AbstractBaseUser) -> str:
 
 
 def mark_of(user: AbstractBaseUser) -> dict[str, Any]:
-    """The mark of a job that this user submits; empty for a person's."""
+    """The mark of a job that this user submits, as its row keeps it; empty for a person's."""
     rules = agent_of(user)
-    return {} if rules is None else Mark(rules.token_id, rules.token.name, rules.width).as_json()
+    return {} if rules is None else {"token": rules.token_id, "name": rules.token.name, "width": rules.width}
 
 
 def check_route(method: str, path: str) -> None:
@@ -86,6 +69,16 @@ def check_change(user: AbstractBaseUser, changes: Mapping[str, Any]) -> None:
     if agent_of(user) is not None and (refused := sorted({"priority", "time_limit_s"} & set(changes))):
         sentence = f"An agent's token cannot change {refused[0]}; its budget was checked at the submit."
         raise Forbidden(sentence, fields={name: [sentence] for name in refused})
+
+
+def check_clone(user: AbstractBaseUser, job: Job) -> None:
+    """Refuse clones of other people's jobs: they would be theirs, outside the agent's budget.
+
+    Raises:
+        Forbidden: the job is not of the agent's person.
+    """
+    if agent_of(user) is not None and job.owner_id != user.pk:
+        raise Forbidden("An agent's token runs only its own person's jobs again.")
 
 
 def check_submit(user: AbstractBaseUser, spec: JobSpec) -> None:

@@ -88,6 +88,16 @@ def test_clone_by_an_agent_is_marked_and_one_by_its_person_is_not(agent_client, 
     assert (by_agent["agent"], by_person["agent"]) == ("claude", None)
 
 
+def test_operators_agent_cannot_clone_other_peoples_jobs_outside_its_budget(client_of, root, make_job):
+    made = client_of(root).send("POST", "/tokens", {"name": "claude", "agent": {"plan_first": False}})
+    client = ApiClient(made.json()["token"])
+
+    refused = client.send("POST", f"/jobs/{make_job().pk}/retry", {})
+
+    assert refused.status_code == 403
+    assert "only its own person's jobs" in refused.json()["detail"]
+
+
 def test_agents_jobs_are_behind_those_of_all_people(agent_client, make_job):
     agents = Job.objects.get(pk=agent_client().send("POST", "/jobs", {**JOB, "priority": 60}).json()["id"])
 

@@ -333,6 +333,7 @@ def retry(
         )
     spec = parse_spec({**_kept_fields(job, changes), **changes, "source": {"bundle": job.bundle}})
     rights.check_retry(user, job, changes)
+    agents.check_clone(user, job)
     owner = job.owner
     spec = checks.resolve(owner, spec, asked_by=user)
     store_code(spec, None, None)  # the bundle is there, with the entrypoint
