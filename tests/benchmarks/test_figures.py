@@ -157,6 +157,7 @@ PROMISED = {
         "plan_regret_noise",
         "plan_regret_two_ranks_noise",
     },
+    "mcp": {"mcp_answer_p95_ms", "schema_tokens", "tasks_ok", "blind_calls"},
 }
 FIGURES = (Figure("fast_ms", "ms", "how fast", target=10), Figure("rival_ms", "ms", "another"))
 
