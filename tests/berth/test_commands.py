@@ -540,7 +540,7 @@ def test_project_is_run_as_its_file_says_or_by_the_command_after_the_dashes(cli,
 def test_show_prints_state_settings_and_newest_values_of_one_job(cli, web):
     shown = cli("show", "tiny-gpt").stdout
 
-    assert shown.splitlines()[0].startswith(f"tiny-gpt {web.jobs['running'][-8:]}  running")
+    assert re.match(rf"tiny-gpt {web.jobs['running'][-8:]} +\S+ running", shown)
     for said in (
         r"owner +ada",
         r"arguments +--lr 3e-4 --depth 4",
