@@ -31,7 +31,7 @@ NAMES = (
     "plan",
     "mcp",
 )
-LONG = ("soak", "environments")  # over an hour, or with downloads; only when asked for by name
+LONG = ("soak", "environments", "sweeps")  # long, or with downloads; only when asked for by name
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "benchmarks" / "README.md"

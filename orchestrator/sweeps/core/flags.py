@@ -1,0 +1,84 @@
+"""The short form of a setting on a command line, such as ``lr=log:1e-5..1e-1``."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.sweeps.core.space import Value, WrongSpace
+
+HOW = "write a range (lr=1e-5..1e-1, lr=log:1e-5..1e-1, layers=int:2..8), choices (wd=0,0.01), amp=bool or one value"
+_PREFIX = re.compile(r"(log|int|float|int-log|log-int|choice|fixed):", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def read_flags(flags: Sequence[str]) -> dict[str, Any]:
+    """Read the settings of ``--set`` into the form that ``read_space`` takes.
+
+    ``NAME=TEXT@OTHER=VALUE`` is a setting that exists only where another has that value; ``|`` separates several.
+
+    Raises:
+        WrongSpace: a flag that cannot be read, or a name that is there twice.
+    """
+    space: dict[str, Any] = {}
+    for flag in flags:
+        name, equals, text = flag.partition("=")
+        if not equals or not name.strip() or not text.strip():
+            raise WrongSpace(name.strip()[:40], HOW)
+        if (name := name.strip()) in space:
+            raise WrongSpace(name[:40], "is given twice")
+        space[name] = _read_flag(name, text.strip())
+    return space
+
+
+def _read_flag(name: str, text: str) -> dict[str, Any]:
+    text, at, condition = text.partition("@")
+    fields = _read_domain(name, text.strip())
+    if at:
+        other, equals, values = condition.partition("=")
+        if not equals or not other.strip() or not values.strip():
+            raise WrongSpace(name, "write a condition as @optimizer=sgd or @optimizer=sgd|adam")
+        fields["when"] = {other.strip(): [_value(one.strip()) for one in values.split("|")]}
+    return fields
+
+
+def _read_domain(name: str, text: str) -> dict[str, Any]:
+    hit = _PREFIX.match(text)
+    prefix, rest = (hit[1], text[hit.end() :]) if hit else ("", text)
+    if prefix == "fixed":
+        return {"type": "fixed", "value": _value(rest)}
+    if prefix == "choice":
+        return {"type": "categorical", "choices": [_value(one.strip()) for one in rest.split(",")]}
+    if not prefix and text == "bool":
+        return {"type": "bool"}
+    low, dots, high = rest.partition("..")
+    if dots or prefix:
+        return _read_range(name, prefix, low.strip(), high.strip())
+    values = [_value(one.strip()) for one in text.split(",")]
+    if len(values) == 1:
+        return {"type": "fixed", "value": values[0]}
+    return {"type": "categorical", "choices": values}
+
+
+def _read_range(name: str, prefix: str, low: str, high: str) -> dict[str, Any]:
+    limits = [_value(low), _value(high)]
+    if any(isinstance(limit, bool | str) for limit in limits):
+        raise WrongSpace(name, f"{low[:20]!r}..{high[:20]!r} is no range of numbers; {HOW}")
+    fields: dict[str, Any] = {
+        "type": "int" if "int" in prefix else "float",
+        "low": limits[0],
+        "high": limits[1],
+    }
+    return fields | ({"log": True} if "log" in prefix else {})
+
+
+def _value(text: str) -> Value:
+    if _INTEGER.fullmatch(text) and len(text) <= 18:
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if text in {"true", "True"}:
+        return True
+    if text in {"false", "False"}:
+        return False
+    return text

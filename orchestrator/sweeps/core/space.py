@@ -1,0 +1,404 @@
+"""The space of a sweep: which settings vary, between which limits, and when a setting exists at all."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Value = bool | int | float | str
+Settings = Mapping[str, Value]
+Vector = NDArray[np.float64]
+
+TYPES = ("float", "int", "categorical", "bool", "fixed")
+MOST_SETTINGS = 100
+MOST_CHOICES = 1000
+MOST_GRID_POINTS = 10_000
+GRID_POINTS_OF_A_RANGE = 5
+MOST_COUNTED = 1_000_000
+LARGEST_LIMIT = 2**53  # up to which a double holds every integer
+INACTIVE = 0.5  # where a setting that does not exist lies in the cube
+
+
+class WrongSpace(ValueError):
+    """A space that cannot be searched; ``setting`` is the name of the wrong setting, empty for the whole space."""
+
+    def __init__(self, setting: str, sentence: str) -> None:
+        super().__init__(f"{setting}: {sentence}" if setting else sentence)
+        self.setting = setting
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A setting exists only where another setting has one of these values."""
+
+    setting: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting; ``low`` and ``high`` belong to numbers, ``choices`` to the other types."""
+
+    name: str
+    type: str
+    low: float = 0.0
+    high: float = 1.0
+    log: bool = False
+    choices: tuple[Value, ...] = ()
+    when: Condition | None = None
+
+    @property
+    def is_number(self) -> bool:
+        return self.type in {"float", "int"}
+
+    @property
+    def varies(self) -> bool:
+        return len(self.choices) > 1 or (self.is_number and self.high > self.low)
+
+    @property
+    def width(self) -> int:
+        """The number of columns in the cube: one for a number or two choices, else one for each choice."""
+        if not self.varies:
+            return 0
+        return 1 if self.is_number or len(self.choices) == 2 else len(self.choices)
+
+    def exists(self, settings: Settings) -> bool:
+        return self.when is None or settings.get(self.when.setting) in self.when.values
+
+    def value_at(self, columns: Vector) -> Value:
+        """The value at a place of the cube."""
+        if self.is_number:
+            return self._number_at(float(columns[0])) if self.width else self._cast(self.low)
+        if not self.width:
+            return self.choices[0]
+        if self.width == 1:
+            return self.choices[int(columns[0] >= 0.5)]
+        return self.choices[int(np.argmax(columns))]
+
+    def place_of(self, value: Value) -> list[float]:
+        """The columns of a value; the inverse of ``value_at`` up to rounding."""
+        if not self.width:
+            return []
+        if self.is_number:
+            low, high = self._limits()
+            number = math.log(float(value)) if self.log else float(value)
+            return [min(1.0, max(0.0, (number - low) / (high - low)))]
+        index = self.choices.index(value)
+        return [float(index)] if self.width == 1 else [float(index == other) for other in range(self.width)]
+
+    def snap(self, columns: Vector) -> Vector:
+        """Columns moved to where the values at their places lie; shape ``(places, width)``."""
+        if not self.width or self.type == "float":
+            return columns
+        if self.is_number:
+            low, high = self._limits()
+            numbers = low + columns * (high - low)
+            whole = np.clip(np.round(np.exp(numbers) if self.log else numbers), self.low, self.high)
+            return ((np.log(whole) if self.log else whole) - low) / (high - low)
+        if self.width == 1:
+            return (columns >= 0.5).astype(np.float64)
+        return np.eye(self.width)[columns.argmax(1)]
+
+    def chosen(self, columns: Vector) -> NDArray[np.intp]:
+        """The indices of the choices at these places; shape ``(places,)``."""
+        if self.width > 1:
+            return columns.argmax(1)
+        first = np.zeros(len(columns), np.intp)
+        return first if not self.width else (columns[:, 0] >= 0.5).astype(np.intp)
+
+    def _limits(self) -> tuple[float, float]:
+        low, high = (self.low - 0.5, self.high + 0.5) if self.type == "int" else (self.low, self.high)
+        if not self.log:
+            return low, high
+        return math.log(max(low, 0.5) if self.type == "int" else low), math.log(high)
+
+    def _number_at(self, place: float) -> Value:
+        low, high = self._limits()
+        number = low + place * (high - low)
+        return self._cast(math.exp(number) if self.log else number)
+
+    def _cast(self, number: float) -> Value:
+        if self.type == "int":
+            return int(min(self.high, max(self.low, round(number))))
+        return min(self.high, max(self.low, number))
+
+    def grid(self) -> list[Value]:
+        """The values that a grid tries: every choice and every small integer, five of a longer range."""
+        if not self.is_number:
+            return list(self.choices)
+        if self.type == "int" and self.high - self.low < GRID_POINTS_OF_A_RANGE:
+            return [int(self.low) + step for step in range(int(self.high - self.low) + 1)]
+        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        places = [low + (high - low) * step / (GRID_POINTS_OF_A_RANGE - 1) for step in range(5)]
+        values = [self._cast(math.exp(place) if self.log else place) for place in places]
+        return list(dict.fromkeys(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All settings of a sweep; one that has a condition comes after the setting that it depends on."""
+
+    settings: tuple[Setting, ...]
+
+    @property
+    def width(self) -> int:
+        return sum(setting.width for setting in self.settings)
+
+    def at(self, place: Vector) -> dict[str, Value]:
+        """The settings at a place of the cube."""
+        settings: dict[str, Value] = {}
+        column = 0
+        for setting in self.settings:
+            if setting.exists(settings):
+                settings[setting.name] = setting.value_at(place[column : column + setting.width])
+            column += setting.width
+        return settings
+
+    def place(self, settings: Settings) -> Vector:
+        """The place of settings in the cube; settings that do not exist lie in its middle."""
+        columns: list[float] = []
+        for setting in self.settings:
+            there = setting.name in settings
+            columns += setting.place_of(settings[setting.name]) if there else [INACTIVE] * setting.width
+        return np.array(columns, np.float64)
+
+    def snap(self, places: Vector) -> Vector:
+        """Places of the cube moved to where their settings lie; shape ``(places, width)``."""
+        places = np.array(places, np.float64)
+        column = 0
+        missing: dict[str, NDArray[np.bool_]] = {}
+        columns_of: dict[str, slice] = {}
+        for setting in self.settings:
+            columns_of[setting.name] = here = slice(column, column + setting.width)
+            column += setting.width
+            places[:, here] = setting.snap(places[:, here])
+            missing[setting.name] = gone = np.zeros(len(places), np.bool_)
+            if setting.when is not None:
+                parent = next(one for one in self.settings if one.name == setting.when.setting)
+                chosen = parent.chosen(places[:, columns_of[parent.name]])
+                wanted = [parent.choices.index(value) for value in setting.when.values]
+                gone |= missing[parent.name] | ~np.isin(chosen, wanted)
+                places[gone, here] = INACTIVE
+        return places
+
+    def size(self) -> int | None:
+        """The number of different points; None where a float makes them countless, or beyond a million."""
+        if any(setting.type == "float" for setting in self.settings):
+            return None
+        if math.prod(self._count(setting) for setting in self.settings) > MOST_COUNTED:
+            return None
+        return self._size_of(0, {})
+
+    def _count(self, setting: Setting) -> int:
+        return len(setting.choices) or int(setting.high - setting.low) + 1
+
+    def _size_of(self, first: int, settings: dict[str, Value]) -> int:
+        """The number of points that begin with these settings; settings that nothing depends on only multiply."""
+        parents = {setting.when.setting for setting in self.settings if setting.when}
+        size = 1
+        for index, setting in enumerate(self.settings[first:], first):
+            if not setting.exists(settings):
+                continue
+            if setting.name not in parents:
+                size *= self._count(setting)
+                continue
+            return size * sum(
+                self._size_of(index + 1, {**settings, setting.name: value}) for value in setting.choices
+            )
+        return size
+
+    def points(self) -> Iterator[dict[str, Value]]:
+        """All points of a space without floats, in the order of its settings."""
+        return self._points_of(0, {})
+
+    def _points_of(self, index: int, settings: dict[str, Value]) -> Iterator[dict[str, Value]]:
+        if index == len(self.settings):
+            yield settings
+            return
+        setting = self.settings[index]
+        if not setting.exists(settings):
+            yield from self._points_of(index + 1, settings)
+            return
+        values = setting.choices or range(int(setting.low), int(setting.high) + 1)
+        for value in values:
+            yield from self._points_of(index + 1, {**settings, setting.name: value})
+
+    def grid_size(self) -> int:
+        """The number of points of the grid before conditions drop some of them."""
+        return math.prod(len(setting.grid()) for setting in self.settings)
+
+    def grid(self) -> Iterator[dict[str, Value]]:
+        """All points of the grid, each once, the last setting changing fastest."""
+        seen: set[tuple[tuple[str, Value], ...]] = set()
+        for values in product(*(setting.grid() for setting in self.settings)):
+            settings: dict[str, Value] = {}
+            for setting, value in zip(self.settings, values, strict=True):
+                if setting.exists(settings):
+                    settings[setting.name] = value
+            key = tuple(settings.items())
+            if key not in seen:
+                seen.add(key)
+                yield settings
+
+    def to_json(self) -> dict[str, Any]:
+        """The space as ``read_space`` reads it."""
+        return {setting.name: _setting_json(setting) for setting in self.settings}
+
+
+def _setting_json(setting: Setting) -> dict[str, Any]:
+    fields: dict[str, Any] = {"type": setting.type}
+    if setting.is_number:
+        cast = int if setting.type == "int" else float
+        fields |= {"low": cast(setting.low), "high": cast(setting.high)}
+        fields |= {"log": True} if setting.log else {}
+    elif setting.type == "fixed":
+        fields["value"] = setting.choices[0]
+    elif setting.type == "categorical":
+        fields["choices"] = list(setting.choices)
+    if setting.when is not None:
+        fields["when"] = {setting.when.setting: list(setting.when.values)}
+    return fields
+
+
+def read_space(data: Any) -> Space:
+    """Read a space from JSON or YAML that was parsed: an object of settings by name.
+
+    A list stands for a categorical setting, a single value for a fixed one.
+
+    Raises:
+        WrongSpace: a type, limit, choice or condition that cannot be searched.
+    """
+    if not isinstance(data, Mapping) or not data:
+        raise WrongSpace("", 'give the space as settings by name, such as {"lr": {"type": "float", ...}}')
+    if len(data) > MOST_SETTINGS:
+        raise WrongSpace("", f"a space has at most {MOST_SETTINGS} settings; this one has {len(data)}")
+    settings = {name: _read_setting(_name(name), fields) for name, fields in data.items()}
+    space = Space(tuple(_in_order(settings)))
+    if not any(setting.varies for setting in space.settings):
+        raise WrongSpace("", "no setting varies; give at least one a range or several choices")
+    return space
+
+
+def _name(name: Any) -> str:
+    plain = isinstance(name, str) and name.replace("-", "_").replace(".", "_").isidentifier()
+    if not plain or len(name) > 64:
+        raise WrongSpace(str(name)[:40], "a setting's name has letters, digits, _, - and dots, such as lr")
+    return str(name)
+
+
+def _read_setting(name: str, fields: Any) -> Setting:
+    if isinstance(fields, list):
+        fields = {"type": "categorical", "choices": fields}
+    elif not isinstance(fields, Mapping):
+        fields = {"type": "fixed", "value": fields}
+    kind = fields.get("type")
+    if kind not in TYPES:
+        raise WrongSpace(name, f"there is no type {str(kind)[:40]!r}; types are {', '.join(TYPES)}")
+    allowed = {"type", "when"} | _FIELDS_OF[kind]
+    if unknown := sorted(str(key) for key in set(fields) - allowed):
+        raise WrongSpace(
+            name, f"{unknown[0][:40]!r} does not belong to a {kind}; fields are {sorted(allowed)}"
+        )
+    when = _read_condition(name, fields.get("when"))
+    if kind in {"float", "int"}:
+        return _read_range(name, kind, fields, when)
+    return Setting(name, kind, choices=_read_choices(name, kind, fields), when=when)
+
+
+_FIELDS_OF: Mapping[str, set[str]] = {
+    "float": {"low", "high", "log"},
+    "int": {"low", "high", "log"},
+    "categorical": {"choices"},
+    "bool": set(),
+    "fixed": {"value"},
+}
+
+
+def _read_range(name: str, kind: str, fields: Mapping[str, Any], when: Condition | None) -> Setting:
+    low, high = (_read_limit(name, kind, fields, which) for which in ("low", "high"))
+    log = fields.get("log", False)
+    if not isinstance(log, bool):
+        raise WrongSpace(name, "log is true or false")
+    if low >= high:
+        raise WrongSpace(name, f"the range from {low:g} to {high:g} is empty; low has to be below high")
+    if log and low <= 0:
+        raise WrongSpace(name, f"a log range begins above 0, not at {low:g}")
+    return Setting(name, kind, low, high, log, when=when)
+
+
+def _read_limit(name: str, kind: str, fields: Mapping[str, Any], which: str) -> float:
+    limit = fields.get(which)
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
+        raise WrongSpace(name, f"give low and high as numbers; {which} is {limit!r:.20}")
+    if abs(limit) > LARGEST_LIMIT:
+        raise WrongSpace(name, f"the limit {limit!r:.30} is too large")
+    if kind == "int" and limit != int(limit):
+        raise WrongSpace(name, f"an int has whole limits, not {limit}; or give it the type float")
+    return float(limit)
+
+
+def _read_choices(name: str, kind: str, fields: Mapping[str, Any]) -> tuple[Value, ...]:
+    if kind == "bool":
+        return (False, True)
+    choices = fields.get("choices") if kind == "categorical" else [fields.get("value")]
+    if not isinstance(choices, list) or not 1 <= len(choices) <= MOST_CHOICES:
+        raise WrongSpace(name, f"give 1 to {MOST_CHOICES} choices as a list")
+    for choice in choices:
+        _check_value(name, choice)
+    if len(set(choices)) < len(choices):  # 1, 1.0 and true are one choice
+        raise WrongSpace(name, "a choice is there twice")
+    return tuple(choices)
+
+
+def _check_value(name: str, value: Any) -> None:
+    if not isinstance(value, bool | int | float | str) or value != value or value in (math.inf, -math.inf):
+        raise WrongSpace(name, f"{value!r:.40} is no value; give a number, a text, true or false")
+    if isinstance(value, str) and ("\0" in value or len(value) > 500):
+        raise WrongSpace(name, "a value has at most 500 characters and no NUL")
+
+
+def _read_condition(name: str, data: Any) -> Condition | None:
+    if data is None:
+        return None
+    if not isinstance(data, Mapping) or len(data) != 1:
+        raise WrongSpace(name, 'give a condition as {"other setting": value}, or with a list of values')
+    ((other, values),) = data.items()
+    values = list(values) if isinstance(values, list | tuple) else [values]
+    if not values:
+        raise WrongSpace(name, "a condition needs at least one value")
+    for value in values:
+        _check_value(name, value)
+    return Condition(str(other), tuple(values))
+
+
+def _in_order(settings: Mapping[str, Setting]) -> Sequence[Setting]:
+    """The settings, each after the one that its condition names."""
+    done: dict[str, Setting] = {}
+    waiting = dict(settings)
+    for setting in settings.values():
+        _check_condition(setting, settings)
+    while waiting:
+        ready = [one for one in waiting.values() if one.when is None or one.when.setting in done]
+        if not ready:
+            raise WrongSpace(next(iter(waiting)), "its conditions form a ring")
+        for setting in ready:
+            done[setting.name] = waiting.pop(setting.name)
+    return list(done.values())
+
+
+def _check_condition(setting: Setting, settings: Mapping[str, Setting]) -> None:
+    if setting.when is None:
+        return
+    other = settings.get(setting.when.setting)
+    if other is None:
+        raise WrongSpace(setting.name, f"its condition names {setting.when.setting!r}, which is no setting")
+    if other.is_number:
+        raise WrongSpace(setting.name, f"its condition names {other.name}, which is a range; name choices")
+    for value in setting.when.values:
+        if value not in other.choices:
+            known = ", ".join(map(str, other.choices[:10]))
+            raise WrongSpace(setting.name, f"{other.name} is never {value!r:.40}; its choices are {known}")
