@@ -144,7 +144,7 @@ class Optuna:
             sampler=optuna.samplers.TPESampler(seed=seed),
             pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=first_rung, reduction_factor=ETA),
         )
-        self.distributions = {
+        self.distributions: dict[str, Any] = {
             f"x{column}": optuna.distributions.FloatDistribution(0, 1)
             for column in range(table.places.shape[1])
         }
@@ -209,7 +209,7 @@ def read_tables(path: Path) -> list[Table]:
     columns.pop("tasks", None)
     space = read_space({name: _range_of(values) for name, values in columns.items()})
     names = [setting.name for setting in space.settings]
-    settings = [
+    settings: list[dict[str, Value]] = [
         {
             name: (int if space.settings[place].type == "int" else float)(columns[name][row])
             for place, name in enumerate(names)
@@ -235,7 +235,7 @@ def _off_middle(values: NDArray[Any]) -> float:
 
 def _regret(accuracy: Floats) -> Floats:
     best, median = accuracy.max(), float(np.median(accuracy[:, -1]))
-    return np.clip((best - accuracy) / (best - median), 0, None)
+    return np.asarray(np.clip((best - accuracy) / (best - median), 0, None), np.float64)
 
 
 @dataclass(slots=True)

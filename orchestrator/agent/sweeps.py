@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import F, Q
 
+from orchestrator.agent.sweep_wake_ups import SweepWakeUps
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
@@ -63,6 +64,7 @@ class Sweeper:
         self.ordered_at: dict[int, float] = {}
         self.saved: set[int] = set()  # attempts that kept a checkpoint since they were preempted
         self.launches: dict[int, threading.Thread] = {}
+        self.sweep_wake_ups = SweepWakeUps()
         self.left_alone_at = float("-inf")  # when the agent last did a worker's work
 
     def sweep(self, now: datetime) -> None:
@@ -73,6 +75,7 @@ class Sweeper:
             self.run_errands,
             preparing.sweep,
             fetching.sweep,
+            self.wake_sweeps,
             self.pass_in_time,
             self.clean,
         ):
@@ -82,6 +85,9 @@ class Sweeper:
                 raise
             except Exception:
                 logger.exception("A sweep failed: %s", part.__name__)
+
+    def wake_sweeps(self, now: datetime) -> None:
+        self.sweep_wake_ups.look(now)
 
     def pass_in_time(self, now: datetime) -> None:
         self.wake_at = placement.next_wake_at()  # passes of workers change it, too

@@ -1,5 +1,7 @@
 """The tasks of a worker; each is a wake-up that may come twice, late or never."""
 
+from uuid import UUID
+
 from celery import shared_task
 
 from orchestrator.jobs.data import fetching
@@ -24,6 +26,14 @@ def launch(job_id: str, number: int) -> None:
     attempt = Attempt.objects.live().filter(job_id=job_id, number=number).first()
     if attempt is not None:
         launcher.start(attempt)
+
+
+@shared_task
+def advance(sweep: str) -> None:
+    """Bring a sweep up to date with its jobs; here, because a suggestion takes a while."""
+    from orchestrator.sweeps import controller  # late import: loads scipy, which only sweeps need
+
+    controller.advance(UUID(sweep))
 
 
 @shared_task

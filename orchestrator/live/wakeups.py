@@ -123,6 +123,11 @@ def fetch(number: int) -> None:
     transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.fetch", number))
 
 
+def advance(sweep: object) -> None:
+    """Ask a worker to advance a sweep, after the current transaction."""
+    transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.advance", str(sweep)))
+
+
 def _send_task(name: str, *arguments: object, **named: object) -> None:
     if _withheld.get():
         return

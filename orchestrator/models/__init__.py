@@ -24,6 +24,7 @@ from orchestrator.models.people import Person, PoolRight, Right, Role, SignInFai
 from orchestrator.models.pools import CPU_POOL, AdminState, Device, Health, Network, Pool, Sharing
 from orchestrator.models.quotas import Quota
 from orchestrator.models.scheduling import OwnerUse, SchedulerNotes, StartPromise
+from orchestrator.models.sweeps import RungReport, Sweep, SweepState, SweepTrial
 
 __all__ = [
     "CPU_POOL",
@@ -69,6 +70,7 @@ __all__ = [
     "Quota",
     "Right",
     "Role",
+    "RungReport",
     "SchedulerNotes",
     "SchedulerTerm",
     "Scope",
@@ -76,6 +78,9 @@ __all__ = [
     "SignInFailure",
     "StartPromise",
     "StopReason",
+    "Sweep",
+    "SweepState",
+    "SweepTrial",
     "Token",
     "Use",
 ]

@@ -123,6 +123,8 @@ class Job(models.Model):
     stop_wanted = models.BooleanField(default=False)
     stop_reason = models.CharField(max_length=16, choices=StopReason, blank=True)
     stop_wanted_at = models.DateTimeField(null=True)
+    # It is held as soon as it waits again: a paused trial of a sweep.
+    hold_wanted = models.BooleanField(default=False)
 
     submitted_at = models.DateTimeField()
     queued_at = models.DateTimeField()  # when the current wait began

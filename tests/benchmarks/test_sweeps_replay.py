@@ -23,7 +23,8 @@ class Script:
     """A policy that asks for given legs, and notes what it is told."""
 
     def __init__(self, *legs: Leg) -> None:
-        self.legs, self.told = list(legs), []
+        self.legs = list(legs)
+        self.told: list[tuple[int, int, float]] = []
 
     def ask(self):
         return self.legs.pop(0) if self.legs else None

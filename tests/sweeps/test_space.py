@@ -48,7 +48,10 @@ def test_each_place_of_the_cube_is_a_point_of_the_space(space: Space, data):
         assert (setting.name in settings) == setting.exists(settings)
     for setting in (one for one in space.settings if one.name in settings):
         value = settings[setting.name]
-        assert setting.low <= value <= setting.high if setting.is_number else value in setting.choices
+        if setting.is_number:
+            assert setting.low <= float(value) <= setting.high
+        else:
+            assert value in setting.choices
 
 
 @given(spaces(), st.data())

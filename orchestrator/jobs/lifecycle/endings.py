@@ -14,6 +14,7 @@ from orchestrator.jobs import memory_claims, training_plans
 from orchestrator.jobs.lifecycle import keeping
 from orchestrator.jobs.lifecycle.ending import Ending
 from orchestrator.jobs.lifecycle.last_seen import leases_of, lift_fences
+from orchestrator.jobs.lifecycle.requests import hold_if_wanted
 from orchestrator.jobs.lifecycle.transitions import move, queue_errand, retry_when_stale
 from orchestrator.live import wakeups
 from orchestrator.models import (
@@ -113,6 +114,7 @@ def _move_on(job: Job, ending: Ending) -> None:
     elif stopped_for in QUEUED_AGAIN_FOR:
         why = fact(Happened.GOES_ON_LATER, ending=ending.how, **_made_room(job), **_goes_on(job))
         move(job, JobState.QUEUED, actor="supervisor", why=why, stop_wanted=False, **common)
+        hold_if_wanted(job, actor="supervisor", why=why)
     elif stopped_for == StopReason.GPU_FAULT:  # whatever the script said when its device was gone
         _retry_or_fail(job, replace(ending, kind=ExitKind.GPU_FAULT), common)
     elif stopped_for == StopReason.MEMORY:
@@ -241,7 +243,9 @@ def backoff_s(job: Job, failures: int) -> float:
 def back_to_queue(job: Job, *, now: datetime) -> None:
     """The wait after a failure is over (S12)."""
     with transaction.atomic():
-        move(job, JobState.QUEUED, actor="timer", why=Fact.read(job.why), now=now)
+        why = Fact.read(job.why)
+        move(job, JobState.QUEUED, actor="timer", why=why, now=now)
+        hold_if_wanted(job, actor="timer", why=why)
         queue_errand(job, Errand.SCHEDULE, now=now)
 
 

@@ -20,8 +20,11 @@ from orchestrator.models.jobs import LEASED_STATES, WAITING_STATES
 from orchestrator.sentences.events import ended_as
 
 
-def cancel(job: Job, *, by: str) -> Job:
+def cancel(job: Job, *, by: str, why: Fact | None = None) -> Job:
     """Ask a job to stop for good; asking twice is harmless (S7, S13).
+
+    Args:
+        why: default: ``by`` asked for it.
 
     Raises:
         IllegalTransition: it ended in another way.
@@ -33,10 +36,10 @@ def cancel(job: Job, *, by: str) -> Job:
         if job.is_final:
             raise IllegalTransition(f"The job has already {ended_as(job.state)}; there is nothing to cancel.")
         if job.state in WAITING_STATES:
-            move(job, JobState.CANCELLED, actor=by, why=fact(Happened.CANCELLED, by=by))
+            move(job, JobState.CANCELLED, actor=by, why=why or fact(Happened.CANCELLED, by=by))
             queue_errand(job, Errand.SCHEDULE)
         else:
-            want_stop(job, StopReason.CANCEL, actor=by, why=fact(Happened.CANCELLED, by=by))
+            want_stop(job, StopReason.CANCEL, actor=by, why=why or fact(Happened.CANCELLED, by=by))
 
     return retry_when_stale(job, act)
 
@@ -83,7 +86,10 @@ def release(job: Job, *, by: str) -> Job:
     """Let a held job wait for devices again (S3)."""
 
     def act(job: Job) -> None:
-        if job.state != JobState.QUEUED:
+        if job.hold_wanted:  # it is still being paused
+            Job.objects.filter(pk=job.pk).update(hold_wanted=False)
+            job.hold_wanted = False
+        elif job.state != JobState.QUEUED:
             if job.state != JobState.HELD:
                 raise IllegalTransition(f"The job is {job.state}; only a held job can be released.")
             move(job, JobState.QUEUED, actor=by, why=fact(Happened.RELEASED, by=by))
@@ -109,6 +115,27 @@ def preempt(job: Job, *, by: str, why: Fact | None = None, for_job: Job | None =
         want_stop(job, StopReason.PREEMPT, actor=by, why=why or asked, preempted_for=for_job)
 
     return retry_when_stale(job, act)
+
+
+def pause(job: Job, *, by: str, why: Fact) -> Job:
+    """Stop a job with a checkpoint and hold it, whatever it does now; ``release`` lets it continue."""
+
+    def act(job: Job) -> None:
+        if job.is_final or job.state == JobState.HELD or job.hold_wanted:
+            return
+        Job.objects.filter(pk=job.pk).update(hold_wanted=True)
+        job.hold_wanted = True
+        if job.state in {JobState.STARTING, JobState.RUNNING}:
+            want_stop(job, StopReason.PREEMPT, actor=by, why=why)
+        hold_if_wanted(job, actor=by, why=why)
+
+    return retry_when_stale(job, act)
+
+
+def hold_if_wanted(job: Job, *, actor: str, why: Fact) -> None:
+    """Hold a queued job that was paused; inside the transaction that queued it, no pass can start it first."""
+    if job.hold_wanted and job.state == JobState.QUEUED:
+        move(job, JobState.HELD, actor=actor, why=why, hold_wanted=False)
 
 
 def lose_device(job: Job, *, why: Fact) -> Job:

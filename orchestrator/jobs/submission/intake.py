@@ -107,6 +107,7 @@ def accept(
     uploaded: str | None = None,
     idempotency_key: str | None = None,
     endpoint: str = "jobs",
+    beside: Callable[[Job], object] | None = None,
 ) -> Accepted:
     """Accept a job; when this returns, the job is stored.
 
@@ -114,6 +115,7 @@ def accept(
         render: makes the answer that a repeated request with the same key gets again.
         uploaded: SHA-256 of a bundle that this person is known to have uploaded; another bundle has to belong
             to a job that they may see.
+        beside: writes further rows in the transaction that creates the job; an error there undoes both.
 
     Raises:
         Malformed, TooLarge: the files or fields cannot be read.
@@ -146,6 +148,8 @@ def accept(
             agents.check_planned(user, spec)
             environment = {"environment": _environment_row(wanted.declared)}
             job = _create(user, spec, (columns or _columns(user, spec, stored.sha256)) | environment)
+            if beside:
+                beside(job)
             if request:
                 answer = render(job, warnings) if render else {"id": str(job.pk)}
                 request.keep(fingerprint, answer, job.submitted_at)

@@ -98,15 +98,15 @@ class Setting:
             low, high = self._limits()
             numbers = low + columns * (high - low)
             whole = np.clip(np.round(np.exp(numbers) if self.log else numbers), self.low, self.high)
-            return ((np.log(whole) if self.log else whole) - low) / (high - low)
+            return np.asarray(((np.log(whole) if self.log else whole) - low) / (high - low), np.float64)
         if self.width == 1:
             return (columns >= 0.5).astype(np.float64)
-        return np.eye(self.width)[columns.argmax(1)]
+        return np.asarray(np.eye(self.width)[columns.argmax(1)], np.float64)
 
     def chosen(self, columns: Vector) -> NDArray[np.intp]:
         """The indices of the choices at these places; shape ``(places,)``."""
         if self.width > 1:
-            return columns.argmax(1)
+            return np.asarray(columns.argmax(1), np.intp)
         first = np.zeros(len(columns), np.intp)
         return first if not self.width else (columns[:, 0] >= 0.5).astype(np.intp)
 

@@ -1,0 +1,117 @@
+"""Sweeps and their trials: rows that the search is rebuilt from; each trial has one job."""
+
+from typing import ClassVar, Self
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import models
+
+from orchestrator.models.jobs import SHORT_ID_LENGTH, Job, new_job_id
+from orchestrator.models.people import operated_pools
+from orchestrator.models.pools import Pool
+
+
+class SweepState(models.TextChoices):
+    RUNNING = "running"
+    ENDED = "ended"  # its budget is spent, or its space is tried
+    STOPPED = "stopped"  # by a person
+    FAILED = "failed"  # it cannot find anything: no metric, or the same error again and again
+
+
+class SweepQuerySet(models.QuerySet["Sweep"]):
+    def visible_to(self, user: AbstractBaseUser | AnonymousUser) -> Self:
+        """One's own sweeps, and all of the pools that one operates, as with jobs."""
+        if not user.is_authenticated:
+            return self.none()
+        pools = operated_pools(user)
+        if pools is None:
+            return self
+        own = models.Q(owner_id=user.pk)
+        return self.filter(own | models.Q(pool__in=pools) if pools else own)
+
+
+class Sweep(models.Model):
+    """One search; what does not change while it runs, then what does."""
+
+    id = models.UUIDField(primary_key=True, default=new_job_id, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="sweeps")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="sweeps")
+    name = models.CharField(max_length=180)
+    job_fields = models.JSONField()  # of every trial, as the spec of a job without its code
+    bundle = models.CharField(max_length=64)
+    space = models.JSONField()  # as ``read_space`` reads it
+    metric = models.CharField(max_length=200)
+    direction = models.CharField(max_length=8)  # minimize, maximize
+    window = models.PositiveIntegerField(default=1)  # reports whose mean counts at a rung
+    sampler = models.CharField(max_length=16)
+    seed = models.PositiveIntegerField()
+    hand_over = models.CharField(max_length=8)  # args, env
+    early_stopping = models.BooleanField(default=True)
+    first_rung = models.PositiveBigIntegerField(null=True)
+
+    max_trials = models.PositiveIntegerField(null=True)
+    max_device_s = models.FloatField(null=True)
+    min_width = models.PositiveIntegerField(default=1)
+    max_width = models.PositiveIntegerField()
+    longest = models.PositiveBigIntegerField(null=True)  # last step of a whole training, once it is known
+    can_resume = models.BooleanField(null=True)  # False: a trial began again at its start
+    state = models.CharField(max_length=16, choices=SweepState, default=SweepState.RUNNING)
+    why = models.JSONField(default=dict)  # it is in this state: a fact, as ``Fact.as_json`` writes it
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    advanced_at = models.DateTimeField(null=True)
+
+    objects = SweepQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [models.Index(fields=["state"]), models.Index(fields=["owner", "id"])]
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.short_id}"
+
+    @property
+    def short_id(self) -> str:
+        """The last eight characters, as people see it."""
+        return str(self.id)[-SHORT_ID_LENGTH:]
+
+
+class SweepTrial(models.Model):
+    """One point of the space, and the job that tries it; both are written in one transaction."""
+
+    sweep = models.ForeignKey(Sweep, on_delete=models.CASCADE, related_name="trials")
+    number = models.PositiveIntegerField()
+    settings = models.JSONField()
+    job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="trial")
+    state = models.CharField(max_length=16)  # of ``sweeps.core.history.TrialState``
+    target = models.PositiveBigIntegerField(null=True)  # the rung that it trains to; null: to the end
+    lost = models.BooleanField(default=False)  # by a fault of the machine, so it says nothing
+    error = models.TextField(blank=True)  # of a trial that failed by itself
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["sweep", "number"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["sweep", "number"], name="trial_number_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"trial {self.number} of {self.sweep_id}"
+
+
+class RungReport(models.Model):
+    """What a trial reported at a rung; the order of the ids is the order in which the search learned it."""
+
+    trial = models.ForeignKey(SweepTrial, on_delete=models.CASCADE, related_name="reports")
+    rung = models.PositiveBigIntegerField()
+    value = models.FloatField(null=True)  # as reported; null: none that can be compared
+
+    class Meta:
+        ordering: ClassVar = ["id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["trial", "rung"], name="rung_told_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.value} at {self.rung}"

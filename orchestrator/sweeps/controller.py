@@ -1,0 +1,255 @@
+"""Advances sweeps: reads what their trials reported, pauses, resumes and stops trials, and submits new ones.
+
+Everything is derived from rows. Each step is one transaction that may be repeated: a trial and its job are created
+together, a rung is told once (a unique row), and orders to jobs are harmless when they come twice.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from orchestrator.exceptions import OrchestratorError, TooMany
+from orchestrator.facts.record import Fact, fact
+from orchestrator.facts.sweeps import SweepFact
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import IllegalTransition
+from orchestrator.jobs.submission import intake
+from orchestrator.models import Job, JobState, RungReport, Sweep, SweepState, SweepTrial
+from orchestrator.sweeps import observing
+from orchestrator.sweeps.core.history import TrialState
+from orchestrator.sweeps.core.rungs import Verdict, next_rung, resumable, verdict_at
+from orchestrator.sweeps.core.space import Settings
+from orchestrator.sweeps.core.suggest import suggest
+from orchestrator.sweeps.ending import (
+    ACTOR,
+    OPEN,
+    cancel,
+    change,
+    close,
+    end,
+    open_trials,
+    set_state,
+    used_device_s,
+)
+from orchestrator.sweeps.handing_over import spec_of
+from orchestrator.sweeps.history_rows import history_of, rungs_of, search_of
+
+logger = logging.getLogger(__name__)
+
+SAME_ERRORS = 3
+
+
+def advance(sweep_id: UUID) -> bool:
+    """Bring one sweep up to date with its jobs; False where another process is just doing this."""
+    with _alone(sweep_id) as alone:
+        if not alone:
+            return False
+        sweep = Sweep.objects.select_related("owner").get(pk=sweep_id)
+        for trial in open_trials(sweep, *OPEN):
+            # A paused trial may have ended in the moment in which it was to stop.
+            if trial.state == TrialState.RUNNING or trial.job.is_final:
+                set_state(trial, TrialState.RUNNING)
+                _observe(sweep, trial)
+        if sweep.state == SweepState.RUNNING:
+            _begin_and_resume(sweep)
+        if sweep.state != SweepState.RUNNING:
+            close(sweep)
+        Sweep.objects.filter(pk=sweep.pk).update(advanced_at=timezone.now())
+    return True
+
+
+@contextmanager
+def _alone(sweep_id: UUID) -> Iterator[bool]:
+    """Hold the lock of one sweep, which ends with the process; unique rows guard what must not happen twice."""
+    folder = settings.HOME.root / "sweeps"
+    folder.mkdir(exist_ok=True)
+    fd = os.open(folder / f"{sweep_id}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(fd)
+
+
+# What a trial reported
+
+
+def _observe(sweep: Sweep, trial: SweepTrial) -> None:
+    """Take what a trial reported since the last look, and decide on it at each rung that it reached."""
+    job = trial.job
+    if sweep.can_resume is None and observing.began_again(job):
+        change(sweep, can_resume=False)
+    curve = observing.curve_of(sweep, job)
+    if job.state == JobState.SUCCEEDED and sweep.longest is None and curve.last_step is not None:
+        change(sweep, longest=max(1, curve.last_step))
+    for rung in _reached(sweep, trial, curve):
+        if not _tell(sweep, trial, rung, curve.value_at(rung, sweep.window)):
+            return
+    if job.is_final:
+        _take_end(sweep, trial, curve)
+
+
+def _reached(sweep: Sweep, trial: SweepTrial, curve: observing.Curve) -> list[int]:
+    """The rungs that a trial has reached and not yet told; a whole training that was shorter counts for its end."""
+    if curve.last_step is None:
+        return []
+    told = set(RungReport.objects.filter(trial=trial).values_list("rung", flat=True))
+    is_whole = trial.job.state == JobState.SUCCEEDED
+    return [rung for rung in rungs_of(sweep) if rung not in told and (is_whole or curve.last_step >= rung)]
+
+
+def _tell(sweep: Sweep, trial: SweepTrial, rung: int, value: float | None) -> bool:
+    """Write a report, and decide on it in the same transaction; False where the trial does not go on."""
+    with transaction.atomic():
+        RungReport.objects.create(trial=trial, rung=rung, value=value)
+        rungs = rungs_of(sweep)
+        if trial.job.is_final:
+            return True
+        able = observing.can_be_paused(sweep, trial.job)
+        verdict = verdict_at(history_of(sweep), rungs, trial.number, rung, can_resume=able)
+        if verdict == Verdict.GO_ON:
+            set_state(trial, TrialState.RUNNING, target=next_rung(rungs, rung))
+        elif verdict == Verdict.PAUSE:
+            lifecycle.pause(trial.job, by=ACTOR, why=fact(SweepFact.TRIAL_PAUSED, rung=rung))
+            set_state(trial, TrialState.PAUSED, target=rung)
+        else:
+            set_state(trial, TrialState.STOPPED, target=rung)
+            cancel(trial.job, fact(SweepFact.TRIAL_STOPPED, rung=rung))
+    return verdict == Verdict.GO_ON
+
+
+def _take_end(sweep: Sweep, trial: SweepTrial, curve: observing.Curve) -> None:
+    """Take the end of a trial's job: a result, a failure that is one, or nothing where the machine failed."""
+    job = trial.job
+    if job.state == JobState.SUCCEEDED and curve.last_step is not None:
+        set_state(trial, TrialState.ENDED)
+    elif job.state == JobState.SUCCEEDED:
+        _fail(sweep, trial, f"It reported no {sweep.metric}.")
+        names = observing.metric_names(job)
+        if not RungReport.objects.filter(trial__sweep=sweep, value__isnull=False).exists():
+            missing = fact(SweepFact.METRIC_MISSING, metric=sweep.metric, trial=trial.number, names=names)
+            end(sweep, SweepState.FAILED, missing)
+    elif observing.failed_by_itself(job):
+        _fail(sweep, trial, observing.error_of(job))
+        _stop_on_same_errors(sweep)
+    elif job.state == JobState.FAILED:
+        set_state(trial, TrialState.STOPPED, lost=True, error=observing.error_of(job))
+        _stop_on_same_errors(sweep)
+    else:
+        set_state(trial, TrialState.STOPPED)
+
+
+def _fail(sweep: Sweep, trial: SweepTrial, error: str) -> None:
+    """A trial that failed by itself is told as the worst value of the next rung that it did not reach."""
+    with transaction.atomic():
+        told = RungReport.objects.filter(trial=trial).values_list("rung", flat=True)
+        rung = next_rung(rungs_of(sweep), max(told, default=0)) or 1
+        if rung not in told:
+            RungReport.objects.create(trial=trial, rung=rung, value=None)
+        set_state(trial, TrialState.FAILED, error=error)
+
+
+def _stop_on_same_errors(sweep: Sweep) -> None:
+    ended = SweepTrial.objects.filter(sweep=sweep).exclude(state__in=OPEN)
+    newest = list(ended.order_by("-ended_at", "-number")[:SAME_ERRORS])
+    if len(newest) < SAME_ERRORS or not all(trial.error for trial in newest):
+        return
+    if all(observing.same_error(newest[0].error, trial.error) for trial in newest[1:]):
+        why = fact(SweepFact.SAME_ERROR, times=SAME_ERRORS, error=newest[0].error)
+        end(sweep, SweepState.FAILED, why)
+
+
+# What happens next
+
+
+def _begin_and_resume(sweep: Sweep) -> None:
+    """Fill the free places: resume a paused trial that is worth it, else begin a new one, else end the sweep."""
+    if sweep.max_device_s is not None and (used_s := used_device_s(sweep)) >= sweep.max_device_s:
+        ended = SweepTrial.objects.filter(sweep=sweep, state=TrialState.ENDED).count()
+        end(sweep, SweepState.ENDED, fact(SweepFact.DEVICE_TIME_SPENT, used_s=used_s, ended=ended))
+        return
+    while _has_place(sweep):
+        if not _resume_one(sweep) and not _begin_one(sweep):
+            break
+
+
+def _has_place(sweep: Sweep) -> bool:
+    """Whether a further trial may ask for devices: beyond the least width only while none waits for them."""
+    running = open_trials(sweep, TrialState.RUNNING)
+    if sweep.state != SweepState.RUNNING or len(running) >= sweep.max_width:
+        return False
+    waiting = sum(trial.job.state == JobState.QUEUED for trial in running)
+    return waiting == 0 or len(running) < sweep.min_width
+
+
+def _resume_one(sweep: Sweep) -> bool:
+    jobs = [trial.job for trial in SweepTrial.objects.filter(sweep=sweep).select_related("job")]
+    found = resumable(history_of(sweep), rungs_of(sweep), observing.restart_cost_steps(jobs))
+    if found is None or sweep.can_resume is False:
+        return False
+    number, target = found
+    trial = SweepTrial.objects.select_related("job").get(sweep=sweep, number=number)
+    try:
+        with transaction.atomic():
+            set_state(trial, TrialState.RUNNING, target=target)
+            lifecycle.release(trial.job, by=ACTOR)
+    except IllegalTransition:  # a person cancelled it
+        set_state(trial, TrialState.STOPPED)
+    return True
+
+
+def _begin_one(sweep: Sweep) -> bool:
+    """Submit the next trial; False where there is none, which ends the sweep once its trials have ended."""
+    trials = SweepTrial.objects.filter(sweep=sweep)
+    if sweep.max_trials is not None and trials.filter(lost=False).count() >= sweep.max_trials:
+        _end_when_idle(sweep, fact(SweepFact.TRIALS_SPENT, trials=sweep.max_trials))
+        return False
+    number = trials.count()
+    suggested = suggest(search_of(sweep), history_of(sweep), number)
+    if suggested is None:
+        _end_when_idle(sweep, fact(SweepFact.SPACE_TRIED, points=number))
+        return False
+    return _submit(sweep, number, suggested)
+
+
+def _submit(sweep: Sweep, number: int, suggested: Settings) -> bool:
+    """Create a trial and its job in one transaction."""
+    rungs = rungs_of(sweep)
+
+    def write(job: Job) -> None:
+        SweepTrial.objects.create(
+            sweep=sweep,
+            number=number,
+            settings=dict(suggested),
+            job=job,
+            state=TrialState.RUNNING,
+            target=rungs[0] if rungs else None,
+            created_at=job.submitted_at,
+        )
+
+    try:
+        intake.accept(sweep.owner, spec_of(sweep, number, suggested), uploaded=sweep.bundle, beside=write)
+    except TooMany:  # a limit of the owner; later trials may fit
+        return False
+    except IntegrityError:
+        logger.warning("%s has its trial %d already; another process was first.", sweep, number)
+        return False
+    except OrchestratorError as error:
+        end(sweep, SweepState.FAILED, fact(SweepFact.CANNOT_SUBMIT, problem=str(error)))
+        return False
+    return True
+
+
+def _end_when_idle(sweep: Sweep, why: Fact) -> None:
+    if not open_trials(sweep, TrialState.RUNNING):
+        end(sweep, SweepState.ENDED, why)

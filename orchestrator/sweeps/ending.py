@@ -1,0 +1,81 @@
+"""Ends sweeps and their trials; asking twice is harmless."""
+
+import logging
+
+from django.db import transaction
+from django.utils import timezone
+
+from orchestrator.facts.record import Fact, fact
+from orchestrator.facts.sweeps import SweepFact
+from orchestrator.jobs import lifecycle
+from orchestrator.jobs.lifecycle import IllegalTransition
+from orchestrator.models import Job, Sweep, SweepState, SweepTrial
+from orchestrator.people.usage import used_gpu_s
+from orchestrator.sweeps.core.history import TrialState
+
+logger = logging.getLogger(__name__)
+
+ACTOR = "sweep"
+OPEN = (TrialState.RUNNING, TrialState.PAUSED)
+
+
+def stop(sweep: Sweep, *, by: str) -> None:
+    """End a sweep for a person, with its open trials."""
+    end(sweep, SweepState.STOPPED, fact(SweepFact.STOPPED_BY, by=by))
+    close(sweep)
+
+
+def end(sweep: Sweep, state: SweepState, why: Fact) -> None:
+    """End a running sweep; the first reason stays."""
+    ended = {"state": state, "why": why.as_json(), "ended_at": timezone.now()}
+    if Sweep.objects.filter(pk=sweep.pk, state=SweepState.RUNNING).update(**ended):
+        for name, value in ended.items():
+            setattr(sweep, name, value)
+
+
+def close(sweep: Sweep) -> None:
+    """Stop the open trials of an ended sweep; a second call does what a first one that was killed left."""
+    for trial in open_trials(sweep, *OPEN):
+        with transaction.atomic():
+            set_state(trial, TrialState.STOPPED)
+            cancel(trial.job, fact(SweepFact.TRIAL_NOT_NEEDED))
+
+
+def open_trials(sweep: Sweep, *states: TrialState) -> list[SweepTrial]:
+    rows = SweepTrial.objects.filter(sweep=sweep, state__in=states).select_related("job")
+    return list(rows.order_by("number"))
+
+
+def cancel(job: Job, why: Fact) -> None:
+    """Cancel the job of a trial, unless it has just ended by itself."""
+    try:
+        lifecycle.cancel(job, by=ACTOR, why=why)
+    except IllegalTransition:
+        logger.info("%s ended before its sweep stopped it.", job)
+
+
+def set_state(trial: SweepTrial, state: TrialState, **changes: object) -> None:
+    """Move a trial, with the time of its end where it ends."""
+    if state not in OPEN:
+        changes["ended_at"] = timezone.now()
+    for name, value in {"state": str(state), **changes}.items():
+        setattr(trial, name, value)
+    trial.save(update_fields=["state", *changes])
+
+
+def change(sweep: Sweep, **changes: object) -> None:
+    for name, value in changes.items():
+        setattr(sweep, name, value)
+    sweep.save(update_fields=list(changes))
+
+
+def used_device_s(sweep: Sweep) -> float:
+    """The device time of all trials until now; half of a device counts half."""
+    now = timezone.now()
+    used_s = 0.0
+    for trial in SweepTrial.objects.filter(sweep=sweep).select_related("job"):
+        used_s += trial.job.attained_gpu_s
+        live = trial.job.attempts.live().first()
+        if live is not None and live.started_at is not None:
+            used_s += used_gpu_s(live, max(0.0, (now - live.started_at).total_seconds()))
+    return used_s

@@ -1,0 +1,93 @@
+"""Reads what the job of a trial reports: its metric at the rungs, and how it ended."""
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from django.conf import settings
+from numpy.typing import NDArray
+
+from orchestrator.models import Attempt, Checkpoint, ExitKind, Job, JobState, Sweep
+from orchestrator.store.metrics.series import read_series, series_names
+
+MOST_POINTS = 20_000
+# What a script does by itself; every other failure is a fault of the machine, which says nothing about the settings.
+OWN_FAILURES = frozenset(
+    {ExitKind.USER_ERROR, ExitKind.OOM_GPU, ExitKind.OOM_CPU, ExitKind.SIGNAL, ExitKind.HANG}
+)
+_CHANGING = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The metric of a trial by step, ascending."""
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @property
+    def last_step(self) -> int | None:
+        return int(self.steps[-1]) if len(self.steps) else None
+
+    def value_at(self, rung: int, window: int) -> float | None:
+        """The mean of the last ``window`` values when the rung was reached; None where it is not finite."""
+        end = min(len(self.steps), int(np.searchsorted(self.steps, rung)) + 1)
+        value = float(np.mean(self.values[max(0, end - window) : end])) if end else math.nan
+        return value if math.isfinite(value) else None
+
+
+def curve_of(sweep: Sweep, job: Job) -> Curve:
+    """The curve of a trial, empty while it has none; NaN and infinities stay in it."""
+    series = read_series(settings.HOME.job(job.pk).metrics, [sweep.metric], max_points=MOST_POINTS)
+    if sweep.metric not in series:
+        return Curve(np.empty(0, np.int64), np.empty(0, np.float64))
+    found = series[sweep.metric]
+    order = np.argsort(found.x, kind="stable")
+    return Curve(np.asarray(found.x, np.int64)[order], np.asarray(found.y, np.float64)[order])
+
+
+def metric_names(job: Job) -> list[str]:
+    return series_names(settings.HOME.job(job.pk).metrics)
+
+
+def failed_by_itself(job: Job) -> bool:
+    """Whether an ended job failed by what its script did, so that its failure is a result."""
+    return job.state == JobState.FAILED and job.exit_kind in OWN_FAILURES
+
+
+def error_of(job: Job) -> str:
+    """How a job failed, in a line: the exception where its script raised one."""
+    attempt = Attempt.objects.filter(job=job).order_by("-number").first()
+    failure = (attempt.first_failure if attempt else None) or {}
+    if failure.get("exception"):
+        return f"{failure['exception']}: {failure.get('message', '')}".strip().splitlines()[0][:500]
+    return job.exit_detail[:500]
+
+
+def same_error(one: str, other: str) -> bool:
+    """Whether two errors differ in numbers and addresses alone."""
+    return _CHANGING.sub("0", one) == _CHANGING.sub("0", other)
+
+
+def can_be_paused(sweep: Sweep, job: Job) -> bool:
+    """Whether a trial has a checkpoint to continue from, and no trial was seen to begin again despite of one."""
+    return sweep.can_resume is not False and Checkpoint.objects.filter(job=job).exists()
+
+
+def began_again(job: Job) -> bool:
+    """Whether a job whose checkpoint was handed to it began at its start all the same."""
+    newest = Attempt.objects.filter(job=job, number__gt=1).order_by("-number").first()
+    if newest is None or newest.first_step is None or newest.resumed_from_step is None:
+        return False
+    return newest.first_step < newest.resumed_from_step
+
+
+def restart_cost_steps(jobs: list[Job]) -> float:
+    """The steps that a trial could have trained in the time of a restart, as measured on these jobs."""
+    costs = [
+        job.restart_cost_s * job.steps_per_s
+        for job in jobs
+        if job.restart_cost_s is not None and job.steps_per_s is not None
+    ]
+    return float(np.median(costs)) if costs else 0.0
