@@ -26,6 +26,7 @@ from orchestrator.api.resources import (
     reservations,
     search,
     secrets,
+    sweeps,
     timeline,
     tokens,
     uploads,
@@ -33,6 +34,7 @@ from orchestrator.api.resources import (
 )
 from orchestrator.api.resources.schemas import JobChanges
 from orchestrator.spec.job_spec import JobSpec
+from orchestrator.sweeps.creation import SweepChanges, SweepSpec
 
 api = BerthAPI(
     title="Berth",
@@ -43,7 +45,7 @@ api = BerthAPI(
     parser=StrictParser(),
     renderer=JsonRenderer(),
     docs_decorator=show_schema,
-    bodies=(JobSpec, JobChanges),
+    bodies=(JobSpec, JobChanges, SweepSpec, SweepChanges),
 )
 for _kind in (Exception, HttpError, ValidationError, Http404):  # ninja would answer these itself
     api.add_exception_handler(_kind, answer_error)
@@ -68,6 +70,7 @@ for _prefix, _router in (
     ("/me", people.me_router),
     ("/search", search.router),
     ("/plan", plan.router),
+    ("/sweeps", sweeps.router),
     ("/timeline", timeline.router),
     ("/usage", usage.router),
     ("/health", health.router),

@@ -24,8 +24,7 @@ from orchestrator.models import (
     SweepTrial,
 )
 from orchestrator.sentences import say_json
-from orchestrator.store.metrics.writer import Point
-from orchestrator.store.metrics.writer import MetricWriter
+from orchestrator.store.metrics.writer import MetricWriter, Point
 from orchestrator.sweeps import controller, creation
 from orchestrator.sweeps.ending import stop
 

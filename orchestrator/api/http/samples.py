@@ -18,6 +18,7 @@ from orchestrator.api.http.errors import Unauthenticated
 ADDRESS = "http://berth.invalid"  # replaced by the server's address when the page is sent
 IN_PATHS = {
     "job_id": "4f2a91c3",
+    "sweep_id": "7b03d2e8",
     "step": "latest",
     "path": "model.pt",
     "device_id": "GPU-5c1f2a90",
@@ -97,6 +98,23 @@ SAMPLES = {
         "berth pull 4f2a91c3 model.pt",
         'berth.job("4f2a91c3").fetch_file("model.pt", Path("model.pt"))',
     ),
+    "begin_sweep": Sample(
+        {
+            "job": {"source": {"text": _CODE}},
+            "set": ["lr=log:1e-5..1e-1"],
+            "metric": "val/loss",
+            "direction": "minimize",
+            "budget": {"trials": 20},
+        },
+        "berth sweep train.py --set lr=log:1e-5..1e-1 --metric val/loss --direction minimize --budget '20 trials'",
+        'berth.sweep("train.py", set=["lr=log:1e-5..1e-1"], metric="val/loss", direction="minimize", '
+        'budget={"trials": 20})',
+    ),
+    "list_sweeps": Sample(None, "berth sweeps", "berth.sweeps()"),
+    "get_sweep": Sample(None, "berth best 7b03d2e8", 'berth.find_sweep("7b03d2e8")'),
+    "change_sweep": Sample({"trials": 40}, None, 'berth.find_sweep("7b03d2e8").change(trials=40)'),
+    "stop_sweep": Sample(None, None, 'berth.find_sweep("7b03d2e8").stop()'),
+    "list_trials": Sample(None, None, 'berth.find_sweep("7b03d2e8").trials()'),
     "list_devices": Sample(None, "berth top", "berth.devices()"),
     "get_device": Sample(None, "berth gpu 0", None),
     "change_device": Sample(

@@ -13,24 +13,31 @@ JOB_PART_BYTES = 16 * 1024**2
 LONGEST_KEY = 255
 FILE_PARTS = ("script", "bundle")
 
-REQUEST_BODY: dict[str, Any] = {
-    "required": True,
-    "content": {
-        "application/json": {"schema": {"$ref": "#/components/schemas/JobSpec"}},
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["job"],
-                "properties": {
-                    "job": {"$ref": "#/components/schemas/JobSpec"},
-                    "script": {"type": "string", "contentMediaType": "text/x-python"},
-                    "bundle": {"type": "string", "contentMediaType": "application/zip"},
+
+def request_body(part: str, schema: str) -> dict[str, Any]:
+    """The OpenAPI text of a body: JSON of this schema, or a form with it in a part of this name, beside the code."""
+    described = {"$ref": f"#/components/schemas/{schema}"}
+    return {
+        "required": True,
+        "content": {
+            "application/json": {"schema": described},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": [part],
+                    "properties": {
+                        part: described,
+                        "script": {"type": "string", "contentMediaType": "text/x-python"},
+                        "bundle": {"type": "string", "contentMediaType": "application/zip"},
+                    },
                 },
+                "encoding": {part: {"contentType": "application/json"}},
             },
-            "encoding": {"job": {"contentType": "application/json"}},
         },
-    },
-}
+    }
+
+
+REQUEST_BODY = request_body("job", "JobSpec")
 KEY_PARAMETER: dict[str, Any] = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -49,18 +56,23 @@ class Submit:
     bundle: Upload | None = None
 
 
-def read_submit(request: HttpRequest) -> Submit:
+def read_submit(request: HttpRequest, part: str = "job") -> Submit:
     """Read the job and its files.
 
+    Args:
+        part: the name of the part that holds the job, or what is submitted in its place.
+
     Raises:
-        Malformed: neither JSON nor a form with a part ``job``, or a form with an unknown part.
-        TooLarge: the part ``job`` is too large; files have their own limits.
+        Malformed: neither JSON nor a form with that part, or a form with an unknown part.
+        TooLarge: that part is too large; files have their own limits.
     """
     if not (request.content_type or "").startswith("multipart/"):
         return Submit(read_json(request.body))
-    _check_parts(request)
+    _check_parts(request, part)
     return Submit(
-        read_json(_job_part(request)), script=request.FILES.get("script"), bundle=request.FILES.get("bundle")
+        read_json(_job_part(request, part)),
+        script=request.FILES.get("script"),
+        bundle=request.FILES.get("bundle"),
     )
 
 
@@ -79,9 +91,9 @@ def read_idempotency_key(request: HttpRequest) -> str | None:
     return key
 
 
-def _check_parts(request: HttpRequest) -> None:
+def _check_parts(request: HttpRequest, part: str) -> None:
     names = [*request.POST, *request.FILES]
-    accepted = ("job", *FILE_PARTS)
+    accepted = (part, *FILE_PARTS)
     if unknown := [name for name in names if name not in accepted]:
         raise Malformed(
             f"The form has an unknown part {unknown[0][:60]!r}. Accepted are {', '.join(accepted)}.",
@@ -97,15 +109,15 @@ def _check_parts(request: HttpRequest) -> None:
         )
 
 
-def _job_part(request: HttpRequest) -> bytes:
-    file = request.FILES.get("job")
+def _job_part(request: HttpRequest, part: str) -> bytes:
+    file = request.FILES.get(part)
     if file is not None:
         if (file.size or 0) > JOB_PART_BYTES:
-            raise TooLarge(f"The part job is larger than {JOB_PART_BYTES:,} bytes.")
+            raise TooLarge(f"The part {part} is larger than {JOB_PART_BYTES:,} bytes.")
         return bytes(file.read())
-    text = request.POST.get("job")
+    text = request.POST.get(part)
     if text is None:
         raise Malformed(
-            "The form has no part named job. Put the job's JSON there.", fields={"job": ["is missing"]}
+            f"The form has no part named {part}. Put the {part}'s JSON there.", fields={part: ["is missing"]}
         )
     return text.encode()

@@ -1,0 +1,280 @@
+"""Sweeps: begin, list, read, change, stop; their trials as JSON and CSV."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db.models import Prefetch, Q
+from django.http import HttpResponse
+from ninja import Query, Router
+from pydantic import BaseModel, Field
+
+from orchestrator.api.http.authentication import ApiRequest
+from orchestrator.api.http.paging import Page, Paging, page
+from orchestrator.api.http.reading import read_object
+from orchestrator.api.http.writing import write_csv
+from orchestrator.api.resources.job_filters import SHORTEST_PART
+from orchestrator.api.resources.schemas import FactOut
+from orchestrator.api.resources.submission import read_submit, request_body
+from orchestrator.exceptions import Malformed, NotFound
+from orchestrator.models import RungReport, Sweep, SweepState, SweepTrial
+from orchestrator.people import audit
+from orchestrator.sentences import say_json
+from orchestrator.sweeps import creation
+from orchestrator.sweeps.ending import stop, used_device_s
+from orchestrator.sweeps.history_rows import best_of, rungs_of
+
+router = Router()
+
+HOUR_S = 3600.0
+
+
+class SweepFilters(Paging):
+    state: SweepState | None = None
+    owner: str | None = Field(None, max_length=150)
+
+
+class TrialsAsked(Paging):
+    format: Literal["json", "csv"] = "json"
+    limit: Annotated[int, Field(ge=1, le=500)] = 500
+
+
+class ReportOut(BaseModel):
+    rung: int = Field(description="the step")
+    value: float | None = Field(description="null: failed, or not a finite number")
+
+
+class TrialOut(BaseModel):
+    """One point of the space."""
+
+    number: int
+    state: str = Field(description="running, paused, ended, stopped or failed")
+    job: UUID
+    job_state: str
+    settings: dict[str, Any]
+    value: float | None = Field(description="at its last rung")
+    rung: int | None = Field(description="the last that it reached")
+    target: int | None = Field(description="the rung that it trains to or waits at; null: the end")
+    reports: list[ReportOut]
+    error: str = Field(description="of a trial that failed")
+    lost: bool = Field(description="by a fault of the machine; neither told to the sampler nor counted")
+    device_hours: float = Field(description="of its ended attempts")
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class SweepOut(BaseModel):
+    id: UUID
+    short_id: str
+    name: str
+    owner: str
+    pool: str
+    state: str = Field(description="running, ended, stopped or failed")
+    reason: str = Field(description="why it has ended")
+    why: FactOut | None = Field(description="what reason is made of")
+    metric: str
+    direction: str
+    space: dict[str, Any]
+    sampler: str
+    seed: int
+    hand_over: str
+    early_stopping: bool
+    rungs: list[int] = Field(
+        description="steps at which trials are compared; empty until the first trial ended"
+    )
+    can_resume: bool | None = Field(description="false: a trial began again at its start, so none is paused")
+    max_trials: int | None
+    device_hours: float | None = Field(description="the budget")
+    used_device_hours: float
+    min_width: int
+    max_width: int
+    trials: dict[str, int] = Field(description="how many, by state")
+    best: TrialOut | None
+    created_at: datetime
+    ended_at: datetime | None
+    warnings: list[str] = Field(default_factory=list, description="of the submit")
+
+
+@router.post("", response={201: SweepOut}, openapi_extra={"requestBody": request_body("sweep", "SweepSpec")})
+def begin_sweep(request: ApiRequest) -> SweepOut:
+    """Begin a search for good settings; its trials are jobs."""
+    submit = read_submit(request, "sweep")
+    sweep, warnings = creation.create(
+        request.user, creation.parse(submit.job), script=submit.script, bundle=submit.bundle
+    )
+    answer = show_sweep(sweep)
+    answer.warnings = warnings
+    return answer
+
+
+@router.get("", response=Page[SweepOut])
+def list_sweeps(request: ApiRequest, filters: Query[SweepFilters]) -> Page[SweepOut]:
+    """The caller's sweeps, newest first; operators see everybody's."""
+    rows = with_trials(Sweep.objects.visible_to(request.user))
+    if filters.state is not None:
+        rows = rows.filter(state=filters.state)
+    if filters.owner is not None:
+        rows = rows.filter(owner__username=filters.owner)
+    return page(Page[SweepOut], request, rows, filters, show=show_sweep)
+
+
+@router.get("/{sweep_id}", response=SweepOut)
+def get_sweep(request: ApiRequest, sweep_id: str) -> SweepOut:
+    """One sweep by its id, or by any unambiguous part of it."""
+    return show_sweep(find_sweep(request.user, sweep_id))
+
+
+@router.patch(
+    "/{sweep_id}",
+    response=SweepOut,
+    openapi_extra={
+        "requestBody": {
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/SweepChanges"}}}
+        }
+    },
+)
+def change_sweep(request: ApiRequest, sweep_id: str) -> SweepOut:
+    """Change name, budget (trials, device_hours) or width, also while it runs; more budget continues an ended one."""
+    sweep = find_sweep(request.user, sweep_id)
+    changes = read_object(request.body)
+    if not changes:
+        raise Malformed(f"Nothing to change: give one of {', '.join(creation.SweepChanges.model_fields)}.")
+    creation.update(request.user, sweep, changes)
+    _note(request, sweep, "sweep.changed", f"Changed {', '.join(sorted(changes))}.")
+    return show_sweep(find_sweep(request.user, str(sweep.pk)))
+
+
+@router.post("/{sweep_id}/stop", response=SweepOut)
+def stop_sweep(request: ApiRequest, sweep_id: str) -> SweepOut:
+    """End a sweep and its open trials; repeating this is harmless."""
+    sweep = find_sweep(request.user, sweep_id)
+    creation.check_steer(request.user, sweep)
+    stop(sweep, by=request.user.get_username())
+    _note(request, sweep, "sweep.stop", "Stopped it.")
+    return show_sweep(find_sweep(request.user, str(sweep.pk)))
+
+
+@router.get("/{sweep_id}/trials", response=Page[TrialOut])
+def list_trials(
+    request: ApiRequest, sweep_id: str, asked: Query[TrialsAsked]
+) -> Page[TrialOut] | HttpResponse:
+    """The trials in their order; with format=csv all of them as a table, a column for each setting."""
+    sweep = find_sweep(request.user, sweep_id)
+    if asked.format == "csv":
+        return trials_as_csv(sweep)
+    rows = SweepTrial.objects.filter(sweep=sweep).select_related("job").prefetch_related("reports")
+    return page(Page[TrialOut], request, rows, asked, show=show_trial, ordering="number")
+
+
+def find_sweep(user: User, text: str) -> Sweep:
+    """Find a sweep by its id, or by any unambiguous part of it.
+
+    Raises:
+        NotFound: this user may see no such sweep.
+        Malformed: several sweeps match.
+    """
+    rows = with_trials(Sweep.objects.visible_to(user))
+    try:
+        named = Q(pk=UUID(text))
+    except ValueError:
+        plain = len(text) >= SHORTEST_PART and all(letter in "0123456789abcdef-" for letter in text.lower())
+        named = Q(id__contains=text.lower()) if plain else Q(pk__in=[])
+    matches = list(rows.filter(named)[:2])
+    if not matches:
+        raise NotFound(f"There is no sweep {text[:40]!r}, or you may not see it.")
+    if len(matches) > 1:
+        raise Malformed(f"Several sweep ids contain {text[:40]!r}. Give a longer part.")
+    return matches[0]
+
+
+def with_trials(rows: Any) -> Any:
+    """Sweeps with what ``show_sweep`` reads, in a few queries for all of them."""
+    trials = SweepTrial.objects.select_related("job").prefetch_related("reports")
+    return rows.select_related("owner").prefetch_related(Prefetch("trials", queryset=trials))
+
+
+def show_sweep(sweep: Sweep) -> SweepOut:
+    trials = {trial.pk: trial for trial in sweep.trials.all()}
+    best = best_of(sweep, (report for trial in trials.values() for report in trial.reports.all()))
+    return SweepOut(
+        id=sweep.pk,
+        short_id=sweep.short_id,
+        name=sweep.name,
+        owner=sweep.owner.get_username(),
+        pool=sweep.pool_id,
+        state=sweep.state,
+        reason=say_json(sweep.why),
+        why=FactOut(**sweep.why) if sweep.why else None,
+        metric=sweep.metric,
+        direction=sweep.direction,
+        space=sweep.space,
+        sampler=sweep.sampler,
+        seed=sweep.seed,
+        hand_over=sweep.hand_over,
+        early_stopping=sweep.early_stopping,
+        rungs=list(rungs_of(sweep)),
+        can_resume=sweep.can_resume,
+        max_trials=sweep.max_trials,
+        device_hours=None if sweep.max_device_s is None else sweep.max_device_s / HOUR_S,
+        used_device_hours=used_device_s(sweep) / HOUR_S,
+        min_width=sweep.min_width,
+        max_width=sweep.max_width,
+        trials=dict(Counter(trial.state for trial in trials.values())),
+        best=None if best is None else show_trial(trials[best.trial_id], best),
+        created_at=sweep.created_at,
+        ended_at=sweep.ended_at,
+    )
+
+
+def show_trial(trial: SweepTrial, at: RungReport | None = None) -> TrialOut:
+    """A trial with the value of its last rung, or of a given one."""
+    reports = sorted(trial.reports.all(), key=lambda report: report.rung)
+    last = at or (reports[-1] if reports else None)
+    return TrialOut(
+        number=trial.number,
+        state=trial.state,
+        job=trial.job_id,
+        job_state=trial.job.state,
+        settings=trial.settings,
+        value=last.value if last else None,
+        rung=last.rung if last else None,
+        target=trial.target,
+        reports=[ReportOut(rung=report.rung, value=report.value) for report in reports],
+        error=trial.error,
+        lost=trial.lost,
+        device_hours=trial.job.attained_gpu_s / HOUR_S,
+        created_at=trial.created_at,
+        ended_at=trial.ended_at,
+    )
+
+
+CSV_HEADER = ("number", "state", "job", "value", "rung", "device_hours", "error")
+
+
+def trials_as_csv(sweep: Sweep) -> HttpResponse:
+    names = list(sweep.space)
+    shown = [show_trial(trial) for trial in sweep.trials.all()]
+    return HttpResponse(
+        write_csv([*CSV_HEADER, *names], _csv_rows(shown, names)),
+        content_type="text/csv; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="sweep-{sweep.short_id}.csv"',
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, no-store",
+        },
+    )
+
+
+def _csv_rows(trials: Iterable[TrialOut], names: list[str]) -> Iterable[list[object]]:
+    for trial in trials:
+        yield [*(getattr(trial, name) for name in CSV_HEADER), *(trial.settings.get(name) for name in names)]
+
+
+def _note(request: ApiRequest, sweep: Sweep, action: str, text: str) -> None:
+    """Audit an act on another person's sweep."""
+    if sweep.owner_id != request.user.pk:
+        subject = f"sweep {sweep.short_id} of {sweep.owner}"
+        audit.record(request.user, action, subject, text, address=audit.address_of(request))

@@ -1,0 +1,113 @@
+"""Sweeps over REST: begin, look, change, stop, and who may."""
+
+import pytest
+
+from orchestrator.models import AuditEntry, PoolRight, Right, RungReport, Sweep, SweepTrial
+from orchestrator.sweeps import controller
+
+BODY = {
+    "job": {"source": {"text": "print(1)\n"}, "total_steps": 18},
+    "set": ["lr=log:1e-5..1e-1", "opt=adam,sgd"],
+    "metric": "val/loss",
+    "direction": "minimize",
+    "budget": {"trials": 5},
+}
+
+
+@pytest.fixture
+def sweep(client_of, ada, make_device) -> Sweep:
+    """A sweep of ada's with one trial that reported twice."""
+    make_device(0)
+    answer = client_of(ada).send("POST", "/sweeps", BODY)
+    assert answer.status_code == 201
+    sweep = Sweep.objects.get(pk=answer.json()["id"])
+    controller.advance(sweep.pk)
+    for rung, value in ((1, 0.5), (3, 0.75)):
+        RungReport.objects.create(trial=sweep.trials.get(), rung=rung, value=value)
+    return sweep
+
+
+def test_a_sweep_is_answered_with_its_space_and_its_best_trial(client_of, ada, sweep):
+    answer = client_of(ada).send("GET", f"/sweeps/{sweep.short_id}").json()
+
+    assert answer["space"]["lr"] == {"type": "float", "low": 1e-5, "high": 0.1, "log": True}
+    assert answer["rungs"] == [1, 3, 9, 18]
+    assert answer["trials"] == {"running": 1}
+    assert (answer["best"]["value"], answer["best"]["rung"]) == (0.5, 1)
+    assert answer["best"]["settings"].keys() == {"lr", "opt"}
+
+
+def test_trials_are_listed_with_every_setting(client_of, ada, sweep):
+    client = client_of(ada)
+
+    (trial,) = client.send("GET", f"/sweeps/{sweep.pk}/trials").json()["results"]
+    table = client.send("GET", f"/sweeps/{sweep.pk}/trials?format=csv")
+
+    assert trial["reports"] == [{"rung": 1, "value": 0.5}, {"rung": 3, "value": 0.75}]
+    assert table["Content-Type"].startswith("text/csv")
+    header, row = table.content.decode().splitlines()
+    assert header == "number,state,job,value,rung,device_hours,error,lr,opt"
+    assert row.split(",")[7:] == [str(trial["settings"]["lr"]), trial["settings"]["opt"]]
+
+
+def test_a_sweep_begins_with_an_uploaded_script(client_of, ada, make_device):
+    from django.core.files.uploadedfile import SimpleUploadedFile
+
+    make_device(0)
+    client = client_of(ada)
+    form = {
+        "sweep": SimpleUploadedFile("sweep.json", b'{"job": {}, "set": ["a=1,2"], "metric": "m", '
+        b'"direction": "maximize", "budget": {"device_hours": 2}}', "application/json"),
+        "script": SimpleUploadedFile("fit.py", b"print(1)\n"),
+    }  # fmt: skip
+
+    answer = client.post("/api/v1/sweeps", form)
+
+    assert answer.status_code == 201
+    assert (answer.json()["name"], answer.json()["device_hours"]) == ("fit sweep", 2.0)
+
+
+def test_budget_and_width_change_while_it_runs(client_of, ada, sweep):
+    client = client_of(ada)
+
+    answer = client.send("PATCH", f"/sweeps/{sweep.pk}", {"trials": 9, "max_width": 7}).json()
+    wrong = client.send("PATCH", f"/sweeps/{sweep.pk}", {"metric": "x"})
+    empty = client.send("PATCH", f"/sweeps/{sweep.pk}", {})
+    narrow = client.send("PATCH", f"/sweeps/{sweep.pk}", {"min_width": 8})
+
+    assert (answer["max_trials"], answer["max_width"]) == (9, 7)
+    assert [each.status_code for each in (wrong, empty, narrow)] == [400, 400, 400]
+
+
+def test_another_person_sees_nothing_of_a_sweep(client_of, bob, sweep):
+    client = client_of(bob)
+
+    assert client.send("GET", "/sweeps").json()["results"] == []
+    for method, path in (("GET", ""), ("GET", "/trials"), ("PATCH", ""), ("POST", "/stop")):
+        assert client.send(method, f"/sweeps/{sweep.pk}{path}", {"trials": 1}).status_code == 404
+    sweep.refresh_from_db()
+    assert (sweep.state, sweep.max_trials) == ("running", 5)
+
+
+def test_an_operator_of_the_pool_stops_a_sweep_and_that_is_audited(client_of, bob, sweep):
+    PoolRight.objects.create(user=bob, pool=sweep.pool, right=Right.OPERATE)
+
+    answer = client_of(bob).send("POST", f"/sweeps/{sweep.pk}/stop").json()
+
+    assert (answer["state"], answer["reason"]) == ("stopped", "Stopped by bob.")
+    assert SweepTrial.objects.get().job.state == "cancelled"
+    assert AuditEntry.objects.get(action="sweep.stop").actor == "bob"
+
+
+def test_a_wrong_sweep_says_what_to_give(client_of, ada, make_device):
+    make_device(0)
+    client = client_of(ada)
+
+    missing = client.send("POST", "/sweeps", {name: BODY[name] for name in BODY if name != "direction"})
+    huge = client.send(
+        "POST", "/sweeps", {**BODY, "sampler": "grid", "set": [f"a{n}=1,2,3,4,5,6,7,8,9,0" for n in range(6)]}
+    )
+
+    assert missing.json()["errors"]["direction"] == ["give minimize or maximize"]
+    assert huge.status_code == 422
+    assert "1,000,000 points" in huge.json()["detail"]
