@@ -803,6 +803,80 @@ class Job(Record):
         return f"/jobs/{self.id}/{below}".rstrip("/")
 
 
+class Trial(Record):
+    """One point of a sweep's space."""
+
+    number: int
+    state: str  # running, paused, ended, stopped or failed
+    job: str
+    job_state: str
+    settings: Mapping[str, bool | int | float | str]
+    value: float | None  # at its last rung
+    rung: int | None
+    target: int | None
+    reports: list[Mapping[str, Any]]  # rung and value
+    error: str
+    lost: bool  # by a fault of the machine
+    device_hours: float
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class Sweep(Record):
+    """A search for good settings; ``change`` and ``stop`` return it as it is then."""
+
+    id: str
+    short_id: str
+    name: str
+    owner: str
+    pool: str
+    state: str  # running, ended, stopped or failed
+    reason: str
+    metric: str
+    direction: str
+    space: Mapping[str, Any]
+    sampler: str
+    seed: int
+    rungs: list[int]
+    max_trials: int | None
+    device_hours: float | None  # the budget
+    used_device_hours: float
+    min_width: int
+    max_width: int
+    best: Trial | None
+    created_at: datetime
+    ended_at: datetime | None
+    warnings: list[str]
+    _parts = {"best": Trial}
+
+    def __init__(self, json: Mapping[str, Any], berth: "Berth") -> None:
+        super().__init__(json)
+        self.berth = berth
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The number of trials by state."""
+        return cast(Mapping[str, int], self.json["trials"])
+
+    def refresh(self) -> Self:
+        self.json = self.berth.get(f"/sweeps/{self.json['id']}")
+        return self
+
+    def trials(self) -> list[Trial]:
+        """Read all trials in their order."""
+        return [Trial(each) for each in self.berth.pages(f"/sweeps/{self.json['id']}/trials")]
+
+    def change(self, **changes: Any) -> Self:
+        """Change ``name``, ``trials``, ``device_hours``, ``min_width`` or ``max_width``, also while it runs."""
+        self.json = self.berth.send("PATCH", f"/sweeps/{self.json['id']}", json=changes).json()
+        return self
+
+    def stop(self) -> Self:
+        """End the sweep and its open trials."""
+        self.json = self.berth.send("POST", f"/sweeps/{self.json['id']}/stop").json()
+        return self
+
+
 class _TimeLimit(TypedDict, total=False):
     time_limit_s: float | None
 
@@ -868,6 +942,32 @@ class Berth:
         body: dict[str, Any] = {"files": files} if files else {"json": spec}
         answer = self.send("POST", "/jobs", **body, headers={"Idempotency-Key": key}, again=3)
         return Job(answer.json(), self)
+
+    def sweep(self, code: str | Path | None = None, *, job: Spec | None = None, **sweep: Any) -> Sweep:
+        """Begin a search for good settings.
+
+        Args:
+            code: as ``run`` takes it.
+            job: the fields of every trial.
+            sweep: ``set`` or ``space``, ``metric``, ``direction``, ``budget`` and others; docs/reference/api.md.
+        """
+        spec: Spec = {**job} if job else {}
+        files = {}
+        if code is not None:
+            part, name, data = _read_code(Path(code), spec)
+            files = {part: (name, data)}
+        body = {"job": spec, **sweep}
+        as_form = {**files, "sweep": (None, json.dumps(body).encode(), "application/json")}
+        sent: dict[str, Any] = {"files": as_form} if files else {"json": body}
+        return Sweep(self.send("POST", "/sweeps", **sent).json(), self)
+
+    def find_sweep(self, sweep_id: str) -> Sweep:
+        """Find a sweep by its id, or by an unambiguous part of at least four characters."""
+        return Sweep(self.get(f"/sweeps/{quote(sweep_id, safe='')}"), self)
+
+    def sweeps(self, *, state: str | None = None, limit: int | None = None) -> list[Sweep]:
+        """List the sweeps that the caller may see, newest first."""
+        return [Sweep(each, self) for each in self.pages("/sweeps", {"state": state}, limit=limit)]
 
     def plan(self, **spec: Unpack[Spec]) -> Plan:
         """Plan when and where a job would run if it were submitted now; submits nothing."""

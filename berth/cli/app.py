@@ -17,6 +17,7 @@ from berth.cli import (
     look_commands,
     steer_commands,
     submit_commands,
+    sweep_commands,
 )
 from berth.cli.options import Json
 from berth.cli.printing import say, show_error, show_json
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from berth.client import BerthError
 
 CANNOT = 2  # exit status of a command that failed
-SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan"})
+SCRIPT_ARGUMENTS = frozenset({"run", "again", "resume", "plan", "sweep"})
 # The parser's class of unknown options and of words too many; typer exports only the class below it.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
@@ -65,6 +66,7 @@ app = typer.Typer(
 )
 for subject in (
     submit_commands,
+    sweep_commands,
     look_commands,
     steer_commands,
     fetch_commands,

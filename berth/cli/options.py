@@ -48,7 +48,10 @@ class JobCommand(TyperCommand):
             arguments = sum(isinstance(one, TyperArgument) for one in self.params)
             from berth.cli.job_options import options_of
 
-            self.params[arguments:arguments] = options_of(str(self.name))
+            # A trial is a job, so a sweep takes what a submit takes.
+            self.params[arguments:arguments] = options_of(
+                {"sweep": "run"}.get(str(self.name), str(self.name))
+            )
         return super().get_params(ctx)
 
 

@@ -21,6 +21,9 @@ SCRIPT = "print('step 1 loss 0.5')\n"
 COMMANDS = [
     "run",
     "plan",
+    "sweep",
+    "sweeps",
+    "best",
     "again",
     "ps",
     "top",
@@ -87,6 +90,7 @@ def test_ps_lists_the_newest_jobs_of_the_caller(cli, web):
         ("gpu", "0"),
         ("logs", "--error"),
         ("compare", "-2"),
+        ("sweeps",),
     ],
 )
 def test_every_look_can_be_json(cli, words):

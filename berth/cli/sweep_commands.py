@@ -1,0 +1,101 @@
+"""Commands of sweeps: begin one, list them, show the best settings."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from berth.cli.options import Given, JobCommand, Json, takes_job_options
+from berth.cli.printing import show_json
+
+commands = typer.Typer()
+
+
+class Direction(StrEnum):
+    MINIMIZE = "minimize"
+    MAXIMIZE = "maximize"
+
+
+@commands.command(cls=JobCommand, rich_help_panel="Submit")
+@takes_job_options
+def sweep(
+    ctx: typer.Context,
+    code: Annotated[str | None, typer.Argument(help="Script, archive or folder")] = None,
+    *,
+    given: Given,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Setting, such as lr=log:1e-5..1e-1 or wd=0,0.01")
+    ] = None,
+    space: Annotated[Path | None, typer.Option("--space", help="File with the space, JSON or YAML")] = None,
+    metric: Annotated[str, typer.Option("--metric", help="Metric as the script reports it")],
+    direction: Annotated[Direction, typer.Option("--direction", help="Which values are better")],
+    budget: Annotated[list[str], typer.Option("--budget", help="Device time (8h), or '20 trials'")],
+    sampler: Annotated[
+        str | None, typer.Option("--sampler", help="auto, tpe, random, grid, gp or cmaes")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the suggestions")] = None,
+    width: Annotated[str | None, typer.Option("--width", help="Trials at once, such as 4 or 2-8")] = None,
+    by_env: Annotated[
+        bool, typer.Option("--settings-by-env", help="Settings as variables, not options")
+    ] = False,
+    no_early_stopping: Annotated[
+        bool, typer.Option("--no-early-stopping", help="Each trial trained to its end")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Search for good settings; each trial is a job.
+
+    berth sweep train.py --set lr=log:1e-5..1e-1 --metric val/loss --direction minimize --budget 8h
+    """
+    from berth.cli import sweeping
+    from berth.cli.choosing import connect
+    from berth.cli.job_options import read_options
+
+    berth = connect()
+    asked = sweeping.read_sweep(settings or [], space, budget, width)
+    asked |= {"metric": metric, "direction": str(direction)}
+    asked |= {name: value for name, value in (("sampler", sampler), ("seed", seed)) if value is not None}
+    asked |= ({"hand_over": "env"} if by_env else {}) | (
+        {"early_stopping": False} if no_early_stopping else {}
+    )
+    begun = sweeping.begin(berth, code, read_options(berth, given), ctx.obj or [], asked)
+    if as_json:
+        show_json(begun.json)
+    else:
+        sweeping.say_begun(begun)
+
+
+@commands.command(rich_help_panel="Look")
+def sweeps(
+    count: Annotated[int, typer.Option("--number", "-n", min=1, help="Most sweeps to list")] = 20,
+    stop: Annotated[str | None, typer.Option("--stop", help="Sweep to stop, with its trials")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the newest sweeps, or stop one."""
+    from berth.cli import sweeping
+    from berth.cli.choosing import connect
+
+    berth = connect()
+    found = berth.sweeps(limit=count) if stop is None else [berth.find_sweep(stop).stop()]
+    if as_json:
+        show_json([each.json for each in found])
+    else:
+        sweeping.show_sweeps(found)
+
+
+@commands.command(rich_help_panel="Look")
+def best(
+    sweep: Annotated[str | None, typer.Argument(metavar="[SWEEP]", help="Id or part of it")] = None,
+    count: Annotated[int, typer.Option("--number", "-n", min=1, help="Trials to show")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Show the best trials of a sweep, and how to run the winner again."""
+    from berth.cli import sweeping
+    from berth.cli.choosing import connect
+
+    chosen, trials = sweeping.best_trials(connect(), sweep, count)
+    if as_json:
+        show_json([trial.json for trial in trials])
+    else:
+        sweeping.show_best(chosen, trials)

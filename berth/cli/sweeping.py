@@ -1,0 +1,160 @@
+"""berth sweep, sweeps and best."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from berth.arguments import WrongUse, duration_s
+from berth.cli import submitting
+from berth.cli.printing import remark, safe, say
+from berth.cli.tables import grid, terminal
+from berth.client import Berth, NotFound, Spec, Sweep, Trial
+
+_TRIALS = re.compile(r"(\d+)\s*(?:trials?)?", re.ASCII)
+_WIDTH = re.compile(r"(?:(\d+)-)?(\d+)", re.ASCII)
+
+
+def read_sweep(
+    settings: Sequence[str], space: Path | None, budget: Sequence[str], width: str | None
+) -> dict[str, Any]:
+    """The fields of a sweep from its options; the server checks what they mean.
+
+    Raises:
+        WrongUse: a budget, width or file that cannot be read.
+    """
+    fields: dict[str, Any] = {"budget": {}}
+    for text in budget:
+        fields["budget"] |= _read_budget(text.strip())
+    if settings:
+        fields["set"] = list(settings)
+    if space is not None:
+        fields["space"] = _read_file(space)
+    if width is not None:
+        hit = _WIDTH.fullmatch(width.strip())
+        if hit is None:
+            raise WrongUse(f"{width!r} is no width; give the most trials at once, such as 4, or 2-8.")
+        fields |= {"max_width": int(hit[2])} | ({"min_width": int(hit[1])} if hit[1] else {})
+    return fields
+
+
+def _read_budget(text: str) -> dict[str, float]:
+    """Read "20 trials", "20", or device time such as 8h."""
+    if hit := _TRIALS.fullmatch(text):
+        return {"trials": int(hit[1])}
+    try:
+        return {"device_hours": duration_s(text) / 3600}
+    except WrongUse:
+        raise WrongUse(f"{text!r} is no budget; give device time such as 8h, or '20 trials'.") from None
+
+
+def _read_file(path: Path) -> Any:
+    try:
+        text = path.read_text()
+        if path.suffix == ".json":
+            return json.loads(text)
+    except (OSError, ValueError) as error:
+        raise WrongUse(f"{path} cannot be read: {error}.") from None
+    try:
+        import yaml
+    except ImportError:
+        raise WrongUse(f"Reading {path} needs PyYAML; install it, or write the space as JSON.") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise WrongUse(f"{path} is not YAML: {error}.") from None
+
+
+def begin(berth: Berth, code: str | None, spec: Spec, words: Sequence[str], fields: dict[str, Any]) -> Sweep:
+    """Upload the code and begin the sweep; a name of the job is the sweep's."""
+    spec = submitting.with_project(code, spec)
+    code, spec = submitting.choose_code(code, spec, words)
+    if not Path(code).exists():
+        raise WrongUse(f"There is no file {code!r} here; name a script, an archive or a folder.")
+    if name := spec.pop("name", None):
+        fields["name"] = name
+    return berth.sweep(code, job=spec, **fields)
+
+
+def say_begun(sweep: Sweep) -> None:
+    for warning in sweep.warnings:
+        remark(f"berth: {safe(warning)}")
+    budget = [f"{sweep.max_trials} trials"] if sweep.max_trials is not None else []
+    budget += [f"{sweep.device_hours:g} device-hours"] if sweep.device_hours is not None else []
+    say(
+        f"Began sweep {safe(sweep.name)} {sweep.short_id}: at most {' and '.join(budget)}, {sweep.max_width} at once."
+    )
+    say(f"See the best settings with: berth best {sweep.short_id}")
+
+
+def show_sweeps(sweeps: Sequence[Sweep]) -> None:
+    if not sweeps:
+        remark(
+            "No sweeps yet. Begin one with: berth sweep train.py --set lr=log:1e-5..1e-1 --metric val/loss ..."
+        )
+        return
+    table = grid("id", "state", "sweep", "trials", "best", "device-hours", "")
+    for sweep in sweeps:
+        budget = "" if sweep.max_trials is None else f" of {sweep.max_trials}"
+        table.add_row(
+            sweep.short_id,
+            sweep.state,
+            safe(sweep.name),
+            f"{sum(sweep.counts.values())}{budget}",
+            "" if sweep.best is None else f"{safe(sweep.metric)} {_number(sweep.best.value)}",
+            f"{sweep.used_device_hours:.2f}",
+            safe(sweep.reason),
+        )
+    terminal().print(table)
+
+
+def best_trials(berth: Berth, text: str | None, count: int) -> tuple[Sweep, list[Trial]]:
+    """The best trials of the named sweep, else of the newest, by the best value at any rung.
+
+    Raises:
+        NotFound: there is no sweep.
+    """
+    if text is not None:
+        sweep = berth.find_sweep(text)
+    else:
+        newest = berth.sweeps(limit=1)
+        if not newest:
+            raise NotFound("You have no sweep; begin one with berth sweep.")
+        sweep = newest[0]
+    trials = [trial for trial in sweep.trials() if _best_value(sweep, trial) < math.inf]
+    return sweep, sorted(trials, key=lambda trial: _best_value(sweep, trial))[:count]
+
+
+def _best_value(sweep: Sweep, trial: Trial) -> float:
+    """The best value of a trial with lower as better; infinite where it has none."""
+    sign = -1.0 if sweep.direction == "maximize" else 1.0
+    return min(
+        (sign * each["value"] for each in trial.reports if each["value"] is not None), default=math.inf
+    )
+
+
+def show_best(sweep: Sweep, trials: Sequence[Trial]) -> None:
+    if not trials:
+        remark(
+            f"Sweep {safe(sweep.name)} has no value of {safe(sweep.metric)} yet. {safe(sweep.reason)}".rstrip()
+        )
+        return
+    names = list(sweep.space)
+    table = grid("trial", "state", safe(sweep.metric), "at step", *map(safe, names), "job")
+    sign = -1.0 if sweep.direction == "maximize" else 1.0
+    for trial in trials:
+        value = sign * _best_value(sweep, trial)
+        cells = [safe(_number(trial.settings.get(name))) for name in names]
+        table.add_row(
+            str(trial.number), trial.state, _number(value), str(trial.rung), *cells, str(trial.job)[-8:]
+        )
+    terminal().print(table)
+    say(f"Run the winner again with: berth again {str(trials[0].job)[-8:]}")
+
+
+def _number(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
