@@ -66,7 +66,7 @@ def test_no_trial_is_lost_or_doubled_though_worker_and_agent_are_killed(
 
 
 def trials(server: Server, sweep: str) -> list[dict[str, Any]]:
-    return server.get(f"/sweeps/{sweep}/trials")["results"]
+    return list(server.get(f"/sweeps/{sweep}/trials")["results"])
 
 
 def berth(server: Server, *words: str) -> Any:

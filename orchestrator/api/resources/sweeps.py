@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db.models import Prefetch, Q
+from django.db.models import Prefetch, Q, QuerySet
 from django.http import HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field
@@ -190,7 +190,7 @@ def find_sweep(user: User, text: str) -> Sweep:
     return matches[0]
 
 
-def with_trials(rows: Any) -> Any:
+def with_trials(rows: QuerySet[Sweep]) -> QuerySet[Sweep]:
     """Sweeps with what ``show_sweep`` reads, in a few queries for all of them."""
     trials = SweepTrial.objects.select_related("job").prefetch_related("reports")
     return rows.select_related("owner").prefetch_related(Prefetch("trials", queryset=trials))

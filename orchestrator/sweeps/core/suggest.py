@@ -20,6 +20,8 @@ CANDIDATES = 400  # from the whole space, and as many near the best
 NEAR = 5
 SPREADS = (0.05, 0.15)
 SHARE_REDRAWN = 0.1
+# With many trials the model is sure of itself: now and then a trial anywhere shows where it is wrong.
+EXPLORED_FROM, EXPLORED_EVERY = 64, 5
 TRIES = 64
 
 
@@ -62,6 +64,8 @@ def _auto(search: Search, history: History, number: int) -> dict[str, Value]:
     start = min(MOST_START, max(LEAST_START, search.space.width + 5))
     if number < start or len(history.reports) < start:
         return _space_filling(search, number)
+    if number >= EXPLORED_FROM and number % EXPLORED_EVERY == 0:
+        return _random(search, history, number)
     return search.space.at(_most_promising(search, history, number))
 
 
