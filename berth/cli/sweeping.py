@@ -136,6 +136,8 @@ def _best_value(sweep: Sweep, trial: Trial) -> float:
 
 
 def show_best(sweep: Sweep, trials: Sequence[Trial]) -> None:
+    for warning in sweep.warnings:
+        remark(f"berth: {safe(warning)}")
     if not trials:
         remark(
             f"Sweep {safe(sweep.name)} has no value of {safe(sweep.metric)} yet. {safe(sweep.reason)}".rstrip()

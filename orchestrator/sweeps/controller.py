@@ -53,10 +53,11 @@ def advance(sweep_id: UUID) -> bool:
             return False
         sweep = Sweep.objects.select_related("owner").get(pk=sweep_id)
         for trial in open_trials(sweep, *OPEN):
-            # A paused trial may have ended in the moment in which it was to stop.
-            if trial.state == TrialState.RUNNING or trial.job.is_final:
-                set_state(trial, TrialState.RUNNING)
-                _observe(sweep, trial)
+            if trial.state == TrialState.PAUSED:
+                if not trial.job.is_final:
+                    continue
+                set_state(trial, TrialState.RUNNING)  # it ended in the moment in which it was to stop
+            _observe(sweep, trial)
         if sweep.state == SweepState.RUNNING:
             _begin_and_resume(sweep)
         if sweep.state != SweepState.RUNNING:
@@ -193,8 +194,7 @@ def _has_place(sweep: Sweep) -> bool:
 
 
 def _resume_one(sweep: Sweep) -> bool:
-    jobs = [trial.job for trial in SweepTrial.objects.filter(sweep=sweep).select_related("job")]
-    found = resumable(history_of(sweep), rungs_of(sweep), observing.restart_cost_steps(jobs))
+    found = resumable(history_of(sweep), rungs_of(sweep), observing.restart_cost_steps(sweep))
     if found is None or sweep.can_resume is False:
         return False
     number, target = found

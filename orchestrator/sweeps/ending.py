@@ -3,13 +3,14 @@
 import logging
 
 from django.db import transaction
+from django.db.models import Sum
 from django.utils import timezone
 
 from orchestrator.facts.record import Fact, fact
 from orchestrator.facts.sweeps import SweepFact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition
-from orchestrator.models import Job, Sweep, SweepState, SweepTrial
+from orchestrator.models import Attempt, Job, Sweep, SweepState, SweepTrial
 from orchestrator.people.usage import used_gpu_s
 from orchestrator.sweeps.core.history import TrialState
 
@@ -71,11 +72,12 @@ def change(sweep: Sweep, **changes: object) -> None:
 
 def used_device_s(sweep: Sweep) -> float:
     """The device time of all trials until now; half of a device counts half."""
+    ended_s = SweepTrial.objects.filter(sweep=sweep).aggregate(sum=Sum("job__attained_gpu_s"))["sum"] or 0.0
     now = timezone.now()
-    used_s = 0.0
-    for trial in SweepTrial.objects.filter(sweep=sweep).select_related("job"):
-        used_s += trial.job.attained_gpu_s
-        live = trial.job.attempts.live().first()
-        if live is not None and live.started_at is not None:
-            used_s += used_gpu_s(live, max(0.0, (now - live.started_at).total_seconds()))
-    return used_s
+    live = Attempt.objects.live().filter(job__trial__sweep=sweep, started_at__isnull=False)
+    running_s = (
+        used_gpu_s(attempt, max(0.0, (now - attempt.started_at).total_seconds()))
+        for attempt in live
+        if attempt.started_at is not None
+    )
+    return float(ended_s) + sum(running_s)

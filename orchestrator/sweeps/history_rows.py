@@ -8,6 +8,8 @@ from orchestrator.sweeps.core.history import History, Report, Search, Trial, Tri
 from orchestrator.sweeps.core.rungs import rungs_for
 from orchestrator.sweeps.core.space import read_space
 
+EQUAL_TRIALS = 4  # that report the same value
+
 
 def search_of(sweep: Sweep) -> Search:
     return Search(read_space(sweep.space), sweep.seed, sweep.sampler, rungs_of(sweep))
@@ -41,6 +43,16 @@ def sign_of(sweep: Sweep) -> float:
 def cost_of(value: float | None, sign: float) -> float:
     """A value with the better one lower; infinite where there is none."""
     return math.inf if value is None or not math.isfinite(value) else sign * value
+
+
+def ignores_settings(reports: Iterable[RungReport]) -> bool:
+    """Whether several trials reported one and the same value at their first rung: the script reads no setting."""
+    first: dict[int, RungReport] = {}
+    for report in reports:
+        if report.trial_id not in first or report.rung < first[report.trial_id].rung:
+            first[report.trial_id] = report
+    values = {(report.rung, report.value) for report in first.values()}
+    return len(first) >= EQUAL_TRIALS and len(values) == 1 and next(iter(values))[1] is not None
 
 
 def best_of(sweep: Sweep, reports: Iterable[RungReport]) -> RungReport | None:

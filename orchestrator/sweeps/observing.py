@@ -12,6 +12,7 @@ from orchestrator.models import Attempt, Checkpoint, ExitKind, Job, JobState, Sw
 from orchestrator.store.metrics.series import read_series, series_names
 
 MOST_POINTS = 20_000
+NEWEST = 50  # trials whose restarts are measured
 # What a script does by itself; every other failure is a fault of the machine, which says nothing about the settings.
 OWN_FAILURES = frozenset(
     {ExitKind.USER_ERROR, ExitKind.OOM_GPU, ExitKind.OOM_CPU, ExitKind.SIGNAL, ExitKind.HANG}
@@ -83,11 +84,8 @@ def began_again(job: Job) -> bool:
     return newest.first_step < newest.resumed_from_step
 
 
-def restart_cost_steps(jobs: list[Job]) -> float:
-    """The steps that a trial could have trained in the time of a restart, as measured on these jobs."""
-    costs = [
-        job.restart_cost_s * job.steps_per_s
-        for job in jobs
-        if job.restart_cost_s is not None and job.steps_per_s is not None
-    ]
-    return float(np.median(costs)) if costs else 0.0
+def restart_cost_steps(sweep: Sweep) -> float:
+    """The steps that a trial could have trained in the time of a restart, as measured on the newest trials."""
+    measured = Job.objects.filter(trial__sweep=sweep, restart_cost_s__isnull=False, steps_per_s__isnull=False)
+    rows = measured.order_by("-pk").values_list("restart_cost_s", "steps_per_s")[:NEWEST]
+    return float(np.median([cost_s * steps_per_s for cost_s, steps_per_s in rows])) if rows else 0.0

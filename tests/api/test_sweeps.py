@@ -67,6 +67,28 @@ def test_a_sweep_begins_with_an_uploaded_script(client_of, ada, make_device):
     assert (answer.json()["name"], answer.json()["device_hours"]) == ("fit sweep", 2.0)
 
 
+def test_a_script_that_ignores_its_settings_is_pointed_out(client_of, ada, sweep, make_job):
+    client = client_of(ada)
+    for number in range(1, 4):
+        job = make_job(ada)
+        trial = SweepTrial.objects.create(
+            sweep=sweep,
+            number=number,
+            settings={"lr": number},
+            job=job,
+            state="running",
+            created_at=job.submitted_at,
+        )
+        RungReport.objects.create(trial=trial, rung=1, value=0.5)
+
+    equal = client.send("GET", f"/sweeps/{sweep.pk}").json()["warnings"]
+    RungReport.objects.filter(trial=trial).update(value=0.4)
+    different = client.send("GET", f"/sweeps/{sweep.pk}").json()["warnings"]
+
+    assert "Does the script read its settings?" in equal[0]
+    assert different == []
+
+
 def test_budget_and_width_change_while_it_runs(client_of, ada, sweep):
     client = client_of(ada)
 

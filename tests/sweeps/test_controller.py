@@ -167,6 +167,7 @@ def test_the_worst_of_three_is_paused_at_its_rung_and_resumed_when_it_leads(make
     assert trials.state(2) == ("paused", "stopping")
     trials.end(2, ExitKind.PREEMPTED)
     assert trials.state(2) == ("paused", "held")
+    assert "Paused by its sweep at step 1" in trials.job(2).reason
 
     trials.advance()  # the place is free: another one begins
     for number, value in ((3, 8.0), (4, 9.0)):

@@ -25,11 +25,15 @@ from orchestrator.people import audit
 from orchestrator.sentences import say_json
 from orchestrator.sweeps import creation
 from orchestrator.sweeps.ending import stop, used_device_s
-from orchestrator.sweeps.history_rows import best_of, rungs_of
+from orchestrator.sweeps.history_rows import best_of, ignores_settings, rungs_of
 
 router = Router()
 
 HOUR_S = 3600.0
+SETTINGS_IGNORED = (
+    "All trials report the same value. Does the script read its settings? They come as --name value, "
+    "or as variables with hand_over env."
+)
 
 
 class SweepFilters(Paging):
@@ -95,7 +99,7 @@ class SweepOut(BaseModel):
     best: TrialOut | None
     created_at: datetime
     ended_at: datetime | None
-    warnings: list[str] = Field(default_factory=list, description="of the submit")
+    warnings: list[str] = Field(default_factory=list, description="of the submit, and what looks wrong since")
 
 
 @router.post("", response={201: SweepOut}, openapi_extra={"requestBody": request_body("sweep", "SweepSpec")})
@@ -106,7 +110,7 @@ def begin_sweep(request: ApiRequest) -> SweepOut:
         request.user, creation.parse(submit.job), script=submit.script, bundle=submit.bundle
     )
     answer = show_sweep(sweep)
-    answer.warnings = warnings
+    answer.warnings += warnings
     return answer
 
 
@@ -198,7 +202,8 @@ def with_trials(rows: QuerySet[Sweep]) -> QuerySet[Sweep]:
 
 def show_sweep(sweep: Sweep) -> SweepOut:
     trials = {trial.pk: trial for trial in sweep.trials.all()}
-    best = best_of(sweep, (report for trial in trials.values() for report in trial.reports.all()))
+    reports = [report for trial in trials.values() for report in trial.reports.all()]
+    best = best_of(sweep, reports)
     return SweepOut(
         id=sweep.pk,
         short_id=sweep.short_id,
@@ -226,6 +231,7 @@ def show_sweep(sweep: Sweep) -> SweepOut:
         best=None if best is None else show_trial(trials[best.trial_id], best),
         created_at=sweep.created_at,
         ended_at=sweep.ended_at,
+        warnings=[SETTINGS_IGNORED] if ignores_settings(reports) else [],
     )
 
 

@@ -112,9 +112,10 @@ def _move_on(job: Job, ending: Ending) -> None:
     elif stopped_for == StopReason.TIMEOUT:
         move(job, JobState.TIMED_OUT, actor="supervisor", why=ending.how, **common)
     elif stopped_for in QUEUED_AGAIN_FOR:
+        paused_for = Fact.read(job.why)
         why = fact(Happened.GOES_ON_LATER, ending=ending.how, **_made_room(job), **_goes_on(job))
         move(job, JobState.QUEUED, actor="supervisor", why=why, stop_wanted=False, **common)
-        hold_if_wanted(job, actor="supervisor", why=why)
+        hold_if_wanted(job, actor="supervisor", why=paused_for)
     elif stopped_for == StopReason.GPU_FAULT:  # whatever the script said when its device was gone
         _retry_or_fail(job, replace(ending, kind=ExitKind.GPU_FAULT), common)
     elif stopped_for == StopReason.MEMORY:
