@@ -14,13 +14,20 @@ import argparse
 import heapq
 import json
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
+
+# The matrices are small, and each task has a process of its own.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,23 +262,38 @@ class Run:
     restart: float = 2.0
     seeds: int = 20
     budgets: Sequence[int] = BUDGETS
+    processes: int = 1
     found: dict[str, Floats] = field(default_factory=dict)
 
     def mean_regret(self, name: str, make: Callable[[Table, int], Policy]) -> Floats:
-        """The mean over tasks and seeds for each budget; the values behind it are kept in ``found``."""
-        found = np.ones((len(self.tables), self.seeds, len(self.budgets)))
-        for number, table in enumerate(self.tables):
-            epochs = table.regret.shape[1]
-            for seed in range(self.seeds):
-                horizon = max(self.budgets) * epochs
-                seen = replay(make(table, seed), table.regret, self.workers, horizon, self.restart)
-                for place, budget in enumerate(self.budgets):
-                    inside = [regret for at, regret in seen if at <= budget * epochs]
-                    found[number, seed, place] = min(inside, default=1.0)
+        """The mean over tasks and seeds for each budget; the values behind it are kept in ``found``.
+
+        Args:
+            make: can be pickled, since tasks are replayed in processes of their own.
+        """
+        replayed = partial(_replay_task, make, self)
+        if self.processes > 1:
+            with ProcessPoolExecutor(self.processes, get_context("spawn")) as pool:
+                found = np.stack(list(pool.map(replayed, self.tables)))
+        else:
+            found = np.stack([replayed(table) for table in self.tables])
         self.found[name] = found
         mean = np.asarray(found.mean((0, 1)), np.float64)
         print(f"{name:34} regret at {list(self.budgets)}: {mean.round(4).tolist()}", flush=True)
         return mean
+
+
+def _replay_task(make: Callable[[Table, int], Policy], run: Run, table: Table) -> Floats:
+    """The best regret on one task; shape ``(seeds, budgets)``."""
+    warnings.simplefilter("ignore")  # Optuna's about experimental arguments
+    epochs = table.regret.shape[1]
+    found = np.ones((run.seeds, len(run.budgets)))
+    for seed in range(run.seeds):
+        seen = replay(make(table, seed), table.regret, run.workers, max(run.budgets) * epochs, run.restart)
+        for place, budget in enumerate(run.budgets):
+            inside = [regret for at, regret in seen if at <= budget * epochs]
+            found[seed, place] = min(inside, default=1.0)
+    return found
 
 
 def suggest_ms(space: Space) -> list[float]:
@@ -300,14 +322,13 @@ def _ours_with(restart: float, sampler: str, table: Table, seed: int) -> Policy:
 
 def compare(run: Run, samplers: Sequence[str] = ("auto",)) -> Outcome:
     """Ours beside Optuna, with its own first rung and with ours."""
-    warnings.simplefilter("ignore")  # Optuna's about experimental arguments
     outcome = Outcome()
     ours = run.mean_regret("ours", partial(_ours_with, run.restart, samplers[0]))
     for sampler in samplers[1:]:
         run.mean_regret(f"ours with {sampler}", partial(_ours_with, run.restart, sampler))
     first = rungs_for(run.tables[0].regret.shape[1])[0]
     own = run.mean_regret("Optuna, first rung 1", Optuna)
-    as_ours = run.mean_regret(f"Optuna, first rung {first}", lambda table, seed: Optuna(table, seed, first))
+    as_ours = run.mean_regret(f"Optuna, first rung {first}", partial(Optuna, first_rung=first))
     for place, budget in enumerate(run.budgets):
         for name, rival in (("optuna", own), ("optuna_our_rungs", as_ours)):
             outcome.figures[f"regret_vs_{name}_{budget}"] = float(ours[place] / max(rival[place], 1e-9))
@@ -324,8 +345,12 @@ def compare(run: Run, samplers: Sequence[str] = ("auto",)) -> Outcome:
     return outcome
 
 
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 def measure() -> Outcome:
-    return compare(Run(read_tables(TABLE), seeds=SEEDS))
+    return compare(Run(read_tables(TABLE), seeds=SEEDS, processes=cores()))
 
 
 def main() -> None:
@@ -337,9 +362,11 @@ def main() -> None:
     parser.add_argument(
         "--samplers", nargs="+", default=["auto"], help="further samplers to replay with our rungs"
     )
+    parser.add_argument("--processes", type=int, help="tasks replayed at once; default: one a core")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    run = Run(read_tables(given.table), given.workers, given.restart_epochs, given.seeds)
+    tables = read_tables(given.table)
+    run = Run(tables, given.workers, given.restart_epochs, given.seeds, processes=given.processes or cores())
     outcome = compare(run, given.samplers)
     for name, value in outcome.figures.items():
         print(f"{name:34} {value:.3f}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from django.conf import settings
+from django.db.models import F
 from numpy.typing import NDArray
 
 from orchestrator.models import Attempt, Checkpoint, ExitKind, Job, JobState, Sweep
@@ -87,5 +88,6 @@ def began_again(job: Job) -> bool:
 def restart_cost_steps(sweep: Sweep) -> float:
     """The steps that a trial could have trained in the time of a restart, as measured on the newest trials."""
     measured = Job.objects.filter(trial__sweep=sweep, restart_cost_s__isnull=False, steps_per_s__isnull=False)
-    rows = measured.order_by("-pk").values_list("restart_cost_s", "steps_per_s")[:NEWEST]
-    return float(np.median([cost_s * steps_per_s for cost_s, steps_per_s in rows])) if rows else 0.0
+    steps = measured.order_by("-pk").annotate(steps=F("restart_cost_s") * F("steps_per_s"))
+    costs = list(steps.values_list("steps", flat=True)[:NEWEST])
+    return float(np.median(costs)) if costs else 0.0
