@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import Figure, Outcome
 from orchestrator.sweeps.core.history import History, Report, Search, Trial, TrialState
+from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.rungs import ETA, Verdict, next_rung, resumable, rungs_for, verdict_at
-from orchestrator.sweeps.core.space import Space, Value, read_space
+from orchestrator.sweeps.core.space import Space, Value
 from orchestrator.sweeps.core.suggest import suggest
 
 FIGURES = (
@@ -297,7 +298,7 @@ def _replay_task(make: Callable[[Table, int], Policy], run: Run, table: Table) -
 
 
 def suggest_ms(space: Space) -> list[float]:
-    """The times of suggestions in a sweep with 1,000 finished trials, each with a kernel that is fitted anew."""
+    """The times of suggestions in a sweep with 1,000 finished trials, each with a fit of its own."""
     random = np.random.default_rng(0)
     rungs = rungs_for(52)
     trials, reports = {}, []

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from berth import words
-from orchestrator.facts.sweeps import SweepFact
+from orchestrator.facts.events import SweepFact
 from orchestrator.sentences.table import says
 
 MOST_NAMES = 10

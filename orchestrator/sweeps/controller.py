@@ -16,8 +16,8 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from orchestrator.exceptions import OrchestratorError, TooMany
+from orchestrator.facts.events import SweepFact
 from orchestrator.facts.record import Fact, fact
-from orchestrator.facts.sweeps import SweepFact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.jobs.submission import intake

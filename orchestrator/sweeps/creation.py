@@ -28,7 +28,8 @@ from orchestrator.models import Sweep, SweepState
 from orchestrator.people import rights
 from orchestrator.spec.job_spec import JobSpec, Name, problem_text, why_not_a_variable
 from orchestrator.sweeps.core.flags import read_flags
-from orchestrator.sweeps.core.space import MOST_GRID_POINTS, Space, WrongSpace, read_space
+from orchestrator.sweeps.core.reading import read_space
+from orchestrator.sweeps.core.space import MOST_GRID_POINTS, Space, WrongSpace
 from orchestrator.sweeps.ending import change as change_columns
 from orchestrator.sweeps.handing_over import example, fill, placeholders, variable_of
 

@@ -6,8 +6,8 @@ from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
 
+from orchestrator.facts.events import SweepFact
 from orchestrator.facts.record import Fact, fact
-from orchestrator.facts.sweeps import SweepFact
 from orchestrator.jobs import lifecycle
 from orchestrator.jobs.lifecycle import IllegalTransition
 from orchestrator.models import Attempt, Job, Sweep, SweepState, SweepTrial

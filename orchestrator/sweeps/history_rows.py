@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from orchestrator.models import RungReport, Sweep, SweepTrial
 from orchestrator.sweeps.core.history import History, Report, Search, Trial, TrialState
+from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.rungs import rungs_for
-from orchestrator.sweeps.core.space import read_space
 
 EQUAL_TRIALS = 4  # that report the same value
 

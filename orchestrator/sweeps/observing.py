@@ -73,7 +73,7 @@ def same_error(one: str, other: str) -> bool:
 
 
 def can_be_paused(sweep: Sweep, job: Job) -> bool:
-    """Whether a trial has a checkpoint to continue from, and no trial was seen to begin again despite of one."""
+    """Whether a trial has a checkpoint to continue from, and no trial of the sweep ignored its own."""
     return sweep.can_resume is not False and Checkpoint.objects.filter(job=job).exists()
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from orchestrator.sweeps.core.flags import read_flags
 from orchestrator.sweeps.core.history import History, Report, Search, Trial, TrialState
+from orchestrator.sweeps.core.reading import read_space
 from orchestrator.sweeps.core.rungs import Verdict, next_rung, resumable, rungs_for, verdict_at
-from orchestrator.sweeps.core.space import read_space
 from orchestrator.sweeps.core.suggest import SAMPLERS, suggest
 
 SPACE = read_space(read_flags(["lr=log:1e-5..1e-1", "opt=adam,sgd", "m=0..0.99@opt=sgd", "n=int:1..8"]))

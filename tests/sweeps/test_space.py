@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.sweeps.core.flags import read_flags
-from orchestrator.sweeps.core.space import Space, WrongSpace, read_space
+from orchestrator.sweeps.core.reading import read_space
+from orchestrator.sweeps.core.space import Space, WrongSpace
 
 names = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True)
 values = st.one_of(st.integers(-50, 50), st.sampled_from(["adam", "sgd", "x y", "1e-3"]), st.booleans())
