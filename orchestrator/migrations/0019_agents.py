@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orchestrator', '0016_environments'),
+        ('orchestrator', '0018_pushed_datasets'),
     ]
 
     operations = [

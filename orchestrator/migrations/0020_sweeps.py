@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orchestrator', '0016_environments'),
+        ('orchestrator', '0019_agents'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
