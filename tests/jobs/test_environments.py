@@ -17,6 +17,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from orchestrator.jobs.background import locked
 from orchestrator.jobs.environments import building, bytecode, preparing, requests, upkeep
 from orchestrator.jobs.environments.base import server_base
 from orchestrator.jobs.environments.declared import Declared
@@ -373,7 +374,7 @@ def test_build_survives_the_sigkill_of_the_process_that_made_it(home, wheels):
     wait_until(lambda: Environment.objects.get(pk=row.pk).state == EnvironmentState.READY)
     row.refresh_from_db()
     assert run(built(home, row), "import slowlib; print(slowlib.__version__)") == "1.0"
-    wait_until(lambda: not preparing._started)
+    wait_until(lambda: not preparing._builds.is_busy)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -409,7 +410,7 @@ def _matches(pattern: re.Pattern[str], path: Path) -> bool:
 def test_only_one_process_builds_an_environment_at_a_time(home, wheels):
     row = requests.row_for(Declared("train.py", lines=("tinydep",)), timezone.now())
 
-    with preparing._locked(row.pk) as mine:
+    with locked(home.environments.lock(row.pk)) as mine:
         threading.Thread(target=preparing.prepare, args=(row.pk,)).run()
 
     assert mine

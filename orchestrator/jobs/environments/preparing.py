@@ -1,22 +1,20 @@
 """Builds what waiting jobs need, in threads of the worker or the agent, and lets the jobs go on or fail."""
 
-import fcntl
 import logging
-import os
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.record import Fact, fact
 from orchestrator.jobs import lifecycle
+from orchestrator.jobs.background import Background, locked
 from orchestrator.jobs.environments import building, bytecode
 from orchestrator.jobs.environments.base import NO_BASE, server_base
 from orchestrator.jobs.environments.failures import CannotPrepare
@@ -41,46 +39,25 @@ MOST_TRIES = 6  # without a network, over about ten minutes
 FIRST_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 300.0
 LEFT_TO_WORKERS_S = 2.0
-_turns = threading.BoundedSemaphore(AT_ONCE)
 _compiling = threading.Lock()
-_started: set[int] = set()
-_starting = threading.Lock()
 
 
 def start(number: int) -> bool:
     """Build an environment in a thread of this process; False where one is at it already."""
-    with _starting:
-        if number in _started:
-            return False
-        _started.add(number)
-    threading.Thread(target=_in_turn, args=(number,), name="environment", daemon=True).start()
-    return True
-
-
-def _in_turn(number: int) -> None:
-    try:
-        with _turns:
-            prepare(number)
-        with _compiling:
-            _compile(number)
-    except Exception:
-        logger.exception("Preparing environment %s failed", number)
-    finally:
-        with _starting:
-            _started.discard(number)
-        connection.close()
+    return _builds.start(number, then=_compile)
 
 
 def _compile(number: int) -> None:
     """Compile the modules of an environment that has just been built; its jobs do not wait for that."""
     row = Environment.objects.filter(pk=number, state=EnvironmentState.READY).first()
     if row is not None:
-        bytecode.compile_modules(settings.HOME.environments.built(row.key))
+        with _compiling:
+            bytecode.compile_modules(settings.HOME.environments.built(row.key))
 
 
 def prepare(number: int) -> None:
     """Build an environment unless somebody is at it or it is ready; may be interrupted anywhere."""
-    with _locked(number) as mine:
+    with locked(settings.HOME.environments.lock(number)) as mine:
         if not mine:
             return
         row = Environment.objects.filter(pk=number).first()
@@ -111,6 +88,9 @@ def prepare(number: int) -> None:
                 why={},
             )
             _tell_waiting(row)
+
+
+_builds = Background("environment", prepare, at_once=AT_ONCE)
 
 
 def _build(row: Environment) -> building.Built:
@@ -183,22 +163,6 @@ def _set(row: Environment, **columns: Any) -> None:
     Environment.objects.filter(pk=row.pk).update(**columns)
     for name, value in columns.items():
         setattr(row, name, value)
-
-
-@contextmanager
-def _locked(number: int) -> Iterator[bool]:
-    """Hold the lock that says a build is at work; it ends with our process."""
-    path = settings.HOME.environments.lock(number)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(fd)
 
 
 def sweep(now: datetime) -> None:
