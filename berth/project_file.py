@@ -6,17 +6,17 @@ import tomllib
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias
 
 from berth.arguments import WrongUse
-from berth.client import Spec
 from berth.job_fields import BY_NAME, STARTS
 
 NAME = "berth.toml"
+Fields: TypeAlias = dict[str, Any]  # of a job; the client's Spec has their types
 _NOT_HERE = frozenset({"source", "git"})  # the folder itself is the code
 
 
-def read_project(folder: Path) -> Spec:
+def read_project(folder: Path) -> Fields:
     """The fields in the folder's ``berth.toml``; none without the file.
 
     Raises:
@@ -29,6 +29,18 @@ def read_project(folder: Path) -> Spec:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUse(f"{path} cannot be read: {error}") from None
+    return parse_project(text, str(path))
+
+
+def parse_project(text: str, path: str) -> Fields:
+    """The fields in the text of a ``berth.toml``.
+
+    Args:
+        path: for people.
+
+    Raises:
+        WrongUse: no TOML, or a key that is no field; the text names the line.
+    """
     try:
         fields = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -36,10 +48,10 @@ def read_project(folder: Path) -> Spec:
     for name in fields:
         if name not in BY_NAME or name in _NOT_HERE:
             raise WrongUse(_unknown(path, text, name))
-    return cast(Spec, {name: _plain(value) for name, value in fields.items()})
+    return {name: _plain(value) for name, value in fields.items()}
 
 
-def merge(project: Spec, given: Spec, *, names_script: bool) -> Spec:
+def merge(project: Fields, given: Fields, *, names_script: bool) -> Fields:
     """The fields of the file, with those given on the command line in their place; variables are joined.
 
     Args:
@@ -49,11 +61,11 @@ def merge(project: Spec, given: Spec, *, names_script: bool) -> Spec:
     kept = {name: value for name, value in project.items() if not (has_start and name in STARTS)}
     merged: dict[str, Any] = {**kept, **given}
     if isinstance(kept.get("env"), Mapping) and "env" in given:
-        merged["env"] = {**cast(Mapping[str, str], kept["env"]), **given["env"]}
-    return cast(Spec, merged)
+        merged["env"] = {**kept["env"], **given["env"]}
+    return merged
 
 
-def _unknown(path: Path, text: str, name: str) -> str:
+def _unknown(path: str, text: str, name: str) -> str:
     line = _line_of(text, name)
     near = difflib.get_close_matches(name, BY_NAME.keys() - _NOT_HERE, n=1, cutoff=0.5)
     hint = f" Was {near[0]!r} meant?" if near else ""
