@@ -526,7 +526,7 @@ class Spec(TypedDict, total=False):
     with_packages: Sequence[str]
     hang_timeout_s: float | None
     launcher: str
-    source: Mapping[str, str]
+    source: Mapping[str, str | None]
     git: Mapping[str, Any]
 
 
@@ -932,16 +932,32 @@ class Berth:
         """
         if "datasets" in spec:
             spec["datasets"] = [self._reference(each) for each in spec["datasets"]]
-        files = {}
+        if code is None:
+            return Job(self._submit(spec, None), self)
+        upload = _read_code(Path(code), spec)
+        is_told = "git" in spec
+        if not upload[1].endswith(ARCHIVES) or Path(code).is_dir():
+            _add_git_state(Path(code), spec)
+        try:
+            return Job(self._submit(spec, upload), self)
+        except BerthError as error:
+            # A server from before it kept commits: nobody asked for this field.
+            if is_told or error.status != 400 or set(error.fields) != {"git"}:
+                raise
+        del spec["git"]
+        return Job(self._submit(spec, upload), self)
+
+    def _submit(self, spec: Spec, code: tuple[str, str, bytes] | None) -> Any:
+        """Send a job; the server answers a repeated request with the same job."""
+        body: dict[str, Any] = {"json": spec}
         if code is not None:
-            part, name, data = _read_code(Path(code), spec)
-            if not name.endswith(ARCHIVES) or Path(code).is_dir():
-                _add_git_state(Path(code), spec)
-            files = {part: (name, data), "job": (None, json.dumps(spec).encode(), "application/json")}
-        key = str(uuid.uuid4())  # the server answers a repeated request with the same job
-        body: dict[str, Any] = {"files": files} if files else {"json": spec}
-        answer = self.send("POST", "/jobs", **body, headers={"Idempotency-Key": key}, again=3)
-        return Job(answer.json(), self)
+            part, name, data = code
+            body = {
+                "files": {part: (name, data), "job": (None, json.dumps(spec).encode(), "application/json")}
+            }
+        return self.send(
+            "POST", "/jobs", **body, headers={"Idempotency-Key": str(uuid.uuid4())}, again=3
+        ).json()
 
     def sweep(self, code: str | Path | None = None, *, job: Spec | None = None, **sweep: Any) -> Sweep:
         """Begin a search for good settings.

@@ -86,7 +86,8 @@ class JobField(NamedTuple):
             return f"{written_number(value)}{f' {self.unit}' if self.unit else ''}"
         if isinstance(value, Mapping) and self.kind == "commit":
             branch = f" on {value['branch']}" if value.get("branch") else ""
-            return f"{str(value['commit'])[:12]}{branch}{', with changes' if value.get('dirty') else ''}"
+            url = f" of {value['url']}" if value.get("url") else ""
+            return f"{str(value['commit'])[:12]}{branch}{url}{', with changes' if value.get('dirty') else ''}"
         if isinstance(value, Mapping):
             return ", ".join(f"{name}={one}" for name, one in value.items())
         if isinstance(value, Sequence) and not isinstance(value, str):

@@ -366,7 +366,12 @@ FIELDS: tuple[JobField, ...] = (
         setting=True,
     ),
     JobField(
-        "source", "Code", "Script's text, or hash of an earlier upload", {"text": "print(1)"}, "code", form=""
+        "source",
+        "Code",
+        "Script's text, hash of an earlier upload, or git repository",
+        {"git": "https://github.com/lab/code.git", "ref": "main"},
+        "code",
+        form="",
     ),
 )
 BY_NAME: Mapping[str, JobField] = {field.name: field for field in FIELDS}
@@ -411,6 +416,15 @@ def command_line(spec: Mapping[str, Json], defaults: Mapping[str, Json], code: s
         and (field.name, spec[field.name]) != ("entrypoint", code)
         for word in option_words(field, spec[field.name])
     ]
+    source = spec.get("source")
+    if isinstance(source, Mapping) and source.get("git"):
+        named = {"--git": source["git"], "--ref": source.get("ref"), "--git-key": source.get("key")}
+        words = [word for name, value in named.items() if value for word in (name, str(value))]
+        return shlex.join(["berth", "run", *words, *options, *_behind(spec)])
+    return shlex.join(["berth", "run", *options, code, *_behind(spec)])
+
+
+def _behind(spec: Mapping[str, Json]) -> list[str]:
+    """The arguments of the script, behind dashes."""
     args = spec.get("args")
-    behind = ["--", *map(str, args)] if args and isinstance(args, Sequence) else []
-    return shlex.join(["berth", "run", *options, code, *behind])
+    return ["--", *map(str, args)] if args and isinstance(args, Sequence) else []

@@ -115,6 +115,12 @@ def print_error(job: Job, *, as_json: bool) -> None:
         show_json(job.json) if as_json else say(f"{job_line(job)}: {safe(job.exit_detail)}")
         return
     attempt = next((each for each in reversed(job.attempts()) if each.exit_kind not in {None, "ok"}), None)
+    if attempt is None and job.exit_kind == "code":
+        if as_json:
+            show_json(job.json)
+        else:
+            say(f"{job_line(job)}: {safe(job.exit_detail)}")
+        return
     if attempt is None:
         raise NotFound(f"{job_line(job)} has no failed attempt; its state is {job.state}.")
     if as_json:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from berth.arguments import WrongUse
 from berth.cli.options import Follow, Given, JobCommand, JobId, Json, Wait, takes_job_options
 from berth.cli.printing import show_json
 
@@ -18,6 +19,16 @@ def run(
         str | None, typer.Argument(help="Script, archive (.zip, .tar.gz), folder, or - for standard input")
     ] = None,
     *,
+    git: Annotated[
+        str | None, typer.Option("--git", metavar="URL", help="Repository that the server fetches")
+    ] = None,
+    ref: Annotated[
+        str | None,
+        typer.Option("--ref", help="Branch, tag or commit of --git", show_default="its default branch"),
+    ] = None,
+    git_key: Annotated[
+        str | None, typer.Option("--git-key", metavar="NAME", help="Secret with the key or token for --git")
+    ] = None,
     given: Given,
     follow: Follow = False,
     wait: Wait = False,
@@ -30,6 +41,8 @@ def run(
     berth run -m pkg.train -- --lr 3e-4
 
     berth run -- accelerate launch train.py
+
+    berth run --git https://github.com/lab/code.git --ref main train.py
     """
     from berth.cli import submitting
     from berth.cli.choosing import connect
@@ -37,8 +50,15 @@ def run(
 
     berth = connect()
     spec = read_options(berth, given)
-    spec = submitting.with_project(code, spec)
-    job = submitting.submit(berth, *submitting.choose_code(code, spec, ctx.obj or []))
+    if git is not None:
+        if given.get("environment"):
+            spec["environment"] = given["environment"]  # a file of the repository, not one that lies here
+        job = berth.run(None, **submitting.from_git(git, ref, git_key, code, spec, ctx.obj or []))
+    elif ref is not None or git_key is not None:
+        raise WrongUse("--ref and --git-key belong to --git; name the repository as well.")
+    else:
+        spec = submitting.with_project(code, spec)
+        job = submitting.submit(berth, *submitting.choose_code(code, spec, ctx.obj or []))
     raise typer.Exit(submitting.report(job, follow=follow, wait=wait, as_json=as_json))
 
 

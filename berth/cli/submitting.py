@@ -5,18 +5,19 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from berth.arguments import WrongUse, merge
 from berth.cli.choosing import newest
 from berth.cli.following import follow_log, wait_for_end
 from berth.cli.package_files import beside
 from berth.cli.printing import progress, remark, safe, say, show_json
-from berth.cli.project_file import NAME as PROJECT_FILE
-from berth.cli.project_file import merge as merge_project
-from berth.cli.project_file import read_project
 from berth.cli.tables import job_line, on_devices
 from berth.client import FINAL_STATES, Berth, BerthError, Job, Spec
 from berth.job_fields import STARTS
+from berth.project_file import NAME as PROJECT_FILE
+from berth.project_file import merge as merge_project
+from berth.project_file import read_project
 
 SETTLE_S = 1.5
 NOT_LOOKED_AT = "scheduler"  # the code of a job that no pass has seen yet
@@ -32,7 +33,7 @@ def with_project(code: str | None, spec: Spec) -> Spec:
     project = read_project(Path(code) if code is not None and is_folder else Path())
     if project:
         remark(f"berth: using {PROJECT_FILE} ({', '.join(project)})")
-    return merge_project(project, spec, names_script=not is_folder)
+    return cast(Spec, merge_project(project, {**spec}, names_script=not is_folder))
 
 
 def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str, Spec]:
@@ -53,6 +54,32 @@ def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str
             "Say what to run: berth run train.py, berth run -m pkg.train, or berth run -- accelerate launch train.py"
         )
     return code or _this_folder(), spec
+
+
+def from_git(
+    url: str, ref: str | None, key: str | None, script: str | None, spec: Spec, words: Sequence[str]
+) -> Spec:
+    """The job whose code the server fetches; what it starts and which packages it needs is named in the repository.
+
+    Args:
+        script: of the repository.
+        words: behind ``--``: arguments, or the command where nothing else starts.
+
+    Raises:
+        WrongUse: two things to start.
+    """
+    source = {"git": url, **({"ref": ref} if ref else {}), **({"key": key} if key else {})}
+    starts = [name for name in STARTS if spec.get(name)]
+    if script is not None:
+        if starts:
+            raise WrongUse(f"{script} and --{starts[0]} both say what to run; give one of them.")
+        spec["entrypoint"] = script
+    if words and not starts and script is None and not words[0].startswith("-"):
+        spec["command"] = list(words)
+    elif words:
+        spec["args"] = list(words)
+    spec["source"] = source
+    return spec
 
 
 def _this_folder() -> str:

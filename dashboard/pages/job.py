@@ -95,7 +95,7 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "command": shlex.join(started_words(found.spec_fields)),
         "request_rows": request_rows(found, request),
         "commit": BY_NAME["git"].text(found.spec_fields.get("git")),
-        "has_diff": (settings.HOME.bundles / found.bundle / DIFF_FILE).is_file(),
+        "has_diff": bool(found.bundle) and (settings.HOME.bundles / found.bundle / DIFF_FILE).is_file(),
         "spec": orjson.dumps(_shown_spec(found, request), option=orjson.OPT_INDENT_2).decode(),
         "environment": environment,
         "environment_log": log_of(environment) if environment else "",
@@ -226,7 +226,9 @@ def neighbours(job: Job, request: HttpRequest) -> dict[str, UUID | None]:
 
 def visible_job(request: HttpRequest, job_id: UUID) -> Job:
     """The job; 404 if it does not exist or the reader may not see it."""
-    visible = Job.objects.visible_to(request.user).select_related("owner", "pool", "parent", "environment")
+    visible = Job.objects.visible_to(request.user).select_related(
+        "owner", "pool", "parent", "environment", "checkout"
+    )
     return get_object_or_404(visible, pk=job_id)
 
 

@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any, BinaryIO, TypedDict, cast
 from uuid import UUID
 
@@ -22,8 +21,8 @@ from dashboard.pages.submit_plan import read_plan
 from dashboard.parts import forms
 from orchestrator.exceptions import OrchestratorError
 from orchestrator.jobs import example
-from orchestrator.jobs.submission import intake
-from orchestrator.models import AdminState, Dataset, Job, Pool
+from orchestrator.jobs.submission import intake, starts
+from orchestrator.models import AdminState, Dataset, Job, JobSecret, Pool
 from orchestrator.people import rights
 from orchestrator.spec.remote_data import looks_remote
 from orchestrator.store.bundles import bundles, scripts
@@ -53,7 +52,10 @@ def submit(request: HttpRequest) -> HttpResponse:
         for name, value in request.POST.dict().items()
         if isinstance(value, str)
     }
-    code, errors = _take_code(request)
+    source = forms.read_source(texts)
+    code, errors = (Code(), {}) if source and not request.FILES.get("file") else _take_code(request)
+    if code.sha256 and source:
+        errors["git_url"] = ["Give a file or a repository, not both: empty the address, or choose no file."]
     data, unreadable = forms.read_fields(texts, forms.chosen_data(request.POST))
     for name, messages_of in unreadable.items():
         errors.setdefault(name, []).extend(messages_of)
@@ -61,6 +63,9 @@ def submit(request: HttpRequest) -> HttpResponse:
         data["entrypoint"] = code.entrypoint
     if code.sha256:
         data["source"] = {"bundle": code.sha256}
+        data |= _commit_of(request, code)
+    elif source:
+        data["source"] = source
     job, status = _try_to_accept(request, data, errors)
     if job is None:
         return _page(request, texts, code, errors, status=status)
@@ -99,7 +104,8 @@ def _try_to_accept(
                     "",
                     ["This form was submitted before. Press Run again to submit it as another job."],
                 )
-            errors.setdefault(forms.FORM_NAMES.get(name, name), []).extend(said)
+            place = "git_url" if name == "source" and data.get("source", {}).get("git") else name
+            errors.setdefault(forms.FORM_NAMES.get(place, place), []).extend(said)
         return None, error.status
 
 
@@ -113,13 +119,24 @@ def _take_code(request: HttpRequest) -> tuple[Code, dict[str, list[str]]]:
         if signed := request.POST.get("bundle", "")[:200]:
             kept.sha256 = _signer(request).unsign(signed)
             stored = bundles.open_bundle(settings.HOME.bundles, kept.sha256)
-            kept.entrypoint = _entrypoint(stored)
+            kept.entrypoint = starts.only_script([file.path for file in stored.files])
             return kept, {}
     except BadSignature:
         return Code(), {"file": ["The earlier upload has expired; upload the code again."]}
     except OrchestratorError as error:
         return Code(), {"file": [str(error)]}
     return Code(), {"file": ["Choose a script (.py) or an archive (.zip, .tar.gz) with one inside."]}
+
+
+def _commit_of(request: HttpRequest, code: Code) -> dict[str, Any]:
+    """The commit of the job that a form was cloned from, if its code is still what is submitted."""
+    try:
+        earlier = Job.objects.visible_to(request.user).filter(pk=UUID(request.POST.get("from", ""))).first()
+    except ValueError:
+        return {}
+    if earlier is None or earlier.bundle != code.sha256 or not earlier.spec_fields.get("git"):
+        return {}
+    return {"git": earlier.spec_fields["git"]}
 
 
 def _signer(request: HttpRequest) -> Signer:
@@ -134,20 +151,11 @@ def _store(upload: "UploadedFile[Any]") -> Code:
     upload.seek(0)
     if head.startswith(ARCHIVE_HEADS) or head[257:262] == b"ustar":
         stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, upload))
-        return Code(stored.sha256, name, _entrypoint(stored))
+        return Code(stored.sha256, name, starts.only_script([file.path for file in stored.files]))
     data = upload.read(bundles.BundleLimits().script_bytes + 1)
     warnings = scripts.check_script(name, data)
     stored = bundles.store_script(settings.HOME.bundles, name, data)
     return Code(stored.sha256, name, stored.files[0].path, warnings)
-
-
-def _entrypoint(stored: bundles.Bundle) -> str:
-    """The only script at the top level, or train.py if there are several."""
-    scripts = [file.path for file in stored.files if PurePosixPath(file.path).suffix == ".py"]
-    top = [path for path in scripts if "/" not in path] or scripts
-    if len(top) == 1:
-        return top[0]
-    return "train.py" if "train.py" in top else ""
 
 
 def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
@@ -162,7 +170,9 @@ def _start_from(request: HttpRequest) -> tuple[dict[str, str], Code]:
     env = rights.environment_of(earlier, request.user.pk)
     if None in env.values():
         texts["env"] = ""  # names alone would set the variables to empty values
-    return texts, Code(earlier.bundle, f"the code of {earlier.name} #{earlier.short_id}")
+    texts["from"] = str(earlier.pk)
+    name = f"the code of {earlier.name} #{earlier.short_id}" if earlier.bundle else ""
+    return texts, Code(earlier.bundle, name)
 
 
 def _page(
@@ -179,7 +189,7 @@ def _page(
     registered = usable.select_related("owner").order_by("name", "-created_at")[:MOST_DATASETS_SHOWN]
     references = [dataset.reference for dataset in registered]
     pools = [_pool(pool) for pool in Pool.objects.prefetch_related("devices")]
-    shown = {"file", *forms.LABELS}
+    shown = {"file", "git_url", *forms.LABELS}
     if code.sha256:
         code.signed = _signer(request).sign(code.sha256)
     context = {
@@ -190,6 +200,11 @@ def _page(
         "more_fields": _filled(forms.MORE, texts, errors),
         "more_open": any(field.form_name in errors for field in forms.MORE),
         "errors": errors,
+        "git": {name: texts.get(f"git_{name}", "") for name in forms.GIT_FIELDS},
+        "from": texts.get("from", ""),
+        "secrets": list(
+            JobSecret.objects.filter(owner_id=signed_in(request).pk).values_list("name", flat=True)
+        ),
         "other_errors": [said for name, all_said in errors.items() if name not in shown for said in all_said],
         "pools": pools,
         "pool": texts.get("pool", "default"),

@@ -29,11 +29,13 @@ def submit_plan(request: HttpRequest) -> HttpResponse:
 def read_plan(user: User, posted: Mapping[str, str], datasets: list[str]) -> dict[str, Any]:
     """The plan in words with faster alternatives, or the errors by field; and the equivalent command."""
     data, errors = forms.read_fields(posted, datasets)
+    if source := forms.read_source(posted):
+        data["source"] = source
     file_name = posted.get("file_name", "")
     is_script = not (data.get("module") or data.get("command"))
     code = file_name or (data.get("entrypoint", "train.py") if is_script else ".")
     command = command_line(data, forms.DEFAULTS, code)
-    if file_name.endswith(".py") and is_script:
+    if file_name.endswith(".py") and is_script and not source:
         data["entrypoint"] = file_name  # its earlier runs have it too
     if not errors:
         try:

@@ -22,6 +22,7 @@ DEFAULTS: Mapping[str, Any] = JobSpec().model_dump(mode="json")
 FORM_NAMES = {field.name: field.form_name for field in FIELDS}  # where messages about a field stand
 LABELS = {field.form_name: field.form_label for field in FIELDS}
 MOST_TEXT = 100_000
+GIT_FIELDS = ("url", "ref", "key")  # of the form; each has git_ before it
 _ZONE = re.compile(r"([Zz]|[+-]\d\d:\d\d)$")
 _WITHOUT_SECONDS = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", re.ASCII)
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -59,6 +60,14 @@ def read_fields(
 def chosen_data(posted: QueryDict) -> list[str]:
     """The datasets that were chosen in a form, and the addresses that were written below them."""
     return [*posted.getlist("datasets"), *posted.get("addresses", "")[:MOST_TEXT].split()]
+
+
+def read_source(posted: Mapping[str, str]) -> dict[str, str]:
+    """The git repository that a form names; empty without one."""
+    named = {name: posted.get(f"git_{name}", "").strip() for name in GIT_FIELDS}
+    if not named["url"]:
+        return {}
+    return {"git": named.pop("url"), **{name: text for name, text in named.items() if text}}
 
 
 def _read(field: JobField, text: str) -> Any:
@@ -152,7 +161,10 @@ def texts_of(job: Job) -> dict[str, str]:
     """The texts of a form that submits this job once more; of an array's member, that member alone."""
     spec: dict[str, Any] = {**DEFAULTS, **job.spec.model_dump(mode="json")}
     spec["array"] = None if job.array_index is None else str(job.array_index)
-    return {field.form_name: _write(field, spec[field.name]) for field in FIELDS if field.form}
+    texts = {field.form_name: _write(field, spec[field.name]) for field in FIELDS if field.form}
+    if job.checkout is not None and not job.bundle:  # its code never came
+        texts |= {f"git_{name}": getattr(job.checkout, name) for name in GIT_FIELDS}
+    return texts
 
 
 def default_texts() -> dict[str, str]:

@@ -28,6 +28,7 @@ REMEDIES = {
     ExitKind.CANCELLED: Remedy.AGAIN,
     ExitKind.TIMEOUT: Remedy.EDIT,
     ExitKind.PREEMPTED: Remedy.AGAIN,
+    ExitKind.CODE: Remedy.EDIT,
     ExitKind.ENVIRONMENT: Remedy.EDIT,
     ExitKind.DATA: Remedy.EDIT,
 }

@@ -15,6 +15,7 @@ from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
 from orchestrator.jobs import caches, lifecycle, pushing, retention
+from orchestrator.jobs.checkouts import checking_out, mirrors
 from orchestrator.jobs.data import eviction, fetching
 from orchestrator.jobs.environments import preparing, upkeep
 from orchestrator.jobs.launch import launcher
@@ -73,6 +74,7 @@ class Sweeper:
             self.end_waits,
             self.stop_over_limit,
             self.run_errands,
+            checking_out.sweep,
             preparing.sweep,
             fetching.sweep,
             self.wake_sweeps,
@@ -255,6 +257,7 @@ def _remove_old_files(now: datetime) -> None:
         upkeep.sweep(now)
         eviction.sweep(now)
         pushing.sweep(now)
+        mirrors.sweep(now.timestamp())
     except Exception:
         logger.exception("Removing old files failed")
     finally:

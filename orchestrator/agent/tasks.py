@@ -4,6 +4,7 @@ from uuid import UUID
 
 from celery import shared_task
 
+from orchestrator.jobs.checkouts import checking_out
 from orchestrator.jobs.data import fetching
 from orchestrator.jobs.environments import preparing
 from orchestrator.jobs.launch import launcher
@@ -46,3 +47,9 @@ def prepare(environment: int) -> None:
 def fetch(number: int) -> None:
     """Fetch data of waiting jobs in a thread, as above."""
     fetching.start(number)
+
+
+@shared_task
+def check_out(checkout: int) -> None:
+    """Fetch the code of waiting jobs in a thread, as above."""
+    checking_out.start(checkout)

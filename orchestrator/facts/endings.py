@@ -48,5 +48,7 @@ class Ended(StrEnum):
     CROWDED_OUT = "crowded_out"
     ENVIRONMENT_FAILED = "environment_failed"
     DATA_FAILED = "data_failed"
+    CODE_NOT_FETCHED = "code_not_fetched"
+    CODE_REFUSED = "code_refused"
     NOT_IN_BACKUP = "not_in_backup"
     CLOSED_BY_DOCTOR = "closed_by_doctor"

@@ -13,6 +13,7 @@ class Happened(StrEnum):
     RELEASED = "released_by"
     PREEMPTED = "preempted_by"
     CHANGED = "changed"
+    CODE_FETCHED = "code_fetched"
     MOVED = "moved"
     CHECKPOINT_ASKED = "checkpoint_asked"
     CHECKPOINT_DELETED = "checkpoint_deleted"

@@ -128,6 +128,11 @@ def advance(sweep: object) -> None:
     transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.advance", str(sweep)))
 
 
+def check_out(checkout: int) -> None:
+    """Ask a worker to fetch the code of a checkout, after the current transaction."""
+    transaction.on_commit(partial(_send_task, "orchestrator.agent.tasks.check_out", checkout))
+
+
 def _send_task(name: str, *arguments: object, **named: object) -> None:
     if _withheld.get():
         return

@@ -3,6 +3,7 @@
 from orchestrator.models.attempts import Attempt, AttemptState, Checkpoint, ExitKind, Lease
 from orchestrator.models.audit import AppendOnly, AuditEntry
 from orchestrator.models.bookings import Booking, BookingKind
+from orchestrator.models.checkouts import Checkout, CheckoutState
 from orchestrator.models.credentials import AgentRules, IdempotencyKey, JobSecret, Scope, Token
 from orchestrator.models.datasets import Dataset, DatasetRoot
 from orchestrator.models.environments import Environment, EnvironmentState
@@ -39,6 +40,8 @@ __all__ = [
     "AuditEntry",
     "Booking",
     "BookingKind",
+    "Checkout",
+    "CheckoutState",
     "Checkpoint",
     "Dataset",
     "DatasetRoot",

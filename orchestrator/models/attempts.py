@@ -30,6 +30,7 @@ class ExitKind(models.TextChoices):
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
     PREEMPTED = "preempted"
+    CODE = "code"  # its code could not be fetched or does not start, so no attempt was made
     ENVIRONMENT = "environment"  # its packages could not be installed, so no attempt was made
     DATA = "data"  # data that it names could not be fetched, so no attempt was made
 

@@ -9,6 +9,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import models
 
 from orchestrator.facts.record import Fact
+from orchestrator.models.checkouts import Checkout
 from orchestrator.models.environments import Environment
 from orchestrator.models.fetches import Fetch
 from orchestrator.models.people import operated_pools
@@ -104,7 +105,11 @@ class Job(models.Model):
         Environment, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs"
     )
     fetches = models.ManyToManyField(Fetch, blank=True, related_name="jobs")  # data that it names by address
-    bundle = models.CharField(max_length=64)
+    # Fetches its code; null: it was uploaded.
+    checkout = models.ForeignKey(
+        Checkout, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs"
+    )
+    bundle = models.CharField(max_length=64)  # empty until its code is fetched
     priority = models.PositiveSmallIntegerField(default=50)
     gpus = models.PositiveIntegerField(default=1)
     time_limit_s = models.FloatField(null=True)

@@ -16,7 +16,7 @@ from django.utils import timezone
 from orchestrator.exceptions import Forbidden, Malformed
 from orchestrator.models import AgentRules, Scope, Token
 from orchestrator.people import audit, rights
-from orchestrator.spec.job_spec import clean_text
+from orchestrator.spec.plain_text import clean_text
 
 LONGEST_LIFE_S = 366 * 24 * 3600
 NAME_LENGTH = 80

@@ -52,6 +52,12 @@ def _change(name: str, value: Any) -> str:
     return f"changed the {what} to {shown}"
 
 
+@says(Happened.CODE_FETCHED)
+def _code_fetched(url: str, ref: str, commit: str, notes: Sequence[str]) -> str:
+    what = f"{commit[:12]} ({ref})" if ref and ref != commit else commit[:12]
+    return " ".join([f"Fetched {what} from {url}.", *notes])
+
+
 @says(Happened.MOVED)
 def _moved(job: str, behind: bool) -> str:
     return f"Moved {'behind' if behind else 'before'} {job}."

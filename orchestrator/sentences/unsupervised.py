@@ -127,6 +127,64 @@ def _data_failed(cause: str, address: str, message: str) -> str:
     return f"{what.format(address=address)}: {message}{end} {help_.format(needs=needs)}".strip()
 
 
+_NOT_FETCHED = {
+    "ref": (
+        "{url} has no branch, tag or commit {ref}.",
+        "Check its name; it may have been renamed or deleted. A commit is named by its whole hash, 40 characters.",
+    ),
+    "commit": (
+        "{url} does not have or does not give out the commit {ref}.",
+        "Check the hash, or name a branch or tag that contains it.",
+    ),
+    "key_needed": (
+        "{url} asks for a key.",
+        "Store a deploy key (ssh) or an access token (https) with berth secret set NAME, and name it: --git-key NAME.",
+    ),
+    "key_refused": (
+        "{url} refused the secret {key}.",
+        "Check that it is valid, belongs to this repository and may read it; store it again with: berth secret set {key}.",
+    ),
+    "key_unreadable": (
+        "The secret {key} is not a key that ssh can read.",
+        "Store a private key without passphrase, with all of its lines: berth secret set {key} < key-file.",
+    ),
+    "repository": (
+        "There is no repository {url}, or it is private.",
+        "Check the address; for a private one name a secret with its key: --git-key NAME.",
+    ),
+    "host_key": (
+        "The host of {url} showed another host key than before.",
+        "Somebody may be between this server and it; if the host has changed its key, ask an administrator.",
+    ),
+    "network": (
+        "The host of {url} could not be reached.",
+        "Check the address, or run the job again later.",
+    ),
+    "folder": (
+        "This server fetches no code from {url}.",
+        "An administrator can allow the folder with BERTH_GIT_ROOTS.",
+    ),
+    "size": ("The code of {url} is too large.", "Keep data out of the repository and name it as a dataset."),
+    "secret": ("The code of {url} could not be fetched.", ""),
+    "disk": ("The code of {url} could not be written.", "Ask an administrator to make room."),
+    "tool": ("The code of {url} cannot be fetched.", ""),
+}
+
+
+@ends(Ended.CODE_NOT_FETCHED)
+def _code_not_fetched(cause: str, url: str, ref: str, key: str, message: str) -> str:
+    """What is wrong, what to do, and git's own words."""
+    what, help_ = _NOT_FETCHED.get(cause, ("The code of {url} could not be fetched.", ""))
+    facts = {"url": url, "ref": ref or "HEAD", "key": key}
+    told = f"{what} {help_}".strip().format(**facts)
+    return f"{told} {message}" if cause in {"secret", "size", "tool"} else f"{told} Git said: {message}"
+
+
+@ends(Ended.CODE_REFUSED)
+def _code_refused(url: str, commit: str, message: str) -> str:
+    return f"The code of {url} at {commit[:12]} cannot be run. {message}"
+
+
 @ends(Ended.CROWDED_OUT)
 def _crowded_out(ending: Mapping[str, Any], device: str, foreign_bytes: int, by: Sequence[str]) -> str:
     said = (

@@ -207,6 +207,17 @@ def _data(facts: Facts, now_s: float) -> str:
     return f"Fetching {done} of {words.size(total)} from {address}."
 
 
+def _code(facts: Facts, now_s: float) -> str:
+    """Which code is being fetched, and for how long; or when it is tried again."""
+    what = f"{facts['ref']} of {facts['url']}" if facts["ref"] else facts["url"]
+    if "next_try_s" in facts:
+        wait_s = max(0.0, facts["next_try_s"] - now_s)
+        return f"Waits for the code, {what}: the host could not be reached; next try in {lasting(wait_s)}."
+    if "since_s" not in facts:
+        return f"Waits for the code, {what}."
+    return f"Fetching the code, {what}, {lasting(max(0.0, now_s - facts['since_s']))}."
+
+
 def _quota(facts: Facts, now_s: float) -> str:
     """The owner's limit that holds a job back."""
     limit = f"Limit of {facts['owner']}" + (f" in pool {facts['pool']}" if "pool" in facts else "")
@@ -246,6 +257,7 @@ WAITS: dict[str, Words] = {
     "pool": _pool,
     "depends": _depends,
     "not_before": _not_before,
+    "code": _code,
     "environment": _environment,
     "data": _data,
     "quota": _quota,

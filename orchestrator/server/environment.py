@@ -50,6 +50,7 @@ class Environment:
     data_keep_days: int  # how long fetched data is kept that no job uses; 0: forever
     data_allow: tuple[str, ...]  # hosts inside the network that data may be fetched from
     user_data_gib: int  # limit of one person's pushed data; 0: none
+    git_roots: tuple[Path, ...] = ()  # folders of this server that code may be fetched from
 
     @property
     def redis_socket(self) -> Path:
@@ -98,6 +99,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         data_keep_days=_read_count(variables, "BERTH_DATA_KEEP_DAYS", default="30"),
         data_allow=_read_list(variables, "BERTH_DATA_ALLOW"),
         user_data_gib=_read_count(variables, "BERTH_USER_DATA_GIB", default="100"),
+        git_roots=_read_folders(variables, "BERTH_GIT_ROOTS"),
     )
 
 
@@ -254,6 +256,12 @@ def _refuse_network(home: Home) -> None:
             "database would be damaged. Set BERTH_HOME to a folder on a local disk, such as /var/lib/berth; datasets "
             "may stay where they are."
         )
+
+
+def _read_folders(variables: Mapping[str, str], name: str) -> tuple[Path, ...]:
+    """Folders with colons between them, as in PATH."""
+    texts = [text for text in variables.get(name, "").split(":") if text]
+    return tuple(folder for text in texts if (folder := _read_folder({name: text}, name)))
 
 
 def _read_database(variables: Mapping[str, str], home: Home) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 import posixpath
 import re
-import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -23,8 +22,9 @@ from pydantic import (
 
 from berth.job_fields import BY_NAME, STARTS, started_words
 from orchestrator.spec.arrays import ArraySpec, read_array
+from orchestrator.spec.git_source import GitState, Source, called
 from orchestrator.spec.packages import EnvironmentFiles, Package
-from orchestrator.spec.plain_text import why_unwritable
+from orchestrator.spec.plain_text import clean_text, why_unwritable
 from orchestrator.spec.remote_data import EXAMPLES, looks_remote, read_remote
 
 GIB = 1024**3
@@ -77,15 +77,6 @@ def why_not_a_variable(name: str) -> str | None:
     if name in _REFUSED_NAMES or name.startswith(_REFUSED_PREFIXES):
         return f"{name} is set by Berth or steers its launch; choose another name"
     return None
-
-
-def clean_text(text: str) -> str:
-    """Normalise to NFC and refuse characters that would break or disguise a line."""
-    text = unicodedata.normalize("NFC", text).strip()
-    for character in text:
-        if unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\u200d\ufe0f":
-            raise ValueError(f"has the character U+{ord(character):04X}, which cannot be shown; leave it out")
-    return text
 
 
 def _finite(value: float | None) -> float | None:
@@ -159,39 +150,6 @@ def _command(value: list[str]) -> list[str]:
 
 
 Module = Annotated[StrictStr, AfterValidator(_module), Field(min_length=1, max_length=255)]
-
-
-def _sha256(value: str) -> str:
-    if not re.fullmatch(r"[0-9a-f]{64}", value):
-        raise ValueError("give the SHA-256 of an earlier upload: 64 characters of 0-9 and a-f")
-    return value
-
-
-class Source(BaseModel):
-    """Code without a file part: a script's text, or the hash of an earlier upload."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    text: StrictStr | None = None
-    bundle: Annotated[StrictStr, AfterValidator(_sha256)] | None = None
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
-        if (self.text is None) == (self.bundle is None):
-            raise ValueError("give either text or bundle")
-        return self
-
-
-class GitState(BaseModel):
-    """The commit that the code came from, as the client claims; nothing checks it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    commit: Annotated[StrictStr, Field(pattern="^[0-9a-f]{40}([0-9a-f]{24})?$")]
-    branch: Annotated[StrictStr, AfterValidator(clean_text), Field(min_length=1, max_length=200)] | None = (
-        None
-    )
-    dirty: Annotated[StrictBool, Field(description="the code differs from the commit")] = False
 
 
 class Dependency(BaseModel):
@@ -316,9 +274,11 @@ class JobSpec(BaseModel):
 
     @property
     def started_as(self) -> str:
-        """What the job is called that has no name: the script, its module, or the script in its command."""
+        """What the job is called that has no name: its script, module, or script of its command, or its repository."""
         if self.module is not None:
             return self.module.rpartition(".")[2]
+        if self.source is not None and self.source.git and not self.model_fields_set & set(STARTS):
+            return called(self.source.git)
         words = started_words({"command": self.command, "entrypoint": self.entrypoint})
         script = next((word for word in words if PurePosixPath(word).suffix in SCRIPT_SUFFIXES), words[0])
         return PurePosixPath(script).stem or script

@@ -5,6 +5,7 @@ cannot be written to a file or a database, or sent back in an answer.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,15 @@ def why_unwritable(text: str) -> str | None:
 def writable(text: str) -> str:
     """A text with a mark in the place of what cannot be written."""
     return text.encode(errors="replace").decode()
+
+
+def clean_text(text: str) -> str:
+    """Normalise to NFC and refuse characters that would break or disguise a line."""
+    text = unicodedata.normalize("NFC", text).strip()
+    for character in text:
+        if unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\u200d\ufe0f":
+            raise ValueError(f"has the character U+{ord(character):04X}, which cannot be shown; leave it out")
+    return text
 
 
 def _problems(value: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:

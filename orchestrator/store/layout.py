@@ -191,6 +191,11 @@ class Home:
         return self.caches / str(owner)
 
     @property
+    def mirrors(self) -> Path:
+        """A folder for each person, by their number: git repositories that the code of their jobs comes from."""
+        return self.root / "mirrors"
+
+    @property
     def environments(self) -> "EnvironmentsFolder":
         return EnvironmentsFolder(self.root / "environments")
 

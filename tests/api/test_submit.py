@@ -504,7 +504,7 @@ def test_a_whole_array_is_cancelled_at_once(submit, client_of, ada, bob):
     assert (refused.status_code, list(refused.json()["errors"])) == (422, ["array"])
 
 
-GIT = {"commit": "9fceb02d0ae598e95dc970b74767f19372d61af8", "branch": "main", "dirty": True}
+GIT = {"commit": "9fceb02d0ae598e95dc970b74767f19372d61af8", "branch": "main", "dirty": True, "url": None}
 
 
 def test_commit_is_kept_and_the_difference_from_it_can_be_fetched(client_of, ada, bob, make_device):
@@ -524,6 +524,18 @@ def test_commit_is_kept_and_the_difference_from_it_can_be_fetched(client_of, ada
 def test_code_without_a_difference_has_none_to_fetch(client_of, ada, submit):
     job = submit(client_of(ada), git={"commit": GIT["commit"]}).json()
 
-    assert job["git"] == {"commit": GIT["commit"], "branch": None, "dirty": False}
+    assert job["git"] == {"commit": GIT["commit"], "branch": None, "dirty": False, "url": None}
     assert client_of(ada).get(f"/api/v1/jobs/{job['id']}/diff").status_code == 404
     assert submit(client_of(ada), git={"commit": "HEAD"}).status_code == 400
+
+
+def test_code_from_git_is_accepted_before_it_is_fetched_and_shown_as_such(client_of, ada, submit):
+    source = {"git": "https://host.invalid/lab/code.git", "ref": "main"}
+
+    job = submit(client_of(ada), source=source).json()
+
+    assert (job["bundle"], job["git"]) == ("", None)
+    url = source["git"]
+    assert job["checkout"] == {"url": url, "ref": "main", "state": "waiting", "commit": None, "notes": []}
+    refused = submit(client_of(ada), source={"git": "ext::sh -c x"})
+    assert (refused.status_code, list(refused.json()["errors"])) == (400, ["source"])

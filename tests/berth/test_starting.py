@@ -1,15 +1,19 @@
 """What ``berth run`` starts, before it asks any server."""
 
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from berth.arguments import WrongUse
 from berth.cli.job_options import read_options
-from berth.cli.submitting import choose_code
-from berth.client import Berth, Spec
+from berth.cli.submitting import choose_code, from_git
+from berth.client import Berth, BerthError, Spec
 from berth.job_fields import started_words
+from tests.jobs.repositories import make_repository
 
 NOBODY = cast(Berth, None)
 
@@ -76,3 +80,61 @@ def test_started_words_are_those_of_a_command_line():
     assert started_words({"entrypoint": "a.py", "args": ["-v"]}) == ["a.py", "-v"]
     assert started_words({"entrypoint": None, "module": "p.a", "args": []}) == ["-m", "p.a"]
     assert started_words({"command": ["make", "all"], "args": ["x"]}) == ["make", "all", "x"]
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "words", "spec"),
+    [
+        ("train.py", {}, ["--lr", "1"], {"entrypoint": "train.py", "args": ["--lr", "1"]}),
+        (None, {"module": "pkg.fit"}, ["x"], {"module": "pkg.fit", "args": ["x"]}),
+        (None, {}, ["accelerate", "launch", "train.py"], {"command": ["accelerate", "launch", "train.py"]}),
+        (None, {}, ["--lr", "1"], {"args": ["--lr", "1"]}),
+        (None, {}, [], {}),
+    ],
+)
+def test_code_from_git_starts_what_is_named_else_what_the_repository_says(script, given, words, spec):
+    named = from_git("git@host:lab/code.git", "main", "KEY", script, cast(Spec, given), words)
+
+    assert named == {**spec, "source": {"git": "git@host:lab/code.git", "ref": "main", "key": "KEY"}}
+
+
+def test_script_beside_a_module_of_a_repository_is_refused():
+    with pytest.raises(WrongUse, match=r"train\.py and --module both say what to run"):
+        from_git("https://host/x", None, None, "train.py", {"module": "fit"}, [])
+
+
+class _OlderServer(BaseHTTPRequestHandler):
+    """Refuses the fields that it does not know, as a server from before them."""
+
+    asked: ClassVar[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append(body)
+        is_known = b'"git"' not in body
+        problem = {"detail": "unknown field", "errors": {"git": ["unknown field; known are name"]}}
+        answer = json.dumps({"id": "1", "warnings": []} if is_known else problem).encode()
+        self.send_response(201 if is_known else 400)
+        self.send_header("Content-Type", "application/json" if is_known else "application/problem+json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+def test_server_that_keeps_no_commits_gets_the_job_without_one(tmp_path):
+    make_repository(tmp_path / "code", {"train.py": "print(1)\n"})
+    server = HTTPServer(("127.0.0.1", 0), _OlderServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with Berth(f"http://127.0.0.1:{server.server_port}", "t") as berth:
+            assert berth.run(tmp_path / "code", entrypoint="train.py").json["id"] == "1"
+            with pytest.raises(BerthError, match="unknown field"):
+                berth.run(tmp_path / "code", git={"commit": "0" * 40})
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert [b'"git"' in body for body in _OlderServer.asked] == [True, False, True]

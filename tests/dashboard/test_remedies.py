@@ -30,6 +30,7 @@ MAIN = {
     ExitKind.CANCELLED: ("Run again", "Resume from checkpoint"),
     ExitKind.TIMEOUT: ("Clone and edit", "Resume from checkpoint"),
     ExitKind.PREEMPTED: ("Run again", "Resume from checkpoint"),
+    ExitKind.CODE: ("Clone and edit", "Clone and edit"),
     ExitKind.ENVIRONMENT: ("Clone and edit", "Clone and edit"),
 }
 

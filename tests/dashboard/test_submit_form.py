@@ -330,3 +330,39 @@ def test_addresses_below_the_datasets_are_data_of_the_job_and_stay_in_a_refused_
     assert accepted.status_code == 302, accepted.content
     assert Job.objects.get().spec.datasets == ["all@1", "hf://datasets/lab/digits", "s3://lab/shards"]
     assert Job.objects.get().fetches.count() == 2
+
+
+def test_repository_is_fetched_instead_of_an_upload_and_a_clone_of_it_names_it_again(form, reader, ada):
+    answer = form(None, git_url="https://host.invalid/lab/code.git", git_ref="main")
+
+    job = Job.objects.get()
+    assert answer.status_code == 302
+    assert job.checkout is not None
+    assert (job.bundle, job.checkout.url, job.checkout.ref) == (
+        "",
+        "https://host.invalid/lab/code.git",
+        "main",
+    )
+    html = html_of(reader(ada).get(reverse("submit"), {"from": job.pk}))
+    assert 'value="https://host.invalid/lab/code.git"' in html
+    assert "is uploaded" not in html
+    assert html_of(reader(ada).get(reverse("job", args=[job.pk]))).count("https://host.invalid/lab/code.git")
+
+
+def test_address_that_is_none_and_a_file_beside_an_address_are_told_at_the_field(form):
+    assert "not an address" in error_at(html_of(form(None, git_url="host/x")), "git_url")
+    assert "not both" in error_at(html_of(form(git_url="https://host.invalid/x")), "git_url")
+    assert not Job.objects.exists()
+
+
+def test_clone_keeps_the_commit_of_its_code_but_not_that_of_another_file(form, reader, ada):
+    form()
+    first = Job.objects.get()
+    git = {"commit": "9" * 40, "branch": "main", "dirty": False, "url": None}
+    Job.objects.filter(pk=first.pk).update(spec_fields={**first.spec_fields, "git": git})
+    html = html_of(reader(ada).get(reverse("submit"), {"from": first.pk}))
+
+    form(None, key="k2", bundle=kept_bundle(html), **{"from": str(first.pk)})
+    assert Job.objects.order_by("-id")[0].spec_fields["git"] == git
+    form(("train.py", b"print(2)\n"), key="k3", **{"from": str(first.pk)})
+    assert Job.objects.order_by("-id")[0].spec_fields["git"] is None

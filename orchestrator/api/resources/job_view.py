@@ -17,6 +17,7 @@ from orchestrator.api.resources.schemas import (
     AttemptOut,
     CalibrationOut,
     ChangeOut,
+    CheckoutOut,
     CheckpointFileOut,
     CheckpointOut,
     EventOut,
@@ -60,7 +61,7 @@ MOST_CHECKPOINT_FILES = 200
 def with_attempt(jobs: QuerySet[Job]) -> QuerySet[Job]:
     """Load what ``show_job`` needs, in the same number of queries for one job and for 500."""
     newest = with_devices(Attempt.objects.filter(number=F("job__attempt_count")))
-    return jobs.select_related("owner", "array").prefetch_related(
+    return jobs.select_related("owner", "array", "checkout").prefetch_related(
         Prefetch("attempts", queryset=newest, to_attr="newest_attempt")
     )
 
@@ -103,6 +104,7 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> JobOut:
         array=_array(job),
         time_limit_s=job.time_limit_s,
         bundle=job.bundle,
+        checkout=_checkout(job),
         env=rights.environment_of(job, viewer.pk),
         submitted_at=job.submitted_at,
         queued_at=job.queued_at,
@@ -127,6 +129,15 @@ def show_job(job: Job, viewer: User, *, now: datetime | None = None) -> JobOut:
         memory_claim=job.memory_claim or None,
         idle_since=job.idle_since,
         links=_links(job),
+    )
+
+
+def _checkout(job: Job) -> CheckoutOut | None:
+    row = job.checkout
+    if row is None:
+        return None
+    return CheckoutOut(
+        url=row.url, ref=row.ref or None, state=row.state, commit=row.commit or None, notes=row.notes
     )
 
 

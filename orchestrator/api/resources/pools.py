@@ -23,7 +23,7 @@ from orchestrator.live.readings import read_now
 from orchestrator.models import AdminState, Device, Health, Lease, Network, Pool, Sharing
 from orchestrator.people import audit, rights
 from orchestrator.scheduler.availability import read_availability
-from orchestrator.spec.job_spec import clean_text
+from orchestrator.spec.plain_text import clean_text
 
 router = Router()
 

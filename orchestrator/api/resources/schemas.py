@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 from orchestrator.api.http.paging import Page
 from orchestrator.api.http.reading import Body
 from orchestrator.api.http.writing import ByName
-from orchestrator.spec.job_spec import GitState, Seconds, describe_fields
+from orchestrator.spec.git_source import GitState
+from orchestrator.spec.job_spec import Seconds, describe_fields
 
 Number = Annotated[int | float, Field(allow_inf_nan=False)]
 
@@ -197,6 +198,16 @@ class MemoryClaimOut(BaseModel):
     runs: int = Field(description="number of runs it was learned from")
 
 
+class CheckoutOut(BaseModel):
+    """Code that the server fetches from git while the job waits."""
+
+    url: str
+    ref: str | None = Field(description="branch, tag or commit as asked for; null: the default branch")
+    state: str = Field(description="waiting, fetching, ready or failed")
+    commit: str | None = Field(description="null until it is fetched")
+    notes: list[str] = Field(description="what was left out: links, submodules, large files")
+
+
 class JobOut(BaseModel):
     model_config = ConfigDict(json_schema_extra=describe_fields)
 
@@ -252,7 +263,8 @@ class JobOut(BaseModel):
     environment: str | None = Field(None, description="where the packages come from; null: Berth's own")
     with_packages: list[str] = Field(default_factory=list)
     launcher: str
-    bundle: str = Field(description="SHA-256 of the code")
+    bundle: str = Field(description="SHA-256 of the code; empty until it is fetched")
+    checkout: CheckoutOut | None = Field(None, description="null: the code was uploaded")
     git: GitState | None = None
     submitted_at: datetime
     queued_at: datetime

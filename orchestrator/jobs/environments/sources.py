@@ -29,14 +29,12 @@ _OF_UV = (
     "UV_FIND_LINKS",
     "UV_NO_INDEX",
 )
-# Of the server's environment, what a download needs.
 _PASSED_ON = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NO_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
 def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables for uv; with ``BERTH_WHEELS`` nothing but that folder is asked."""
-    passed = {name: environment[name] for name in _PASSED_ON if name in environment}
-    passed |= {name.lower(): environment[name.lower()] for name in _PASSED_ON if name.lower() in environment}
+    passed = passed_on(environment)
     wheels = settings.ENVIRONMENT.wheels
     if wheels is not None:
         return {**passed, "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels)}
@@ -69,6 +67,12 @@ def for_torch(locked: str | None = None, environment: Mapping[str, str] = os.env
 @functools.cache
 def _build_for_driver() -> str:
     return torch_builds.choose(torch_builds.read_host()).name
+
+
+def passed_on(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Of the server's environment, what a download needs: certificates and proxies."""
+    names = [each for name in _PASSED_ON for each in (name, name.lower())]
+    return {name: environment[name] for name in names if name in environment}
 
 
 def readable() -> list[Path]:

@@ -14,6 +14,7 @@ from orchestrator.jobs import datasets, fetches, retention
 from orchestrator.jobs.launch import isolation
 from orchestrator.models import CPU_POOL, AdminState, Dataset, Device, Health, Job, Pool
 from orchestrator.people import rights, secrets
+from orchestrator.spec.git_source import folder_of, is_below
 from orchestrator.spec.job_spec import GIB, Dependency, JobSpec
 from orchestrator.spec.remote_data import RemoteData, looks_remote, read_remote
 
@@ -39,6 +40,7 @@ def resolve(user: AbstractBaseUser, spec: JobSpec, *, asked_by: AbstractBaseUser
     _check_pool(user, spec, asked_by or user)
     _check_delay(spec)
     _check_secrets(user, spec)
+    _check_source(user, spec)
     pinned = _pin_datasets(user, spec)
     return spec.model_copy(update={"datasets": pinned, "depends_on": _find_dependencies(user, spec)})
 
@@ -123,6 +125,29 @@ def _check_secrets(user: AbstractBaseUser, spec: JobSpec) -> None:
     if spec.secrets and (lacking := secrets.missing(user, spec.secrets)):
         raise _impossible(
             "secrets", f"You have no secret {lacking[0][:80]!r}; store it on your account page."
+        )
+
+
+def _check_source(user: AbstractBaseUser, spec: JobSpec) -> None:
+    """Check what a submit tells of code to fetch: its key, and that the operator named its folder.
+
+    Raises:
+        Impossible: there is no such secret, or the folder is not for jobs.
+    """
+    source = spec.source
+    if source is None or source.git is None:
+        return
+    if source.key is not None and secrets.missing(user, [source.key]):
+        raise _impossible(
+            "source",
+            f"You have no secret {source.key[:80]!r}; store it with: berth secret set NAME < key-file",
+        )
+    place = folder_of(source.git)
+    if place is not None and not is_below(place, settings.ENVIRONMENT.git_roots):
+        raise _impossible(
+            "source",
+            f"This server fetches no code from {source.git[:200]}; an administrator can allow the folder with "
+            "BERTH_GIT_ROOTS.",
         )
 
 

@@ -1,17 +1,21 @@
 """The code of a submit: exactly one upload or source, stored by its hash, with the file to run in it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import BinaryIO, Protocol, cast
 
 from django.conf import settings
+from django.utils import timezone
 
 from orchestrator.exceptions import Malformed, NotFound, TooLarge
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.submission import checks, starts
+from orchestrator.live import wakeups
+from orchestrator.models import Checkout, Job
 from orchestrator.spec.job_spec import JobSpec
+from orchestrator.spec.packages import EnvironmentFiles
 from orchestrator.store.bundles import bundles, scripts
 from orchestrator.store.files.untrusted import open_plain
 
@@ -27,6 +31,57 @@ class Upload(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
+def is_fetched(spec: JobSpec, script: Upload | None, bundle: Upload | None) -> bool:
+    """Whether the server fetches the code, after the submit.
+
+    Raises:
+        Malformed: files were sent as well.
+    """
+    if spec.source is None or spec.source.git is None:
+        return False
+    if script is not None or bundle is not None:
+        raise _not_once()
+    if isinstance(spec.environment, EnvironmentFiles):
+        sentence = "Name a file of the repository; files cannot be sent beside code that is fetched from git."
+        raise Malformed(sentence, fields={"environment": [sentence]})
+    return True
+
+
+def checkout_of(owner_id: int, spec: JobSpec, given: Collection[str]) -> Checkout:
+    """The row for code to fetch; a worker is asked for it after the transaction.
+
+    Args:
+        given: names of the fields that the submit named.
+    """
+    source = spec.source
+    if source is None or source.git is None:
+        raise TypeError("the code of this job is not fetched")
+    row = Checkout.objects.create(
+        owner_id=owner_id,
+        url=source.git,
+        ref=source.ref or "",
+        key=source.key or "",
+        given=sorted(given),
+        created_at=timezone.now(),
+    )
+    wakeups.check_out(row.pk)
+    return row
+
+
+def source_of(job: Job) -> dict[str, str | None]:
+    """Where a clone of a job gets its code: the same bundle, or the repository if its code never came."""
+    if job.bundle or job.checkout is None:
+        return {"bundle": job.bundle}
+    return {"git": job.checkout.url, "ref": job.checkout.ref or None, "key": job.checkout.key or None}
+
+
+def _not_once() -> Malformed:
+    return Malformed(
+        "Give the code once: a part named script (one .py), a part named bundle (.zip or .tar.gz), or source.",
+        fields={"source": ["give exactly one of script, bundle and source"]},
+    )
+
+
 def store_code(
     spec: JobSpec, script: Upload | None, bundle: Upload | None
 ) -> tuple[JobSpec, bundles.Bundle, list[str]]:
@@ -38,10 +93,7 @@ def store_code(
     """
     given = [part for part in (script, bundle, spec.source) if part is not None]
     if len(given) != 1:
-        raise Malformed(
-            "Give the code once: a part named script (one .py), a part named bundle (.zip or .tar.gz), or source.",
-            fields={"source": ["give exactly one of script, bundle and source"]},
-        )
+        raise _not_once()
     if bundle is not None:
         with _problems_of_field("bundle"):
             stored = bundles.store_archive(settings.HOME.bundles, cast(BinaryIO, bundle))

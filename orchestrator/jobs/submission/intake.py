@@ -23,8 +23,8 @@ from orchestrator.jobs import fetches, lifecycle, memory_claims
 from orchestrator.jobs.environments import requests
 from orchestrator.jobs.environments.declared import Declared
 from orchestrator.jobs.environments.requests import Wanted
-from orchestrator.jobs.submission import checks, repeated_requests
-from orchestrator.jobs.submission.code import Upload, store_code
+from orchestrator.jobs.submission import checks, code, repeated_requests
+from orchestrator.jobs.submission.code import Upload
 from orchestrator.live import wakeups
 from orchestrator.models import (
     Environment,
@@ -51,6 +51,7 @@ CHANGEABLE = frozenset({"name", "tags", "priority", "time_limit_s", "checkpoint_
 NO_COLUMNS = frozenset({"checkpoint_glob"})  # in spec_fields alone
 NOT_KEPT = frozenset({"source", "array"})
 ENVIRONMENT_FIELDS = frozenset({"environment", "with_packages", "python"})
+FIRST_COLUMNS = frozenset({"owner_id", "event_count", "wait_code"})  # which nothing but the submit writes
 RESOLVED = ("pool", "datasets", "depends_on")  # replaced by what they stand for at the time of the submit
 
 
@@ -128,14 +129,20 @@ def accept(
     resolved = spec if known else checks.resolve(user, spec)
     if spec.source is not None and spec.source.bundle not in (None, uploaded):
         checks.check_bundle(user, spec.source.bundle)
-    spec, stored, warnings = store_code(spec, script, bundle)
-    wanted = _packages(user, spec, stored.sha256, replayed=known)
-    fingerprint = _fingerprint(spec, stored.sha256)  # of what was asked for, not of what it stands for now
+    is_fetched = code.is_fetched(spec, script, bundle)
+    given, sha256, warnings = spec.model_fields_set, "", list[str]()
+    if is_fetched:
+        wanted = Wanted(spec)  # its packages are known once its code is there
+    else:
+        spec, stored, warnings = code.store_code(spec, script, bundle)
+        sha256 = stored.sha256
+        wanted = _packages(user, spec, sha256, replayed=known)
+    fingerprint = _fingerprint(spec, sha256)  # of what was asked for, not of what it stands for now
     spec = wanted.spec.model_copy(update={name: getattr(resolved, name) for name in RESOLVED})
     warnings = [*warnings, *wanted.notes]
     # Build the row outside the write lock. A replayed request skips this: it creates no job, and its spec may no
     # longer resolve.
-    columns = {} if known else _columns(user, spec, stored.sha256)
+    columns = {} if known else columns_of(user, spec, sha256)
 
     @again_when_undone
     def write() -> Accepted:
@@ -146,8 +153,11 @@ def accept(
             quotas.check_submit(user, spec, len(spec.array.members) if spec.array else 1)
             agents.check_submit(user, spec)
             agents.check_planned(user, spec)
-            environment = {"environment": _environment_row(wanted.declared)}
-            job = _create(user, spec, (columns or _columns(user, spec, stored.sha256)) | environment)
+            files = {
+                "environment": environment_row(wanted.declared),
+                "checkout": code.checkout_of(user.pk, spec, given) if is_fetched else None,
+            }
+            job = _create(user, spec, (columns or columns_of(user, spec, sha256)) | files)
             if beside:
                 beside(job)
             if request:
@@ -166,7 +176,9 @@ def accept(
 
 def _fingerprint(spec: JobSpec, bundle: str) -> str:
     fields = spec.model_dump(mode="json", exclude={"source"})
-    return hashlib.sha256(orjson.dumps([fields, bundle], option=orjson.OPT_SORT_KEYS)).hexdigest()
+    source = spec.source.model_dump() if spec.source and spec.source.git else None
+    named = [fields, bundle, *([source] if source else [])]
+    return hashlib.sha256(orjson.dumps(named, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _accepted_before(request: repeated_requests.Request, fingerprint: str) -> Accepted | None:
@@ -224,8 +236,8 @@ def _create(
     return jobs[0]
 
 
-def _columns(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, Any]:
-    """The columns of a job's row, without its times."""
+def columns_of(user: AbstractBaseUser, spec: JobSpec, bundle: str) -> dict[str, Any]:
+    """The columns of a job's row, without its times and files."""
     columns: dict[str, Any] = {
         "owner_id": user.pk,
         "pool_id": spec.pool,
@@ -262,7 +274,7 @@ def draft(user: AbstractBaseUser, spec: JobSpec) -> Job:
     elif spec.source is not None and spec.source.text is not None:
         bundle = bundles.script_hash(spec.script_name, spec.source.text.encode(errors="surrogatepass"))
     now = timezone.now()
-    job = Job(**_columns(user, resolved, bundle), submitted_at=now, queued_at=now)
+    job = Job(**columns_of(user, resolved, bundle), submitted_at=now, queued_at=now)
     job.owner = cast(User, user)
     return job
 
@@ -277,7 +289,7 @@ def _packages(user: AbstractBaseUser, spec: JobSpec, bundle: str, *, replayed: b
         return Wanted(spec)
 
 
-def _environment_row(declared: Declared | None) -> Environment | None:
+def environment_row(declared: Declared | None) -> Environment | None:
     """The row of what a job needs, inside the caller's transaction; a worker is asked to build it."""
     return None if declared is None else _asked_for(requests.row_for(declared, timezone.now()))
 
@@ -335,23 +347,29 @@ def retry(
         raise Malformed(
             "One job is run again; submit an array as a new job.", fields={"array": ["cannot be changed"]}
         )
-    spec = parse_spec({**_kept_fields(job, changes), **changes, "source": {"bundle": job.bundle}})
+    spec = parse_spec({**_kept_fields(job, changes), **changes, "source": code.source_of(job)})
     rights.check_retry(user, job, changes)
     agents.check_clone(user, job)
     owner = job.owner
     spec = checks.resolve(owner, spec, asked_by=user)
-    store_code(spec, None, None)  # the bundle is there, with the entrypoint
-    wanted = requests.of_submit(owner, spec, job.bundle) if ENVIRONMENT_FIELDS & changes.keys() else None
+    is_fetched = code.is_fetched(spec, None, None)
+    wanted = None
+    if not is_fetched:
+        code.store_code(spec, None, None)  # the bundle is there, with the entrypoint
+        wanted = requests.of_submit(owner, spec, job.bundle) if ENVIRONMENT_FIELDS & changes.keys() else None
     spec = wanted.spec if wanted else spec
     with transaction.atomic():
         quotas.one_submit_at_a_time(owner)
         quotas.check_submit(owner, spec)
         agents.check_submit(user, spec)
         agents.check_planned(user, spec)
-        columns = _columns(owner, spec, job.bundle) | {"agent": agents.mark_of(user)}
+        columns = columns_of(owner, spec, job.bundle) | {"agent": agents.mark_of(user)}
         columns["environment"] = (
-            _environment_row(wanted.declared) if wanted else _same_environment(job.environment)
+            environment_row(wanted.declared) if wanted else _same_environment(job.environment)
         )
+        if is_fetched and job.checkout is not None:
+            given = {*job.checkout.given, *changes}
+            columns["checkout"] = code.checkout_of(owner.pk, spec, given)
         if plan is not None:
             columns["next_plan"] = dict(plan)
         return _create(user, spec, columns, parent=job, resume=resume)

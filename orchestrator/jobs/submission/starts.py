@@ -8,9 +8,18 @@ from pathlib import Path, PurePosixPath
 from orchestrator.exceptions import Impossible, Malformed
 from orchestrator.jobs.launch import start
 from orchestrator.models import Pool
-from orchestrator.spec.job_spec import JobSpec
+from orchestrator.spec.job_spec import DEFAULT_SCRIPT, JobSpec
 
 _SHELLS = {".py": "python", ".sh": "bash"}
+
+
+def only_script(paths: Sequence[str]) -> str:
+    """The only script at the top level, or train.py if there are several; empty if nothing says which."""
+    scripts = [path for path in paths if PurePosixPath(path).suffix == ".py"]
+    top = [path for path in scripts if "/" not in path] or scripts
+    if len(top) == 1:
+        return top[0]
+    return DEFAULT_SCRIPT if DEFAULT_SCRIPT in top else ""
 
 
 def check_folder(spec: JobSpec, paths: Collection[str]) -> None:

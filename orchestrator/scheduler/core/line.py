@@ -202,6 +202,8 @@ class Line:
                 return explain.depends(self._called(succeed), self._called(sorted(job.waits_for_end)))
             case WaitCode.NOT_BEFORE:
                 return {"not_before_s": job.not_before}
+            case WaitCode.CODE:
+                return job.checking_out or {}
             case WaitCode.ENVIRONMENT:
                 return job.preparing or {}
             case WaitCode.DATA:

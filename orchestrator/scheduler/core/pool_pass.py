@@ -89,6 +89,8 @@ class PoolPass:
             return WaitCode.DEPENDS
         if job.not_before is not None and job.not_before > self.now:
             return WaitCode.NOT_BEFORE
+        if job.checking_out is not None:
+            return WaitCode.CODE
         if job.preparing is not None:
             return WaitCode.ENVIRONMENT
         if job.fetching is not None:

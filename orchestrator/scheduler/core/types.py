@@ -121,14 +121,15 @@ class QueuedJob(Job):
     not_before: float | None = None
     waits_for: tuple[str, ...] = ()  # jobs it depends on that have not ended as required
     waits_for_end: tuple[str, ...] = ()  # the ones among them that may end in any way
+    checking_out: Facts | None = None  # how far its code is; None: it is there
     preparing: Facts | None = None  # how far its packages are; None: they are there
     fetching: Facts | None = None  # how far the data that it names is; None: it is there
     kept_away_by: tuple[Booking, ...] = ()  # set by ``decide``: the causes of ``constraints.booked_devices``
 
     @property
     def has_all_it_needs(self) -> bool:
-        """Whether its packages and its data are there."""
-        return self.preparing is None and self.fetching is None
+        """Whether its code, its packages and its data are there."""
+        return self.checking_out is None and self.preparing is None and self.fetching is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +286,7 @@ class WaitCode(StrEnum):
     DEPENDS = "depends"
     NOT_BEFORE = "not_before"
     QUOTA = "quota"
+    CODE = "code"  # its code is being fetched
     ENVIRONMENT = "environment"  # its packages are being installed
     DATA = "data"  # data that it names is being fetched
     ARRAY = "array"  # its array's limit of members that hold devices is reached

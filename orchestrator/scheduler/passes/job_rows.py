@@ -19,6 +19,7 @@ _PLAIN = (
     "array_id",
     "preempted_for_id",
     "environment_id",
+    "checkout_id",
     "name",
     "bundle",
     "priority",

@@ -1,8 +1,17 @@
-"""How far the packages and the data of waiting jobs are."""
+"""How far the code, the packages and the data of waiting jobs are."""
 
 from collections.abc import Iterable, Mapping
 
-from orchestrator.models import Environment, EnvironmentState, Fetch, FetchState, Job, JobState
+from orchestrator.models import (
+    Checkout,
+    CheckoutState,
+    Environment,
+    EnvironmentState,
+    Fetch,
+    FetchState,
+    Job,
+    JobState,
+)
 from orchestrator.scheduler import core
 from orchestrator.spec.remote_data import without_query
 
@@ -25,6 +34,21 @@ def _facts(row: Environment) -> core.Facts:
     if row.next_try_at is not None:
         return {**facts, "why": row.why, "next_try_s": row.next_try_at.timestamp()}
     if row.state == EnvironmentState.BUILDING and row.started_at is not None:
+        return {**facts, "since_s": row.started_at.timestamp()}
+    return facts
+
+
+def code_in_making(jobs: Iterable[Job]) -> Mapping[int | None, core.Facts]:
+    """The checkouts whose code these jobs do not have yet, with what a sentence tells of them."""
+    numbers = {job.checkout_id for job in jobs if job.checkout_id is not None and not job.bundle}
+    return {row.pk: _facts_of_code(row) for row in Checkout.objects.filter(pk__in=numbers)} if numbers else {}
+
+
+def _facts_of_code(row: Checkout) -> core.Facts:
+    facts: core.Facts = {"url": row.url, "ref": row.ref}
+    if row.next_try_at is not None:
+        return {**facts, "why": row.why, "next_try_s": row.next_try_at.timestamp()}
+    if row.state == CheckoutState.FETCHING and row.started_at is not None:
         return {**facts, "since_s": row.started_at.timestamp()}
     return facts
 

@@ -15,7 +15,7 @@ from orchestrator.scheduler.passes.facts import bookings, device_facts, job_fact
 from orchestrator.scheduler.passes.job_rows import relevant_jobs
 from orchestrator.scheduler.passes.learning import recall
 from orchestrator.scheduler.passes.limits import usage, with_limits
-from orchestrator.scheduler.passes.preparations import data_on_its_way, environments_in_making
+from orchestrator.scheduler.passes.preparations import code_in_making, data_on_its_way, environments_in_making
 from orchestrator.scheduler.passes.retry_holds import retry_holds
 
 
@@ -36,6 +36,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
         holders[lease.device_id].add((str(lease.attempt.job_id), lease.attempt.number))
     saved_at = _newest_checkpoints()
     learned = recall()
+    checking_out = code_in_making(jobs.values())
     preparing = environments_in_making(jobs.values())
     fetching = data_on_its_way()
     unmet = unmet_dependencies(job for job in jobs.values() if job.state == JobState.QUEUED)
@@ -52,6 +53,7 @@ def snapshot(now: datetime, jobs: dict[str, Job]) -> core.State:
                 waits_for=tuple(id_ for id_, _ in unmet.get(job_id, ())),
                 waits_for_end=tuple(id_ for id_, when in unmet.get(job_id, ()) if when == "any"),
                 not_before=_seconds(job.not_before),
+                checking_out=None if job.bundle else checking_out.get(job.checkout_id),
                 preparing=preparing.get(job.environment_id),
                 fetching=fetching.get(job_id),
             )

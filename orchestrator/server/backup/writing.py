@@ -34,6 +34,7 @@ LEFT_OUT = frozenset(
         "quarantine",
         "before-restore",
         "environments",
+        "mirrors",
         "caches",
         "fetched",
     }

@@ -6,8 +6,9 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +17,7 @@ from orchestrator.store.bundles.archives import Member, read_members, too_many
 from orchestrator.store.bundles.names import UploadNames, member_path, printable
 from orchestrator.store.bundles.scripts import refuse_unreadable
 from orchestrator.store.files.durable import copy_bytes, sync_folder, sync_tree, write_all
-from orchestrator.store.files.untrusted import remove_tree
+from orchestrator.store.files.untrusted import open_beneath, remove_tree
 
 MIB = 1 << 20
 SMALL_BYTES = 16 * MIB  # no ratio is suspicious below this: a few zeros compress a thousandfold
@@ -105,6 +106,34 @@ def store_archive(bundles: Path, archive: BinaryIO, limits: BundleLimits = DEFAU
             f"The archive has {size:,} bytes; {limits.upload_bytes:,} are accepted. Register data as a dataset."
         )
     return _store(bundles, lambda folder: _unpack(folder, archive, size, limits))
+
+
+def store_folder(
+    bundles: Path, folder: Path, paths: Iterable[str], limits: BundleLimits = DEFAULT_LIMITS
+) -> Bundle:
+    """Store these files of a folder as a bundle; no link is followed.
+
+    Raises:
+        Malformed: no files, or a name that a bundle cannot have.
+        TooLarge: a limit is exceeded.
+    """
+
+    def write(into: Path) -> list[_Content]:
+        allowance, names, contents = _Allowance(limits, limits.total_bytes), UploadNames(), []
+        for given in paths:
+            path = member_path(given, depth=limits.depth, name_bytes=limits.name_bytes)
+            allowance.count_member()
+            names.add_file(path)
+            with os.fdopen(open_beneath(folder, given), "rb") as file:
+                chunks = iter(partial(file.read, MIB), b"")
+                target = into / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                contents.append(_Content(path, *_write_file(target, allowance.count(chunks, given))))
+        if not contents:
+            raise Malformed("There are no files.")
+        return contents
+
+    return _store(bundles, write)
 
 
 def open_bundle(bundles: Path, sha256: str) -> Bundle:

@@ -1,0 +1,311 @@
+"""Code that a job names by a git repository, fetched by the real git while the job waits."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from orchestrator.exceptions import Impossible, Malformed
+from orchestrator.jobs.checkouts import checking_out, failures, mirrors
+from orchestrator.jobs.submission import intake
+from orchestrator.jobs.submission.intake import parse_spec
+from orchestrator.models import Checkout, CheckoutState, Environment, ExitKind, Job, JobState
+from orchestrator.people import secrets
+from orchestrator.scheduler import passes
+from orchestrator.scheduler import waiting as waits
+from tests.jobs.repositories import commit, git, make_repository, served
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TRAIN = "print('step 1 loss 0.5')\n"
+
+
+@pytest.fixture
+def repository(home, settings, make_device, tmp_path: Path) -> Path:
+    """A repository in a folder that the operator allows, and a device that is free."""
+    make_device()
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, git_roots=(tmp_path / "git",))
+    folder = tmp_path / "git" / "tiny"
+    make_repository(folder, {"train.py": TRAIN})
+    return folder
+
+
+@pytest.fixture
+def submit(ada: User) -> Callable[..., Job]:
+    def accept(url: str, *, ref: str | None = None, key: str | None = None, **fields: Any) -> Job:
+        spec = parse_spec({"source": {"git": url, "ref": ref, "key": key}, **fields})
+        return intake.accept(ada, spec).job
+
+    return accept
+
+
+def fetched(job: Job) -> Job:
+    """The job after its code was fetched, or could not be."""
+    assert job.checkout is not None
+    checking_out.fetch(job.checkout.pk)
+    job.refresh_from_db()
+    return job
+
+
+def address(folder: Path) -> str:
+    return f"file://{folder}"
+
+
+def files_of(home, job: Job) -> set[str]:
+    folder = home.bundles / job.bundle
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_job_waits_for_its_code_and_starts_with_the_commit_of_the_branch(home, repository, submit):
+    newest = git(repository, "rev-parse", "HEAD")
+    git(repository, "checkout", "--quiet", "-b", "other")
+    commit(repository, {"train.py": "print('other')\n"})
+
+    job = submit(address(repository), ref="main")
+    passes.run_pass()
+    job.refresh_from_db()
+    assert (job.name, job.bundle, job.state) == ("tiny", "", JobState.QUEUED)
+    sentence = waits.sentence(job, timezone.now(), "")
+    assert sentence.startswith(f"Waits for the code, main of file://{repository}")
+
+    fetched(job)
+    assert job.spec_fields["git"] == {
+        "commit": newest,
+        "branch": "main",
+        "dirty": False,
+        "url": address(repository),
+    }
+    assert (home.bundles / job.bundle / "train.py").read_text() == TRAIN
+    assert newest[:12] in [event.reason for event in job.events.order_by("number")][-1]
+    passes.run_pass()
+    job.refresh_from_db()
+    assert job.state == JobState.STARTING
+
+
+def test_tags_commits_and_the_default_branch_are_fetched_as_well(home, repository, submit):
+    first = git(repository, "rev-parse", "HEAD")
+    git(repository, "tag", "-a", "v1", "-m", "one")
+    second = commit(repository, {"more.py": "x = 1\n"})
+
+    by = {ref: fetched(submit(address(repository), ref=ref)) for ref in ("v1", first, None)}
+
+    assert {ref: job.spec_fields["git"]["commit"] for ref, job in by.items()} == {
+        "v1": first,
+        first: first,
+        None: second,
+    }
+    assert [job.spec_fields["git"]["branch"] for job in by.values()] == [None, None, None]
+    assert files_of(home, by[None]) == {"train.py", "more.py"}
+
+
+def test_berth_toml_and_package_list_of_the_repository_count_and_the_submit_goes_before(repository, submit):
+    commit(
+        repository,
+        {
+            "berth.toml": 'module = "pkg.fit"\nargs = ["--lr", "1"]\npriority = 40\nname = "of-file"\n',
+            "pkg/fit.py": TRAIN,
+            "pkg/__init__.py": "",
+            "requirements.txt": "tinylib==1.0\n",
+        },
+    )
+
+    plain, named = submit(address(repository)), submit(address(repository), name="mine", args=["--lr", "2"])
+    for job in (fetched(plain), fetched(named)):
+        assert (job.spec.module, job.spec.entrypoint, job.priority) == ("pkg.fit", None, 40)
+        assert job.environment == Environment.objects.get()
+    assert (plain.name, plain.spec.args) == ("of-file", ["--lr", "1"])
+    assert (named.name, named.spec.args) == ("mine", ["--lr", "2"])
+
+
+def test_members_of_an_array_share_one_fetch_and_keep_their_names(repository, submit):
+    first = submit(address(repository), array="0-2")
+    fetched(first)
+
+    jobs = list(Job.objects.order_by("array_index"))
+    assert [job.name for job in jobs] == ["train[0]", "train[1]", "train[2]"]
+    assert len({job.bundle for job in jobs}) == 1
+    assert Checkout.objects.count() == 1
+
+
+def test_code_that_has_not_what_the_job_starts_fails_it_and_a_clone_names_another_script(repository, submit):
+    job = fetched(submit(address(repository), entrypoint="fit.py"))
+
+    assert (job.state, job.exit_kind) == (JobState.FAILED, ExitKind.CODE)
+    assert "no file 'fit.py'" in job.exit_detail
+    clone = intake.retry(job.owner, job, resume=False, changes={"entrypoint": "train.py"})
+    assert (clone.bundle, clone.spec_fields["git"]) == (job.bundle, job.spec_fields["git"])
+
+
+@pytest.mark.parametrize(
+    ("ref", "cause", "words"),
+    [
+        ("gone", "ref", "has no branch, tag or commit gone"),
+        ("0" * 40, "commit", "does not have or does not give out the commit"),
+    ],
+)
+def test_ref_that_is_gone_fails_the_job_at_once_and_says_so(repository, submit, ref, cause, words):
+    job = fetched(submit(address(repository), ref=ref))
+
+    assert (job.state, job.exit_kind, job.ending["facts"]["cause"]) == ("failed", "code", cause)
+    assert words in job.exit_detail
+    clone = intake.retry(job.owner, job, resume=False, changes={})
+    assert clone.checkout is not None
+    assert (clone.checkout.ref, clone.checkout.state, clone.bundle) == (ref, CheckoutState.WAITING, "")
+
+
+def test_host_that_cannot_be_reached_is_tried_again_and_the_job_says_when(repository, submit):
+    job = submit("https://127.0.0.1:9/lab/code.git")
+    fetched(job)
+    passes.run_pass()
+    job.refresh_from_db()
+    assert job.state == JobState.QUEUED
+    sentence = waits.sentence(job, timezone.now(), "")
+    assert "the host could not be reached; next try in" in sentence
+
+    for _ in range(checking_out.MOST_TRIES):
+        fetched(job)
+    assert (job.state, job.ending["facts"]["cause"]) == ("failed", "network")
+
+
+def test_private_repository_over_https_is_fetched_with_the_persons_token_only(
+    home, repository, submit, ada, bob, monkeypatch, tmp_path
+):
+    certificate = tmp_path / "certificate.pem"
+    secrets.keep(ada, "TOKEN", "the token")
+    secrets.keep(ada, "WRONG", "another")
+    with served(repository.parent, certificate, "the token") as host:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        url = f"{host}/tiny/.git"
+
+        asked, wrong, right = (fetched(submit(url, key=key)) for key in (None, "WRONG", "TOKEN"))
+
+    assert asked.ending["facts"]["cause"] == "key_needed"
+    assert "--git-key NAME" in asked.exit_detail
+    assert wrong.ending["facts"]["cause"] == "key_refused"
+    assert "WRONG" in wrong.exit_detail
+    assert files_of(home, right) == {"train.py"}, right.exit_detail
+    left = [path for path in (home.mirrors / str(ada.pk)).rglob("*") if path.name in {"key", "asked"}]
+    assert left == []
+    assert b"the token" not in b"".join(
+        path.read_bytes() for path in home.mirrors.rglob("*") if path.is_file()
+    )
+    with pytest.raises(Impossible, match="no secret 'TOKEN'"):
+        intake.accept(bob, parse_spec({"source": {"git": url, "key": "TOKEN"}}))
+
+
+def test_nothing_that_a_repository_names_is_run_and_links_and_modules_are_told(
+    repository, submit, tmp_path, home
+):
+    (repository / "link.py").symlink_to("/etc/passwd")
+    ran = tmp_path / "ran"
+    for hook in ("post-checkout", "reference-transaction", "post-index-change"):
+        path = repository / ".git/hooks" / hook
+        path.write_text(f"#!/bin/sh\ntouch {ran}\n")
+        path.chmod(0o755)
+    git(repository, "config", "uploadpack.packObjectsHook", f"touch {ran};")
+    git(repository, "config", "filter.run.smudge", f"touch {ran}")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    commit(repository, {".gitattributes": "*.py filter=run\n*.bin filter=lfs\n", "model.bin": pointer})
+    head = git(repository, "rev-parse", "HEAD")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{head},inner")
+    git(repository, "commit", "--quiet", "-m", "a module")
+    ran.unlink(missing_ok=True)  # the repository's own git runs its hooks
+
+    job = fetched(submit(address(repository)))
+
+    assert files_of(home, job) == {"train.py", ".gitattributes", "model.bin"}
+    assert not ran.exists()
+    told = [event.reason for event in job.events.order_by("number")][-1]
+    assert all(words in told for words in ("Links were left out: link.py", "inner", "model.bin", "Git LFS"))
+
+
+def test_fetch_after_one_that_was_killed_begins_a_new_mirror(repository, submit, ada):
+    fetched(submit(address(repository)))
+    mirror = mirrors.mirror_of(ada.pk, address(repository))
+    (mirror / "shallow.lock").touch()
+    newest = commit(repository, {"train.py": "print('new')\n"})
+
+    assert fetched(submit(address(repository))).spec_fields["git"]["commit"] == newest
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"git": "ext::sh -c touch"}, "not an address"),
+        ({"git": "http://host/x.git"}, "not an address"),
+        ({"git": "git://host/x.git"}, "not an address"),
+        ({"git": "--upload-pack=touch x"}, "not an address"),
+        ({"git": "ssh://-oProxyCommand=touch/x"}, "not an address"),
+        ({"git": "-oProxyCommand=x:y"}, "not an address"),
+        ({"git": "/srv/git/x"}, "not an address"),
+        ({"git": "https://me:secret@host/x.git"}, "has a password in it"),
+        ({"git": "https://host/x", "ref": "--upload-pack=x"}, "not a branch"),
+        ({"git": "https://host/x", "ref": "a..b"}, "not a branch"),
+        ({"git": "https://host/x", "ref": "+main:main"}, "not a branch"),
+        ({"git": "https://host/x", "text": "print(1)"}, "give one of"),
+        ({"text": "print(1)", "ref": "main"}, "belong to git"),
+    ],
+)
+def test_addresses_and_refs_that_git_would_take_for_something_else_are_refused(source, words):
+    with pytest.raises(Malformed, match=words):
+        parse_spec({"source": source})
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("git+https://host/x.git", "https://host/x.git"),
+        ("git@host.org:lab/x.git", "git@host.org:lab/x.git"),
+        ("git+ssh://git@host:2222/lab/x.git", "ssh://git@host:2222/lab/x.git"),
+        ("https://[::1]:8443/x", "https://[::1]:8443/x"),
+    ],
+)
+def test_usual_addresses_are_taken(given, kept):
+    source = parse_spec({"source": {"git": given, "ref": "feature/a-1"}}).source
+    assert source is not None
+    assert source.git == kept
+
+
+def test_folder_that_the_operator_did_not_name_is_refused_also_behind_a_link(repository, submit, tmp_path):
+    make_repository(tmp_path / "private", {"train.py": TRAIN})
+    (repository.parent / "link").symlink_to(tmp_path / "private")
+
+    for place in (tmp_path / "private", repository.parent / "link", repository.parent / "../private"):
+        with pytest.raises(Impossible, match="BERTH_GIT_ROOTS"):
+            submit(address(place))
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            "git@host: Permission denied (publickey).\nfatal: Could not read from remote repository.",
+            "key_refused",
+        ),
+        ("Host key verification failed.\nfatal: Could not read from remote repository.", "host_key"),
+        ('Load key "key": error in libcrypto\ngit@host: Permission denied (publickey).', "key_unreadable"),
+        ("ssh: Could not resolve hostname nohost: Name or service not known", "network"),
+        ("remote: Repository not found.\nfatal: repository 'https://host/x/' not found", "repository"),
+        ("fatal: unable to access 'https://host/x/': The requested URL returned error: 503", "network"),
+        ("error: index-pack died of signal 25\nfatal: index-pack failed", "size"),
+    ],
+)
+def test_words_of_git_and_ssh_have_their_cause(said, cause):
+    assert failures.cause_of(said, has_key=True).cause == cause
+
+
+def test_old_mirrors_and_keys_that_a_killed_fetch_left_are_removed(home, repository, submit, ada):
+    fetched(submit(address(repository)))
+    left = home.mirrors / str(ada.pk) / "work-dead"
+    left.mkdir()
+    (left / "key").write_text("secret")
+    now_s = timezone.now().timestamp()
+
+    mirrors.sweep(now_s + 2 * mirrors.LEFT_OVER_S)
+    assert not left.exists()
+    assert mirrors.mirror_of(ada.pk, address(repository)).is_dir()
+    mirrors.sweep(now_s + 2 * mirrors.KEPT.total_seconds())
+    assert not mirrors.mirror_of(ada.pk, address(repository)).exists()
