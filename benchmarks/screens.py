@@ -98,6 +98,7 @@ def fill(client: Client) -> dict[str, str]:
         "compare": f"/compare?jobs={first},{second},{seeds}",
         "submit": "/submit",
         "datasets": "/datasets",
+        "environments": "/environments",
         "benchmarks": "/benchmarks",
         "pools": "/pools",
         "device": "/devices/sim-0",

@@ -429,6 +429,43 @@ class Booking(Record):
     next: Mapping[str, str | None] | None
 
 
+class KeptEnvironment(Record):
+    """Packages that are installed for jobs; files shared with others count in each."""
+
+    key: str
+    origins: Sequence[str]
+    packages: Sequence[Mapping[str, str]]
+    own_torch: bool
+    size_bytes: int | None
+    jobs: int
+    last_job: str
+    last_used_by: str
+    last_used_at: float | None
+    in_use: bool
+    may_remove: bool
+
+
+class KeptCache(Record):
+    """What jobs of one person downloaded and compiled; ``folders`` has bytes by name."""
+
+    owner: str
+    size_bytes: int
+    folders: Mapping[str, int]
+    last_used_at: float | None
+    in_use: bool
+
+
+class KeptFiles(Record):
+    """What is kept for the next jobs."""
+
+    measured_at: float | None
+    environments: Sequence[KeptEnvironment]
+    caches: Sequence[KeptCache]
+    shared_bytes: Mapping[str, int]
+
+    _parts: ClassVar[Mapping[str, type[Record]]] = {"environments": KeptEnvironment, "caches": KeptCache}
+
+
 class UsageRow(Record):
     """Shared devices count in proportion to the memory held."""
 
@@ -1043,6 +1080,18 @@ class Berth:
         query = {"by": by, "from": time.time() - days * 86_400, "pool": pool}
         params = {name: value for name, value in query.items() if value is not None}
         return Usage(self.send("GET", "/usage", params=params).json())
+
+    def environments(self) -> KeptFiles:
+        """List the packages and caches that are kept for jobs; admins see everybody's."""
+        return KeptFiles(self.get("/environments"))
+
+    def remove_environment(self, key: str) -> None:
+        """Remove installed packages; a job that needs them has the same versions installed again."""
+        self.send("DELETE", f"/environments/built/{quote(key, safe='')}")
+
+    def clear_cache(self, owner: str) -> None:
+        """Remove what jobs of a person downloaded and compiled; for admins anybody's."""
+        self.send("DELETE", f"/environments/caches/{quote(owner, safe='')}")
 
     def datasets(self) -> list[Dataset]:
         """List the registered datasets and those that you pushed, newest first."""

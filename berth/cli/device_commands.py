@@ -1,4 +1,4 @@
-"""Commands about devices: holders, usage, bookings."""
+"""Commands about the server's devices and disk: holders, usage, bookings, packages and caches."""
 
 from typing import Annotated
 
@@ -9,6 +9,8 @@ from berth.cli.printing import remark, show_json
 
 commands = typer.Typer()
 calendar_app = typer.Typer(help="Reserved devices: list, add, remove.", invoke_without_command=True)
+envs_app = typer.Typer(help="Packages and caches: list, remove, clear.", invoke_without_command=True)
+commands.add_typer(envs_app, name="envs", rich_help_panel="Devices")
 commands.add_typer(calendar_app, name="calendar", rich_help_panel="Devices")
 
 
@@ -61,6 +63,44 @@ def drain(
         show_json(changed.json)
     else:
         say_drained(changed)
+
+
+@envs_app.callback()
+def envs(ctx: typer.Context, as_json: Json = False) -> None:
+    if ctx.invoked_subcommand is None:
+        list_envs(as_json=as_json)
+
+
+@envs_app.command("list")
+def list_envs(as_json: Json = False) -> None:
+    """List installed packages and your cache, with sizes."""
+    from berth.cli.choosing import connect
+    from berth.cli.environments import show_kept
+
+    show_kept(connect(), as_json=as_json)
+
+
+@envs_app.command("remove")
+def remove_env(
+    key: Annotated[str, typer.Argument(help="Id, or its beginning")], as_json: Json = False
+) -> None:
+    """Remove packages that only your jobs use; for admins any."""
+    from berth.cli.choosing import connect
+    from berth.cli.environments import remove
+
+    remove(connect(), key, as_json=as_json)
+
+
+@envs_app.command("clear")
+def clear_cache(
+    owner: Annotated[str | None, typer.Option(help="Owner of the cache; default: you")] = None,
+    as_json: Json = False,
+) -> None:
+    """Clear your cache of models and kernels; for admins anybody's."""
+    from berth.cli.choosing import connect
+    from berth.cli.environments import clear
+
+    clear(connect(), owner, as_json=as_json)
 
 
 @calendar_app.callback()

@@ -19,7 +19,7 @@ from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_POST
 
 OPERATION = re.compile(
-    r"(POST|PUT|PATCH|DELETE) (/api/v1/(?:devices|pools|reservations|quotas|datasets)(?:/[\w.~%{}-]+)*)"
+    r"(POST|PUT|PATCH|DELETE) (/api/v1/(?:devices|pools|reservations|quotas|datasets|environments)(?:/[\w.~%{}-]+)*)"
 )
 _OWN = frozenset({"do", "done", "csrfmiddlewaretoken"})
 _HOLE = re.compile(r"\{(\w+)\}")

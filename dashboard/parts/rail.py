@@ -24,6 +24,7 @@ PLACES = (
     Place("jobs", "Jobs", "jobs", "jobs"),
     Place("compare", "Compare", "compare", "compare"),
     Place("datasets", "Datasets", "datasets", "datasets"),
+    Place("environments", "Environments", "environments", "environments"),
     Place("benchmarks", "Benchmarks", "benchmarks", "benchmarks"),
     Place("usage", "Usage", "usage", "usage"),
     Place("pools", "Pools", "pools", "pools"),

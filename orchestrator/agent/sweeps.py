@@ -14,7 +14,7 @@ from orchestrator.agent.sweep_wake_ups import SweepWakeUps
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
-from orchestrator.jobs import caches, lifecycle, pushing, retention
+from orchestrator.jobs import caches, kept_files, lifecycle, pushing, retention
 from orchestrator.jobs.checkouts import checking_out, mirrors
 from orchestrator.jobs.data import eviction, fetching
 from orchestrator.jobs.environments import preparing, upkeep
@@ -258,6 +258,7 @@ def _remove_old_files(now: datetime) -> None:
         eviction.sweep(now)
         pushing.sweep(now)
         mirrors.sweep(now.timestamp())
+        kept_files.measure(now)
     except Exception:
         logger.exception("Removing old files failed")
     finally:

@@ -552,3 +552,13 @@ def test_show_prints_state_settings_and_newest_values_of_one_job(cli, web):
         r"last loss +2\.31",
     ):
         assert re.search(f"^{said}", shown, re.MULTILINE), said
+
+
+def test_kept_packages_and_caches_are_told_also_when_there_are_none(cli):
+    assert "Nothing is kept for your jobs yet" in cli("envs").stderr
+    assert json.loads(cli("envs", "--json").stdout)["environments"] == []
+    refused = cli("envs", "remove", "0123")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "berth: No environments have the id '0123'; `berth envs` lists them.\n",
+    )

@@ -25,6 +25,7 @@ ADDRESSES = (
     "/submit",
     "/compare",
     "/datasets",
+    "/environments",
     "/benchmarks",
     "/pools",
     "/notices",

@@ -1,0 +1,47 @@
+"""Environments and caches: what is there, how large, who used it last; the buttons go through the REST API."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from dashboard.pages.reader import signed_in
+from orchestrator.jobs import kept_files
+from orchestrator.models import Pool
+
+LABELS = {
+    "huggingface": "Hugging Face",
+    "torch": "torch hub",
+    "triton": "Triton",
+    "xdg": "others",
+    "git": "git",
+}
+MOST_NAMES = 6
+
+
+@require_GET
+def environments(request: HttpRequest) -> HttpResponse:
+    found = kept_files.kept(signed_in(request))
+    pools = [pool for pool in Pool.objects.order_by("name") if pool.pythons]
+    context = {
+        "nav": "environments",
+        "kept": found,
+        "rows": [
+            {
+                "kept": each,
+                "names": ", ".join(package["name"] for package in each.packages[:MOST_NAMES]),
+                "more": max(0, len(each.packages) - MOST_NAMES),
+            }
+            for each in found.environments
+        ],
+        "caches": [
+            {"kept": each, "folders": [(LABELS.get(name, name), size) for name, size in each.folders.items()]}
+            for each in found.caches
+        ],
+        "downloads_bytes": found.shared.get("cache"),
+        "pythons": [
+            {"pool": pool.name, "name": name, "path": path}
+            for pool in pools
+            for name, path in sorted(pool.pythons.items())
+        ],
+    }
+    return render(request, "dashboard/environments.html", context)
