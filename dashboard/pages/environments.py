@@ -6,6 +6,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.pages.reader import signed_in
 from orchestrator.jobs import kept_files
+from orchestrator.jobs.launch import interpreters
 from orchestrator.models import Pool
 
 LABELS = {
@@ -39,9 +40,18 @@ def environments(request: HttpRequest) -> HttpResponse:
         ],
         "downloads_bytes": found.shared.get("cache"),
         "pythons": [
-            {"pool": pool.name, "name": name, "path": path}
+            {"pool": pool.name, "name": name, "path": path, **_versions(path)}
             for pool in pools
             for name, path in sorted(pool.pythons.items())
         ],
     }
     return render(request, "dashboard/environments.html", context)
+
+
+def _versions(path: str) -> dict[str, str | None]:
+    """What a registered interpreter says of itself, or why it does not start any more."""
+    try:
+        found = interpreters.versions(path)
+    except interpreters.DoesNotStart as error:
+        return {"problem": str(error)}
+    return {"python": found.python, "torch": found.torch}

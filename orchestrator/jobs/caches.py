@@ -25,8 +25,8 @@ KEPT_SHARE = 0.9  # of the limit, after files were removed
 
 
 def folder_of(job: Job) -> Path | None:
-    """The cache of the job's owner, which is made here; None if caches are off."""
-    if not settings.ENVIRONMENT.user_cache_gib:
+    """The cache of the job's owner, which is made here; None if caches are off, here or in the pool."""
+    if not settings.ENVIRONMENT.user_cache_gib or not job.pool.caches:
         return None
     folder: Path = settings.HOME.cache_of(job.owner_id)
     folder.mkdir(parents=True, exist_ok=True)

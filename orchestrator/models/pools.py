@@ -41,6 +41,9 @@ class Pool(models.Model):
     open = models.BooleanField(
         default=True, help_text="Whoever may submit at all may submit here; else only those with a right"
     )
+    caches = models.BooleanField(
+        default=True, help_text="Jobs keep what they download and compile for the next job of the same person"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

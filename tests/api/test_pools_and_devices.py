@@ -1,5 +1,6 @@
 """Pools and devices: what they show, and what operators change."""
 
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from orchestrator.live import readings
-from orchestrator.models import AdminState, Health, JobState
+from orchestrator.models import AdminState, Health, JobState, Pool
 from orchestrator.store.metrics.device_history import DeviceHistory
 
 
@@ -175,7 +176,7 @@ def test_a_pool_counts_its_devices(client_of, ada, make_device, make_attempt):
 
 def test_an_operator_makes_and_changes_a_pool(client_of, root):
     client = client_of(root)
-    body = {"name": "fast", "network": "none", "pythons": {"conda": "/opt/conda/bin/python"}}
+    body = {"name": "fast", "network": "none", "pythons": {"same": sys.executable}}
 
     made = client.send("POST", "/pools", body)
     assert (made.status_code, made.json()["device_count"]) == (201, 0)
@@ -186,6 +187,24 @@ def test_an_operator_makes_and_changes_a_pool(client_of, root):
     nothing = client.send("PATCH", "/pools/fast", {})
     assert nothing.status_code == 400
     assert "Nothing to change: give one of description" in nothing.json()["detail"]
+
+
+def test_interpreter_is_tried_when_it_is_registered_and_one_that_is_gone_hinders_nothing_else(
+    client_of, root, tmp_path
+):
+    client = client_of(root)
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no such library >&2; exit 1\n")
+    broken.chmod(0o755)
+    for path, words in (("/nowhere/python", "No such file"), (str(broken), "no such library")):
+        refused = client.send("POST", "/pools", {"name": "fast", "pythons": {"mine": path}})
+        assert refused.status_code == 422
+        assert words in refused.json()["errors"]["pythons"][0]
+    Pool.objects.create(name="fast", pythons={"gone": "/nowhere/python"})
+
+    both = {"gone": "/nowhere/python", "same": sys.executable}
+    changed = client.send("PATCH", "/pools/fast", {"pythons": both, "caches": False}).json()
+    assert (changed["pythons"], changed["caches"]) == (both, False)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,12 @@ def test_without_a_limit_for_caches_there_are_none(make_job, settings):
     assert caches.variables(None) == {}
 
 
+@pytest.mark.django_db(transaction=True)
+def test_pool_without_caches_gives_its_jobs_none(home, make_job, make_pool):
+    assert caches.folder_of(make_job()) is not None
+    assert caches.folder_of(make_job(pool=make_pool("bare", caches=False))) is None
+
+
 def test_files_that_were_not_used_for_longest_are_removed_first(tmp_path):
     for number, name in enumerate(("old", "older/oldest", "new")):
         path = tmp_path / "cache" / name

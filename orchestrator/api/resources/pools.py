@@ -17,7 +17,8 @@ from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictInt, St
 from orchestrator.api.http.authentication import ADMINS, OPERATORS, ApiRequest
 from orchestrator.api.http.paging import Page, Paging, page
 from orchestrator.api.http.reading import Body
-from orchestrator.exceptions import Conflict, Malformed
+from orchestrator.exceptions import Conflict, Impossible, Malformed
+from orchestrator.jobs.launch import interpreters
 from orchestrator.live import wakeups
 from orchestrator.live.readings import read_now
 from orchestrator.models import AdminState, Device, Health, Lease, Network, Pool, Sharing
@@ -64,6 +65,7 @@ class PoolOut(BaseModel):
     )
     pythons: dict[str, str]
     open: bool = Field(description="false: only people with a right in it may submit")
+    caches: bool = Field(True, description="false: jobs here get no cache of models and kernels")
     created_at: datetime
     device_count: int
     usable_count: int
@@ -80,6 +82,7 @@ class PoolIn(Body):
     idle_stop_after_s: IdleSeconds | None = None
     pythons: dict[StrictStr, StrictStr] = Field(default_factory=dict, max_length=50)
     open: StrictBool = True
+    caches: StrictBool = True
 
 
 class PoolChanges(Body):
@@ -90,6 +93,7 @@ class PoolChanges(Body):
     idle_stop_after_s: IdleSeconds | None = Field(None, description="0: never stop")
     pythons: Annotated[dict[StrictStr, StrictStr], Field(max_length=50)] | None = None
     open: StrictBool | None = None
+    caches: StrictBool | None = None
 
 
 @router.get("", response=Page[PoolOut])
@@ -128,7 +132,9 @@ def change_pool(request: ApiRequest, pool_id: str, body: PoolChanges) -> PoolOut
     }
     if not changes:
         raise Malformed(f"Nothing to change: give one of {', '.join(PoolChanges.model_fields)}.")
-    _check_pythons(changes.get("pythons", {}))
+    # Only what is new: an interpreter that is gone must not keep others from being changed.
+    given: dict[str, str] = changes.get("pythons", {})
+    _check_pythons({name: path for name, path in given.items() if pool.pythons.get(name) != path})
     for name, value in changes.items():
         setattr(pool, name, value)
     with transaction.atomic():
@@ -150,6 +156,7 @@ def show_pool(pool: Pool, free: Mapping[str, int]) -> PoolOut:
         idle_stop_after_s=pool.idle_stop_after_s,
         pythons=pool.pythons,
         open=pool.open,
+        caches=pool.caches,
         created_at=pool.created_at,
         device_count=counts["device_count"],
         usable_count=counts["usable_count"],
@@ -182,9 +189,22 @@ def _note(request: ApiRequest, pool: Pool, what: str, values: Mapping[str, objec
 
 
 def _check_pythons(pythons: dict[str, str]) -> None:
+    """Check that each is a Python that starts as jobs start it.
+
+    Raises:
+        Malformed: a path that is none.
+        Impossible: it is not there, or does not start.
+    """
     for name, path in pythons.items():
         if not PurePosixPath(path).is_absolute() or "\0" in path or not 1 <= len(name) <= 64:
             raise Malformed(
                 f"The interpreter {name[:64]!r} needs an absolute path, such as /opt/venv/bin/python.",
                 fields={"pythons": [f"{name[:64]}: give an absolute path"]},
             )
+        try:
+            interpreters.versions(path)
+            interpreters.roots(path)  # which also starts it in the sandbox of a job
+        except interpreters.DoesNotStart as error:
+            raise Impossible(
+                f"The interpreter {name!r} cannot run jobs. {error}", fields={"pythons": [f"{name}: {error}"]}
+            ) from None

@@ -5,7 +5,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -26,10 +28,50 @@ print(json.dumps([*roots, *map(os.path.dirname, paths)]))
 """
 
 
+_PRINT_VERSIONS = r"""
+import json, platform
+from importlib import metadata
+try:
+    torch = metadata.version("torch")
+except metadata.PackageNotFoundError:
+    torch = None
+print(json.dumps([platform.python_version(), torch]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a Python says of itself."""
+
+    python: str
+    torch: str | None  # None: it has none
+
+
 class DoesNotStart(Unavailable):
     """A Python does not start the way jobs start it; the sentence has its output."""
 
     code = "interpreter_does_not_start"
+
+
+def versions(python: str) -> Versions:
+    """Ask a Python for its version and torch's, once a process for each state of the file.
+
+    Raises:
+        DoesNotStart: with its output, and what to do.
+    """
+    return _told_versions(python, _changed_at(python))
+
+
+@functools.lru_cache(maxsize=64)
+def _told_versions(python: str, _changed_at: int) -> Versions:
+    return Versions(*_ask(python, _PRINT_VERSIONS))
+
+
+def _changed_at(python: str) -> int:
+    try:
+        return Path(python).stat().st_mtime_ns
+    except OSError as error:
+        raise DoesNotStart(f"{python} cannot be used: {error.strerror}.") from None
 
 
 def roots(python: str) -> list[str]:
@@ -38,16 +80,12 @@ def roots(python: str) -> list[str]:
     Raises:
         DoesNotStart: with its output, and what to do.
     """
-    try:
-        changed_at = Path(python).stat().st_mtime_ns
-    except OSError as error:
-        raise DoesNotStart(f"{python} cannot be used: {error.strerror}.") from None
-    return _tried_roots(python, changed_at, isolation.level())
+    return _tried_roots(python, _changed_at(python), isolation.level())
 
 
 @functools.lru_cache(maxsize=64)
 def _tried_roots(python: str, _changed_at: int, level: int) -> list[str]:
-    found = _ask(python)
+    found = list(dict.fromkeys(map(str, _ask(python, _PRINT_ROOTS))))
     launch = trial(python, found, level, work=settings.HOME.root)
     try:
         words = bwrap.try_interpreter(launch)
@@ -62,11 +100,11 @@ def _tried_roots(python: str, _changed_at: int, level: int) -> list[str]:
     return found
 
 
-def _ask(python: str) -> list[str]:
-    """Ask a Python for its folders, in the environment of a run, which has no ``LD_LIBRARY_PATH``."""
+def _ask(python: str, program: str) -> list[Any]:
+    """The list that a short program prints, in the environment of a run, which has no ``LD_LIBRARY_PATH``."""
     try:
         answer = subprocess.run(  # noqa: S603 -- an interpreter that the operator named
-            [python, "-I", "-c", _PRINT_ROOTS],
+            [python, "-I", "-c", program],
             capture_output=True,
             timeout=STARTS_WITHIN_S,
             check=False,
@@ -79,7 +117,7 @@ def _ask(python: str) -> list[str]:
     if not isinstance(found, list):
         words = answer.stderr.decode(errors="replace").strip().splitlines()
         raise DoesNotStart(f"{python} does not start: {words[-1] if words else 'without a message'}.")
-    return list(dict.fromkeys(map(str, found)))
+    return found
 
 
 def trial(python: str, found: list[str], level: int, *, work: Path, read_only: Sequence[Path] = ()) -> Launch:
