@@ -17,7 +17,8 @@ from orchestrator.jobs.environments.bytecode import remove_unused
 from orchestrator.models import FINAL_STATES, Environment, EnvironmentState, Job, Role
 from orchestrator.people import rights
 from orchestrator.store.files.durable import write_durably
-from orchestrator.store.files.untrusted import remove_tree, walk_tree
+from orchestrator.store.files.listing import size_of
+from orchestrator.store.files.untrusted import remove_tree
 
 logger = logging.getLogger(__name__)
 
@@ -70,22 +71,21 @@ def measure(now: datetime) -> None:
     places = settings.HOME.environments
     known = _sizes().get("built", {})
     built = {
-        place.name: known.get(place.name) or _tree_bytes(place)[0]
-        for place in _folders(places.root / "built")
+        place.name: known.get(place.name) or size_of(place)[0] for place in _folders(places.root / "built")
     }
     caches: dict[str, Any] = {}
     for home in _folders(settings.HOME.caches):
-        counted = {folder.name: _tree_bytes(folder) for folder in _folders(home)}
+        counted = {folder.name: size_of(folder) for folder in _folders(home)}
         caches[home.name] = {
             "folders": {name: size for name, (size, _) in counted.items() if size},
             "used_s": max((used_s for _, used_s in counted.values()), default=0),
         }
     for home in _folders(settings.HOME.mirrors):
-        size_bytes, used_s = _tree_bytes(home)
+        size_bytes, used_s = size_of(home)
         entry = caches.setdefault(home.name, {"folders": {}, "used_s": 0})
         entry["folders"][_GIT] = size_bytes
         entry["used_s"] = max(entry["used_s"], used_s)
-    shared = {name: _tree_bytes(places.root / name)[0] for name in SHARED}
+    shared = {name: size_of(places.root / name)[0] for name in SHARED}
     if built or caches:
         found = {"measured_s": now.timestamp(), "built": built, "caches": caches, "shared": shared}
         places.root.mkdir(parents=True, exist_ok=True)
@@ -94,23 +94,6 @@ def measure(now: datetime) -> None:
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-
-
-def _tree_bytes(folder: Path) -> tuple[int, float]:
-    """Bytes on disk, each file once, and when one of them was last used."""
-    seen: set[tuple[int, int]] = set()
-    total_bytes, used_s = 0, 0.0
-    for place, _, names in walk_tree(folder) if folder.is_dir() else ():
-        for name in names:
-            try:
-                about = Path(place, name).lstat()
-            except OSError:
-                continue  # removed just now
-            used_s = max(used_s, about.st_atime, about.st_mtime)
-            if (about.st_dev, about.st_ino) not in seen:
-                seen.add((about.st_dev, about.st_ino))
-                total_bytes += about.st_blocks * 512
-    return total_bytes, used_s
 
 
 def _sizes() -> Mapping[str, Any]:

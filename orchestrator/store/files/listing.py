@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orchestrator.store.files.untrusted import DEEPEST, open_folder_beneath
+from orchestrator.store.files.untrusted import DEEPEST, open_folder_beneath, walk_tree
 
 LISTED_FILES = 5_000
 VISITED_ENTRIES = 50_000  # takes about 0.2 s
@@ -81,3 +81,20 @@ def _read_entry(entry: os.DirEntry[str]) -> _Entry:
     except OSError:  # removed just now
         status = None
     return _Entry(entry.name, entry.is_dir(follow_symlinks=False), status)
+
+
+def size_of(folder: Path) -> tuple[int, float]:
+    """Bytes on disk, each file once, and when one of them was last used."""
+    seen: set[tuple[int, int]] = set()
+    total_bytes, used_s = 0, 0.0
+    for place, _, names in walk_tree(folder) if folder.is_dir() else ():
+        for name in names:
+            try:
+                about = Path(place, name).lstat()
+            except OSError:
+                continue  # removed just now
+            used_s = max(used_s, about.st_atime, about.st_mtime)
+            if (about.st_dev, about.st_ino) not in seen:
+                seen.add((about.st_dev, about.st_ino))
+                total_bytes += about.st_blocks * 512
+    return total_bytes, used_s
