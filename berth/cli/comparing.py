@@ -11,7 +11,7 @@ from berth import words
 from berth.arguments import by_name
 from berth.cli.printing import safe
 from berth.cli.tables import grid, job_line
-from berth.client import Job
+from berth.client import Job, NotFound
 from berth.job_fields import SETTINGS
 from berth.metric_names import in_order
 
@@ -54,8 +54,21 @@ def _settings(jobs: Sequence[Job]) -> list[Row]:
     rows = [_row(name, [_plain(job.json.get(name)) for job in jobs]) for name in names]
     rows += _union("", [by_name(job.args) for job in jobs])
     rows += _union("env ", [job.env for job in jobs])
+    installed = _union("package ", [_versions(job) for job in jobs])
+    rows += [row for row in installed if row.differs]  # dozens are the same
     code = [str(job.json.get("bundle", ""))[:8] for job in jobs]
     return [*rows, _row("code", code)]
+
+
+def _versions(job: Job) -> dict[str, str]:
+    """The resolved packages of a job; empty with Berth's own."""
+    if not (job.json.get("environment") or job.json.get("with_packages")):
+        return {}
+    try:
+        packages = job.packages().packages
+    except NotFound:  # a registered interpreter, or a server from before packages
+        return {}
+    return {package["name"]: package["version"] for package in packages}
 
 
 def _results(jobs: Sequence[Job]) -> list[Row]:

@@ -72,7 +72,9 @@ def _wanted(request: HttpRequest) -> tuple[list[Job], list[str]]:
     parts = [part.strip() for part in request.GET.get("jobs", "")[:2000].split(",")]
     for part in [part for part in parts if part][:MOST_JOBS]:
         try:
-            job = find_job(Job.objects.select_related("owner", "pool"), signed_in(request), part)
+            job = find_job(
+                Job.objects.select_related("owner", "pool", "environment"), signed_in(request), part
+            )
             found[job.pk] = job
         except OrchestratorError:
             unknown.append(part)

@@ -68,7 +68,15 @@ def _settings(jobs: Sequence[Job], baseline: int, reader_id: int | None) -> list
     rows += _union("", [by_name(job.spec.args) for job in jobs], baseline)
     environments = [rights.environment_of(job, reader_id, "…") for job in jobs]
     rows += _union("env ", environments, baseline)
+    installed = _union("package ", [_versions(job) for job in jobs], baseline)
+    rows += [row for row in installed if row.differs]  # dozens are the same
     return [*rows, _texts("code", [job.bundle[:8] for job in jobs], baseline)]
+
+
+def _versions(job: Job) -> dict[str, str]:
+    """The resolved packages of a job; empty with Berth's own."""
+    packages = job.environment.packages if job.environment else []
+    return {package["name"]: package["version"] for package in packages}
 
 
 def _results(

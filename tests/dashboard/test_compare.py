@@ -5,7 +5,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.parts.comparison import Row, compare
-from orchestrator.models import Job, JobArray, JobState
+from orchestrator.models import Environment, Job, JobArray, JobState
 from tests.dashboard.markup import html_of
 
 
@@ -44,6 +44,24 @@ def test_commits_are_compared(make_job, rows):
     texts = [cell.text for cell in rows(one, two)["git"].cells]
 
     assert texts == ["9fceb02d0ae5 on main, with changes", "9fceb02d0ae5"]
+
+
+def test_resolved_packages_are_compared_where_they_differ(make_job, rows):
+    def of(**versions: str) -> Environment:
+        packages = [{"name": name, "version": version} for name, version in versions.items()]
+        return Environment.objects.create(
+            request={}, origin="--with", packages=packages, created_at=timezone.now()
+        )
+
+    found = rows(
+        make_job(environment=of(tinylib="1.0", same="3")),
+        make_job(environment=of(tinylib="2.0", same="3")),
+        make_job(),
+    )
+
+    assert [cell.text for cell in found["package tinylib"].cells] == ["1.0", "2.0", ""]
+    same = rows(make_job(environment=of(same="3")), make_job(environment=of(same="3")))
+    assert not [name for name in same if name.startswith("package ")]
 
 
 def test_what_is_the_same_does_not_differ(make_job, rows):
