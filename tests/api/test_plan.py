@@ -177,3 +177,12 @@ def test_a_job_far_back_in_the_line_is_told_its_range_when_somebody_asks(
     found = client_of(ada).send("GET", f"/jobs/{last.pk}/explain").json()
 
     assert found["start_earliest"] <= found["start_latest"]
+
+
+def test_plan_of_work_without_a_gpu_says_zero_gpus(client_of, ada, make_device, make_pool):
+    make_device(0)
+    make_device(1, kind="cpu", pool=make_pool("cpu"))
+
+    plan = client_of(ada).send("POST", "/plan", {"gpus": 0}).json()
+
+    assert (plan["pool"], plan["gpus"], [each["gpus"] for each in plan["outcomes"]]) == ("cpu", 0, [0])

@@ -57,7 +57,7 @@ class PlanOut(BaseModel):
     """Where and when a job would run, and how it would train."""
 
     pool: str
-    gpus: int
+    gpus: int = Field(description="0: a CPU slot")
     starts_now: bool
     sentence: str
     reason: str = Field(description="a code for machines; empty if it would start now")
@@ -108,7 +108,7 @@ def plan_job(request: ApiRequest) -> PlanOut:
 def _show(planned: SubmitPreview) -> PlanOut:
     return PlanOut(
         pool=planned.job.pool_id,
-        gpus=planned.job.gpus,
+        gpus=planned.job.gpus if planned.job.spec_fields["gpus"] else 0,
         starts_now=planned.starts_now,
         sentence=planned.sentence,
         reason=planned.code,
@@ -142,7 +142,7 @@ def _show(planned: SubmitPreview) -> PlanOut:
 def _show_outcomes(plan: SubmitPreview) -> list[OutcomeOut]:
     return [
         OutcomeOut(
-            gpus=outcome.gpus,
+            gpus=outcome.gpus if plan.job.spec_fields["gpus"] else 0,
             sentence=sentence,
             starts_now=outcome.starts_now,
             start_earliest=outcome.start_earliest,
