@@ -10,7 +10,7 @@ from typing import cast
 from berth.arguments import WrongUse, merge
 from berth.cli.choosing import newest
 from berth.cli.following import follow_log, wait_for_end
-from berth.cli.package_files import beside
+from berth.cli.package_files import beside, named
 from berth.cli.printing import progress, remark, safe, say, show_json
 from berth.cli.tables import job_line, on_devices
 from berth.client import FINAL_STATES, Berth, BerthError, Job, Spec
@@ -33,7 +33,10 @@ def with_project(code: str | None, spec: Spec) -> Spec:
     project = read_project(Path(code) if code is not None and is_folder else Path())
     if project:
         remark(f"berth: using {PROJECT_FILE} ({', '.join(project)})")
-    return cast(Spec, merge_project(project, {**spec}, names_script=not is_folder))
+    merged = merge_project(project, {**spec}, names_script=not is_folder)
+    if not is_folder and "environment" not in spec and isinstance(merged.get("environment"), str):
+        merged["environment"] = named(merged["environment"])  # beside the script, which goes alone
+    return cast(Spec, merged)
 
 
 def choose_code(code: str | None, spec: Spec, words: Sequence[str]) -> tuple[str, Spec]:

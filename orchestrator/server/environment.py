@@ -50,6 +50,7 @@ class Environment:
     data_keep_days: int  # how long fetched data is kept that no job uses; 0: forever
     data_allow: tuple[str, ...]  # hosts inside the network that data may be fetched from
     user_data_gib: int  # limit of one person's pushed data; 0: none
+    packages_gib: int = 100  # limit of the downloaded packages that no environment uses; 0: none
     git_roots: tuple[Path, ...] = ()  # folders of this server that code may be fetched from
 
     @property
@@ -93,6 +94,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         user_disk_gib=_read_count(variables, "BERTH_USER_DISK_GIB"),
         sockets_a_person=_read_sockets(variables),
         user_cache_gib=_read_count(variables, "BERTH_CACHE_GIB", default="100"),
+        packages_gib=_read_count(variables, "BERTH_PACKAGES_GIB", default="100"),
         wheels=_read_folder(variables, "BERTH_WHEELS"),
         torch_index=_read_torch_index(variables),
         data_cache_gib=_read_count(variables, "BERTH_DATA_CACHE_GIB", default="500"),

@@ -99,3 +99,12 @@ def _toml(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value)
+
+
+def test_list_of_packages_that_the_file_names_goes_with_a_script_that_goes_alone(project):
+    (project / NAME).write_text('environment = "gpu.txt"\n')
+    (project / "gpu.txt").write_text("tinylib\n")
+
+    assert with_project("train.py", {})["environment"] == {"files": {"gpu.txt": "tinylib\n"}}
+    assert with_project("train.py", {"environment": "berth"})["environment"] == "berth"
+    assert with_project(".", {})["environment"] == "gpu.txt"

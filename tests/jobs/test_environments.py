@@ -167,12 +167,12 @@ def test_modules_are_compiled_once_for_all_environments_that_share_them(home, wh
     for place in places:
         bytecode.compile_modules(place)
 
-    sources = [next(place.root.rglob("tinypack/__init__.py")) for place in places]
-    caches = [path.parent / "__pycache__" for path in sources]
+    modules = [next(place.root.rglob("tinypack/__init__.py")) for place in places]
+    caches = [path.parent / "__pycache__" for path in modules]
     assert len({path.resolve() for path in caches}) == 1
     code = "import tinypack; print(tinypack.__cached__, tinypack.where.__code__.co_filename)"
     assert [run(place, code) for place in places] == [
-        f"{next(cache.iterdir())} {source}" for cache, source in zip(caches, sources, strict=True)
+        f"{next(cache.iterdir())} {source}" for cache, source in zip(caches, modules, strict=True)
     ]
 
 
@@ -390,6 +390,23 @@ def test_environment_that_no_job_has_used_for_long_is_removed(home, wheels, wait
 
     assert [path.name for path in (home.environments.root / "built").iterdir()] == [used.key]
     assert list(home.environments.work.iterdir()) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_downloads_that_no_environment_uses_are_removed_above_the_limit_and_come_again(home, wheels):
+    used, unused = prepared("tinylib==1.0", "tinydep==1.0"), prepared("tinylib==2.0")
+    building.clear(built(home, unused).root)
+    assert upkeep.trim_downloads(10**9) == 0
+
+    assert upkeep.trim_downloads(1) > 0
+
+    left = {path.name for path in home.environments.cache.glob("archive-v*/*/*.py")}
+    assert "tinylib.py" in left
+    assert run(built(home, used), "import tinylib; print(tinylib.__version__)") == "1.0"
+    Environment.objects.filter(pk=unused.pk).update(state=EnvironmentState.WAITING)
+    preparing.prepare(unused.pk)
+    unused.refresh_from_db()
+    assert run(built(home, unused), "import tinylib; print(tinylib.__version__)") == "2.0"
 
 
 BUILDER = """

@@ -153,3 +153,22 @@ def test_folder_that_is_not_uploaded_is_refused(ada):
     assert list(error.value.fields) == ["workdir"]
     with pytest.raises(Malformed, match="inside the uploaded files"):
         parse_spec({"workdir": "../data"})
+
+
+def test_package_below_src_of_a_project_is_found_and_importable(ada, home, make_attempt):
+    project = {
+        "pyproject.toml": "[project]\nname = 'x'\n",
+        "src/pkg/__init__.py": "",
+        "src/pkg/fit.py": "import pkg",
+    }
+
+    accepted = submit(ada, project, module="pkg.fit")
+
+    assert accepted.warnings == []
+    with pytest.raises(Malformed, match=r"neither src/pkg/no\.py nor src/pkg/no/__main__\.py"):
+        submit(ada, project, module="pkg.no")
+    assert "not in the upload" in submit(ada, {"src/pkg/fit.py": ""}, module="pkg.fit").warnings[0]
+    attempt = make_attempt(accepted.job)
+    launcher.prepare(accepted.job, attempt)
+    record = read_record(home.job(accepted.job.pk).attempt(1).launch) or {}
+    assert f"{home.job(accepted.job.pk).work}/src" in str(record["env"])

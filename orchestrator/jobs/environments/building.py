@@ -218,7 +218,7 @@ def build(
 
 
 def platform_of(base: Base) -> str:
-    return platform_key(base, os.environ.get("UV_TORCH_BACKEND", ""))
+    return platform_key(base, sources.torch_key())
 
 
 def _move(made: Path, place: Path) -> None:

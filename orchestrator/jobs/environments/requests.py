@@ -20,6 +20,7 @@ from orchestrator.jobs.environments.declared import (
     is_satisfied_here,
     refused,
 )
+from orchestrator.jobs.launch.start import SRC
 from orchestrator.models import Environment, EnvironmentState, Job, Pool
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.spec.packages import LARGEST_FILES_BYTES, EnvironmentFiles
@@ -122,7 +123,8 @@ def _scripts(spec: JobSpec) -> tuple[str, ...]:
     if spec.entrypoint is not None:
         names = [spec.entrypoint]
     elif spec.module is not None:
-        names = [f"{spec.folder}/{spec.module.replace('.', '/')}.py"]
+        place = f"{spec.module.replace('.', '/')}.py"
+        names = [f"{spec.folder}/{place}", f"{spec.folder}/{SRC}/{place}"]
     else:
         names = [f"{spec.folder}/{word}" for word in spec.command if not word.startswith("/")]
     return tuple(posixpath.normpath(name) for name in names if name.endswith(".py"))

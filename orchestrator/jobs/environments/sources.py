@@ -45,6 +45,11 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {**best, **passed, **_of_pip(environment), **of_uv}
 
 
+def torch_key(environment: Mapping[str, str] = os.environ) -> str:
+    """What decides which build of torch is installed."""
+    return f"{environment.get('UV_TORCH_BACKEND', '')} {settings.ENVIRONMENT.torch_index}".strip()
+
+
 def for_torch(locked: str | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables for a torch other than the server's: the build that fits the driver, or the operator's choice.
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from orchestrator.jobs import caches, datasets, fetches, training_plans
 from orchestrator.jobs.launch import interpreters, isolation, trainers
 from orchestrator.jobs.launch.resume import Resume
-from orchestrator.jobs.launch.start import python_of, script_path, started
+from orchestrator.jobs.launch.start import PROJECT, SRC, python_of, script_path, started
 from orchestrator.models import Attempt, Dataset, Device, Environment, EnvironmentState, Job, Network
 from orchestrator.spec.job_spec import JobSpec, fill_placeholders
 from orchestrator.spec.remote_data import looks_remote
@@ -18,7 +18,6 @@ from orchestrator.store.layout import JobFolder
 
 LOG_BYTES_PER_RANK = 256 * 1024**2
 ENTRY = settings.BASE_DIR / "training" / "entry.py"
-COMMANDS = "resuming/commands"  # beside the entry: what each Python of a command runs first
 CONTEXT_BYTES = 512 * 1024**2  # of a CUDA context with the libraries that torch loads
 MODEL_RUNNER = settings.BASE_DIR / "training" / "__main__.py"
 
@@ -87,7 +86,6 @@ def describe(
         }
     python, roots, entry = _interpreter(job, spec)
     cache = caches.folder_of(job)
-    for_commands = {"PYTHONPATH": str(Path(entry).parent / COMMANDS)} if spec.command else {}
     return {
         "v": 1,
         "job_id": str(job.pk),
@@ -98,8 +96,8 @@ def describe(
         "entry": entry,
         **run,
         "env": {
-            **for_commands,
             **caches.variables(cache),
+            **_path_of_project(job, folder),
             **_environment(job, attempt, folder, devices, data, resume),
         },
         "ranks": 1 if spec.command else len(devices),
@@ -122,6 +120,16 @@ def describe(
         "hang_timeout_s": spec.hang_timeout_s,
         "gpu_memory_fraction": _memory_fraction(attempt),
     }
+
+
+def _path_of_project(job: Job, folder: JobFolder) -> dict[str, str]:
+    """The variable that makes the packages of a project importable that keeps them below ``src``."""
+    places = dict.fromkeys([job.spec.folder, "."])
+    bundle = settings.HOME.bundles / job.bundle
+    found = [
+        place for place in places if (bundle / place / PROJECT).is_file() and (bundle / place / SRC).is_dir()
+    ]
+    return {"PYTHONPATH": ":".join(str(folder.work / place / SRC) for place in found)} if found else {}
 
 
 def _length(spec: JobSpec) -> list[str]:

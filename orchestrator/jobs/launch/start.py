@@ -11,6 +11,8 @@ from orchestrator.models import Pool
 from orchestrator.spec.job_spec import JobSpec
 from orchestrator.supervisor.ranks.command import SYSTEM_PATH
 
+PROJECT, SRC = "pyproject.toml", "src"  # a project with both has its packages below the second
+
 
 class CannotLaunch(OrchestratorError):
     """The attempt cannot be started, and a retry would not help."""

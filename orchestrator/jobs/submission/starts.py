@@ -45,9 +45,13 @@ def check_module(module: str, paths: Collection[str], folder: str = ".") -> list
         Malformed: the upload has its package, but not the module.
     """
     prefix = "" if folder == "." else f"{folder}/"
-    top, place = prefix + module.partition(".")[0], prefix + module.replace(".", "/")
-    has_module = bool({f"{place}.py", f"{place}/__main__.py"} & set(paths))
-    has_package = bool({f"{top}.py", f"{top}/__init__.py"} & set(paths))
+    roots = [prefix, *(f"{each}{start.SRC}/" for each in {prefix, ""} if f"{each}{start.PROJECT}" in paths)]
+    top, place = module.partition(".")[0], module.replace(".", "/")
+    has_module = any({f"{root}{place}.py", f"{root}{place}/__main__.py"} & set(paths) for root in roots)
+    holder = next(
+        (root for root in roots if {f"{root}{top}.py", f"{root}{top}/__init__.py"} & set(paths)), None
+    )
+    has_package, place = holder is not None, f"{holder or ''}{place}"
     if has_package and not has_module:
         sentence = (
             f"The upload has {top!r}, but neither {place}.py nor {place}/__main__.py; "
