@@ -157,17 +157,25 @@ def _prepare() -> None:
     fraction = os.environ.pop("BERTH_GPU_MEMORY_FRACTION", None)
     if fraction is not None:
         _limit_gpu_memory(float(fraction))
+    _watch_imports()
+
+
+def join_command() -> None:
+    """What a Python that a job's command starts has of a rank; other processes of the command inherit the settings."""
+    fraction = os.environ.get("BERTH_GPU_MEMORY_FRACTION")
+    if fraction is not None:
+        _limit_gpu_memory(float(fraction))
+    _watch_imports()
+
+
+def _watch_imports() -> None:
+    """Read what trackers get, and let known trainers resume, unless the job's owner does not want it."""
     if _FOLDER is None:
         return
     if os.environ.get("TRACKER_TEE") != "off":
         told = "read what trackers get"
         sys.meta_path.insert(0, _Finder({*_TRACKERS, _TORCH_TRACKER}, "tee", [_metrics_file()], told))
-    watch_trainers()
-
-
-def watch_trainers() -> None:
-    """Let known trainers resume, unless the job's owner does not want it."""
-    if _FOLDER is not None and os.environ.get("TRAINER_RESUME") != "off":
+    if os.environ.get("TRAINER_RESUME") != "off":
         sys.meta_path.insert(0, _Finder(_TRAINERS, "resuming", [], "resume trainers by itself"))
 
 

@@ -238,3 +238,35 @@ def test_log_of_a_launcher_tells_how_its_ranks_ended(
 
     assert told == codes
     assert {rank: error.exception for rank, error in raised.items()} == errors
+
+
+def test_ranks_that_a_command_starts_have_the_limit_on_memory_and_give_what_trackers_get(
+    make_attempt: MakeAttempt,
+) -> None:
+    attempt = make_command(
+        make_attempt, RANKS, "python", "train.py", level=1, gpu_memory_fraction=0.25, devices=2
+    )
+    for name, text in {
+        "train.py": RANKS.replace('"train.py"', '"rank.py"'),
+        "rank.py": "import os, torch, wandb.sdk.wandb_run as w\nw.Run().log({'loss': 0.5 + int(os.environ['RANK'])})",
+        "torch/__init__.py": "from . import cuda",
+        "torch/cuda.py": (
+            "def _lazy_call(call): call()\ndef set_per_process_memory_fraction(f): print('fraction', f)"
+        ),
+        "wandb/__init__.py": "",
+        "wandb/sdk/__init__.py": "",
+        "wandb/sdk/wandb_run.py": "class Run:\n    def log(self, data, step=None, commit=None): print('logged', data)",
+    }.items():
+        path = attempt.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    record = attempt.run()
+
+    assert record["kind"] == "ok", attempt.everything()
+    said = attempt.log().splitlines()
+    assert said.count("fraction 0.25") == 2, attempt.everything()
+    assert sum(line.startswith("logged") for line in said) == 2
+    metrics = attempt.folder.metrics.read_text()
+    assert '"loss": 0.5' in metrics.replace(":0.5", ": 0.5")
+    assert "1.5" not in metrics

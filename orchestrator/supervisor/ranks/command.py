@@ -82,6 +82,8 @@ def run_environment(launch: Launch, folder: AttemptFolder, secrets: Mapping[str,
         environment["BERTH_DIE_WITH_PARENT"] = "1"
     if launch.is_command:
         environment |= _meeting_environment(master_port(launch))
+        paths = [str(launch.entry.parent / "child"), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = ":".join(filter(None, paths))
     elif launch.ranks == 1:
         environment |= rank_environment(0, 1, master_port(launch))
     return environment

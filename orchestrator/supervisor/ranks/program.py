@@ -17,7 +17,6 @@ EXCEPTION = "CommandNotStarted"
 _OURS = (
     "BERTH_DIE_WITH_PARENT",
     "BERTH_STACKS_ON_SIGUSR2",
-    "BERTH_GPU_MEMORY_FRACTION",
 )  # of training/entry.py
 
 

@@ -1,0 +1,48 @@
+"""Loaded by each Python that a job's command starts, by ``PYTHONPATH``: the limit on GPU memory,
+what trackers get, and trainers that resume.
+
+A rank of a script has these from ``entry.py``; the ranks of a command are started by its own launcher.  Nothing here
+may fail or print where Berth is not meant: pip, launchers and helpers of the command load this as well.
+"""
+
+# ruff: noqa: PTH100, PTH113, PTH118, PTH120 -- no pathlib: importing it would double the time to the first line
+
+import importlib.util
+import os
+import sys
+
+
+def _load(name, path):  # type: ignore[no-untyped-def]  # any Python 3 reads this
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    return None
+
+
+def _join():  # type: ignore[no-untyped-def]
+    """Do what ``entry.py`` does before a script begins."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    entry = _load("_berth_entry", os.path.join(os.path.dirname(here), "entry.py"))
+    if entry is not None:
+        entry.join_command()
+
+
+def _load_hidden():  # type: ignore[no-untyped-def]
+    """Load the module of the same name that this one hides: the system's, or the environment's."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    for folder in sys.path:
+        if os.path.abspath(folder or ".") != here:
+            path = os.path.join(folder, "sitecustomize.py")
+            if os.path.isfile(path):
+                _load("_berth_hidden_sitecustomize", path)
+                return
+
+
+if sys.version_info >= (3, 8) and os.environ.get("BERTH_ATTEMPT_FOLDER"):
+    try:
+        _join()
+    except Exception as error:  # noqa: BLE001 -- the command must work without us
+        sys.stderr.write("Berth reads no trackers and resumes no trainers here: %s\n" % error)  # noqa: UP031 -- any Python 3
+_load_hidden()
