@@ -12,7 +12,7 @@ from berth.arguments import by_name
 from berth.cli.printing import safe
 from berth.cli.tables import grid, job_line
 from berth.client import Job, NotFound
-from berth.job_fields import SETTINGS
+from berth.job_fields import BY_NAME, SETTINGS
 from berth.metric_names import in_order
 
 SPLIT = frozenset({"args", "env"})  # a row for each of their entries
@@ -51,7 +51,7 @@ def rows_as_json(jobs: Sequence[Job], rows: Sequence[Row]) -> Mapping[str, objec
 
 def _settings(jobs: Sequence[Job]) -> list[Row]:
     names = [field.name for field in SETTINGS if field.name not in SPLIT]
-    rows = [_row(name, [_plain(job.json.get(name)) for job in jobs]) for name in names]
+    rows = [_row(name, [_setting(name, job.json.get(name)) for job in jobs]) for name in names]
     rows += _union("", [by_name(job.args) for job in jobs])
     rows += _union("env ", [job.env for job in jobs])
     installed = _union("package ", [_versions(job) for job in jobs])
@@ -69,6 +69,10 @@ def _versions(job: Job) -> dict[str, str]:
     except NotFound:  # a registered interpreter, or a server from before packages
         return {}
     return {package["name"]: package["version"] for package in packages}
+
+
+def _setting(name: str, value: Any) -> Any:
+    return BY_NAME[name].text(value) if isinstance(value, dict) else _plain(value)
 
 
 def _results(jobs: Sequence[Job]) -> list[Row]:

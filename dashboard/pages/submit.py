@@ -265,7 +265,7 @@ def _filled(
 
 def _control(field: JobField, text: str) -> str:
     """The kind of the control; one line would lose the line ends of a text."""
-    if field.kind == "assignments" or "\n" in text:
+    if field.kind in ("assignments", "lines") or "\n" in text:
         return "lines"
     return {"count": "number", "number": "number", "switch": "switch", "choice": "choice"}.get(
         field.kind, "text"

@@ -349,6 +349,14 @@ def test_repository_is_fetched_instead_of_an_upload_and_a_clone_of_it_names_it_a
     assert html_of(reader(ada).get(reverse("job", args=[job.pk]))).count("https://host.invalid/lab/code.git")
 
 
+def test_packages_are_typed_one_a_line(form, reader, ada):
+    html = html_of(reader(ada).get(reverse("submit")))
+
+    assert re.search(r'<textarea id="with_packages"', html)
+    form(with_packages="einops\r\ndatasets<4\r\n")
+    assert Job.objects.get().spec.with_packages == ["einops", "datasets<4"]
+
+
 def test_address_that_is_none_and_a_file_beside_an_address_are_told_at_the_field(form):
     assert "not an address" in error_at(html_of(form(None, git_url="host/x")), "git_url")
     assert "not both" in error_at(html_of(form(git_url="https://host.invalid/x")), "git_url")
