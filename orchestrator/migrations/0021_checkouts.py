@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='attempt',
             name='kind',
-            field=models.CharField(blank=True, choices=[('ok', 'Ok'), ('user_error', 'User Error'), ('oom_gpu', 'Oom Gpu'), ('oom_cpu', 'Oom Cpu'), ('signal', 'Signal'), ('hang', 'Hang'), ('lost', 'Lost'), ('gpu_fault', 'Gpu Fault'), ('infra', 'Infra'), ('cancelled', 'Cancelled'), ('timeout', 'Timeout'), ('preempted', 'Preempted'), ('code', 'Code'), ('environment', 'Environment')], max_length=16),
+            field=models.CharField(blank=True, choices=[('ok', 'Ok'), ('user_error', 'User Error'), ('oom_gpu', 'Oom Gpu'), ('oom_cpu', 'Oom Cpu'), ('signal', 'Signal'), ('hang', 'Hang'), ('lost', 'Lost'), ('gpu_fault', 'Gpu Fault'), ('infra', 'Infra'), ('cancelled', 'Cancelled'), ('timeout', 'Timeout'), ('preempted', 'Preempted'), ('code', 'Code'), ('environment', 'Environment'), ('data', 'Data')], max_length=16),
         ),
         migrations.CreateModel(
             name='Checkout',

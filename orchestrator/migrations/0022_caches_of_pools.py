@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies: ClassVar = [
-        ('orchestrator', '0017_checkouts'),
+        ('orchestrator', '0021_checkouts'),
     ]
 
     operations: ClassVar = [
