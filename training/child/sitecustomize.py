@@ -10,9 +10,10 @@ may fail or print where Berth is not meant: pip, launchers and helpers of the co
 import importlib.util
 import os
 import sys
+from types import ModuleType
 
 
-def _load(name, path):  # type: ignore[no-untyped-def]  # any Python 3 reads this
+def _load(name: str, path: str) -> "ModuleType | None":
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
@@ -21,7 +22,7 @@ def _load(name, path):  # type: ignore[no-untyped-def]  # any Python 3 reads thi
     return None
 
 
-def _join():  # type: ignore[no-untyped-def]
+def _join() -> None:
     """Do what ``entry.py`` does before a script begins."""
     here = os.path.dirname(os.path.abspath(__file__))
     entry = _load("_berth_entry", os.path.join(os.path.dirname(here), "entry.py"))
@@ -29,7 +30,7 @@ def _join():  # type: ignore[no-untyped-def]
         entry.join_command()
 
 
-def _load_hidden():  # type: ignore[no-untyped-def]
+def _load_hidden() -> None:
     """Load the module of the same name that this one hides: the system's, or the environment's."""
     here = os.path.dirname(os.path.abspath(__file__))
     for folder in sys.path:
