@@ -33,7 +33,7 @@ DEFAULT_SCRIPT = "train.py"
 SCRIPT_SUFFIXES = frozenset({".py", ".sh"})
 # Before a slash the name of the person who pushed it, as accounts may be called.
 DATASET_REFERENCE = re.compile(
-    r"(?:[\w.@+-]{1,150}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?"
+    r"(?:(?!\.{1,2}/)[\w.@+-]{1,150}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z0-9][A-Za-z0-9._-]{0,31})?"
 )
 PLACEHOLDER = re.compile(
     r"\{(?:checkpoint_dir|checkpoint_folder|checkpoint|output_dir|array_index|dataset:([A-Za-z0-9._-]+))\}"

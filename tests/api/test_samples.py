@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from berth.cli.app import app
-from berth.client import Berth, Job
+from berth.client import Berth, Job, Sweep
 from orchestrator.api import api
 from orchestrator.api.http.samples import ADDRESS, SAMPLES
 
@@ -74,7 +74,10 @@ def test_the_client_has_what_python_calls(operation: str) -> None:
         if not isinstance(call.func, ast.Attribute):
             continue
         owner = call.func.value
-        held = Berth if isinstance(owner, ast.Name) else Job
+        if isinstance(owner, ast.Name):
+            held: type = Berth
+        else:
+            held = Sweep if "sweep" in ast.unparse(owner) else Job
         assert callable(getattr(held, call.func.attr))
 
 

@@ -183,7 +183,7 @@ def test_b34_arguments_are_data(client_of, ada, submit):
 
 
 @pytest.mark.parametrize(
-    "reference", ["..", "../x", "file:///etc", "/proc/self/environ", "http://x/y", "a@b@c", ""]
+    "reference", ["..", "../x", "file:///etc", "/proc/self/environ", "ftp://x/y", "a@b@c", ""]
 )
 def test_b35_a_dataset_that_is_a_path_or_address_is_400(reference, client_of, ada, submit):
     assert submit(client_of(ada), datasets=[reference]).status_code == 400

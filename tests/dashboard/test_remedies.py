@@ -32,6 +32,7 @@ MAIN = {
     ExitKind.PREEMPTED: ("Run again", "Resume from checkpoint"),
     ExitKind.CODE: ("Clone and edit", "Clone and edit"),
     ExitKind.ENVIRONMENT: ("Clone and edit", "Clone and edit"),
+    ExitKind.DATA: ("Clone and edit", "Clone and edit"),
 }
 
 

@@ -272,12 +272,5 @@ def test_notes_that_a_script_forged_are_harmless(started, home):
     assert "BERTH_RESUME_TRAINER" not in prepare(attempt)
 
 
-def test_processes_of_a_command_watch_their_imports(started):
-    environment = prepare_of(started, command=["python", "train.py"], entrypoint=None)
-
-    assert (Path(environment["PYTHONPATH"]) / "sitecustomize.py").exists()
-    assert "PYTHONPATH" not in prepare_of(started)
-
-
 def prepare_of(started: Callable[..., Attempt], **spec: Any) -> dict[str, Any]:
     return prepare(started(**spec))

@@ -16,7 +16,7 @@ from training.resuming.hook import is_own
 from training.resuming.trainers import TRAINERS
 
 ENTRY = Path(entry.__file__)
-SITE = ENTRY.with_name("resuming") / "commands"
+SITE = ENTRY.with_name("child")
 # Laid out as the real packages, each function with its own arguments; it prints what it is given.
 STAND_INS = {
     "transformers/__init__.py": "from transformers.trainer import Trainer\n",

@@ -31,14 +31,12 @@ def _join() -> None:
 
 
 def _load_hidden() -> None:
-    """Load the module of the same name that this one hides: the system's, or the environment's."""
-    here = os.path.dirname(os.path.abspath(__file__))
+    """Load the module of the same name that this one hid: the system's, or the environment's."""
     for folder in sys.path:
-        if os.path.abspath(folder or ".") != here:
-            path = os.path.join(folder, "sitecustomize.py")
-            if os.path.isfile(path):
-                _load("_berth_hidden_sitecustomize", path)
-                return
+        path = os.path.join(folder, "sitecustomize.py")
+        if os.path.isfile(path):
+            _load("_berth_hidden_sitecustomize", path)
+            return
 
 
 if sys.version_info >= (3, 8) and os.environ.get("BERTH_ATTEMPT_FOLDER"):
@@ -46,4 +44,6 @@ if sys.version_info >= (3, 8) and os.environ.get("BERTH_ATTEMPT_FOLDER"):
         _join()
     except Exception as error:  # noqa: BLE001 -- the command must work without us
         sys.stderr.write("Berth reads no trackers and resumes no trainers here: %s\n" % error)  # noqa: UP031 -- any Python 3
+_HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != _HERE]
 _load_hidden()

@@ -148,4 +148,4 @@ def _checked(answer: httpx.Response) -> Any:
         return answer.json()
     problem = answer.json()
     fields = [f"{name}: {text}" for name, texts in problem["errors"].items() for text in texts]
-    raise ToolError(" ".join([problem["detail"], *(one for one in fields if one not in problem["detail"])]))
+    raise ToolError(" ".join(fields or [problem["detail"]]))
