@@ -68,8 +68,12 @@ class Shelf:
         """Files by their SHA-256; datasets are hard links to them."""
         return self.root / "contents"
 
+    @property
+    def parts(self) -> Path:
+        return self.root / "parts"
+
     def part(self, key: str) -> Path:
-        return self.root / "parts" / key
+        return self.parts / key
 
     def known(self, key: str) -> Path:
         """Holds the SHA-256 of a file whose sender could not tell it."""
@@ -109,7 +113,7 @@ def push(
     sums = {file.path: _sum_of(shelf, file) for file in files}
     missing = [Missing(file, _sent(shelf, file)) for file in files if sums[file.path] is None]
     if missing:
-        _check_room(user, shelf, sum(each.file.size_bytes for each in missing))
+        _check_room(user, shelf, sum(each.file.size_bytes - each.sent_bytes for each in missing))
         _expect(shelf, missing)
         return None, missing
     listed = [(path, sha256) for path, sha256 in sorted(sums.items()) if sha256]
@@ -170,7 +174,7 @@ def _sent(shelf: Shelf, file: PushedFile) -> int:
 
 def _check_room(user: User, shelf: Shelf, more_bytes: int) -> None:
     limit_bytes = settings.ENVIRONMENT.user_data_gib * GIB
-    used_bytes = _size(shelf.contents)
+    used_bytes = _size(shelf.contents) + _size(shelf.parts)
     if limit_bytes and used_bytes + more_bytes > limit_bytes:
         raise TooLarge(
             f"This needs {words.size(more_bytes)}; of your {words.size(limit_bytes)} for pushed data "
@@ -196,13 +200,14 @@ def _size(folder: Path) -> int:
 
 
 def used_bytes(user: Someone) -> int:
-    """What a person's pushed data takes on the disk; equal files count once."""
-    return _size(shelf_of(user).contents)
+    """What a person's pushed data takes on the disk, unfinished files among it; equal files count once."""
+    shelf = shelf_of(user)
+    return _size(shelf.contents) + _size(shelf.parts)
 
 
 def _expect(shelf: Shelf, missing: Sequence[Missing]) -> None:
     """Make the parts: only what was announced, and had room, may be sent."""
-    for folder in (shelf.contents, shelf.part("x").parent, shelf.known("x").parent):
+    for folder in (shelf.contents, shelf.parts, shelf.known("x").parent):
         folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
         shelf.part(each.file.key).touch()
@@ -222,6 +227,7 @@ def take_part(
     Raises:
         NotFound: nobody announced this file.
         Malformed: the bytes came damaged, or the file is not what was announced.
+        TooLarge: beyond this person's share of the disk, whatever was announced before.
     """
     shelf = shelf_of(user)
     if data_sha256 and hashlib.sha256(data).hexdigest() != data_sha256:
@@ -229,6 +235,7 @@ def take_part(
     with _part(shelf, key) as part:
         here = os.fstat(part).st_size
         if offset == here and here + len(data) <= size_bytes:
+            _check_room(user, shelf, len(data))
             os.pwrite(part, data, offset)
             here += len(data)
         if here == size_bytes:
@@ -376,7 +383,7 @@ def sweep(now: datetime) -> None:
     oldest = (now - PARTS_KEPT).timestamp()
     for shelf in map(Shelf, settings.HOME.pushed.iterdir() if settings.HOME.pushed.is_dir() else ()):
         for path in [
-            *(shelf.root / "parts").glob("*"),
+            *shelf.parts.glob("*"),
             *shelf.contents.glob("*"),
             *(shelf.root / "known").glob("*"),
         ]:

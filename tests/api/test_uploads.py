@@ -158,6 +158,21 @@ def test_push_beyond_the_quota_says_what_takes_the_room(adas, settings, monkeypa
     assert adas.push("new", {"b": b"y" * 300})["size_bytes"] == 300
 
 
+def test_more_than_the_quota_is_refused_whatever_was_announced(adas, settings, monkeypatch):
+    """The size of a part's file is the sender's word, and several pushes may be announced at once."""
+    settings.ENVIRONMENT = dataclasses.replace(settings.ENVIRONMENT, user_data_gib=1)
+    monkeypatch.setattr(pushing, "GIB", 1000)
+    content = b"x" * 900
+    first, second = (adas.ask(name, {f"{name}.bin": content + name.encode()}).json() for name in ("a", "b"))
+
+    begun = adas.send(first["missing"][0], 0, content, content + b"a")
+    refused = adas.send(second["missing"][0], 0, content, content + b"b")
+
+    assert begun.json() == {"sent_bytes": 900}
+    assert refused.status_code == 413
+    assert adas.ask("c", {"c.bin": content}).status_code == 413
+
+
 def test_pushed_data_is_seen_by_its_owner_and_admins_alone(
     adas, bobs, ada, bob, root, client_of, make_device
 ):
