@@ -46,7 +46,7 @@ def push(
     """Push a file or folder; returns the dataset as the server shows it.
 
     Raises:
-        CannotPush: nothing to push, a file that cannot be read, or that changes meanwhile.
+        CannotPush: nothing to push, a file that cannot be read, or that changes while it is read.
     """
     files = list(_hashed(path))
     if not files:
@@ -119,7 +119,7 @@ def _send(berth: Server, file: LocalFile, missing: Mapping[str, Any], part_bytes
 
 
 def _hashed(path: Path) -> Iterator[LocalFile]:
-    """The files of a path with their checksums; those of files that did not change are remembered."""
+    """The files of a path with their checksums; checksums of files that did not change are remembered."""
     known = _Sums()
     try:
         for file, name in _files(path):

@@ -69,7 +69,7 @@ class Callback:
 
 
 class Hooks:
-    """The callbacks of a training; those of each step are found once, so that an empty hook costs nothing."""
+    """The callbacks of a training; the hooks of each step are found once, so that an empty hook costs nothing."""
 
     def __init__(self, callbacks: Sequence[Any] = ()) -> None:
         self._callbacks = callbacks

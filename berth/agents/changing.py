@@ -39,7 +39,7 @@ def submit(rest: Rest, given: Given) -> Answer:
 
 
 def _spec(rest: Rest, given: Given) -> dict[str, Any]:
-    """The fields of the job: those of the job that it is like, and what was given."""
+    """The fields of the job: the fields of the job that it is like, and what was given."""
     fields: dict[str, Any] = {}
     if "like" in given:
         earlier = look(rest, given["like"])

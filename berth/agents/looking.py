@@ -204,7 +204,7 @@ def triage(rest: Rest, given: Given) -> Answer:
 
 
 def wait(rest: Rest, given: Given) -> Answer:
-    """One look at a job; whoever serves the tool looks again until ``done`` or the time is over."""
+    """One look at a job; the server of the tool looks again until ``done`` or the time is over."""
     found = look(rest, given["job"])
     until = given.get("until", "ended")
     started = found["state"] in ENDED or found["state"] == "running"

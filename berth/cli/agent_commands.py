@@ -36,7 +36,7 @@ def mcp(as_json: Json = False) -> None:
     from berth.agents.door import serve_stdio
 
     berth = connect()
-    berth.me()  # a wrong token is told now, not at the first tool
+    berth.me()  # a wrong token fails now, not at the first tool
     anyio.run(serve_stdio, rest_of(berth))
 
 

@@ -54,7 +54,7 @@ def _find(site: Path, path: str) -> Path:
 
 @lru_cache(maxsize=512)
 def _policy(file: Path, _changed_ns: int) -> str:
-    """A policy that allows the scripts in this page and those of this server."""
+    """A policy that allows the scripts in this page and of this server."""
     scripts = _INLINE_SCRIPT.findall(file.read_bytes())
     hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in scripts}
     return (

@@ -26,7 +26,7 @@ def open_devices(spec: str, cpu_slots: int | None = 0) -> Devices:
         cpu_slots: beside GPUs; None: a quarter of the cores, at least two, beside real ones.
 
     Raises:
-        Malformed: the spec is none of these.
+        Malformed: the spec has another form.
     """
     devices = _open(spec)
     count = cpu_slots

@@ -120,7 +120,7 @@ def _unserved(build: Build, host: Host) -> str:
 
 
 def misfit(torch_version: str, cuda: str | None, host: Host) -> str | None:
-    """Why the installed torch cannot use the GPUs of this host; None if it can, or if there are none."""
+    """Why the installed torch cannot use the GPUs of this host; None if it can, or without GPUs."""
     if not host.version:
         return None
     best = choose(host)

@@ -28,7 +28,7 @@ class Fact(NamedTuple):
 
     @classmethod
     def read(cls, value: object) -> "Fact":
-        """A fact as ``as_json`` wrote it; NOTHING for what is none."""
+        """A fact as ``as_json`` wrote it; NOTHING for anything else."""
         if not isinstance(value, Mapping) or not value.get("code"):
             return NOTHING
         facts = value.get("facts")

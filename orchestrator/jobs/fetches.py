@@ -1,4 +1,4 @@
-"""Which data of a job has to be fetched: a row for each address, shared by whoever may."""
+"""Which data of a job has to be fetched: a row for each address, shared by all who may."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ def check(remote: RemoteData) -> None:
 
 
 def credentials(owner: AbstractBaseUser, scheme: str) -> dict[str, str]:
-    """The secrets of a person for a scheme; empty if there are none.
+    """The secrets of a person for a scheme; empty without any.
 
     Raises:
         SecretLost: one cannot be decrypted.

@@ -175,7 +175,7 @@ def remove_environment(user: AbstractBaseUser, key: str) -> None:
     """Remove built packages; a job that needs them again has them built again, from the same lock.
 
     Raises:
-        NotFound: there is none, or the person may not see it.
+        NotFound: it does not exist, or the person may not see it.
         Forbidden: jobs of others use it, too.
         Conflict: a job that waits or runs needs it.
     """

@@ -28,7 +28,7 @@ from orchestrator.store.files.untrusted import remove_tree, walk_tree
 PART_BYTES = 8 * 1024**2
 MOST_FILES = 50_000
 PARTS_KEPT = timedelta(days=7)  # after the last byte that came, and of files that no dataset has
-FREE_SHARE = 0.05  # of the disk, which nobody's data fills
+FREE_SHARE = 0.05  # of the disk, which pushed data does not fill
 LONGEST_PATH = 800
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

@@ -19,7 +19,7 @@ class DatasetRoot(models.Model):
 
 class DatasetQuerySet(models.QuerySet["Dataset"]):
     def registered(self) -> Self:
-        """Those of the server's folders, which are for everybody."""
+        """The datasets of the server's folders, which are for everybody."""
         return self.filter(root__isnull=False)
 
     def pushed_by(self, user_id: int) -> Self:

@@ -15,7 +15,7 @@ class SweepState(models.TextChoices):
     RUNNING = "running"
     ENDED = "ended"  # its budget is spent, or its space is tried
     STOPPED = "stopped"  # by a person
-    FAILED = "failed"  # it cannot find anything: no metric, or the same error again and again
+    FAILED = "failed"  # it cannot find anything: no metric, or the same error each time
 
 
 class SweepQuerySet(models.QuerySet["Sweep"]):

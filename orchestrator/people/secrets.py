@@ -42,7 +42,7 @@ def keep(owner: AbstractBaseUser, name: str, value: str) -> JobSecret:
 
 
 def forget(owner: AbstractBaseUser, name: str) -> None:
-    """Delete a secret; does nothing if there is none."""
+    """Delete a secret; does nothing if it does not exist."""
     JobSecret.objects.filter(owner_id=owner.pk, name=name).delete()
 
 

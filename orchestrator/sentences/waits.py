@@ -1,4 +1,4 @@
-"""Why jobs wait, in words; times are told from the moment of reading, not from that of the pass."""
+"""Why jobs wait, in words; times count from the moment of reading, not of the pass."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,7 @@
 """Advances sweeps: reads what their trials reported, pauses, resumes and stops trials, and submits new ones.
 
 Everything is derived from rows. Each step is one transaction that may be repeated: a trial and its job are created
-together, a rung is told once (a unique row), and orders to jobs are harmless when they come twice.
+together, a rung is reported once (a unique row), and orders to jobs are harmless when repeated.
 """
 
 import fcntl
@@ -151,7 +151,7 @@ def _take_end(sweep: Sweep, trial: SweepTrial, curve: observing.Curve) -> None:
 
 
 def _fail(sweep: Sweep, trial: SweepTrial, error: str) -> None:
-    """A trial that failed by itself is told as the worst value of the next rung that it did not reach."""
+    """A trial that failed by itself counts as the worst value of the next rung that it did not reach."""
     with transaction.atomic():
         told = RungReport.objects.filter(trial=trial).values_list("rung", flat=True)
         rung = next_rung(rungs_of(sweep), max(told, default=0)) or 1
@@ -209,7 +209,7 @@ def _resume_one(sweep: Sweep) -> bool:
 
 
 def _begin_one(sweep: Sweep) -> bool:
-    """Submit the next trial; False where there is none, which ends the sweep once its trials have ended."""
+    """Submit the next trial; False without another, which ends the sweep once its trials have ended."""
     trials = SweepTrial.objects.filter(sweep=sweep)
     if sweep.max_trials is not None and trials.filter(lost=False).count() >= sweep.max_trials:
         _end_when_idle(sweep, fact(SweepFact.TRIALS_SPENT, trials=sweep.max_trials))

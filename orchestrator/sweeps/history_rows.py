@@ -41,7 +41,7 @@ def sign_of(sweep: Sweep) -> float:
 
 
 def cost_of(value: float | None, sign: float) -> float:
-    """A value with the better one lower; infinite where there is none."""
+    """A value with the better one lower; infinite without a value."""
     return math.inf if value is None or not math.isfinite(value) else sign * value
 
 

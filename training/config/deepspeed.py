@@ -1,6 +1,6 @@
 """The settings of a DeepSpeed run as a ``TrainConfig``.  Imports no torch.
 
-The names are those of DeepSpeed's configuration JSON (deepspeed.ai/docs/config-json).
+The names come from DeepSpeed's configuration JSON (deepspeed.ai/docs/config-json).
 """
 
 import json

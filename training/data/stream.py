@@ -182,7 +182,7 @@ class _Generators:
     def __enter__(self) -> None:
         self._others = _read_generators()
         if self._own is None:
-            torch.default_generator.manual_seed(self._seed)  # not that of the GPU, which is the model's
+            torch.default_generator.manual_seed(self._seed)  # not the GPU's, which is the model's
             random.seed(self._seed)
             np.random.seed(self._seed % 2**32)
         else:

@@ -137,7 +137,7 @@ def find_loss(outputs: Any, batch: Any) -> Tensor:
     """Return the loss that a model computed itself: its entry or attribute ``loss``, or a single number.
 
     Raises:
-        BatchError: there is none.
+        BatchError: the model computed no loss.
     """
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if isinstance(outputs, Tensor) and not outputs.dim():

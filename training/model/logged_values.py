@@ -12,7 +12,7 @@ class LoggedValues:
     """What a module logs: values of the newest step, and means over an epoch and all ranks."""
 
     def __init__(self, outer: "LoggedValues | None" = None) -> None:
-        """Create a log; ``outer`` is that of the training, while a validation has its own."""
+        """Create a log; ``outer`` is the training's log, while a validation has its own."""
         self.outer = outer
         self.weight = 1  # samples of the current batch
         self._step: dict[str, float | Tensor] = {}

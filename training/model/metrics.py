@@ -16,7 +16,7 @@ Gather = Callable[[Any], list[Any]]
 class MetricSet:
     """Metrics over all samples and all ranks.
 
-    A metric has ``update(outputs, targets)``, ``compute()`` and ``reset()``, as those of torchmetrics, which
+    A metric has ``update(outputs, targets)``, ``compute()`` and ``reset()``, as in torchmetrics, which
     synchronise themselves; one that does not (no ``sync``) is given the samples of all ranks on each.  A
     function ``metric(outputs, targets)`` is averaged over the samples.
     """
@@ -72,7 +72,7 @@ def is_metric(value: object) -> bool:
 
 
 def name_metrics(metrics: Metrics | None) -> dict[str, Any]:
-    """Return the metrics by name; those of a list are called as their class or function.
+    """Return the metrics by name; metrics of a list are called as their class or function.
 
     Raises:
         ConfigError: one is neither a metric nor a function, or two have the same name.
@@ -94,7 +94,7 @@ def name_metrics(metrics: Metrics | None) -> dict[str, Any]:
 
 
 def flatten(name: str, value: Any) -> dict[str, float]:
-    """Return the numbers of a computed metric; several of them are numbered, those of a dict keep their names."""
+    """Return the numbers of a computed metric; several of them are numbered, numbers of a dict keep their names."""
     if isinstance(value, Mapping):
         return {key: each for part in value for key, each in flatten(str(part), value[part]).items()}
     numbers = torch.as_tensor(value).detach().flatten().tolist()

@@ -48,7 +48,7 @@ class MultiGPUTrainer(ABC):
         optimizer: Optimizer | MakeOptimizer | None = None,
         scheduler: LRScheduler | MakeScheduler | None = None,
     ) -> None:
-        """Distribute ``model``; the options are those of ``Trainer.fit``."""
+        """Distribute ``model``; the options of ``Trainer.fit`` apply."""
         trainer = Trainer(config.to_train_config())
         device = choose_device(config.device_ids)
         world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -140,7 +140,7 @@ class FaultToleranceManager:
         return True
 
     def recover(self) -> int | None:
-        """Return to the newest checkpoint that verifies; return its step, or None if there is none.
+        """Return to the newest checkpoint that verifies; return its step, or None without one.
 
         All ranks must call this.  Afterwards continue with ``train_epoch``.
 

@@ -34,7 +34,7 @@ class Resumer:
 
     Args:
         checkpoint: a file or folder; None on a first attempt, or where nothing tells which training wrote it.
-        notes: a file of this rank that gets the times at which its first trainings began, also those of a command's
+        notes: a file of this rank that gets the times at which its first trainings began, a command's among them
             several processes.  The launcher learns from them which training a checkpoint is of.
     """
 

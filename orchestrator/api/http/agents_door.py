@@ -1,7 +1,7 @@
 """``/mcp``: agents reach REST by MCP, behind the same tokens; needs the extra ``mcp``.
 
 A tool's requests go through Django's own handler with the caller's token, so that rights, limits, rates and the audit
-are those of REST, and nothing is reachable here that is not reachable there.
+are the same as in REST, and nothing is reachable here that is not reachable there.
 """
 
 import asyncio
@@ -142,7 +142,7 @@ def _checked(answer: httpx.Response) -> Any:
     """The JSON of an answer.
 
     Raises:
-        ToolError: REST refused, with its sentence and those of the fields.
+        ToolError: REST refused, with its sentence and the fields' sentences.
     """
     if answer.status_code < 400:
         return answer.json()

@@ -192,7 +192,7 @@ def _check_pythons(pythons: dict[str, str]) -> None:
     """Check that each is a Python that starts as jobs start it.
 
     Raises:
-        Malformed: a path that is none.
+        Malformed: it is not a path.
         Impossible: it is not there, or does not start.
     """
     for name, path in pythons.items():

@@ -77,7 +77,7 @@ def read_submit(request: HttpRequest, part: str = "job") -> Submit:
 
 
 def read_idempotency_key(request: HttpRequest) -> str | None:
-    """Read the caller's idempotency key; None if there is none.
+    """Read the caller's idempotency key; None without one.
 
     Raises:
         Malformed: the key is empty, too long or not printable ASCII.

@@ -93,7 +93,7 @@ def _python(environment: BuiltEnvironment | None) -> list[str]:
 
 
 def _variables(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The program's environment: none of Berth's settings, and a home in which it finds nobody's credentials."""
+    """The program's environment: none of Berth's settings, and a home without credentials."""
     return {
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",

@@ -37,7 +37,7 @@ class RemoteFile:
 
 
 class Source(Protocol):
-    """Where files come from; errors are those of its library."""
+    """Where files come from; its library's errors pass through."""
 
     def files(self) -> tuple[list[RemoteFile], bool]:
         """All files, and whether they are one file instead of a folder."""

@@ -1,7 +1,7 @@
 """Fetch data: ``python -m orchestrator.jobs.data.transfer``, with a JSON object on standard input.
 
-This is a separate process, with nothing of Django: libraries that talk to strangers find no secrets here but those of
-the request, and reach public addresses only. It writes a line of JSON for each news, and goes on where a killed one was.
+This is a separate process, with nothing of Django: libraries that talk to strangers find no secrets here but the
+request's, and reach public addresses only. It writes a line of JSON for each news, and goes on where a killed one was.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ def fetch(request: Mapping[str, Any]) -> None:
 
     Raises:
         CannotFetch: what came is not what was asked for.
-        Exception: those of the source.
+        Exception: the source's own errors.
     """
     folder = Path(request["folder"])
     source, (files, is_file), is_private = _listed(request["address"], request["credentials"])

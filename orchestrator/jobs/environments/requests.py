@@ -32,7 +32,7 @@ RESOLVED_FOR = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a submit asks for.  ``declared`` is None for Berth's own packages, or those of a registered interpreter."""
+    """What a submit asks for.  ``declared`` is None for Berth's own packages or a registered interpreter's."""
 
     spec: JobSpec  # with the name of what was found
     declared: Declared | None = None

@@ -96,7 +96,7 @@ class Machine:
         return re.search(r"^Seccomp:\s*2$", self._read("proc/self/status"), re.MULTILINE) is not None
 
     def masks(self) -> list[str]:
-        """Mounts over parts of /proc, such as those of a container."""
+        """Mounts over parts of /proc, as a container makes them."""
         points = (line.split()[4] for line in self._read("proc/self/mountinfo").splitlines())
         return sorted({point for point in points if point.startswith("/proc/")})
 

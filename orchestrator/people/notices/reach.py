@@ -55,7 +55,7 @@ def resolve(host: str) -> list[str]:
 
 
 def guard_sockets(allowed: Iterable[str]) -> None:
-    """Let this process connect to public addresses only, and to those of the hosts in ``allowed``.
+    """Let this process connect to public addresses only, and to the hosts in ``allowed``.
 
     Each connection is checked when it is opened, which covers redirects and names that change their address.
     """

@@ -263,7 +263,7 @@ def redis_command(environment: Environment) -> list[str]:
 
 
 def put_redis_aside(environment: Environment) -> bool:
-    """Move aside data that our Redis cannot read after a power cut; False if there is none.
+    """Move aside data that our Redis cannot read after a power cut; False without such data.
 
     It held only wake-ups, and sweeps do the same work.
     """

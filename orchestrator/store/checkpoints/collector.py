@@ -158,7 +158,7 @@ class Collector:
         )
 
     def _unfinished(self, save: Save) -> str:
-        """A file of the checkpoint that is being written or was written just now; empty if there is none."""
+        """A file of the checkpoint that is being written or was written just now; empty without one."""
         being_written = save.files.keys() & self.watcher.held_open(1)
         if being_written:
             return min(being_written)

@@ -56,7 +56,7 @@ def boot_id() -> str:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process that has ``pid`` now; None if there is none."""
+    """The process that has ``pid`` now; None without one."""
     ticks = _start_ticks(pid)
     return None if ticks is None else ProcessId(boot_id(), pid, ticks)
 

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 STEPS_OF_FIT = 15
 JITTER = 1e-6
 _SQRT5 = 5**0.5
-# Logarithms of the variance of the settings, that of the rungs, the length over rungs and the noise.
+# Logarithms of the variances of settings and rungs, the length over rungs and the noise.
 _TAIL_MEAN = np.log([0.7, 0.3, 1.0, 0.02])
 _TAIL_SPREAD = np.array([1.0, 1.0, 1.0, 1.5])
 _TAIL_BOUNDS = [(-5, 3), (-5, 3), (-3, 3), (-9, 0)]
