@@ -9,6 +9,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 import uvicorn
@@ -17,7 +18,7 @@ from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.handlers.asgi import ASGIHandler
 from django.test import Client
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from dashboard.live.routing import WithPolling, websocket_urlpatterns
 from orchestrator.jobs.submission import intake
@@ -177,6 +178,7 @@ def open_page(browser, server) -> Iterator[Callable[..., Page]]:
         context.add_cookies([{"name": "berth_session", "value": cookie, "url": server.url}])
         context.on("request", lambda seen: _check_host(seen.url, server, complaints))
         page: Page = context.new_page()
+        _watch_requests(page)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
         page.on("console", lambda said: _check_console(said, complaints))
@@ -187,6 +189,32 @@ def open_page(browser, server) -> Iterator[Callable[..., Page]]:
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+_ON_THEIR_WAY: WeakKeyDictionary[Page, set[Request]] = WeakKeyDictionary()
+
+
+def _watch_requests(page: Page) -> None:
+    pending = _ON_THEIR_WAY[page] = set()
+    page.on("request", lambda request: pending.add(request))
+    page.on("requestfinished", lambda request: pending.discard(request))
+    page.on("requestfailed", lambda request: pending.discard(request))
+
+
+def settle(page: Page) -> None:
+    """Wait until everything that a page asked for has come.
+
+    The browser's own "networkidle" never comes where the machine was too slow for a socket: the page then polls, and
+    one request is always open.
+    """
+    page.wait_for_load_state("load")
+    deadline = time.monotonic() + PATIENCE_S
+    quiet = 0
+    while quiet < 5:
+        asked = [each.url for each in _ON_THEIR_WAY[page] if "/api/v1/poll" not in each.url]
+        assert time.monotonic() < deadline, f"{page.url} still waits for {asked}"
+        quiet = 0 if asked else quiet + 1
+        page.wait_for_timeout(100)
 
 
 def _check_host(url: str, server: Server, complaints: list[str]) -> None:

@@ -10,6 +10,7 @@ from dashboard.parts.rail import PLACES
 from orchestrator.models import Job, JobState
 from orchestrator.spec.job_spec import GIB
 from orchestrator.store.metrics.writer import MetricWriter, Point
+from tests.dashboard.conftest import settle
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -126,7 +127,7 @@ def test_on_a_phone_every_place_is_in_the_bar_or_behind_its_last_entry(open_page
     page.get_by_role("link", name="Audit", exact=True).click()
     expect(page).to_have_url(re.compile("/audit$"))
     expect(more).to_have_css("font-weight", "600")  # one of those behind it is open
-    page.wait_for_load_state("networkidle")
+    settle(page)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -161,7 +162,7 @@ def test_no_page_scrolls_sideways(open_page, root, make_attempt, write_readings,
         "/account",
     ):
         page.goto(page.url.split("/", 3)[0] + "//" + page.url.split("/")[2] + address)
-        page.wait_for_load_state("networkidle")  # a file that is cut off is left open by the test's server
+        settle(page)  # a file that is cut off is left open by the test's server
         assert page.evaluate("document.documentElement.scrollWidth") <= width, address
 
 

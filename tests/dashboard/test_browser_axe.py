@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from orchestrator.models import Dataset, DatasetRoot, JobEvent, JobState, PoolRight, Quota, Right
 from orchestrator.store.metrics.writer import MetricWriter, Point
+from tests.dashboard.conftest import settle
 
 pytestmark = [
     pytest.mark.slow,
@@ -94,7 +95,7 @@ def check(page, base: str, addresses) -> list[str]:
     found = []
     for address in addresses:
         page.goto(base + address)
-        page.wait_for_load_state("networkidle")
+        settle(page)
         found += [f"{address}: {line}" for line in violations(page)]
     return found
 
@@ -126,7 +127,7 @@ def test_no_page_breaks_a_rule_when_full(server, open_page, root, fill, scheme):
     page.goto(server.url + fill[0])
     figure = page.locator("#charts figure").first
     expect(figure.locator(".main-svg").first).to_be_attached()
-    page.wait_for_load_state("networkidle")
+    settle(page)
     figure.locator("summary").click()
     figure.get_by_role("button", name="PNG picture").wait_for()
     assert violations(page) == []

@@ -9,6 +9,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from orchestrator.models import Job, JobState
+from tests.dashboard.conftest import settle
 
 pytestmark = [
     pytest.mark.slow,
@@ -50,11 +51,11 @@ def test_ten_thousand_jobs_are_a_list_and_64_devices_a_wall(
 
     page = open_page(ada, "/jobs")
     expect(page.locator("#jobs tbody tr")).to_have_count(50)
-    page.wait_for_load_state("networkidle")
+    settle(page)
     page.get_by_role("link", name="Older").click()
     expect(page.locator("#jobs tbody tr").first).to_be_visible()
     page.goto(server.url + "/queue")
-    page.wait_for_load_state("networkidle")
+    settle(page)
     assert page.locator("tbody tr").count() < 1_000  # what is beyond is told as a number
     expect(page.locator("main")).to_contain_text("10,001")
 
@@ -75,7 +76,7 @@ def test_a_name_of_two_megabytes_in_the_data_breaks_no_page(
     page = open_page(ada, "/account", width=390)
     for address in ("/", "/jobs", f"/jobs/{attempt.job_id}"):
         page.goto(server.url + address)
-        page.wait_for_load_state("networkidle")  # a file that is cut off is left open by the test's server
+        settle(page)  # a file that is cut off is left open by the test's server
         expect(page.locator("h1")).to_be_visible()
         assert not page.evaluate(SIDEWAYS), address
 
@@ -91,7 +92,7 @@ def test_a_laptop_clock_that_is_three_hours_off_shows_no_wrong_ages(
 
     page.goto(f"{server.url}/jobs/{attempt.job_id}")
     expect(page.locator("#job-head")).to_contain_text("12 min ago")
-    page.wait_for_load_state("networkidle")  # a file that is cut off is left open by the test's server
+    settle(page)  # a file that is cut off is left open by the test's server
     page.goto(server.url)
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     write_readings("sim-0", seq=2)

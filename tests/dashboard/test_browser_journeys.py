@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from orchestrator.models import Device, JobState
+from tests.dashboard.conftest import settle
 
 pytestmark = [
     pytest.mark.slow,
@@ -49,7 +50,7 @@ def hands(open_page, root):
 def at(page: Page, address: str) -> None:
     expect(page).to_have_url(re.compile(address))
     expect(page.locator("h1")).to_be_visible()
-    page.wait_for_load_state("networkidle")
+    settle(page)
 
 
 def test_a_script_is_submitted_and_again_with_one_argument_changed(hands, root, make_device, tmp_path):
@@ -144,4 +145,4 @@ def test_a_script_is_dropped_on_any_page_and_run(hands, make_device):
     person.click(page.get_by_role("button", name="Run", exact=True))
     expect(page.locator("#job h1")).to_contain_text("dropped")
     assert person.spent() == 2
-    page.wait_for_load_state("networkidle")  # files on their way would be left open
+    settle(page)  # files on their way would be left open

@@ -8,6 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import Route, expect
 
 from orchestrator.models import Job, JobState
+from tests.dashboard.conftest import settle
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,7 +43,7 @@ def test_a_quick_enter_opens_what_the_key_before_it_chose(server, open_page, ada
     held: list[Route] = []
     page.route(re.compile(r"/keys\b.*\.js"), lambda route: held.append(route))
     page.goto(server.url + "/jobs")  # a page that is open may still ask past a new route
-    page.wait_for_load_state("networkidle")
+    settle(page)
 
     page.keyboard.press("j")
     page.keyboard.press("Enter")
@@ -51,7 +52,7 @@ def test_a_quick_enter_opens_what_the_key_before_it_chose(server, open_page, ada
     held[0].continue_()
 
     expect(page).to_have_url(re.compile(f"/jobs/{job.pk}$"))
-    page.wait_for_load_state("networkidle")
+    settle(page)
 
 
 def test_x_cancels_after_five_seconds_and_u_undoes(open_page, ada, make_job):
@@ -82,7 +83,7 @@ def test_the_palette_finds_a_job_and_opens_it(open_page, ada, make_job):
     expect(page.get_by_role("option")).to_contain_text("<b>needle</b>")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(f"/jobs/{job.pk}$"))
-    page.wait_for_load_state("networkidle")  # files on their way would be left open
+    settle(page)  # files on their way would be left open
 
 
 def test_the_palette_says_that_it_searches_until_the_server_has_answered(server, open_page, ada):

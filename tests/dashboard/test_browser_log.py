@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from orchestrator.models import JobState
 from orchestrator.store.logs.lines import LineIndex
 from orchestrator.store.logs.merged import MergedIndex
+from tests.dashboard.conftest import settle
 
 pytestmark = [
     pytest.mark.slow,
@@ -145,7 +146,7 @@ def test_what_is_selected_in_a_log_stays_so_while_lines_arrive(open_page, ada, w
     page = open_page(ada, f"/jobs/{attempt.job_id}#L200")
     row = page.locator("#log .is-linked")
     expect(row).to_contain_text("line 199")  # dots stand there until it comes
-    page.wait_for_load_state("networkidle")
+    settle(page)
     row.evaluate("row => getSelection().selectAllChildren(row.lastChild)")
 
     with path.open("a") as file:
