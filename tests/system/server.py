@@ -168,8 +168,10 @@ class Server:
     ) -> Self:
         """A server on a state folder of its own, as a first start leaves it; not started yet."""
         shutil.copytree(prepared.home, home, ignore=shutil.ignore_patterns(STATIC))
-        # 47 MB that no server writes as long as no static file changes.
-        (home / STATIC).symlink_to(prepared.home / STATIC)
+        # 47 MB that no server writes as long as no static file changes. Sign-in by an issuer brings files of its own: such
+        # a server would clear the folder that others serve from, and write it again.
+        if "BERTH_OIDC_ISSUER" not in (extra or {}):
+            (home / STATIC).symlink_to(prepared.home / STATIC)
         return cls(home, prepared.token, devices, extra)
 
     # REST
