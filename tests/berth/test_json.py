@@ -14,7 +14,11 @@ from berth.cli.app import app, start
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")  # see answer_of
 WRONG_USE, TERMINATED = 2, 143
 # The job was cancelled before it had a checkpoint.
-STATUSES = {"berth resume {first}": WRONG_USE, "berth watch {first}": TERMINATED}
+STATUSES = {
+    "berth resume {first}": WRONG_USE,
+    "berth envs remove 0123": WRONG_USE,  # nothing was installed
+    "berth watch {first}": TERMINATED,
+}
 
 
 def commands(group: typer.core.TyperGroup, name: str = "berth") -> Iterator[tuple[str, set[str]]]:
@@ -49,6 +53,16 @@ berth pull eval --to fetched
 berth checkpoints {first}
 berth data
 berth data list
+berth data ls
+berth data push json-pushed train.py
+berth data rm json-pushed
+berth envs
+berth envs list
+berth envs remove 0123
+berth envs clear
+berth sweep train.py --set lr=log:1e-5..1e-1 --metric loss --direction minimize --budget 1h
+berth sweeps
+berth best {sweep}
 berth data add json-digits digits.csv.gz --root examples
 berth gpu 0
 berth usage
@@ -111,6 +125,7 @@ def test_every_command_prints_json_and_nothing_else(web, answer_of) -> None:
             ("first", "berth run train.py"),
             ("second", "berth run train.py -n"),
             ("made", "berth calendar add"),
+            ("sweep", "berth sweep train.py"),
         ):
             if line.startswith(begins):
                 names.setdefault(name, answer["id"])

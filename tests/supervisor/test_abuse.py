@@ -14,14 +14,16 @@ KILLS_ITS_LAUNCHER = (
 )
 KILLS_ITS_SIBLINGS = """
 import os, pathlib, time
-for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-    pid = int(path.parent.name)
-    try:
-        rank = b"\\0RANK=1\\0" in b"\\0" + path.read_bytes() and os.environ["BERTH_NONCE"].encode() in path.read_bytes()
-    except OSError:
-        continue
-    if os.environ["RANK"] == "0" and rank:
-        os.kill(pid, 9)
+while os.environ["RANK"] == "0":  # until the other rank is there
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            environ = b"\\0" + path.read_bytes()
+        except OSError:
+            continue
+        if b"\\0RANK=1\\0" in environ and os.environ["BERTH_NONCE"].encode() in environ:
+            os.kill(int(path.parent.name), 9)
+            time.sleep(600)
+    time.sleep(0.05)
 time.sleep(600)
 """
 FORKS_AND_LEAVES = """
