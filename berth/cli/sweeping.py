@@ -84,7 +84,7 @@ def say_begun(sweep: Sweep) -> None:
     budget = [f"{sweep.max_trials} trials"] if sweep.max_trials is not None else []
     budget += [f"{sweep.device_hours:g} device-hours"] if sweep.device_hours is not None else []
     say(
-        f"Began sweep {safe(sweep.name)} {sweep.short_id}: at most {' and '.join(budget)}, {sweep.max_width} at once."
+        f"Began {safe(sweep.name)} {sweep.short_id}: at most {' and '.join(budget)}, {sweep.max_width} at once."
     )
     say(f"See the best settings with: berth best {sweep.short_id}")
 
