@@ -38,9 +38,8 @@ def spawn(folder: AttemptFolder, *, python: str, secrets: Mapping[str, str]) -> 
     command = [python, "-I", "-S", str(_PROGRAM), "--detach", str(folder.root)]
     in_scope = scope_command(_scope_name(folder), command)
     if in_scope is None or not _run(folder, in_scope, secrets, scope_environment()):
-        _run(
-            folder, command, secrets, {}
-        )  # a manager that refuses the scope must not keep a job from starting
+        # A manager that refuses the scope must not keep a job from starting.
+        _run(folder, command, secrets, {})
     return _wait_for_identity(folder)
 
 
