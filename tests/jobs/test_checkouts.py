@@ -120,6 +120,20 @@ def test_berth_toml_and_package_list_of_the_repository_count_and_the_submit_goes
     assert (named.name, named.spec.args) == ("mine", ["--lr", "2"])
 
 
+@pytest.mark.parametrize(("given", "runs"), [({}, False), ({"gpus": 1, "time_limit_s": 600}, True)])
+def test_agents_job_does_not_get_more_from_berth_toml_than_its_budget_was_checked_for(
+    repository, submit, given, runs
+):
+    commit(repository, {"berth.toml": "gpus = 4\ntime_limit_s = 86400\n", "train.py": TRAIN})
+    job = submit(address(repository), **given)
+    Job.objects.filter(pk=job.pk).update(agent={"token": 1, "name": "claude", "width": 1})
+
+    fetched(job)
+
+    assert (job.state == JobState.QUEUED, job.gpus) == (runs, 1)
+    assert runs or "give gpus and time_limit_s with the submit" in job.reason
+
+
 def test_members_of_an_array_share_one_fetch_and_keep_their_names(repository, submit):
     first = submit(address(repository), array="0-2")
     fetched(first)

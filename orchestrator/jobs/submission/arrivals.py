@@ -10,7 +10,7 @@ from berth.arguments import WrongUse
 from berth.job_fields import STARTS
 from berth.project_file import NAME as PROJECT_FILE
 from berth.project_file import merge, parse_project
-from orchestrator.exceptions import Malformed, OrchestratorError
+from orchestrator.exceptions import Impossible, Malformed, OrchestratorError
 from orchestrator.facts.endings import Ended
 from orchestrator.facts.events import Happened
 from orchestrator.facts.record import fact
@@ -97,12 +97,27 @@ def _whole_spec(job: Job, checkout: Checkout) -> JobSpec:
     return intake.parse_spec({**merged, "source": {"bundle": checkout.bundle}})
 
 
+def _check_budget(job: Job, spec: JobSpec) -> None:
+    """Hold an agent's job to the devices and the time against which its token's budget was checked.
+
+    Raises:
+        Impossible: berth.toml asks for others.
+    """
+    submitted = job.spec
+    if job.agent and (spec.gpus, spec.time_limit_s) != (submitted.gpus, submitted.time_limit_s):
+        raise Impossible(
+            f"{PROJECT_FILE} asks for other devices or another time limit than the submit, against which the budget of "
+            "the agent's token was checked; give gpus and time_limit_s with the submit."
+        )
+
+
 def _columns(job: Job, spec: JobSpec, bundle: str) -> dict[str, Any]:
     """The columns of the job's row that its code decides.
 
     Raises:
         OrchestratorError: the job cannot start from this code, or not here.
     """
+    _check_budget(job, spec)
     spec = checks.resolve(job.owner, spec)
     quotas.check_submit(job.owner, spec, 0)
     code.store_code(spec, None, None)  # the bundle is there, with what the job starts
