@@ -177,7 +177,7 @@ class Optuna:
         place = np.array([asked.params[name] for name in self.distributions])
         configuration = self.table.nearest(self.table.space.at(place), self.used)
         self.used[configuration] = True
-        # It is told the settings that were tried, not those that it asked for: a failed trial is ignored.
+        # Optuna gets the settings that were tried, which may differ from its own suggestion: a failed trial is ignored.
         self.study.tell(asked, state=self.optuna.trial.TrialState.FAIL)
         self.study.enqueue_trial(
             dict(zip(self.distributions, self.table.places[configuration].tolist(), strict=True))
