@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
+from torch.optim.optimizer import StateDict
 
 from training.config import ConfigError
 from training.config.extensions import ExtensionError, load
@@ -60,11 +61,11 @@ class Callback:
     def on_exception(self, state: TrainState, error: BaseException) -> None:
         """Called before ``fit`` raises ``error``."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return what to keep in checkpoints: numbers, texts, tensors, and lists and dicts of them."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Take what ``state_dict`` returned when the checkpoint was saved."""
 
 
@@ -82,7 +83,7 @@ class Hooks:
         answers = [method(*arguments) for method in self._overriding(name)]  # all are called
         return True in answers
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the callbacks' states by their class and number."""
         return {name: state for name, each in self._named() if (state := each.state_dict())}
 
@@ -184,10 +185,10 @@ class EarlyStopping(Monitored):
             self._worse += 1
         return self._worse >= self.patience
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {"best": self.best, "best_step": self.best_step, "worse": self._worse}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self.best, self.best_step, self._worse = state["best"], state["best_step"], state["worse"]
 
 
@@ -233,10 +234,10 @@ class BestWeights(Monitored):
             for _, step in ordered[self.count :]:
                 self._path(step).unlink(missing_ok=True)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {"kept": [[value, step] for value, step in self.kept]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self.kept = [(float(value), int(step)) for value, step in state["kept"]]
 
     def _path(self, step: int) -> Path:

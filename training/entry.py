@@ -37,6 +37,7 @@ _TRACKERS = frozenset(
     }
 )
 _TORCH_TRACKER = "torch.utils.tensorboard"
+_OPTIMIZERS = "torch.optim.optimizer"
 _TRAINERS = frozenset({"transformers", "lightning", "pytorch_lightning", "ultralytics"})
 
 
@@ -169,12 +170,15 @@ def join_command() -> None:
 
 
 def _watch_imports() -> None:
-    """Read what trackers get, and let known trainers resume, unless the job's owner does not want it."""
+    """Read what trackers get, let known trainers resume and steps be profiled, unless the job's owner does not want it."""
     if _FOLDER is None:
         return
     if os.environ.get("TRACKER_TEE") != "off":
         told = "read what trackers get"
         sys.meta_path.insert(0, _Finder({*_TRACKERS, _TORCH_TRACKER}, "tee", [_metrics_file()], told))
+    if os.environ.get("PROFILE_ON_REQUEST") != "off" and _metrics_file() is not None:
+        settings = [_metrics_file(), os.environ.get("BERTH_OUTPUT_DIR")]
+        sys.meta_path.insert(0, _Finder({_OPTIMIZERS}, "profiling", settings, "profile this script"))
     if os.environ.get("TRAINER_RESUME") != "off":
         sys.meta_path.insert(0, _Finder(_TRAINERS, "resuming", [], "resume trainers by itself"))
 

@@ -64,6 +64,11 @@ LESS_MEMORY_EVENT: Final = "less_memory"
 """A step ran out of memory and was retried: ``step``, ``rank``, ``from_batch_size``, ``to_batch_size`` (micro-batches)."""
 UNUSED_EVENT: Final = "unused_parameters"
 """Parameters got no gradient; the exchange accepts that from now on: ``step``, ``parameters`` (text: the first names)."""
+PROFILE_EVENT: Final = "profile"
+"""Steps were profiled on request: ``steps``, ``wall_s``, and of it ``compute_s``, ``copy_s``, ``exchange_s``, ``data_s`` (waiting
+for data), ``idle_s``; ``device`` ("gpu" or "cpu"), ``trace`` (a file of the output folder)."""
+PROFILE_FAILED_EVENT: Final = "profile_failed"
+"""The requested profile could not be made: ``reason``."""
 HANG_EVENT: Final = "hang"
 """No rank has made progress for too long: ``ranks`` that are stuck (text, numbers with commas), ``reason`` (a sentence)."""
 

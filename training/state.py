@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import StateDict
 
 from training.checkpoint.differences import explain_other_model
 from training.data import AnySampler
@@ -23,11 +24,11 @@ class SavedState(Weights):
     """A training in a checkpoint."""
 
     step: int
-    scheduler: dict[str, Any] | None
+    scheduler: StateDict | None
     sampler: SamplerState
     scaler: Mapping[str, Any] | None  # missing in checkpoints of earlier versions
     rng: list[RngState]  # of each rank
-    callbacks: dict[str, Any]  # missing in checkpoints of earlier versions
+    callbacks: StateDict  # missing in checkpoints of earlier versions
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class TrainState:
     step: int = 0  # optimizer updates done
     metrics: dict[str, float] = field(default_factory=dict)  # the newest of each name, of all ranks
 
-    def state_dict(self, rng: list[RngState], callbacks: dict[str, Any] | None = None) -> SavedState:
+    def state_dict(self, rng: list[RngState], callbacks: StateDict | None = None) -> SavedState:
         """Return the state to save: complete on rank 0, or split as DTensors. All ranks must call this.
 
         ``rng`` holds ``capture_rng`` of each rank.

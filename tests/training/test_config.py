@@ -15,7 +15,7 @@ from training.config.plan import Plan
     [
         (
             {"strategy": "magic"},
-            "strategy is 'magic'; it can be auto, single, dp, ddp, zero1, zero2, fsdp, pipeline, tensor.",
+            "strategy is 'magic'; it can be auto, single, dp, ddp, zero1, zero2, fsdp, pipeline, tensor, placed.",
         ),
         ({"precision": "fp8"}, "precision is 'fp8'; it can be auto, fp32, bf16, fp16."),
         ({"batch_size": 0}, "batch_size is 0; it must be at least 1."),

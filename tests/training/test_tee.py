@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from tests.training import tracker_stand_ins
+from tests.training.test_media import pixels_of
 from training import entry
-from training.tee.calls import CALLS as CALLS_OF_TRACKERS
+from training.tee.calls import WRAPPED
+from training.tee.gallery import FIRST_CALLS, Gallery
 from training.tee.lengths import LENGTHS
+from training.tee.objects import Value
 
 ENTRY = Path(__file__).resolve().parents[2] / "training/entry.py"
 
@@ -26,6 +29,19 @@ class Run:
         metrics = folder / "metrics.jsonl"
         lines = metrics.read_text().splitlines() if metrics.exists() else []
         self.lines: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        self.folder = folder / "media"
+        index = self.folder / "index.jsonl"
+        media = index.read_text().splitlines() if index.exists() else []
+        self.media: list[dict[str, Any]] = [json.loads(line) for line in media]
+
+    @property
+    def shown(self) -> list[tuple[int, str, str]]:
+        """The step, kind and name of each image, histogram, table and text."""
+        return [(each["step"], each["kind"], each["name"]) for each in self.media]
+
+    def content(self, number: int) -> Any:
+        """What the file of a value that is no image holds."""
+        return json.loads((self.folder / self.media[number]["file"]).read_text())
 
     @property
     def values(self) -> list[tuple[int, dict[str, Any]]]:
@@ -55,6 +71,7 @@ def run(tmp_path: Path) -> Callable[..., Run]:
             env={
                 "BERTH_ATTEMPT_FOLDER": str(tmp_path),
                 "BERTH_METRICS_FILE": str(tmp_path / "metrics.jsonl"),
+                "BERTH_MEDIA_DIR": str(tmp_path / "media"),
                 "HOME": str(tmp_path / "work"),
                 "RANK": "0",
                 "LANG": "C.UTF-8",
@@ -176,14 +193,12 @@ def test_stable_baselines_tells_its_timesteps(run):
 
 
 def test_the_entry_watches_each_tracker_of_the_table():
-    modules = {call.module for call in CALLS_OF_TRACKERS} | {length.module for length in LENGTHS}
+    modules = {call.module for call in WRAPPED} | {length.module for length in LENGTHS}
     packages = {module.partition(".")[0] for module in modules} - {"torch"}
 
     assert packages == entry._TRACKERS
     assert all(
-        call.module.startswith(entry._TORCH_TRACKER)
-        for call in CALLS_OF_TRACKERS
-        if call.module.startswith("torch.")
+        call.module.startswith(entry._TORCH_TRACKER) for call in WRAPPED if call.module.startswith("torch.")
     )
 
 
@@ -249,6 +264,156 @@ def test_a_tracker_announces_itself_before_it_writes_files(run):
     done = run("from tensorboardX.writer import SummaryWriter\nSummaryWriter('runs').add_scalar('a', 1, 1)\n")
 
     assert done.lines[0] == {"tracker": "tensorboard"}
+
+
+SHOWN = {
+    "wandb": (
+        "import numpy\nfrom wandb.sdk.wandb_run import Run\nfrom wandb.sdk.data_types import Histogram, Image, Table\n"
+        "image = Image(numpy.zeros((4, 5, 3), numpy.uint8))\n"
+        "Run().log({'loss': 1, 'samples': [image, image], 'deep': {'weights': Histogram([1, 2], [0, 1, 2])},\n"
+        "           'words': Table(['a', 'b'], [[1, image]]), 'many': numpy.zeros(100), 'few': [1, 2]}, step=5)\n",
+        [
+            (5, "image", "samples/0"),
+            (5, "image", "samples/1"),
+            (5, "histogram", "deep/weights"),
+            (5, "table", "words"),
+            (5, "histogram", "many"),
+        ],
+    ),
+    "tensorboard": (
+        "import numpy\nfrom tensorboardX.writer import SummaryWriter\n"
+        "a, b = SummaryWriter('runs'), SummaryWriter('runs/val')\n"
+        "a.add_image('one', numpy.zeros((3, 4, 5)), 2)\na.add_images('batch', numpy.zeros((2, 1, 4, 5)), global_step=2)\n"
+        "b.add_histogram('weights', numpy.arange(9.0), 3)\nb.add_text('words', 'hello', 3)\n",
+        [
+            (2, "image", "one"),
+            (2, "image", "batch/0"),
+            (2, "image", "batch/1"),
+            (3, "histogram", "val/weights"),
+            (3, "text", "val/words"),
+        ],
+    ),
+    "mlflow": (
+        "from mlflow.tracking import fluent\nfluent.log_metric('loss', 0.5, step=7)\nfluent.log_text('hello', 'notes.txt')\n",
+        [(7, "text", "notes.txt")],  # MLflow's texts have no step: the newest number's
+    ),
+    "comet": (
+        "import numpy\nfrom comet_ml.experiment import CometExperiment\ne = CometExperiment()\n"
+        "e.log_image(numpy.zeros((3, 4, 5)), 'pic', image_channels='first', step=1)\n"
+        "e.log_table('t.csv', tabular_data=[[1, 2]], headers=['a', 'b'])\ne.log_table('only-a-file.csv')\n",
+        [(1, "image", "pic"), (0, "table", "t.csv")],
+    ),
+    "clearml": (
+        "import numpy\nfrom clearml.logger import Logger\nlog = Logger()\n"
+        "log.report_image('pics', 'val', 4, image=numpy.zeros((4, 5)))\n"
+        "log.report_table('words', 'val', iteration=4, table_plot=[['a', 'b'], [1, 2]])\n",
+        [(4, "image", "pics/val"), (4, "table", "words/val")],
+    ),
+}
+
+
+@pytest.mark.parametrize("tracker", SHOWN)
+def test_pictures_histograms_tables_and_texts_of_a_tracker_arrive_as_well(run, tracker):
+    script, expected = SHOWN[tracker]
+
+    done = run(script)
+
+    assert (done.code, done.log) == (0, "")
+    assert done.shown == expected
+
+
+def test_values_beside_a_trackers_objects_arrive_and_tables_keep_their_cells(run):
+    done = run(SHOWN["wandb"][0])
+
+    assert done.values == [(5, {"loss": 1})]
+    assert done.content(3) == {"columns": ["a", "b"], "rows": [[1, "(Image)"]], "rows_total": 1}
+    assert done.content(2) == {"counts": [1, 2], "edges": [0, 1, 2], "not_finite": 0}
+
+
+@pytest.mark.parametrize(
+    ("image", "corner"),
+    [
+        ("numpy.full((3, 4, 5), 2.6)", [255, 255, 255]),
+        ("numpy.full((3, 4, 5), -1.0)", [0, 0, 0]),
+        ("numpy.full((4, 5, 3), 0.4), dataformats='HWC'", [102, 102, 102]),
+        ("numpy.full((4, 5), 7, numpy.uint8), dataformats='HW'", [7]),
+        ("numpy.full((3, 5000, 4), 9, numpy.uint8)", [9, 9, 9]),
+    ],
+)
+def test_an_image_looks_as_it_does_in_the_tracker(run, image, corner):
+    writer = "import numpy\nfrom tensorboardX.writer import SummaryWriter\nSummaryWriter('runs')"
+    done = run(f"{writer}.add_image('pic', global_step=1, img_tensor={image})\n")
+
+    assert done.log == ""
+    assert pixels_of(done.folder / done.media[0]["file"])[0, 0].tolist() == corner
+
+
+def test_a_value_that_cannot_be_read_is_told_once_and_the_tracker_still_gets_it(run):
+    done = run(
+        "from wandb.sdk import wandb_run\nfrom wandb.sdk.data_types import Broken\nr = wandb_run.Run()\n"
+        "for _ in range(3):\n    r.log({'loss': 1, 'pic': Broken(0)})\nprint(len(wandb_run.noted))\n"
+    )
+
+    assert sorted(done.log.splitlines()) == [
+        "3",
+        "Berth does not show 'pic': ZeroDivisionError: division by zero.",
+    ]
+    assert [values for _, values in done.values] == [{"loss": 1}] * 3
+
+
+def test_files_of_a_tracker_and_of_the_script_itself_do_not_collide(run):
+    done = run(
+        "import numpy, training\nfrom tensorboardX.writer import SummaryWriter\n"
+        "from training.report import default_reporter\nwriter = SummaryWriter('runs')\n"
+        "for step in range(3):\n"
+        "    writer.add_text('a', str(step), step)\n"
+        "    training.report(step, image=numpy.zeros((2, 2)))\n    default_reporter().flush()\n"
+    )
+
+    assert sorted(done.shown) == sorted(
+        (step, *what) for step in range(3) for what in (("image", "image"), ("text", "a"))
+    )
+    assert len({each["file"].partition(".")[0] for each in done.media}) == 6
+
+
+@pytest.fixture
+def gallery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gallery:
+    monkeypatch.setenv("BERTH_MEDIA_DIR", str(tmp_path))
+    return Gallery()
+
+
+def steps_of(folder: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in (folder / "index.jsonl").read_text().splitlines()]
+
+
+def test_a_name_with_many_calls_is_kept_ever_more_rarely_to_its_end(gallery, tmp_path):
+    for step in range(5_000):
+        gallery.take("wandb", step, [Value("text", "a", lambda: "x")])
+    gallery.write()
+
+    steps = steps_of(tmp_path)
+    assert steps[:FIRST_CALLS] == list(range(FIRST_CALLS))
+    assert len(steps) < 10 * FIRST_CALLS
+    assert steps[-1] > 4_500
+
+
+def test_many_names_share_what_an_attempt_keeps(gallery, tmp_path):
+    for step in range(200):
+        gallery.take("wandb", step, [Value("text", str(name), lambda: "x") for name in range(100)])
+        gallery.write()
+
+    steps = steps_of(tmp_path)
+    assert len(steps) < 2_000
+    assert steps[-1] >= 128
+
+
+def test_what_two_trackers_get_is_kept_once(gallery, tmp_path):
+    for step in range(3):
+        for tracker in ("tensorboard", "wandb"):
+            gallery.take(tracker, step, [Value("text", "a", lambda: "x")])
+    gallery.write()
+
+    assert steps_of(tmp_path) == [0, 1, 2]
 
 
 INIT = "import wandb\nwandb.init(project='x')\n"

@@ -34,6 +34,9 @@ def log_metric(key, value, step=None):
 def log_metrics(metrics, step=None):
     return MlflowClient().log_batch("run", [Metric(key, value, step or 0) for key, value in metrics.items()])
 
+def log_text(text, artifact_file):
+    return MlflowClient().log_text("run", text, artifact_file)
+
 class Metric:
     def __init__(self, key, value, step):
         self.key, self.value, self.step = key, value, step
@@ -55,19 +58,41 @@ class BaseAlgorithm:
         self._total_timesteps = total_timesteps
         return total_timesteps, callback
 """
+OBJECTS = """
+class Image:
+    def __init__(self, image):
+        self.image = image
+
+class Histogram:
+    def __init__(self, histogram, bins):
+        self.histogram, self.bins = histogram, bins
+
+class Table:
+    def __init__(self, columns, data):
+        self.columns, self.data = columns, data
+
+class Broken(Image):
+    pass
+
+Broken.__name__ = "Image"
+Broken.image = property(lambda self: 1 / 0, lambda self, image: None)
+"""
 # By module: its classes with their methods.
 CLASSES = {
     "wandb.sdk.wandb_run": {"Run": ["log"]},
     "trackio.run": {"Run": ["log"]},
-    "mlflow.tracking.client": {"MlflowClient": ["log_metric", "log_batch"]},
-    "comet_ml.experiment": {"CometExperiment": ["log_metric", "log_metrics"]},
+    "mlflow.tracking.client": {"MlflowClient": ["log_metric", "log_batch", "log_text"]},
+    "comet_ml.experiment": {"CometExperiment": ["log_metric", "log_metrics", "log_image", "log_table"]},
     "aim.sdk.run": {"Run": ["track"]},
-    "clearml.logger": {"Logger": ["report_scalar"]},
-    "tensorboardX.writer": {"SummaryWriter": ["add_scalar", "add_scalars"]},
+    "clearml.logger": {"Logger": ["report_scalar", "report_image", "report_table"]},
+    "tensorboardX.writer": {
+        "SummaryWriter": ["add_scalar", "add_scalars", "add_image", "add_images", "add_histogram", "add_text"]
+    },
     "lightning.fabric.loggers.csv_logs": {"CSVLogger": ["log_metrics"]},
 }
 SOURCES = {
     "wandb": WANDB,
+    "wandb.sdk.data_types": OBJECTS,
     "mlflow.tracking.fluent": FLUENT,
     "lightning.pytorch.loops.fit_loop": FIT_LOOP,
     "pytorch_lightning.loops.fit_loop": FIT_LOOP,

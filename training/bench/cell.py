@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import StateDict
 from torch.utils.data import TensorDataset
 
 from training import TrainConfig, Trainer
@@ -115,7 +116,7 @@ class _Clock(torch.optim.lr_scheduler.LRScheduler):
     def get_lr(self) -> list[float | Tensor]:
         return [group["lr"] for group in self.optimizer.param_groups]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {}  # checkpoints need no clock
 
     def step(self, epoch: int | None = None) -> None:

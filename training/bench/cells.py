@@ -96,7 +96,7 @@ def why_not(cell: Cell, devices: int, *, has_gpu: bool) -> str:
         return f"{cell.gpus} GPUs are requested and {devices} are visible."
     if cell.strategy == "single" and cell.gpus > 1:
         return "single uses one device."
-    if cell.strategy in ("pipeline", "tensor") and cell.gpus == 1:
+    if cell.strategy in ("pipeline", "tensor", "placed") and cell.gpus == 1:
         return f"{cell.strategy} splits the model over at least two devices."
     return ""
 

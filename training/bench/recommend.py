@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from training.bench.cells import Cell, Measured, scaling_efficiency
 
 _TIE = 10.0  # percent; larger differences count, however much the steps vary
-_EFFORT = ("single", "ddp", "zero1", "zero2", "fsdp", "tensor", "pipeline", "dp")
+_EFFORT = ("single", "ddp", "zero1", "zero2", "fsdp", "tensor", "pipeline", "placed", "dp")
 _GOOD_SCALING = 70.0  # percent; below this, more devices are used poorly
 
 

@@ -1,5 +1,5 @@
 """Loaded by each Python that a job's command starts, by ``PYTHONPATH``: the limit on GPU memory,
-what trackers get, and trainers that resume.
+what trackers get, trainers that resume, and steps that are profiled.
 
 A rank of a script has these from ``entry.py``; the ranks of a command are started by its own launcher.  Nothing here
 may fail or print where Berth is not meant: pip, launchers and helpers of the command load this as well.

@@ -34,7 +34,12 @@ def fixed_plan(config: TrainConfig, world_size: int, *, has_bf16: bool = False) 
         else config.activation_checkpointing,
         cpu_offload="none" if config.cpu_offload == "auto" else config.cpu_offload,
         pipeline_schedule=config.pipeline_schedule,
-        pipeline_micro_batches=_split_batch(config, batch_size, pp) if strategy == "pipeline" else 1,
+        pipeline_micro_batches=_split_batch(config, batch_size, pp)
+        if strategy == "pipeline"
+        else _parts(config, batch_size)
+        if strategy == "placed"
+        else 1,
+        placement=config.placement,
     )
 
 
@@ -65,13 +70,13 @@ def _refuse_unsupported(config: TrainConfig, strategy: StrategyName) -> None:
             "cpu_offload is 'parameters', which strategies zero2 and fsdp can do, and they need several ranks; with "
             "one choose 'optimizer' or 'activations'."
         )
-    if strategy in ("pipeline", "tensor"):
+    if strategy in ("pipeline", "tensor", "placed"):
         replace(config, strategy=strategy)  # its constructor raises for contradictions
 
 
 def _divide_ranks(config: TrainConfig, strategy: str, world_size: int) -> tuple[int, int, int]:
     """(dp, pp, tp)."""
-    if strategy not in ("pipeline", "tensor"):
+    if strategy not in ("pipeline", "tensor", "placed"):
         return world_size, 1, 1
     tp = config.tensor_parallel_size or (world_size if strategy == "tensor" else 1)
     pp = 1 if strategy == "tensor" else config.pipeline_parallel_size or max(world_size // tp, 1)
@@ -82,6 +87,16 @@ def _divide_ranks(config: TrainConfig, strategy: str, world_size: int) -> tuple[
             f"start a multiple of {pp * tp} ranks, or choose smaller sizes."
         )
     return dp, pp, tp
+
+
+def _parts(config: TrainConfig, batch_size: int) -> int:
+    """Return the parts that follow each other through placed layers; whole micro-batches unless asked."""
+    parts = config.pipeline_micro_batches or 1
+    if batch_size % parts:
+        raise ConfigError(
+            f"pipeline_micro_batches is {parts}, which does not divide batch_size {batch_size}; the parts must be equal."
+        )
+    return parts
 
 
 def _split_batch(config: TrainConfig, batch_size: int, pp: int) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
-StrategyName = Literal["single", "dp", "ddp", "zero1", "zero2", "fsdp", "pipeline", "tensor"]
+StrategyName = Literal["single", "dp", "ddp", "zero1", "zero2", "fsdp", "pipeline", "tensor", "placed"]
 PrecisionName = Literal["fp32", "bf16", "fp16"]
 CheckpointingName = Literal["none", "selective", "full"]
 OffloadName = Literal["none", "optimizer", "parameters", "activations"]
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
+PlacementName = Literal["auto", "m-topo", "m-etf", "m-sct", "stages"]
 
 PLAN_VARIABLE = "BERTH_PLAN"  # JSON of the plan to carry out
 WHY_VARIABLE = "BERTH_PLAN_WHY"  # the reason, for the job's page
@@ -42,6 +43,9 @@ class Plan:
     # First block of the second and each later stage; None: equal parameters per stage.  An interleaved
     # schedule has ``2 * pp`` stages: rank r holds stages r and ``pp + r``.
     stage_bounds: tuple[int, ...] | None = None
+    # For "placed": the rank of ``pp`` of each traced layer; None: assigned when the training starts.
+    layer_ranks: tuple[int, ...] | None = None
+    placement: str = "auto"  # how the layers were assigned
 
     @property
     def world_size(self) -> int:
@@ -62,6 +66,8 @@ class Plan:
         own = {name: value for name, value in values.items() if name in names}
         if own.get("stage_bounds") is not None:
             own["stage_bounds"] = tuple(own["stage_bounds"])
+        if own.get("layer_ranks") is not None:
+            own["layer_ranks"] = tuple(own["layer_ranks"])
         return cls(**own)
 
 
@@ -78,6 +84,29 @@ def declared_memory_bytes() -> int | None:
     """The limit that Berth set for each device of this job."""
     text = os.environ.get(MEMORY_VARIABLE, "")
     return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def with_ranks(plan: Plan, count: int) -> Plan | None:
+    """Spread a data-parallel plan over another number of ranks, so that each step sees the same samples.
+
+    Returns: None if the effective batch cannot be divided, or if ranks hold parts of the model.
+    """
+    samples, rest = divmod(plan.samples_per_step, count)
+    if plan.pp * plan.tp != 1 or plan.strategy == "dp" or rest:
+        return None
+    micro_batch = max(size for size in range(1, min(samples, plan.batch_size) + 1) if samples % size == 0)
+    strategy = plan.strategy
+    if count == 1:
+        strategy = "single"
+    elif strategy == "single":
+        strategy = "ddp"
+    return replace(
+        plan,
+        strategy=strategy,
+        dp=count,
+        batch_size=micro_batch,
+        gradient_accumulation_steps=samples // micro_batch,
+    )
 
 
 def with_less_memory(plan: Plan) -> tuple[Plan, str] | None:

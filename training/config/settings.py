@@ -7,7 +7,14 @@ from functools import cached_property
 from typing import Any, Final, Literal, Self, cast, get_args
 
 from training.config.extensions import ExtensionError, Kind, registered
-from training.config.plan import CheckpointingName, OffloadName, PrecisionName, ScheduleName, StrategyName
+from training.config.plan import (
+    CheckpointingName,
+    OffloadName,
+    PlacementName,
+    PrecisionName,
+    ScheduleName,
+    StrategyName,
+)
 
 Strategy = Literal["auto"] | StrategyName
 Precision = Literal["auto"] | PrecisionName
@@ -37,6 +44,7 @@ class TrainConfig:
     pipeline_parallel_size: int | None = None  # ranks that share the blocks; None: all remaining ranks
     pipeline_schedule: ScheduleName = "1f1b"
     pipeline_micro_batches: int | None = None  # parts of a batch; None: enough to keep the stages busy
+    placement: PlacementName = "auto"  # how "placed" assigns layers; auto: the fastest predicted
     precision: Precision = "fp32"  # auto: bf16 on a GPU that has it, else fp32
     batch_size: int | Literal["auto"] = 32  # samples per data-parallel rank and micro-batch
     gradient_accumulation_steps: int = 1  # micro-batches per step
@@ -164,6 +172,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "activation_checkpointing": ("auto", *get_args(CheckpointingName)),
     "cpu_offload": ("auto", *get_args(OffloadName)),
     "pipeline_schedule": get_args(ScheduleName),
+    "placement": get_args(PlacementName),
     "comm_hook": get_args(CommHook),
     "lr_scaling": get_args(LrScaling),
 }
@@ -221,10 +230,12 @@ _ONLY_WITH: Final[tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...]] =
     ("local_sgd_steps", (None,), ("ddp",)),
     ("load_balance", (False,), ("ddp", "zero1", "zero2", "fsdp", "pipeline")),
     ("tensor_parallel_size", (None, 1), ("tensor", "pipeline")),
-    ("pipeline_parallel_size", (None, 1), ("pipeline",)),
+    ("pipeline_parallel_size", (None, 1), ("pipeline", "placed")),
+    ("placement", ("auto",), ("placed",)),
     ("sync_batchnorm", (False,), ("ddp", "zero1")),
     ("compile", (False,), ("single", "ddp", "zero1", "zero2", "fsdp")),
 )
+_RECOMPUTING: Final = tuple(name for name in get_args(StrategyName) if name != "placed")
 _OFFLOADS: Final[dict[str, tuple[str, ...]]] = {
     "optimizer": ("single", "ddp"),
     "parameters": ("zero2", "fsdp"),
@@ -248,9 +259,11 @@ def _refuse_contradictions(config: TrainConfig) -> None:
         able = _OFFLOADS.get(config.cpu_offload, (config.strategy,))
         if config.strategy not in able:
             raise _contradiction(config, "cpu_offload", able)
-        if config.precision == "fp16" and config.strategy in ("pipeline", "tensor"):
+        if config.precision == "fp16" and config.strategy in ("pipeline", "tensor", "placed"):
             raise ConfigError(f"precision 'fp16' needs scaled gradients, which strategy {config.strategy!r} "
                               "does not have; use 'bf16'.")  # fmt: skip
+        if config.strategy == "placed" and config.activation_checkpointing not in ("none", "auto"):
+            raise _contradiction(config, "activation_checkpointing", _RECOMPUTING)
     if config.local_sgd_steps is not None and config.comm_hook != "none":
         raise ConfigError(
             "local_sgd_steps and comm_hook contradict each other: without an exchange of gradients there is "

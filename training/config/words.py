@@ -14,6 +14,12 @@ def summarise(plan: Plan) -> str:
     parts = [plan.strategy.upper(), plan.precision, _CHECKPOINTING[plan.activation_checkpointing]]
     if plan.cpu_offload != "none":
         parts.append(f"{plan.cpu_offload} on the host")
+    if plan.strategy == "placed":
+        parts.append(
+            f"{plan.placement} in {plan.pipeline_micro_batches} parts"
+            if plan.pipeline_micro_batches > 1
+            else plan.placement
+        )
     if plan.pp > 1 or plan.tp > 1:
         parts.append(f"dp {plan.dp} pp {plan.pp} tp {plan.tp}")
     return ", ".join([*parts, f"batch {plan.batch_size}x{plan.gradient_accumulation_steps}"])

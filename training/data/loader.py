@@ -199,8 +199,8 @@ def measure_length(dataset: object) -> int | None:
 
 
 def draw_example(dataset: Any, plan: Plan, collate_fn: Collate | None = None) -> Any | None:
-    """Return example inputs of one part of a batch, for a pipeline; leaves torch's generators unchanged."""
-    if plan.strategy != "pipeline":
+    """Return example inputs of one part of a batch, for a strategy that divides the layers; keeps torch's generators."""
+    if plan.strategy not in ("pipeline", "placed"):
         return None
     part = plan.batch_size // plan.pipeline_micro_batches
     with torch.random.fork_rng(devices=[]):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import StateDict
 
 
 def offload_activations(device: torch.device) -> AbstractContextManager[Any]:
@@ -52,13 +53,13 @@ class OffloadedOptimizer(Optimizer):
             parameter.copy_(copy, non_blocking=True)
         return loss
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state as the optimizer without offload would."""
         state = super().state_dict()
         return {**self._inner.state_dict(), "param_groups": state["param_groups"]}
 
     @torch.no_grad()
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Load a state; call this after the model's own ``load_state_dict``, because it copies the parameters."""
         super().load_state_dict({**state_dict, "state": {}})
         self._inner.load_state_dict(state_dict)

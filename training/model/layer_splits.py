@@ -4,7 +4,7 @@ Megatron-LM (Shoeybi et al., 2019, section 3): the first Linear of a pair is spl
 the layers in between work on each column separately, and the second is split by input rows and summed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -54,6 +54,19 @@ class Layers:
 
     splits: dict[str, Split] = field(default_factory=dict)
     heads: list[tuple[nn.Module, str]] = field(default_factory=list)
+    pairs: list[tuple[str, str]] = field(default_factory=list)  # of a Sequential, which stages may cut apart
+
+    def held(self, holds: Callable[[str], bool]) -> dict[str, Split]:
+        """Return the splits of layers that ``holds`` accepts; a pair that it does not hold whole stays unsplit.
+
+        The first layer of a pair leaves its columns on their ranks, which only the second can read.
+        """
+        torn = {
+            name for pair in self.pairs if not all(holds(f"{each}.weight") for each in pair) for name in pair
+        }
+        return {
+            name: split for name, split in self.splits.items() if name not in torn and holds(f"{name}.weight")
+        }
 
 
 def find_layers(model: nn.Module, tp: int) -> Layers:
@@ -70,7 +83,11 @@ def find_layers(model: nn.Module, tp: int) -> Layers:
     for prefix, module in model.named_modules():
         dot = f"{prefix}." if prefix else ""
         if isinstance(module, nn.Sequential):
-            layers.splits.update(_pair_sequential(module, dot, tp))
+            found = list(_pair_sequential(module, dot, tp))
+            layers.splits.update(found)
+            layers.pairs += [
+                (first, last) for (first, _), (last, _) in zip(found[::2], found[1::2], strict=True)
+            ]
         elif (attention := _match(module, _ATTENTION)) and _heads_divide(module, tp):
             layers.splits.update(_name_splits(module, attention, dot, tp))
             if f"{dot}{attention[1]}" in layers.splits:

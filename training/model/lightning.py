@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.optimizer import StateDict
 
 from training.config import ConfigError, TrainConfig
 from training.model.batches import BatchError, Compared, Gather, Objective, find_loss, unwrapped
@@ -24,6 +25,15 @@ def is_lightning(model: object) -> bool:
     return all(callable(getattr(model, name, None)) for name in ("training_step", "configure_optimizers"))
 
 
+class Schedule(TypedDict, total=False):
+    """What ``configure_optimizers`` says of a scheduler, by Lightning's names; other names are left alone."""
+
+    scheduler: Any
+    interval: str  # step or epoch
+    frequency: int
+    monitor: str  # the metric that ReduceLROnPlateau reads
+
+
 class LightningObjective(Objective):
     """Calls the module's ``training_step`` and ``validation_step``, and its hooks; keeps what it logs.
 
@@ -35,7 +45,7 @@ class LightningObjective(Objective):
         _refuse(module)
         self._module, self._config = module, config
         self._logged = LoggedValues()
-        self._schedule: dict[str, Any] = {}  # of a scheduler that does not step with each update
+        self._schedule: Schedule = {}  # of a scheduler that does not step with each update
         self._scheduler: LRScheduler | None = None
         self._index = 0  # of the micro-batch in its epoch
         self._batch: Any = None
@@ -43,7 +53,7 @@ class LightningObjective(Objective):
         self._outer_index = 0
         self._running = False
         self._state: Any = None
-        self._trainer = SimpleNamespace(**_facade(config))
+        self._trainer = _facade(config)
 
     def set_up(self) -> None:
         """Let the module build what it needs; call this before anything else looks at it."""
@@ -155,13 +165,13 @@ class LightningObjective(Objective):
     def on_exception(self, state: Any, error: BaseException) -> None:
         self._hook("on_exception", error)
 
-    def state_dict(self) -> dict[str, Any]:
-        own: dict[str, Any] = {}
+    def state_dict(self) -> StateDict:
+        own: StateDict = {}
         self._hook("on_save_checkpoint", own)
         scheduler = None if self._scheduler is None else self._scheduler.state_dict()
         return {"module": own, "scheduler": scheduler}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         if self._scheduler is not None and state["scheduler"] is not None:
             self._scheduler.load_state_dict(state["scheduler"])
         self._hook("on_load_checkpoint", state["module"])
@@ -220,7 +230,7 @@ class LightningObjective(Objective):
             self._log(str(name), value, **options)
 
 
-def read_optimizers(given: Any) -> tuple[Optimizer, dict[str, Any]]:
+def read_optimizers(given: Any) -> tuple[Optimizer, Schedule]:
     """Read what ``configure_optimizers`` returned: the optimizer, and its scheduler with interval and metric.
 
     Raises:
@@ -245,7 +255,8 @@ def read_optimizers(given: Any) -> tuple[Optimizer, dict[str, Any]]:
     if not schedulers:
         return given, {}
     schedule = schedulers[0] if isinstance(schedulers[0], Mapping) else {"scheduler": schedulers[0]}
-    return given, {"interval": "epoch", "frequency": 1, "monitor": "val_loss", **schedule}
+    defaults = {"interval": "epoch", "frequency": 1, "monitor": "val_loss"}
+    return given, cast(Schedule, {**defaults, **schedule})
 
 
 def _refuse(module: Any) -> None:
@@ -260,16 +271,16 @@ def _refuse(module: Any) -> None:
             )
 
 
-def _facade(config: TrainConfig) -> dict[str, Any]:
+def _facade(config: TrainConfig) -> SimpleNamespace:
     """The attributes of Lightning's trainer that modules read."""
-    return {
-        "max_epochs": config.epochs, "max_steps": config.max_steps or -1, "current_epoch": 0, "global_step": 0,
-        "global_rank": 0, "local_rank": 0, "is_global_zero": True, "world_size": 1, "optimizers": [],
-        "accumulate_grad_batches": config.gradient_accumulation_steps, "callback_metrics": {},
-        "logged_metrics": {}, "logger": None, "loggers": [], "training": True, "validating": False,
-        "sanity_checking": False, "barebones": False, "fast_dev_run": False, "datamodule": None,
-        "estimated_stepping_batches": float("inf"), "callbacks": [],
-    }  # fmt: skip
+    return SimpleNamespace(
+        max_epochs=config.epochs, max_steps=config.max_steps or -1, current_epoch=0, global_step=0,
+        global_rank=0, local_rank=0, is_global_zero=True, world_size=1, optimizers=[],
+        accumulate_grad_batches=config.gradient_accumulation_steps, callback_metrics={},
+        logged_metrics={}, logger=None, loggers=[], training=True, validating=False,
+        sanity_checking=False, barebones=False, fast_dev_run=False, datamodule=None,
+        estimated_stepping_batches=float("inf"), callbacks=[],
+    )  # fmt: skip
 
 
 def _transferred(module: Any, batch: Any) -> Any:

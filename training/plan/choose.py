@@ -95,6 +95,7 @@ def _has_one_answer(training: Training) -> bool:
         training.device.type == "cpu"
         and declared_memory_bytes() is None
         and "auto" not in others
+        and config.strategy != "placed"
         and not config.plan_trials
     )
 

@@ -27,6 +27,11 @@ def step_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardware:
     )
 
 
+def after_passes_s(footprint: Footprint, plan: Plan, optimizer: OptimizerCost, hardware: Hardware) -> float:
+    """Predict the seconds of the exchange between replicas and of the update, once a step."""
+    return _exchange_s(footprint, plan, hardware)[0] + _update_s(footprint, plan, optimizer, hardware)
+
+
 def micro_batch_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
     """Predict the seconds of one micro-batch, forward and backward, including the pipeline's bubble."""
     rates, work = hardware.rates, footprint.work
@@ -43,7 +48,7 @@ def _crossing_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> float:
     """Predict the seconds of sending activations between ranks in each micro-batch."""
     blocks = max(len(footprint.block_kept), 1)
     sent_bytes = sum(by_sample for _, by_sample in footprint.block_kept) / blocks * plan.batch_size / 8
-    message_s = hardware.rates.link_latency_s + _waking_s(hardware)
+    message_s = hardware.rates.link_latency_s + waking_s(hardware)
     travel_s = sent_bytes / hardware.rates.link_bandwidth
     crossing_s = 4 * blocks * (travel_s + message_s) if plan.tp > 1 else 0.0
     if plan.pp > 1:  # each part is sent on and its gradient back, while the next stage waits
@@ -60,19 +65,19 @@ def _exchange_s(footprint: Footprint, plan: Plan, hardware: Hardware) -> tuple[f
     once_s = fraction * footprint.trainable_bytes / (plan.pp * plan.tp) / hardware.rates.link_bandwidth
     latency_s = hardware.rates.link_latency_s * max(len(footprint.block_parameter_bytes), 1)
     units = len(footprint.block_parameter_bytes) + 1  # parameters outside of blocks are one more unit
-    waking_s = _waking_s(hardware) * units
+    each_waking_s = waking_s(hardware) * units
     match plan.strategy:
         case "fsdp":
-            return 3 * (once_s + latency_s + waking_s), True
+            return 3 * (once_s + latency_s + each_waking_s), True
         case "zero1":
-            return 3 * once_s + latency_s + _waking_s(hardware), False
+            return 3 * once_s + latency_s + waking_s(hardware), False
         case "zero2":
-            return 2 * (once_s + latency_s + waking_s), True
+            return 2 * (once_s + latency_s + each_waking_s), True
         case _:
             return 2 * once_s + latency_s, False
 
 
-def _waking_s(hardware: Hardware) -> float:
+def waking_s(hardware: Hardware) -> float:
     """Return the cost of a context switch per exchange, if ranks share cores."""
     return _WAKING_S if hardware.sharing > 1 else 0.0
 

@@ -1,8 +1,8 @@
-"""Former name of the command ``python -m training.research.partition``."""
+"""Former name of the command ``python -m training.layers.partition``."""
 
 import sys
 
-from training.research.partition import describe_partitions, main
+from training.layers.partition import describe_partitions, main
 
 __all__ = ["describe_partitions", "main"]
 

@@ -1,5 +1,5 @@
-"""Former name of ``training.research.placement``, kept for scripts."""
+"""Former name of ``training.layers.placement``, kept for scripts."""
 
-from training.research.placement import Links, NoPlacement, Placement, place
+from training.layers.placement import Links, NoPlacement, Placement, place
 
 __all__ = ["Links", "NoPlacement", "Placement", "place"]

@@ -8,9 +8,10 @@ from training.config.fixed_plan import fixed_plan
 from training.config.plan import Plan
 from training.config.words import format_s, say_bytes, say_names, summarise
 from training.plan import cost
-from training.plan.candidates import list_plans
+from training.plan.candidates import Ways, list_plans
 from training.plan.hardware import Hardware
 from training.plan.memory import peak_bytes, saved_copy_bytes
+from training.plan.placed import judge_placed
 from training.plan.table import Candidate, PlanTable
 from training.plan.workload import Workload
 
@@ -72,19 +73,25 @@ def search(
 def _judge_all(
     workload: Workload, config: TrainConfig, hardware: Hardware, has_bf16: bool, *, widened: bool
 ) -> list[Candidate]:
+    asked = config.strategy in ("auto", "placed")
+    ways = workload.ways(hardware.count) if asked else Ways()
     plans = list_plans(
         config,
         hardware.count,
         has_bf16=has_bf16,
         on_gpu=hardware.kind == "cuda",
         most_batch=max(workload.dataset_length // hardware.count, 1),
-        splits=workload.splits(hardware.count),
+        ways=ways,
         widened=widened,
     )
-    return [_judge(workload, plan, hardware) for plan in plans]
+    judged = [_judge(workload, plan, hardware, config) for plan in plans]
+    return [each for each in judged if each is not None]
 
 
-def _judge(workload: Workload, plan: Plan, hardware: Hardware) -> Candidate:
+def _judge(workload: Workload, plan: Plan, hardware: Hardware, config: TrainConfig) -> Candidate | None:
+    """Predict a plan; None if its layers cannot be placed."""
+    if plan.strategy == "placed":
+        return judge_placed(workload, plan, hardware, config.placement)
     footprint = workload.footprint(plan.precision, plan.activation_checkpointing)
     if footprint.unused and plan.strategy in ("ddp", "zero1"):
         plan = replace(plan, find_unused_parameters=True)

@@ -148,7 +148,7 @@ def trace_step(
             stack.enter_context(_recomputed(model, checkpointing))
             stack.enter_context(_measured(blocks, mode, kept))
             stack.enter_context(mode)
-            batch = _batch(sample, prime)
+            batch = make_batch(sample, prime)
             mode.begin([*parameters.values(), *buffers.values(), *_tensors(batch)])
             for each in parameters.values():
                 if each.requires_grad:
@@ -225,7 +225,7 @@ def _fake(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
     return mode.from_tensor(tensor.detach()).requires_grad_(tensor.requires_grad)
 
 
-def _batch(sample: Any, size: int) -> Any:
+def make_batch(sample: Any, size: int) -> Any:
     """Add a batch dimension to the sample's shapes; numbers become a vector, as in a loader."""
 
     def widen(value: Any) -> Any:

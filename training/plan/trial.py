@@ -35,10 +35,11 @@ class Trial:
         self._plan, self._training = plan, training
         sample = training.sample()
         self._batch = move_to(repeat(default_collate([sample]), plan.batch_size), training.device)
-        example = pair_of_stages(repeat(default_collate([sample]), 2))[0] if plan.pp > 1 else None
+        part = max(plan.batch_size // plan.pipeline_micro_batches, 1)
+        example = pair_of_stages(repeat(default_collate([sample]), part))[0] if plan.pp > 1 else None
         self._strategy: Strategy = make_strategy(plan, training.device, training.config, example)
         model = copy.deepcopy(training.model).to(training.device).train()
-        self._model: nn.Module = prepare_model(model, self._strategy)
+        self._model: nn.Module = prepare_model(model, self._strategy, compiled=training.config.compile)
         make = training.make_optimizer
         optimizer = torch.optim.AdamW(model.parameters()) if make is None else make(model)
         self._optimizer = prepare_optimizer(optimizer, self._strategy)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from training import events
+from training.media import Media, is_media
 from training.report.sinks import ConsoleSink, FileSink, LoggedFileSink, Sink, Viewer
 
 FLUSH_EVERY_S = 0.25
@@ -46,6 +47,7 @@ class Reporter:
         self._alive_s = 0.0  # wall time of the newest line that counts as a heartbeat
         self._dropped = 0
         self._unreadable: set[str] = set()
+        self._media: Media | None = None  # made by the first image, histogram, table or text
         self._writing = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -57,15 +59,20 @@ class Reporter:
     def report(self, step: int | None = None, **values: object) -> None:
         """Report values of a step; without ``step``, of the last one reported.
 
-        ``total_steps=`` is the last step of the run.  Never blocks and never raises: a value that is not
-        a single number becomes an ``unreadable_value`` event.
+        ``total_steps=`` is the last step of the run.  ``image=``, ``histogram=``, ``table=`` and ``text=`` take one value, or
+        values by name, for the job's page.  Never blocks and never raises: a value that is not a single number becomes
+        an ``unreadable_value`` event, and of what cannot be kept the log has a line.
         """
         if not self.active:
             return
         if step is not None:
             self._step = step
-        for name, value in values.items():
-            if type(value) is not float and hasattr(value, "detach"):
+        for name, value in list(values.items()):
+            if type(value) is float:
+                continue
+            if is_media(name, value):
+                self._take_media(name, values.pop(name))
+            elif hasattr(value, "detach"):
                 values[name] = value.detach().clone()
         if len(self._pending) >= MOST_PENDING:
             self._dropped += 1
@@ -73,6 +80,11 @@ class Reporter:
         self._pending.append((self._step, time.time(), values))
         if self._thread is None:
             self._start()
+
+    def _take_media(self, kind: str, value: object) -> None:
+        if self._media is None:
+            self._media = Media()
+        self._media.take(kind, value, self._step, time.time())
 
     def heartbeat(self) -> None:
         """Report that the training thread is alive while no step ends (validation)."""
@@ -163,6 +175,8 @@ class Reporter:
         if self._beat_s - self._alive_s >= HEARTBEAT_EVERY_S:
             self._alive_s = self._beat_s
             lines.append(events.heartbeat_line(self._beat_s))
+        if self._media is not None:
+            self._write_media(self._media, lines)
         if self._dropped:
             lines.append(
                 events.event_line(events.DROPPED_EVENT, {"lines": self._dropped, "reason": "disk too slow"})
@@ -183,6 +197,14 @@ class Reporter:
                 numbers.pop(name, None)
                 self._report_unreadable(name, reason, lines)
         return numbers
+
+    def _write_media(self, media: Media, lines: list[bytes]) -> None:
+        """Write pictures and the like; the log says once for each name why one was not kept."""
+        media.write()
+        for name, reason in media.problems():
+            if name not in self._unreadable:
+                sys.stderr.write(f"Berth did not keep {name!r}: {reason}.\n")
+            self._report_unreadable(name, reason, lines)
 
     def _report_unreadable(self, name: str, reason: str, lines: list[bytes]) -> None:
         if name not in self._unreadable:

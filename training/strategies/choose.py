@@ -96,6 +96,10 @@ def _make_connected(plan: Plan, device: torch.device, config: TrainConfig, examp
         from training.strategies.tensor import TensorParallel
 
         return TensorParallel(plan, device, ranks)
+    if plan.strategy == "placed":
+        from training.strategies.placed import Placed
+
+        return Placed(plan, device, ranks, config, example)
     from training.strategies.pipeline import Pipeline
 
     return Pipeline(plan, device, ranks, example, measures=config.load_balance)

@@ -63,10 +63,10 @@ def split_layers(
     layers = find_layers(model, mesh.size())
     styles: dict[str, ParallelStyle] = {
         name: ColwiseParallel() if split == "columns" else RowwiseParallel()
-        for name, split in layers.splits.items()
-        if holds(f"{name}.weight")
+        for name, split in layers.held(holds).items()
     }
-    parallelize_module(model, mesh, styles)
+    if styles:
+        parallelize_module(model, mesh, styles)
     for module, name in layers.heads:  # the model reshapes to this number of heads; this rank has its share
         setattr(module, name, getattr(module, name) // mesh.size())
     # The fused inference kernels of nn.Transformer do not support DTensors.

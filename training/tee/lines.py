@@ -8,6 +8,7 @@ import time
 from collections import deque
 from typing import Any
 
+from .gallery import Gallery
 from .values import Numbers
 
 FLUSH_EVERY_S = 0.25
@@ -17,8 +18,9 @@ MOST_PENDING = 100_000  # calls; limits memory while the disk hangs
 class Lines:
     """Appends JSON lines to the metrics file of the attempt, as ``training.events`` defines them; a thread writes them."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, gallery: Gallery | None = None) -> None:
+        self._path, self._gallery = path, gallery
+        self.step = 0  # of the newest values, for calls without a step
         self.active = True
         self._pending: deque[tuple[str, int, float, Numbers]] = deque(maxlen=MOST_PENDING)
         self._writing = threading.Lock()
@@ -32,7 +34,13 @@ class Lines:
         self.active = False
 
     def add(self, tracker: str, step: int, values: Numbers) -> None:
+        self.step = step
         self._pending.append((tracker, step, time.time(), values))
+        if self._thread is None:
+            self._start()
+
+    def wake(self) -> None:
+        """Start the thread that writes, for values that are not numbers."""
         if self._thread is None:
             self._start()
 
@@ -51,6 +59,8 @@ class Lines:
             return
         try:
             self._write([self._pending.popleft() for _ in range(len(self._pending))])
+            if self._gallery is not None:
+                self._gallery.write()
         finally:
             self._writing.release()
 

@@ -65,7 +65,7 @@ def _like(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..
 def _is_known_to_wandb() -> bool:
     """Whether a file holds a key for W&B's server, or a mode."""
     server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").partition("://")[2].partition("/")[0]
-    home = os.path.expanduser("~")  # noqa: PTH111 -- Path.home() raises where there is none
+    home = os.path.expanduser("~")  # noqa: PTH111 -- Path.home() raises without a home
     netrcs = [os.environ.get("NETRC", ""), f"{home}/.netrc", f"{home}/_netrc"]
     return any(server in _text(path) for path in netrcs) or any(
         "mode" in _text(path) for path in (f"{home}/.config/wandb/settings", "wandb/settings")

@@ -55,8 +55,8 @@ def _single(value: Any) -> Any:
     if detach is not None:
         # Of a sharded tensor, reading needs all ranks.
         return detach().clone() if value.numel() == 1 and type(value).__name__ != "DTensor" else None
-    if value is None or isinstance(value, (str, bytes, bool)):
+    if value is None or isinstance(value, (str, bytes, bool, list, tuple)):
         return None
     if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # NumPy's
         return float(value.item())
-    return float(value) if hasattr(value, "__float__") else None
+    return float(value) if hasattr(value, "__float__") and not getattr(value, "shape", ()) else None

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.layer_graphs import random_graph
-from training.research.cuts import Cut, find_cuts
-from training.research.layer_graph import LayerGraph, ProfileError, read_profile
-from training.research.partition import (
+from training.layers.cuts import Cut, find_cuts
+from training.layers.layer_graph import LayerGraph, ProfileError, read_profile
+from training.layers.partition import (
     NoPartition,
     describe_partitions,
     main,
     partition_asynchronous,
     partition_synchronous,
 )
-from training.research.stage_search import Asynchronous, OneForwardOneBackward, TimeModel, split
+from training.layers.stage_search import Asynchronous, OneForwardOneBackward, TimeModel, split
 
 PROFILES = Path(__file__).parents[3] / "benchmarks" / "data" / "profiles"
 LINKS = 16e9

@@ -7,8 +7,8 @@ from hypothesis import strategies as some
 
 from benchmarks.exact_placement import least_makespan_s
 from benchmarks.layer_graphs import long_graph, random_graph
-from training.research.layer_graph import Layer, order_layers
-from training.research.placement import METHODS, Links, NoPlacement, Placement, layer_bytes, place, place_by
+from training.layers.layer_graph import Layer, order_layers
+from training.layers.placement import METHODS, Links, NoPlacement, Placement, layer_bytes, place, place_by
 
 
 def check(placement: Placement, graph, memory_bytes, links) -> None:

@@ -228,3 +228,29 @@ def test_pipeline_cost_includes_transfers_of_each_part():
 
     # Six more parts are sent forward, and their gradients back.
     assert step_s(8) - step_s(2) > 2 * 6 * RATES.link_latency_s
+
+
+def test_four_ranks_are_divided_between_data_stages_and_tensors_in_every_way():
+    table = search(workload("mlp"), TrainConfig(batch_size=8), hardware(500, count=4))
+
+    ways = {(each.plan.strategy, each.plan.dp, each.plan.pp, each.plan.tp) for each in table.candidates}
+    assert {("ddp", 4, 1, 1), ("pipeline", 2, 2, 1), ("pipeline", 1, 2, 2), ("pipeline", 1, 4, 1)} <= ways
+    assert {("tensor", 2, 1, 2), ("tensor", 1, 1, 4), ("placed", 1, 4, 1)} <= ways
+    assert {each.plan.samples_per_step for each in table.candidates} == {32}
+
+
+def test_pipeline_is_searched_for_a_model_that_is_no_sequential():
+    table = search(workload("gpt"), TrainConfig(batch_size=8), hardware(500, count=2))
+
+    assert "pipeline" in {each.plan.strategy for each in table.candidates}
+
+
+def test_layers_that_only_several_devices_hold_are_placed_with_their_ranks():
+    table = search(workload("residual"), TrainConfig(strategy="placed", batch_size=8), hardware(500, count=2))
+
+    assert table.chosen is not None
+    plan = table.chosen.plan
+    assert plan.layer_ranks is not None
+    assert set(plan.layer_ranks) <= {0, 1}
+    assert plan.placement in ("stages", "m-ETF", "m-TOPO")
+    assert Plan.from_json(plan.to_json()) == plan

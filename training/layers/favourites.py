@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from training.research.placement_problem import Problem
+from training.layers.placement_problem import Problem
 
 _NEAR_ZERO = 0.1  # as in Baechi: smaller results of the relaxed program count as zero
 Edge = tuple[int, int]

@@ -1,6 +1,6 @@
 """Splits a measured layer graph into pipeline stages, and prints them as JSON.
 
-``python -m training.research.partition PROFILE --devices 4 --bandwidth 16e9 --memory 16e9``
+``python -m training.plan.partition PROFILE --devices 4 --bandwidth 16e9 --memory 16e9``
 """
 
 import argparse
@@ -13,9 +13,9 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from training.research.cuts import find_cuts
-from training.research.layer_graph import LayerGraph, ProfileError, read_profile
-from training.research.stage_search import Asynchronous, OneForwardOneBackward, Partition, split_at
+from training.layers.cuts import find_cuts
+from training.layers.layer_graph import LayerGraph, ProfileError, read_profile
+from training.layers.stage_search import Asynchronous, OneForwardOneBackward, Partition, split_at
 
 MICRO_BATCHES = 32
 
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m training.research.partition",
+        prog="python -m training.plan.partition",
         description="Split a profiled model into pipeline stages and predict the throughput.",
     )
     parser.add_argument("profile", type=Path, help="profile file in PipeDream's format")

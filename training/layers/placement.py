@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from training.research.layer_graph import Layer, LayerGraph
-from training.research.list_scheduling import etf, sct, topo
-from training.research.placement_problem import (
+from training.layers.layer_graph import Layer, LayerGraph
+from training.layers.list_scheduling import etf, sct, topo
+from training.layers.placement_problem import (
     Links,
     Problem,
     Schedule,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import Protocol
 
-from training.research.cuts import Cut, find_cuts, numbers
-from training.research.layer_graph import LayerGraph
+from training.layers.cuts import Cut, find_cuts, numbers
+from training.layers.layer_graph import LayerGraph
 
 # Bounds relative to perfect balance, tried in order: a tight bound leaves few cuts to check.
 _BOUNDS = (1.03, 1.15, 1.6, 4.0, inf)

@@ -7,7 +7,7 @@ so branching networks need no special case.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from training.research.layer_graph import LayerGraph
+from training.layers.layer_graph import LayerGraph
 
 MOST_CUTS = 400  # of all sets; beyond this, only those along a few orders of the layers are tried
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from training.research.layer_graph import Layer, LayerGraph
+from training.layers.layer_graph import Layer, LayerGraph
 
 _STATES_PER_PARAMETER = 4  # the parameter, its gradient, two moments
 

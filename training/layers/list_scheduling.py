@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import inf
 
-from training.research.favourites import favourite_children
-from training.research.placement_problem import Problem, Schedule
+from training.layers.favourites import favourite_children
+from training.layers.placement_problem import Problem, Schedule
 
 
 def topo(problem: Problem) -> Schedule | None:
